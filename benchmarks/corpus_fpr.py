@@ -27,7 +27,7 @@ from fsd.models import language_model
 from fsd.models.finetuning import finetune
 from fsd.scoring.model import prepare
 from fsd.token_stats import IntArray, Scores
-from pipelines.common.experiment import cheap, load_detectors
+from pipelines.common.detector_settings import cheap, load_detectors
 
 LEVELS = (0.01, 0.05, 0.10)
 Kind = Literal["random", "field", "uncontrolled", "power"]

@@ -28,7 +28,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 import numpy as np
 import tyro
 
-from fsd.scoring.token_frequencies import BATCH, Tally
+from fsd.scoring.token_counting import BATCH, Tally
 
 
 def sources() -> Iterator[str]:

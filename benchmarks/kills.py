@@ -71,7 +71,7 @@ COMMANDS = {
         MAIN,
         "mlruns/**/scores.parquet",
         [
-            Moment("reading the texts", "pipelines.common.experiment:load_texts"),
+            Moment("reading the texts", "pipelines.common.inputs:load_texts"),
             Moment("loading the model", "pipelines.common.experiment:load_model", after=True),
             Moment("creating the store", CREATION),
             Moment("store created", CREATION, after=True),
@@ -94,7 +94,7 @@ COMMANDS = {
             Moment("judging", "fsd.evaluation.results:judge"),
             Moment("logging the scores", LOG),
             Moment("logging the figures", LOG, 4),
-            Moment("saving the adapter", "pipelines.common.run_log:save_adapter"),
+            Moment("saving the adapter", "pipelines.common.registration:save_adapter"),
             Moment("logging the model", "fsd.tracking.registry:_log_model"),
             Moment("registering the version", "fsd.tracking.registry:_create_version"),
             Moment("version registered", "fsd.tracking.registry:_create_version", after=True),
@@ -198,14 +198,14 @@ COMMANDS = {
         [
             Moment("pretraining", "fsd.models.pretraining:pretrain"),
             Moment("pretrained", "fsd.models.pretraining:pretrain", after=True),
-            Moment("writing the folder", "fsd.scoring.token_frequencies:count"),
+            Moment("writing the folder", "fsd.scoring.token_counting:count"),
         ],
     ),
     "frequencies": Command(
         "--corpus dump.jsonl --out table.npz",
         "table.npz",
         [
-            Moment("counting", "fsd.scoring.token_frequencies:count"),
+            Moment("counting", "fsd.scoring.token_counting:count"),
             Moment("saving the table", "fsd.scoring.token_frequencies:FrequencyTable.save"),
             Moment("table saved", "fsd.scoring.token_frequencies:FrequencyTable.save", after=True),
         ],
@@ -363,7 +363,8 @@ def import_libraries() -> None:
     torch.set_num_threads(1)
     for module in (
         "mlflow.pyfunc", "matplotlib.pyplot", "sklearn.linear_model", "trl", "peft", "datasets", "pyarrow.parquet",
-        "optuna", "fsd.models.finetuning", "fsd.evaluation.results", "pipelines.common.run_log", "fsd.reporting.report",
+        "optuna", "fsd.models.finetuning", "fsd.evaluation.results", "pipelines.common.registration",
+        "fsd.reporting.report",
     ):  # fmt: skip
         importlib.import_module(module)
 

@@ -23,6 +23,7 @@ from fsd.scoring.model_scorer import ModelScorer, windows
 from fsd.token_stats import FloatArray, Prompt
 from fsd.views import DRAWS, FORMS
 from pipelines.common import experiment
+from pipelines.common.inputs import read as read_inputs
 
 WAYS = {"before": (1, 10**9), "now": (model_scorer.WORKERS, model_scorer.SHARED)}
 
@@ -47,7 +48,7 @@ def timed(scorer: ModelScorer, prompts: list[Prompt]) -> tuple[FloatArray, float
 
 def main(settings: Settings) -> None:
     """Print a row for each view: tokens, seconds in either way, and their ratio."""
-    inputs = experiment.read(FSDConfig())
+    inputs = read_inputs(FSDConfig())
     config, split = inputs.config, inputs.split
     model = experiment.load_model(config)
     experiment.train_adapter(model, split.unseen, config, None)

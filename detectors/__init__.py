@@ -22,8 +22,8 @@ __all__ = ["Detector", "load", "names"]
 
 def names(which: str = "") -> tuple[str, ...]:
     """Names of all detectors, in alphabetical order, or of those that `auto` or `all` stands for."""
-    found = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(name for name in found if not which or getattr(_module(name), which.upper(), True))
+    every = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return tuple(name for name in every if not which or getattr(_module(name), which.upper(), True))
 
 
 def _module(name: str) -> ModuleType:

@@ -46,9 +46,14 @@ def camia(
     Source: "Context-aware membership inference attacks against pre-trained large language models", arXiv 2409.13745;
     OLMo-Detect has the two `along` as two methods. The directions follow other implementations, and are not fitted.
     """
-    for name, value, allowed in (("combination", combination, COMBINATIONS), ("along", along, ALONG)):
+    for name, value, allowed in (
+        ("combination", combination, COMBINATIONS),
+        ("along", along, ALONG),
+    ):
         if value not in allowed:
             raise UsageError(one_of(f"camia.{name}", allowed, value))
-    own, others = loss_signals(text, *repeated, along=along), known.of(loss_signals, along=along)
-    ranks = (others < own).sum(0) + (others == own).sum(0) / 2
-    return float(COMBINATIONS[combination]((ranks + 0.5) / (len(others) + 1)).mean())
+    signals = loss_signals(text, *repeated, along=along)
+    nonmembers = known.of(loss_signals, along=along)
+    # Ties count half. The other half keeps p from 0 and from 1, where the logarithms are infinite.
+    ranks = (nonmembers < signals).sum(0) + (nonmembers == signals).sum(0) / 2
+    return float(COMBINATIONS[combination]((ranks + 0.5) / (len(nonmembers) + 1)).mean())

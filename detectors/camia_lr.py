@@ -44,7 +44,8 @@ def camia_lr(
 def _weights(signals: FloatArray, members: FloatArray, components: int) -> FloatArray:
     """(F + 1,) weights of the F signals and the intercept, by Newton's method, which takes eight steps or fewer."""
     span = np.ptp(signals, 0)
-    origin, scale = signals.min(0), np.diag(1 / np.where(span > 0, span, 1))
+    origin = signals.min(0)
+    scale = np.diag(1 / np.where(span > 0, span, 1))  # a constant signal stays as it is
     if components:
         origin = signals.mean(0)
         scale = scale @ np.linalg.svd((signals - origin) @ scale, full_matrices=False)[2][:components].T

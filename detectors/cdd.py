@@ -35,13 +35,20 @@ def cdd(outputs: Continuations, *, alpha: float = 0.05) -> float:
     return sum(_within(most, greedy, sample) for sample in samples) / len(samples)
 
 
-def _within(most: float, first: list[str], second: list[str]) -> bool:
+def _within(most: float, greedy: list[str], sample: list[str]) -> bool:
     """Whether the Levenshtein distance of two sequences is at most `most`."""
-    row = list(range(len(first) + 1))
-    for token in second:
-        last, row = row, [row[0] + 1]
-        for at, other in enumerate(first):
-            row.append(min(last[at] + (token != other), last[at + 1] + 1, row[at] + 1))
+    row = list(range(len(greedy) + 1))
+    for token in sample:
+        above = row
+        row = [above[0] + 1]
+        for i, expected in enumerate(greedy):
+            row.append(
+                min(
+                    above[i] + (token != expected),
+                    above[i + 1] + 1,
+                    row[i] + 1,
+                )
+            )
         if min(row) > most:  # it never falls again
             return False
     return row[-1] <= most

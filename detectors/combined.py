@@ -13,7 +13,13 @@ NEEDS = ("token", "mean", "std")
 
 
 def combined(
-    text: TokenStats, tuned: TokenStats, reference: TokenStats, *, k: float = 0.2, a: float = 0.5, b: float = 4.0
+    text: TokenStats,
+    tuned: TokenStats,
+    reference: TokenStats,
+    *,
+    k: float = 0.2,
+    a: float = 0.5,
+    b: float = 4.0,
 ) -> float:
     """min_k_reference + a·min_k_pp + b·(mean log-probability under the base model − under the fine-tuned model).
 

@@ -31,7 +31,8 @@ def gap_k(text: TokenStats, *, k: float = 0.2, window: int = 3) -> float:
     """
     if window < 1:
         raise UsageError(f"gap_k.window must be at least 1; got {window!r}")
-    gaps, size = (text.logp - text.top) / text.std, int(window)
+    gaps = (text.logp - text.top) / text.std
+    size = int(window)
     if gaps.size >= size:
         gaps = np.convolve(gaps, np.full(size, 1 / size), mode="valid")
     return lowest_mean(gaps, k, "gap_k.k")

@@ -8,7 +8,13 @@ from fsd.token_stats import TokenStats, loss_ratio
 SEARCH = {"difference": Choice((False, True))}
 
 
-def reference(text: TokenStats, reference: TokenStats, *, difference: bool = False, log: bool = True) -> float:
+def reference(
+    text: TokenStats,
+    reference: TokenStats,
+    *,
+    difference: bool = False,
+    log: bool = True,
+) -> float:
     """Negative ratio of the losses under the target and the reference model: −loss(x) / loss_ref(x), without a unit.
 
     The reference model, usually a smaller one of the same family, measures how difficult the text is in general. The
@@ -30,5 +36,6 @@ def reference(text: TokenStats, reference: TokenStats, *, difference: bool = Fal
     """
     if not difference:
         return -loss_ratio(text, reference, log=log)
-    mean, other = float(text.logp.mean()), float(reference.logp.mean())
-    return mean - other if log else math.exp(-other) - math.exp(-mean)
+    mean = float(text.logp.mean())
+    reference_mean = float(reference.logp.mean())
+    return mean - reference_mean if log else math.exp(-reference_mean) - math.exp(-mean)

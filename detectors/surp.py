@@ -8,7 +8,8 @@ from fsd.token_stats import FloatArray, TokenStats
 
 SEARCH = {"entropy": Range(0.5, 10.0, step=0.5), "k": Range(10.0, 100.0, step=10.0)}
 NEEDS = ("mean",)
-WEAKER, LOWEST = "no token met both conditions; the weaker condition was used", "no token met one; the lowest was used"
+WEAKER = "no token met both conditions; the weaker condition was used"
+LOWEST = "no token met one; the lowest was used"
 
 
 def surp(text: TokenStats, *, entropy: float = 2.0, k: float = 40.0) -> float:
@@ -54,7 +55,6 @@ def _select(text: TokenStats, entropy: float, k: float) -> tuple[FloatArray, str
 
 def _percentile(ordered: FloatArray, k: float) -> float:
     # Bitwise equal to np.percentile, which matters for the strict comparison, and ten times faster.
-    at = (ordered.size - 1) * (k / 100)
-    low = int(at)
-    a, b = float(ordered[low]), float(ordered[min(low + 1, ordered.size - 1)])
-    return a + (b - a) * (at - low) if at - low < 0.5 else b - (b - a) * (1 - (at - low))
+    low, part = divmod((ordered.size - 1) * (k / 100), 1)
+    a, b = ordered.item(int(low)), ordered.item(min(int(low) + 1, ordered.size - 1))
+    return a + (b - a) * part if part < 0.5 else b - (b - a) * (1 - part)

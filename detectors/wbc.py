@@ -10,7 +10,14 @@ SEARCH = {"most": Choice((5, 10, 20, 40))}
 NEEDS = ("token",)
 
 
-def wbc(text: TokenStats, reference: TokenStats, *, least: int = 2, most: int = 40, sizes: int = 10) -> float:
+def wbc(
+    text: TokenStats,
+    reference: TokenStats,
+    *,
+    least: int = 2,
+    most: int = 40,
+    sizes: int = 10,
+) -> float:
     """Share of the windows of consecutive tokens whose loss is lower under the target model, averaged over sizes.
 
     A few tokens with large differences dominate the mean over all tokens, in members and in others. A window has one

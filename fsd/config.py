@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, cast
 
 from tyro.conf import arg
@@ -11,26 +11,31 @@ from fsd.errors import UsageError
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Method = Literal["lora", "ia3", "adalora"]
-AUTO, ALL = "auto", "all"
-"""Names of the default set of detectors and of all of them."""
-
+# Names of the default set of detectors and of all of them.
+AUTO = "auto"
+ALL = "all"
 NEIGHBOURS = 25
 """Neighbours of a text by a masked language model (Mattern et al. 2023, arXiv 2305.18462, §4)."""
 
-# What tyro shows in place of {None}|STR; a field without a default value in --help is optional.
-OptionalPath = Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")]
+
+def _shown(metavar: str) -> Any:
+    """How tyro shows an optional flag: its own {None}|STR, and (default: None), say nothing to a user."""
+    return arg(metavar=metavar, help_behavior_hint="")
+
+
+OptionalPath = Annotated[str | None, _shown("PATH")]
 Paths = Annotated[tuple[str, ...], arg(metavar="PATH [PATH ...]")]
-OptionalPaths = Annotated[tuple[str, ...], arg(metavar="PATH [PATH ...]", help_behavior_hint="")]
-OptionalModel = Annotated[str | None, arg(metavar="MODEL", help_behavior_hint="")]
-OptionalURI = Annotated[str | None, arg(metavar="URI|PATH", help_behavior_hint="")]
-OptionalName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
-OptionalURL = Annotated[str | None, arg(metavar="URL", help_behavior_hint="")]
-OptionalDay = Annotated[str | None, arg(metavar="DAY", help_behavior_hint="")]
+OptionalPaths = Annotated[tuple[str, ...], _shown("PATH [PATH ...]")]
+OptionalModel = Annotated[str | None, _shown("MODEL")]
+OptionalURI = Annotated[str | None, _shown("URI|PATH")]
+OptionalName = Annotated[str | None, _shown("NAME")]
+OptionalURL = Annotated[str | None, _shown("URL")]
+OptionalDay = Annotated[str | None, _shown("DAY")]
 _COLUMNS = "Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."
 Columns = Annotated[str, arg(metavar="NAME=COLUMN,...", help_behavior_hint="", help=_COLUMNS)]
 Domain = Annotated[str, arg(help="Part of the experiment's name, fsd-<domain>.")]
-OptionalInt = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
-OptionalFloat = Annotated[float | None, arg(metavar="FLOAT", help_behavior_hint="")]
+OptionalInt = Annotated[int | None, _shown("INT")]
+OptionalFloat = Annotated[float | None, _shown("FLOAT")]
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class DataConfig:
     """Share of the non-members (of the later ones) to fine-tune on, or a file of texts the model cannot have seen."""
     validation: OptionalFloat = None
     """Share of the benchmark used to choose thresholds. Default: 0.2 with --split grouped, 0 with --split paper."""
-    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    cleaning: CleaningConfig = CleaningConfig()
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class ModelConfig:
     """auto, cpu, cuda, cuda:N, or `spread` for a model larger than one card: over all cards, then main memory."""
     dtype: Dtype = "auto"
     """Precision of training and scoring; auto is bfloat16 on cuda and float32 elsewhere."""
-    bits: Annotated[Literal[4, 8] | None, arg(metavar="{4,8}", help_behavior_hint="")] = None
+    bits: Annotated[Literal[4, 8] | None, _shown("{4,8}")] = None
     """Quantize the weights to 4 or 8 bits, for a model larger than the memory; needs bitsandbytes."""
     max_batch_tokens: OptionalInt = None
     """Maximum number of tokens in a forward pass, padding included. Default: depends on the device."""
@@ -125,7 +130,7 @@ class DetectorConfig:
 
     detectors: str = AUTO
     """`auto`, `all` (also those on request, without those that sample: samia, cdd), or names separated by commas."""
-    settings: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
+    settings: Annotated[tuple[str, ...], _shown("NAME=VALUE ...")] = ()
     """Settings of detectors, e.g. surp.k=30, or surp.base.k=30 for base scores alone; override --settings-from."""
     settings_from: OptionalURI = None
     """Settings chosen by `fsd tune`: models:/fsd-arxiv@champion, runs:/<id> or a folder."""
@@ -142,10 +147,10 @@ class DetectorConfig:
 class FSDConfig:
     """Fine-tune on unseen texts and compare every detector's scores before and after."""
 
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: AdapterConfig = field(default_factory=AdapterConfig)
-    detection: DetectorConfig = field(default_factory=DetectorConfig)
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    training: AdapterConfig = AdapterConfig()
+    detection: DetectorConfig = DetectorConfig()
     adapter: OptionalURI = None
     """Use a saved adapter and skip fine-tuning: models:/fsd-arxiv@champion, runs:/<id>/adapter or a folder."""
     placebo: str = "auto"
@@ -162,7 +167,7 @@ class APIConfig:
 
     base_url: OptionalURL = None
     """Address of the API up to /v1, e.g. http://localhost:8000/v1; needed with --model api:NAME."""
-    start_token: Annotated[str, arg(metavar="TOKEN", help_behavior_hint="")] = ""
+    start_token: Annotated[str, _shown("TOKEN")] = ""
     """Token put before every text, e.g. <|endoftext|>, if the server adds none, so that the first token is scored."""
     tokenizer: OptionalModel = None
     """The model's own tokenizer (`embedded`, folder or hub id): texts are sent as token ids, which dc_pdd needs."""
@@ -180,9 +185,9 @@ class ShardConfig:
 
     shard_rows: int = 10_000
     """Rows of a shard, if --out is a folder; the data may then be folders, patterns and URLs (s3://, hf://, ...)."""
-    shard: Annotated[str | None, arg(metavar="I/N", help_behavior_hint="")] = None
+    shard: Annotated[str | None, _shown("I/N")] = None
     """Compute one share of the shards: the I-th of N. Several processes may share a folder."""
-    engine: Annotated[Literal["ray"] | None, arg(metavar="{ray}", help_behavior_hint="")] = None
+    engine: Annotated[Literal["ray"] | None, _shown("{ray}")] = None
     """Hand the shards to workers of Ray (pip install 'fsd[ray]'). Default: this process computes them."""
     address: OptionalName = None
     """Address of a Ray cluster, or auto. Default: a cluster of this machine alone, for this command."""
@@ -202,12 +207,12 @@ class ScoreConfig:
     """Files (JSONL, CSV, Parquet) with text and, optionally, context, label (1 member, 0 non-member), group, date."""
     out: Annotated[str, arg(metavar="PATH")]
     """Output file (.parquet, .csv, .jsonl), or a folder of shards. Until then, an API's answers are in PATH.partial."""
-    shards: ShardConfig = field(default_factory=ShardConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    api: APIConfig = field(default_factory=APIConfig)
-    detection: DetectorConfig = field(default_factory=DetectorConfig)
+    shards: ShardConfig = ShardConfig()
+    model: ModelConfig = ModelConfig()
+    api: APIConfig = APIConfig()
+    detection: DetectorConfig = DetectorConfig()
     columns: Columns = ""
-    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    cleaning: CleaningConfig = CleaningConfig()
     chat: bool = False
     """The API is a chat API, which gives text alone: for --detectors samia,cdd."""
     unseen: OptionalPath = None
@@ -223,7 +228,7 @@ class ScoreConfig:
 class TuneConfig:
     """Choose settings on the validation texts, then evaluate them once on the test texts."""
 
-    job: FSDConfig = field(default_factory=FSDConfig)
+    job: FSDConfig = FSDConfig()
     """The run whose settings are tuned."""
     tune: Literal["detectors", "adapter"] = "detectors"
     """Settings of the detectors (no forward pass per trial), or of fine-tuning (one training per trial)."""
@@ -281,6 +286,7 @@ def check_training(config: AdapterConfig) -> None:
     """Refuse a number of a training that is out of range."""
     for name in ("rank", "alpha", "learning_rate", "epochs", "batch_size"):
         value = getattr(config, name)
+        # Said so that NaN is refused as well.
         if not 0 < value < math.inf:
             raise UsageError(f"{name.replace('_', '-')} must be greater than 0; got {value}")
     if not 0 <= config.dropout < 1:

@@ -33,6 +33,7 @@ PLAIN = {
 
 def num_processes() -> int:
     """Number of processes of this job; 1 without a launcher."""
+    # `or`, since a scheduler may set the variable to nothing.
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
@@ -53,9 +54,14 @@ def join() -> None:
     import torch
     from accelerate import PartialState
 
-    cuda = torch.cuda.is_available()  # objects travel by gloo even then, so that waiting for them occupies no card
+    cuda = torch.cuda.is_available()
+    # Objects travel by gloo even then, so that waiting for them occupies no card.
     try:
-        PartialState(cpu=not cuda, backend="cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=TIMEOUT)
+        PartialState(
+            cpu=not cuda,
+            backend="cpu:gloo,cuda:nccl" if cuda else "gloo",
+            timeout=TIMEOUT,
+        )
     except (RuntimeError, ValueError) as error:
         address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         raise UsageError(
@@ -80,6 +86,7 @@ def from_main(make: Callable[[], T]) -> T:
 
     join()
     data = pickle.dumps(make()) if is_main_process() else b""
+    # The others must know the size before they can receive the content.
     size = torch.tensor([len(data)])
     broadcast(size, 0)
     content = torch.frombuffer(bytearray(data or int(size)), dtype=torch.uint8)
@@ -99,9 +106,13 @@ def gather(value: T) -> list[T]:
     data = pickle.dumps(value)
     sizes = [torch.zeros(1, dtype=torch.long) for _ in range(num_processes())]
     all_gather(sizes, torch.tensor([len(data)]))
+    # A collective call takes tensors of one size, so shorter contents are filled up.
     longest = max(map(int, sizes))
     contents = [torch.empty(longest, dtype=torch.uint8) for _ in sizes]
-    all_gather(contents, torch.frombuffer(bytearray(data.ljust(longest, b"\0")), dtype=torch.uint8))
+    all_gather(
+        contents,
+        torch.frombuffer(bytearray(data.ljust(longest, b"\0")), dtype=torch.uint8),
+    )
     return [unpickled(bytes(content[: int(size)].numpy())) for content, size in zip(contents, sizes, strict=True)]
 
 

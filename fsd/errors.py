@@ -6,14 +6,18 @@ from base64 import b64encode
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+# Repetitions are bounded, so that a long text takes no time.
 _NAMES = "token|secret|passw(?:or)?d|pass|pwd|auth|code|signature|sig|credential|key"
 _SECRETS = (
-    (re.compile(r"(https?://?)[^\s/@]{1,999}@", re.IGNORECASE), r"\1***@"),  # a token may stand in place of the user
-    (re.compile(r"(://?[^\s/:@]{0,99}):\S{0,999}@"), r"\1:***@"),  # one slash: as a path
+    # A token may stand in place of the user.
+    (re.compile(r"(https?://?)[^\s/@]{1,999}@", re.IGNORECASE), r"\1***@"),
+    # One slash: as a path.
+    (re.compile(r"(://?[^\s/:@]{0,99}):\S{0,999}@"), r"\1:***@"),
+    # The value of a query, whose signs may be escaped.
     (re.compile(rf"((?:[?&#;]|%3b)[^?=&#;\s]{{0,40}}(?:{_NAMES})(?:=|%3d))[^&\s'\")]+", re.IGNORECASE), r"\1***"),
 )
+# Characters of a form of a secret; a shorter one stands in many words.
 _SHORTEST = 6
-"""Characters of a form of a secret; a shorter one stands in many words."""
 
 
 class UsageError(ValueError):
@@ -38,7 +42,11 @@ class StorageError(Exception):
         self.command = command
 
 
-DRIVERS = {"psycopg": "fsd[postgres]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+DRIVERS = {
+    "psycopg": "fsd[postgres]",
+    "psycopg2": "psycopg2-binary",
+    "MySQLdb": "mysqlclient",
+}
 """Module of a database driver → package to install, where the names differ."""
 
 
@@ -64,16 +72,25 @@ def without_credentials(text: str, secret: str = "") -> str:
 def _forms(secret: str) -> re.Pattern[str]:
     data = secret.encode()
     forms = [secret[::-1], data.hex()]
-    for before in range(3):  # base64 depends on the place in a group of three bytes; its last letters on what follows
-        coded = b64encode(bytes(before) + data).decode()[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
+    # Base64 depends on the place in a group of three bytes; its first and last letters on what stands around it.
+    for offset in range(3):
+        begin = -(-8 * offset // 6)
+        end = 8 * (offset + len(data)) // 6
+        coded = b64encode(bytes(offset) + data).decode()[begin:end]
         forms += [coded, coded.replace("+", "-").replace("/", "_")]
-    chosen = dict.fromkeys([secret, *(form for form in forms if len(form) >= _SHORTEST)])
-    return re.compile("|".join(r"[\W_]{0,3}".join(map(re.escape, form)) for form in chosen), re.IGNORECASE)
+    forms = [secret, *(form for form in forms if len(form) >= _SHORTEST)]
+    patterns = [r"[\W_]{0,3}".join(map(re.escape, form)) for form in dict.fromkeys(forms)]
+    return re.compile("|".join(patterns), re.IGNORECASE)
 
 
 def printable(text: str) -> str:
     """The text on one line without control and formatting characters, which could command a terminal or reverse it."""
-    return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)
+    characters = []
+    for character in text:
+        if not character.isprintable():
+            character = " " if character.isspace() else "\ufffd"
+        characters.append(character)
+    return "".join(characters)
 
 
 def first_line(error: BaseException) -> str:
@@ -83,8 +100,8 @@ def first_line(error: BaseException) -> str:
 
 def quoted(value: object) -> str:
     """A value as it is written in Python, of at most 60 characters."""
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def at_least(least: int, unit: str = "", /, **values: float | None) -> None:

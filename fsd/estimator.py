@@ -55,7 +55,8 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
         return tags
 
     def fit(self, X: Sequence[str], y: object = None) -> Self:  # noqa: N803 - scikit-learn's names
@@ -70,7 +71,13 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         chosen([self.detector])  # an unknown name is refused before the training
         self.unseen_ = listed("unseen", X)
         self.model_, _ = opened(self.model)
-        finetune(self.model_, self.unseen_, self.training or AdapterConfig(), seed=self.seed)
+        finetune(
+            self.model_,
+            self.unseen_,
+            self.training or AdapterConfig(),
+            seed=self.seed,
+        )
+        # Fine-tuning puts the network into another one, by which a second training is noticed.
         self._tuned = self.model_.model
         return self
 

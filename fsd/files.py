@@ -3,9 +3,9 @@
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fsd.errors import UsageError
 
@@ -26,7 +26,8 @@ def check_regular(path: str | Path, must: str, *, largest: int = LARGEST) -> Non
     try:
         status = os.stat(path)  # noqa: PTH116 - a name may be too long for pathlib
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
-        raise UsageError(f"{must}; {(getattr(error, 'strerror', None) or str(error)).lower()}") from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{must}; {reason.lower()}") from error
     if stat.S_ISDIR(status.st_mode):
         raise UsageError(f"{must}; is a directory")
     if not stat.S_ISREG(status.st_mode):
@@ -51,6 +52,7 @@ def read_text(path: str | Path, must: str = "", *, largest: int = LARGEST) -> st
         text = read_bytes(path, must, largest=largest).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{must}; it is not") from error
+    # Not splitlines, which also breaks lines at characters that stand within texts.
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -67,15 +69,22 @@ def from_json(kind: type[T], content: str | bytes, must: str) -> T:
     try:
         return TypeAdapter(kind).validate_json(content, strict=True)
     except ValidationError as error:
-        found = error.errors()
-        first = next((one for one in found if one["loc"] == ("version",)), found[0])
-        where, reason = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-        if first["type"] != "value_error":
-            where, reason = where or "content", f"{reason[0].lower()}{reason[1:]}"
-        if first["type"] not in ("value_error", "missing", "json_invalid"):
-            reason += f"; got {first['input']!r:.60}"
-        reason = f"{where}: {reason}" if where else reason
-        raise UsageError(f"{must}; {reason}") from error
+        raise UsageError(f"{must}; {_reason(error.errors())}") from error
+
+
+def _reason(errors: Sequence[Any]) -> str:
+    """The first of pydantic's errors in words; one of the version explains all others."""
+    error = next((entry for entry in errors if entry["loc"] == ("version",)), errors[0])
+    place = ".".join(map(str, error["loc"]))
+    reason: str = error["msg"].removeprefix("Value error, ")
+    # Those of our own checks are sentences already.
+    if error["type"] != "value_error":
+        place = place or "content"
+        reason = f"{reason[0].lower()}{reason[1:]}"
+        # Of what is missing, or no JSON, pydantic quotes the whole around it.
+        if error["type"] not in ("missing", "json_invalid"):
+            reason += f"; got {error['input']!r:.60}"
+    return f"{place}: {reason}" if place else reason
 
 
 def checksum_lines(contents: Mapping[str, bytes]) -> str:
@@ -88,15 +97,20 @@ def checksums(folder: Path) -> dict[str, str] | None:
     path = folder / CHECKSUMS
     if not path.exists():
         return None
-    lines = read_text(path, largest=SMALL).split("\n")
-    return {pair[1]: pair[0] for pair in (line.split(maxsplit=1) for line in lines) if len(pair) == 2}
+    hashes = {}
+    for line in read_text(path, largest=SMALL).split("\n"):
+        parts = line.split(maxsplit=1)
+        if len(parts) == 2:
+            hashes[parts[1]] = parts[0]
+    return hashes
 
 
 def digest(*paths: str | Path) -> str:
     """The SHA-256 hash of files, one after the other, in hexadecimal digits."""
-    found = hashlib.sha256()
+    total = hashlib.sha256()
     for path in paths:
         check_regular(path, f"{path} must be a file that can be read")
         with Path(path).open("rb") as stream:
-            hashlib.file_digest(stream, lambda: found)
-    return found.hexdigest()
+            # It goes on with the hash that it is given.
+            hashlib.file_digest(stream, lambda: total)
+    return total.hexdigest()

@@ -1,4 +1,8 @@
-"""What a killed process leaves behind: files whole or not at all, and temporary folders that a later one removes."""
+"""What a killed process leaves behind: files whole or not at all, and temporary folders that a later one removes.
+
+A killed training leaves checkpoints for its rerun, which `fsd.models.finetuning` knows; a killed run is marked by
+`fsd.tracking.runs`.
+"""
 
 import contextlib
 import os
@@ -9,7 +13,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PREFIX, DRAFTS = "fsd-", ".fsd-"
+# Names of temporary folders begin with them; drafts lie beside the files that they become, and are hidden.
+PREFIX = "fsd-"
+DRAFTS = ".fsd-"
 
 
 def host() -> str:
@@ -35,13 +41,18 @@ def has_ended(process: str) -> bool:
 
 def _started(pid: int) -> str:
     """Start time of a running process in clock ticks since boot, "0" where unknown; "" if there is none."""
+    # Not by psutil, which adds the time of the boot: that moves with the clock, and running processes would seem ended.
     try:
         if not Path("/proc/self/stat").exists():
             os.kill(pid, 0)
             return "0"
-        # after the name of the command, which may contain anything
+        # After the name of the command, which may contain anything.
         state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "" if state == "Z" else numbers[18]
+        # A zombie waits for its parent alone.
+        if state == "Z":
+            return ""
+        # Field 22 of proc(5).
+        return numbers[18]
     except PermissionError:  # it runs under another user
         return "0"
     except OSError:
@@ -55,8 +66,11 @@ def temporary_folder(parent: Path | None = None, prefix: str = PREFIX) -> Iterat
     for folder in parent.glob(f"{prefix}{host()}-*"):
         if has_ended(folder.name.removeprefix(prefix).rpartition("-")[0]):
             shutil.rmtree(folder, ignore_errors=True)
-    own = f"{prefix}{this_process()}-"
-    with tempfile.TemporaryDirectory(prefix=own, dir=parent, ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(
+        prefix=f"{prefix}{this_process()}-",
+        dir=parent,
+        ignore_cleanup_errors=True,
+    ) as name:
         yield Path(name)
 
 
@@ -67,6 +81,7 @@ def replacing(path: Path) -> Iterator[Path]:
         draft = folder / path.name
         yield draft
         if draft.is_file():
+            # Without it a power cut may leave an empty file under the name, since only the rename is stored.
             with draft.open("rb") as written:
                 os.fsync(written)
             if path.exists():
@@ -85,6 +100,7 @@ def own_temporary_files() -> Iterator[None]:
     """Let this process and its libraries put their temporary files in a folder of its own, which is then removed."""
     previous = tempfile.tempdir
     with temporary_folder() as folder:
+        # Also libraries ask this variable; one of the environment would be read once, too early.
         tempfile.tempdir = str(folder)
         try:
             yield

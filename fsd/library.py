@@ -104,12 +104,23 @@ def deviation(
     from fsd.models.adapters import detach
     from fsd.models.finetuning import finetune
 
-    texts, unseen = listed("texts", texts), listed("unseen", unseen)
-    shared = {*texts} & {*unseen}
+    texts = listed("texts", texts)
+    unseen = listed("unseen", unseen)
+    # A text that the model was trained on scores like a member.
+    shared = set(texts).intersection(unseen)
     if shared:
         raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
     training = training or AdapterConfig()
-    job, language_model = _prepare(model, texts, unseen, detectors, training=training, shots=shots, seed=seed)
+    job, language_model = _prepare(
+        model,
+        texts,
+        unseen,
+        detectors,
+        training=training,
+        shots=shots,
+        seed=seed,
+    )
+    # An adapter that came with the model is the caller's, and stays.
     if language_model.adapted:
         return job.score().frame()
     finetune(language_model, unseen, training, seed=seed)
@@ -164,10 +175,11 @@ def plot(scores: "pd.DataFrame", labels: Sequence[bool]) -> "tuple[Figure, Figur
     from fsd.evaluation.metrics import by_state
     from fsd.reporting import figures
 
-    labels = _members(scores, labels)
-    columns = by_state(scores, ("base", "fsd"))
-    base, deviations = columns.get("base", {}), columns.get("fsd", {})
-    return figures.roc(labels, base, deviations), figures.score_distributions(labels, base, deviations)
+    members = _members(scores, labels)
+    columns = by_state(scores)
+    base = columns["base"]
+    deviations = columns["fsd"]
+    return figures.roc(members, base, deviations), figures.score_distributions(members, base, deviations)
 
 
 def _members(scores: "pd.DataFrame", labels: Sequence[bool]) -> list[bool]:
@@ -180,9 +192,10 @@ def _members(scores: "pd.DataFrame", labels: Sequence[bool]) -> list[bool]:
         raise UsageError(f"scores must be a data frame with columns <detector>.base or <detector>.fsd; got {came}")
     members = []
     for label in labels:
-        if str(label).lower() not in LABELS:
+        member = LABELS.get(str(label).lower())
+        if member is None:
             raise UsageError(f"labels must be True or 1 (member), False or 0 (non-member); got {label!r}")
-        members.append(LABELS[str(label).lower()])
+        members.append(member)
     return members
 
 
@@ -192,11 +205,12 @@ def listed(name: str, texts: Sequence[str]) -> list[str]:
         raise UsageError(f"{name} must be a list of strings; got one string, {texts[:40]!r}")
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise UsageError(f"{name} must be a list of strings; got a {type(texts).__name__}: take one column of it")
-    listed = list(texts)
-    wrong = next((text for text in listed if not isinstance(text, str)), None)
-    if wrong is not None:
-        raise UsageError(f"{name} must be a list of strings; got {wrong!r} in it")
-    return listed
+    # An iterator could be read only once.
+    strings = list(texts)
+    for text in strings:
+        if not isinstance(text, str):
+            raise UsageError(f"{name} must be a list of strings; got {text!r} in it")
+    return strings
 
 
 def _prepare(
@@ -208,11 +222,13 @@ def _prepare(
 ) -> "tuple[ScoringJob, LanguageModel]":
     from fsd.scoring.model import prepare
 
-    texts, unseen = listed("texts", texts), listed("unseen", unseen)
-    named = not isinstance(detectors, str) or detectors not in (AUTO, ALL)
+    texts = listed("texts", texts)
+    unseen = listed("unseen", unseen)
+    # What was named must be computable; of a set, what can be computed.
+    strict = not isinstance(detectors, str) or detectors not in (AUTO, ALL)
     requested = chosen(detectors)
     language_model, config = opened(model)
-    return prepare(language_model, texts, unseen, requested, config, strict=named, **how), language_model
+    return prepare(language_model, texts, unseen, requested, config, strict=strict, **how), language_model
 
 
 def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
@@ -222,9 +238,10 @@ def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
     if isinstance(detectors, str):
         detectors = names(detectors) if detectors in (AUTO, ALL) else [detectors]
     loaded = [detector if isinstance(detector, Detector) else load(detector) for detector in detectors]
-    if not 0 < len({detector.name for detector in loaded}) == len(loaded):
-        names_given = ", ".join(detector.name for detector in loaded) or "none"
-        raise UsageError(f"detectors must be at least one, and each once; got {names_given}")
+    requested = [detector.name for detector in loaded]
+    # Each has a column of its name.
+    if not requested or len(set(requested)) < len(requested):
+        raise UsageError(f"detectors must be at least one, and each once; got {', '.join(requested) or 'none'}")
     return loaded
 
 
@@ -237,4 +254,5 @@ def opened(model: "Model") -> "tuple[LanguageModel, ModelConfig]":
     if isinstance(model, ModelConfig):
         return models.load(model), model
     language_model = model if isinstance(model, models.LanguageModel) else models.wrap(model)
+    # A loaded model has neither a reference model nor token frequencies.
     return language_model, ModelConfig(model=language_model.identity.id)

@@ -15,7 +15,11 @@ RADIUS = 0.8
 """Distance of patterns that count as equal, in standard deviations."""
 
 
-def loss_signals(text: TokenStats, *copies: TokenStats, along: str = "copies") -> FloatArray:
+def loss_signals(
+    text: TokenStats,
+    *copies: TokenStats,
+    along: str = "copies",
+) -> FloatArray:
     """Level, counts, complexity, repetition and trend of a text's token losses.
 
     Members are expected to have a low loss, many tokens of low loss, few and regular ups and downs, a loss that falls
@@ -34,52 +38,70 @@ def loss_signals(text: TokenStats, *copies: TokenStats, along: str = "copies") -
     Source: "Context-aware membership inference attacks against pre-trained large language models", arXiv 2409.13745,
     and its code, https://github.com/changhongyan123/context_aware_mia, for cuts, thresholds, bins, pattern and radius.
     """
-    logp, own = text.logp, _levels(text.logp, text.token)
-    before = np.cumsum(logp) / np.arange(1, logp.size + 1)
-    above = np.append(logp[1:] > before[:-1], [] if logp.size > 1 else [False])
-    followed = np.concatenate([logp, *(copy.logp for copy in copies)]) if along == "copies" else logp
-    parts = [followed[:cut] for cut in LONG_CUTS]
-    signals = np.concatenate(
-        [
-            own,
-            *(own - _levels(copy.logp, copy.token) for copy in copies),
-            [-above[: cut and cut - 1].mean() for cut in CUTS],
-            [_slope(-part) for part in parts],
-            [_approximate_entropy(part) for part in parts],
-        ]
-    )
+    logp = text.logp
+    levels = _levels(logp, text.token)
+    gained = [levels - _levels(copy.logp, copy.token) for copy in copies]
+    along_logp = np.concatenate([logp, *(copy.logp for copy in copies)]) if along == "copies" else logp
+    parts = [along_logp[:cut] for cut in LONG_CUTS]
+    slopes = [_slope(-part) for part in parts]
+    entropies = [_approximate_entropy(part) for part in parts]
+    signals = np.concatenate([levels, *gained, _above_means(logp), slopes, entropies])
+    # Shares that are equal on paper differ in the last bits, and their ranks would then be a matter of chance.
     return np.round(signals, 9)
+
+
+def _above_means(logp: FloatArray) -> list[float]:
+    """Minus the shares of the tokens that are likelier than the mean of those before, one for each cut."""
+    if logp.size == 1:
+        return [0.0] * len(CUTS)
+    means = np.cumsum(logp) / np.arange(1, logp.size + 1)
+    above = logp[1:] > means[:-1]
+    # The first token has none before it, so a cut holds one comparison less.
+    return [-above[: cut and cut - 1].mean() for cut in CUTS]
 
 
 def _levels(logp: FloatArray, token: IntArray) -> FloatArray:
     """(21,) loss and perplexity, both also by the share of distinct tokens, counts, and Lempel-Ziv complexity."""
     signals: list[float] = []
     for cut in CUTS:
-        part, diversity = logp[:cut], np.unique(token[:cut]).size / token[:cut].size
+        part = logp[:cut]
+        diversity = np.unique(token[:cut]).size / part.size
         loss = -part.mean()
-        signals += [loss, np.exp(loss), loss / diversity, np.exp(loss) / diversity, -(part > part.mean()).mean()]
-    first = logp[:200]
-    signals += [-(first >= least).mean() for least in (-1, -2, -3)]
-    return np.array([*signals, *(_lempel_ziv(first, bins) for bins in (3, 4, 5))])
+        perplexity = np.exp(loss)
+        above = (part > part.mean()).mean()
+        signals += [
+            loss,
+            perplexity,
+            loss / diversity,
+            perplexity / diversity,
+            -above,
+        ]
+    beginning = logp[:200]
+    signals += [-(beginning >= least).mean() for least in (-1, -2, -3)]
+    signals += [_lempel_ziv(beginning, bins) for bins in (3, 4, 5)]
+    return np.array(signals)
 
 
 def _lempel_ziv(values: FloatArray, bins: int) -> float:
     """Distinct words of the values in bins, each word the shortest that is new, by the number of values."""
+    # Binned twice, as in the paper's code: on a grid from the least value to 0, and its ranks into a few symbols.
     ranks = np.digitize(values, np.linspace(values.min(), 0, 100), right=True)
-    symbols = np.searchsorted(np.linspace(ranks.min(), ranks.max(), bins + 1)[1:], ranks).astype(np.uint8).tobytes()
+    edges = np.linspace(ranks.min(), ranks.max(), bins + 1)[1:]
+    symbols = np.searchsorted(edges, ranks).astype(np.uint8).tobytes()
     words: set[bytes] = set()
-    begin, end = 0, 1
-    while end <= len(symbols):
+    begin = 0
+    for end in range(1, len(symbols) + 1):
         word = symbols[begin:end]
-        begin, end = (begin, end + 1) if word in words else (end, end + 1)
-        words.add(word)
+        if word not in words:
+            words.add(word)
+            begin = end
     return len(words) / len(symbols)
 
 
 def _slope(values: FloatArray) -> float:
     """Slope of the least-squares line, per token; 0 for a single value."""
-    at = np.arange(values.size) - (values.size - 1) / 2
-    return float(at @ values / ((at @ at) or 1.0))
+    position = np.arange(values.size) - (values.size - 1) / 2
+    return float(position @ values / ((position @ position) or 1.0))
 
 
 def _approximate_entropy(values: FloatArray) -> float:
@@ -90,6 +112,7 @@ def _approximate_entropy(values: FloatArray) -> float:
     phi = []
     for length in (LENGTH, LENGTH + 1):
         count = values.size - length + 1
-        same = np.logical_and.reduce([near[at : at + count, at : at + count] for at in range(length)])
+        # Two patterns are equal where all of their values are near: a diagonal walk through the matrix of values.
+        same = np.logical_and.reduce([near[i : i + count, i : i + count] for i in range(length)])
         phi.append(np.log(same.mean(0)).mean())
     return float(abs(phi[0] - phi[1]))

@@ -12,11 +12,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+# Labels of the stages, and identities of the bars, that are open: from the outermost to the innermost.
 _LABELS: list[str] = []
 _OPEN: set[int] = set()
 FORMAT = "{desc}  {total_fmt} {unit} |{bar}| {elapsed}<{remaining}{postfix}"
-TICK, EVERY = 0.5, 60.0
-"""Seconds after which a clock is drawn again, and after which the next line follows where lines stay, as in a log."""
+# Seconds after which a clock is drawn again.
+TICK = 0.5
+# Seconds after which the next line follows where lines stay, as in a log.
+EVERY = 60.0
 
 
 def moving() -> bool:
@@ -46,6 +49,7 @@ def stage(label: str, *, again: bool = False) -> Iterator[None]:
         while not done.wait(TICK):
             clock.update(0)
 
+    # A daemon: it must not keep a process that fails.
     ticking = Thread(target=tick, daemon=True)
     if not clock.disable:
         ticking.start()
@@ -64,6 +68,7 @@ class _InCell(tqdm):  # type: ignore[misc]  # tqdm has no types
 
     line: Any = None
 
+    # tqdm's own bar for notebooks needs ipywidgets.
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         from IPython.display import display
 
@@ -77,17 +82,20 @@ class _InCell(tqdm):  # type: ignore[misc]  # tqdm has no types
 class _Lines(tqdm):  # type: ignore[misc]
     """A bar where lines stay: a line from time to time."""
 
+    # No thread of tqdm that watches for bars that are drawn too seldom.
     monitor_interval = 0
 
     def __init__(self, **how: Any) -> None:
         line = "{desc}  {n_fmt} of {total_fmt} {unit}, {elapsed}, {remaining} left"
         how["bar_format"] = line if how["total"] else "{desc}  {n_fmt} {unit}, {elapsed}"
-        self.said = time.monotonic()
+        self.last_line = time.monotonic()
+        # Every update may be the one after which a line is due; tqdm itself writes nothing.
         super().__init__(**how | {"miniters": 1, "leave": False, "file": io.StringIO()})
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        if msg is None and time.monotonic() - self.said >= EVERY:
-            self.said = time.monotonic()
+        # tqdm clears a bar by an empty message.
+        if msg is None and time.monotonic() - self.last_line >= EVERY:
+            self.last_line = time.monotonic()
             note(str(self))
 
 
@@ -105,15 +113,24 @@ def labelled(label: str) -> Iterator[None]:
 def progress(total: int, description: str, unit: str, *, shown: bool = True) -> "Iterator[tqdm[None]]":
     """A progress bar, in a log a line a minute; one within another is shown after a second, and does not stay."""
     in_cell = "ipykernel" in sys.modules
-    said = not description or "".join(_LABELS[-1:]).endswith(description)
-    with (_InCell if in_cell else tqdm if moving() else _Lines)(
+    kind = tqdm
+    if in_cell:
+        kind = _InCell
+    elif not moving():
+        kind = _Lines
+    labels = list(_LABELS)
+    # The stage says it already, in "scoring: base" for example.
+    if description and not (labels and labels[-1].endswith(description)):
+        labels.append(description)
+    with kind(
         total=total,
-        desc=" · ".join(_LABELS if said else [*_LABELS, description]),
+        desc=" · ".join(labels),
         unit=unit,
         unit_scale=total >= 1000 or not total,
         bar_format=FORMAT if total else None,
         dynamic_ncols=True,
         disable=not shown,
+        # A bar within another is one of many, most of which end within a second.
         leave=bool(_LABELS) and not _OPEN,
         delay=float(bool(_OPEN)),
         file=io.StringIO() if in_cell else sys.stderr,

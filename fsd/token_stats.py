@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsd.errors import UsageError
+from fsd.unspaced import SCORED_UNSPACED
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -19,7 +21,7 @@ STD_FLOOR = 1e-6
 """Lower bound of the standard deviation of the log-probability, in nats; smaller values are rounding noise."""
 TIE = 1e-5
 """Difference of two log-probabilities, in nats, that is rounding noise."""
-UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+UNSPACED = SCORED_UNSPACED
 """Characters of scripts without spaces (Chinese, Japanese), as part of a regular expression."""
 UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 """What spaces separate; in scripts without spaces, each character."""
@@ -38,6 +40,9 @@ class Prompt(NamedTuple):
 
     text: str
     context: str = ""
+
+
+Prompts = Sequence[Prompt]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +71,18 @@ class TokenStats:
 
     def __post_init__(self) -> None:
         if self.top is None:
+            # A frozen dataclass has no other way to fill in a default that depends on another field.
             object.__setattr__(self, "top", np.full(self.logp.shape, np.nan))
-        shapes = {array.shape for array in (self.token, self.logp, self.mean, self.std, self.top)}
+        shapes = {
+            array.shape
+            for array in (
+                self.token,
+                self.logp,
+                self.mean,
+                self.std,
+                self.top,
+            )
+        }
         if len(shapes) != 1 or self.token.ndim != 1 or self.token.size == 0:
             raise ValueError(f"token, logp, mean, std and top must share one shape (T,) with T >= 1, got {shapes}")
 
@@ -75,6 +90,10 @@ class TokenStats:
     def predicted(self) -> NDArray[np.bool_]:
         """(T,) whether each token is the most likely one, as greedy decoding takes it; ties count."""
         return self.logp >= self.top - TIE
+
+
+Scored = tuple[Prompt, TokenStats]
+"""A prompt and the statistics of its text."""
 
 
 class GradientNorms(NamedTuple):
@@ -93,11 +112,22 @@ class Continuations(NamedTuple):
     greedy: str = ""
 
 
-Scorer = Callable[[Sequence[Prompt]], Iterable[Any]]
+Scorer = Callable[[Prompts], Iterable[Any]]
 """Maps prompts to their `TokenStats`, `GradientNorms` or `Continuations`, in the same order: the target model, its
 adapter off or on, a reference model, a table of token frequencies, or an API."""
 
 
+def score_rows(scorer: Scorer, rows: Sequence[Prompts]) -> list[list[Any]]:
+    """Statistics of rows of prompts, in rows of the same lengths, from one call of the scorer.
+
+    One call for all prompts lets the scorer compute repeated prompts once and fill its batches.
+    """
+    statistics = iter(scorer(list(chain.from_iterable(rows))))
+    return [list(islice(statistics, len(row))) for row in rows]
+
+
+Tokenize = Callable[[Sequence[str]], list[list[int]]]
+"""Texts → the token ids of each."""
 Labelled = Mapping[str, tuple[int, bool]]
 """Text → its family, and whether it is a member."""
 
@@ -109,38 +139,58 @@ class Known:
     others of their families.
     """
 
-    def __init__(self, prompts: Sequence[Sequence[Prompt]], labelled: Labelled = MappingProxyType({})) -> None:
-        self.prompts, self.labelled = prompts, labelled
+    def __init__(
+        self,
+        prompts: Sequence[Prompts],
+        labelled: Labelled = MappingProxyType({}),
+    ) -> None:
+        self.prompts = prompts
+        self.labelled = labelled
         self._scorer: Scorer | None = None
         self._rows: list[list[Any]] = []
         self._made: dict[Any, FloatArray] = {}
 
     def scored(self, scorer: Scorer) -> "Known":
         """The same with the statistics of all prompts by a scorer."""
+        # Every chunk of texts asks for the same statistics: they are kept until another scorer comes.
         if scorer is not self._scorer:
-            statistics = iter(scorer([prompt for of_text in self.prompts for prompt in of_text]))
-            self._rows = [[next(statistics) for _ in of_text] for of_text in self.prompts]
-            self._scorer, self._made = scorer, {}
+            self._rows = score_rows(scorer, self.prompts)
+            self._scorer = scorer
+            self._made = {}
         return self
 
-    def of(self, make: Callable[..., FloatArray], **how: Any) -> FloatArray:
-        """`make(*statistics, **how)` of each known text, as rows."""
-        key = (make, *sorted(how.items()))
+    def of(
+        self,
+        make: Callable[..., FloatArray],
+        **options: Any,
+    ) -> FloatArray:
+        """`make(*statistics, **options)` of each known text, as rows."""
+        key = (make, *sorted(options.items()))
         if key not in self._made:
-            self._made[key] = np.array([make(*row, **how) for row in self._rows])
+            self._made[key] = np.array([make(*row, **options) for row in self._rows])
         return self._made[key]
 
     def fitted(
-        self, fit: Callable[..., FloatArray], text: str, make: Callable[..., FloatArray], components: int, **how: Any
+        self,
+        fit: Callable[..., FloatArray],
+        text: str,
+        make: Callable[..., FloatArray],
+        components: int,
+        **options: Any,
     ) -> FloatArray:
         """`fit(rows, members, components)` to the rows of `of` of all known texts that are of another family."""
         family, _ = self.labelled.get(text, (None, False))
-        key = (fit, family, components, make, *sorted(how.items()))
+        key = (fit, family, components, make, *sorted(options.items()))
         if key not in self._made:
             labels = [self.labelled[prompts[0].text] for prompts in self.prompts]
-            others = [at for at, (of, _) in enumerate(labels) if of != family]
+            # A relative of the text among the texts of the fit would give its label away.
+            unrelated = [row for row, (relatives, _) in enumerate(labels) if relatives != family]
             members = np.array([member for _, member in labels], float)
-            self._made[key] = fit(self.of(make, **how)[others], members[others], components)
+            self._made[key] = fit(
+                self.of(make, **options)[unrelated],
+                members[unrelated],
+                components,
+            )
         return self._made[key]
 
 
@@ -148,7 +198,11 @@ Scores = dict[str, FloatArray]
 """(N,) scores of N texts by detector name; higher means more likely a member."""
 
 
-def lowest_mean(values: FloatArray, k: float, setting: str = "k") -> float:
+def lowest_mean(
+    values: FloatArray,
+    k: float,
+    setting: str = "k",
+) -> float:
     """Mean of the n lowest of T ≥ 1 values, n = max(1, int(k·T)).
 
     At least one value is used, so that short texts have a score: int(k·T) is 0 below five tokens for k = 0.2. The
@@ -168,7 +222,12 @@ def lowest_mean(values: FloatArray, k: float, setting: str = "k") -> float:
     return float(np.sort(values)[:n].sum()) / n
 
 
-def loss_ratio(numerator: TokenStats, denominator: TokenStats, *, log: bool = True) -> float:
+def loss_ratio(
+    numerator: TokenStats,
+    denominator: TokenStats,
+    *,
+    log: bool = True,
+) -> float:
     """Ratio of two losses, where the loss is minus the mean log-probability of the tokens.
 
     Args:
@@ -179,12 +238,13 @@ def loss_ratio(numerator: TokenStats, denominator: TokenStats, *, log: bool = Tr
     Raises:
         ValueError: if the loss of the denominator is zero, i.e. every token has probability one, and `log` is on.
     """
-    mean = float(denominator.logp.mean())
+    above = float(numerator.logp.mean())
+    below = float(denominator.logp.mean())
     if not log:
-        return math.exp(mean - float(numerator.logp.mean()))
-    if mean == 0:
+        return math.exp(below - above)
+    if below == 0:
         raise ValueError(f"a ratio of losses needs a loss above 0, got 0 for the text {denominator.text[:40]!r}")
-    return float(numerator.logp.mean()) / mean
+    return above / below
 
 
 def check_same_tokens(first: TokenStats, second: TokenStats) -> None:

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -16,7 +16,14 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.search_space import Search
-from fsd.token_stats import UNIT, Continuations, GradientNorms, Known, Prompt, TokenStats
+from fsd.token_stats import (
+    UNIT,
+    Continuations,
+    GradientNorms,
+    Known,
+    Prompt,
+    TokenStats,
+)
 
 
 class View(NamedTuple):
@@ -42,17 +49,13 @@ class ViewInputs:
     labelled: Known | None = None
 
 
-def _copies(prompt: Prompt, make: Callable[[str], Sequence[str]] | None) -> list[Prompt]:
-    return [prompt._replace(text=copy) for copy in (make(prompt.text) if make else ())]
-
-
-def _common(known: Known | None) -> list[Prompt]:
-    return list(chain.from_iterable(known.prompts)) if known else []
-
-
 def repetitions(prompt: Prompt) -> list[Prompt]:
     """The second and the third copy of a text, each after those before it and a space."""
-    return [prompt._replace(context=prompt.context + n * f"{prompt.text} ") for n in (1, 2)]
+    copy = f"{prompt.text} "
+    return [
+        prompt._replace(context=prompt.context + copy),
+        prompt._replace(context=prompt.context + copy + copy),
+    ]
 
 
 class Draws(NamedTuple):
@@ -87,40 +90,62 @@ def _halves(prompt: Prompt) -> Prompt:
     """The second half of a text, of at most `CONTINUED` words, after the first half."""
     ends = [word.end() for word in UNIT.finditer(prompt.text)]
     half = len(ends) // 2
+    middle = ends[half - 1]
     end = ends[min(len(ends), half + CONTINUED) - 1]
-    return Prompt(prompt.text[ends[half - 1] : end], prompt.context + prompt.text[: ends[half - 1]])
+    return Prompt(prompt.text[middle:end], prompt.context + prompt.text[:middle])
 
 
-FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
-    "plain": lambda prompt, _: [prompt],
-    "gradient": lambda prompt, _: [prompt],
+Form = Callable[[Prompt, ViewInputs], list[Prompt]]
+"""The prompts of a text, which may follow a context of its own; that of `primed` takes its place."""
+
+
+def _plain(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
+    return [prompt]
+
+
+def _member_primed(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
+    return [prompt._replace(context=inputs.member_prefix(prompt.text))] if inputs.member_prefix else []
+
+
+def _copies(inputs_field: str) -> Form:
+    """The form of changed copies, which that field of the inputs makes."""
+
+    def copies(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
+        make = getattr(inputs, inputs_field)
+        return [prompt._replace(text=copy) for copy in make(prompt.text)] if make else []
+
+    return copies
+
+
+def _common(inputs_field: str) -> Form:
+    """The form of known texts, which that field of the inputs has."""
+
+    def common(_: Prompt, inputs: ViewInputs) -> list[Prompt]:
+        texts: Known | None = getattr(inputs, inputs_field)
+        return list(chain.from_iterable(texts.prompts)) if texts else []
+
+    return common
+
+
+FORMS: dict[str, Form] = {
+    "plain": _plain,
+    "gradient": _plain,
     "lower": lambda prompt, _: [prompt._replace(text=prompt.text.lower())],
     "primed": lambda prompt, inputs: [prompt._replace(context=inputs.prefix)],
-    "member_primed": lambda prompt, inputs: (
-        [prompt._replace(context=inputs.member_prefix(prompt.text))] if inputs.member_prefix else []
-    ),
-    "neighbours": lambda prompt, inputs: _copies(prompt, inputs.neighbours),
-    "swapped": lambda prompt, inputs: _copies(prompt, inputs.swapped),
+    "member_primed": _member_primed,
+    "neighbours": _copies("neighbours"),
+    "swapped": _copies("swapped"),
     "repeated": lambda prompt, _: repetitions(prompt),
-    "known": lambda _, inputs: _common(inputs.known),
-    "labelled": lambda _, inputs: _common(inputs.labelled),
+    "known": _common("known"),
+    "labelled": _common("labelled"),
     **dict.fromkeys(DRAWS, lambda prompt, _: [_halves(prompt)]),
 }
-"""Form → the prompts of a text, which may follow a context of its own; that of `primed` takes its place."""
+"""Form → the prompts of a text."""
 
 VIEWS: dict[str, View] = {
     "text": View("base", "plain"),
     "tuned": View("tuned", "plain"),
-    "gradient": View("base", "gradient"),
-    "lower": View("base", "lower"),
-    "primed": View("base", "primed"),
-    "member_primed": View("base", "member_primed"),
-    "neighbours": View("base", "neighbours"),
-    "swapped": View("base", "swapped"),
-    "repeated": View("base", "repeated"),
-    "known": View("base", "known"),
-    "labelled": View("base", "labelled"),
-    **{form: View("base", form) for form in DRAWS},
+    **{form: View("base", form) for form in FORMS if form != "plain"},
     "reference": View("reference", "plain"),
     "unigram": View("unigram", "plain"),
 }
@@ -153,44 +178,6 @@ def view_in(state: str, name: str) -> View:
 def scorer_of(view: View) -> str:
     """Name of the scorer of a view: that of its reader, or one of its own for gradients and samples."""
     return f"{view.reader}.{view.form}" if view.form == "gradient" or view.form in DRAWS else view.reader
-
-
-def _has_case(texts: Sequence[str]) -> bool:
-    counts = Counter(chain.from_iterable(texts))
-    letters = sum(count for sign, count in counts.items() if sign.isalpha())
-    return sum(count for sign, count in counts.items() if sign.lower() != sign.upper()) > letters / 2
-
-
-_GROUPS = "of two groups or more are given, as validation texts of `fsd run` are"
-_ABSENT = {
-    "primed": ("prefix", "no prefix of non-member texts is given"),
-    "member_primed": ("member_prefix", f"no known members {_GROUPS}"),
-    "neighbours": ("neighbours", "no neighbour model is given"),
-    "swapped": ("swapped", "no copies with swapped words are given"),
-    "known": ("known", "no known non-members are given, as unseen texts are"),
-    "labelled": ("labelled", f"no known members and non-members {_GROUPS}"),
-}
-
-
-def _unavailable(
-    view: str, readers: Collection[str], inputs: ViewInputs, has_case: Callable[[], bool], short: Callable[[], str]
-) -> str | None:
-    reader, form = VIEWS[view]
-    if form in DRAWS:
-        return short() and f"a text to be continued must have at least two words; got {short()}"
-    if reader not in readers:
-        absent = {
-            "base": "a chat API gives text alone, which samia and cdd take",
-            "unigram": "no unigram table is given",
-        }
-        return absent.get(reader, f"no {reader} model is given")
-    if form == "gradient" and scorer_of(VIEWS[view]) not in readers:
-        return "no gradient can be computed: the model must be local, on one device and not quantized"
-    if form in _ABSENT and not getattr(inputs, _ABSENT[form][0]):
-        return _ABSENT[form][1]
-    if form == "lower" and not has_case():
-        return "the texts' script has no upper and lower case"
-    return None
 
 
 @dataclass(frozen=True)
@@ -252,6 +239,7 @@ class Detector:
             UsageError: for an unknown setting, or a value of another type or out of range.
         """
         self._check(settings)
+        # What is set here holds for both scores, in place of an earlier setting of the base score.
         base = {key: value for key, value in self.base_settings.items() if key not in settings}
         return replace(self, settings={**self.settings, **settings}, base_settings=base)._tried(settings)
 
@@ -266,23 +254,24 @@ class Detector:
         if self.paired and settings:
             raise UsageError(f"settings of a base score must be of a detector that has one; got {self.name!r}")
         base = {**self.base_settings, **settings}
-        base = {key: value for key, value in base.items() if value != self.settings[key]}
-        return replace(self, base_settings=base)._tried(settings)
+        # A base setting like the common one is none: where there are some, the FSD is computed apart.
+        differing = {key: value for key, value in base.items() if value != self.settings[key]}
+        return replace(self, base_settings=differing)._tried(settings)
 
     @property
     def for_base(self) -> "Detector":
         """The detector with the settings of the base score."""
-        return replace(self, settings={**self.settings, **self.base_settings}, base_settings={})
+        return replace(
+            self,
+            settings={**self.settings, **self.base_settings},
+            base_settings={},
+        )
 
     def _tried(self, settings: Mapping[str, Any]) -> "Detector":
         """The detector itself, which refuses settings out of range when it is computed, here on four tokens."""
-        probe = TokenStats("probe", np.arange(4), -np.arange(1.0, 5.0), -np.arange(1.0, 5.0), np.ones(4), np.zeros(4))
-        given: dict[str, Any] = {"gradient": GradientNorms(1.0, 1.0, 1.0)} | {form: [probe] for form in LISTS}
-        sides = Known([[Prompt("a")] * 2, [Prompt("b")] * 2], {"a": (0, True), "b": (1, False)})
-        given |= dict.fromkeys(COMMON, sides.scored(lambda prompts: [probe] * len(prompts)))
-        given |= dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe"))
         if settings:
-            self.for_base({name: given.get(VIEWS[name].form, probe) for name in self.views})
+            values = _probe()
+            self.for_base({name: values.get(VIEWS[name].form, values["plain"]) for name in self.views})
         return self
 
     def _check(self, settings: Mapping[str, Any]) -> None:
@@ -293,10 +282,118 @@ class Detector:
             _check_type(f"{self.name}.{key}", value, self.settings[key])
 
 
-def _check_type(name: str, value: Any, default: Any) -> None:
+@cache
+def _probe() -> dict[str, Any]:
+    """Form → statistics of four invented tokens, which every detector can score."""
+    losses = -np.arange(1.0, 5.0)
+    text = TokenStats(
+        "probe",
+        np.arange(4),
+        losses,
+        losses,
+        np.ones(4),
+        np.zeros(4),
+    )
+    # Labelled texts must be of both kinds and of two families, as a fit leaves the family of the text out.
+    labelled = Known(
+        [[Prompt("a")] * 2, [Prompt("b")] * 2],
+        {"a": (0, True), "b": (1, False)},
+    )
+    labelled.scored(lambda prompts: [text] * len(prompts))
+    return {
+        "plain": text,
+        "gradient": GradientNorms(1.0, 1.0, 1.0),
+        **{form: [text] for form in LISTS},
+        **dict.fromkeys(COMMON, labelled),
+        **dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe")),
+    }
+
+
+def _check_type(
+    name: str,
+    value: Any,
+    default: Any,
+) -> None:
+    # A whole number is also a valid real one. A truth value is a number to Python, and to nobody else.
     allowed = (int, float) if isinstance(default, int | float) else type(default)
     if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):
         raise UsageError(f"{name} must be of the type of its default {default!r}; got {value!r}")
+
+
+_GROUPS = "of two groups or more are given, as validation texts of `fsd run` are"
+_MISSING_INPUTS = {
+    "primed": ("prefix", "no prefix of non-member texts is given"),
+    "member_primed": ("member_prefix", f"no known members {_GROUPS}"),
+    "neighbours": ("neighbours", "no neighbour model is given"),
+    "swapped": ("swapped", "no copies with swapped words are given"),
+    "known": (
+        "known",
+        "no known non-members are given, as unseen texts are",
+    ),
+    "labelled": ("labelled", f"no known members and non-members {_GROUPS}"),
+}
+"""Form → the field of `ViewInputs` that it needs, and what to say without it."""
+_MISSING_READERS = {
+    "base": "a chat API gives text alone, which samia and cdd take",
+    "unigram": "no unigram table is given",
+}
+
+
+@dataclass(frozen=True)
+class _Available:
+    """What detectors can be computed with: texts, scorers by name, and the inputs of forms."""
+
+    texts: Sequence[str]
+    scorers: Collection[str]
+    inputs: ViewInputs
+
+    @cached_property
+    def lacks(self) -> Collection[str]:
+        """Fields of `TokenStats` that the base's scorer does not give."""
+        base = self.scorers.get("base") if isinstance(self.scorers, Mapping) else None
+        return getattr(base, "lacks", ())
+
+    @cached_property
+    def has_case(self) -> bool:
+        """Whether more than half of the letters have an upper and a lower case: a few foreign words do not count."""
+        counts = Counter(chain.from_iterable(self.texts))
+        letters = sum(count for sign, count in counts.items() if sign.isalpha())
+        cased = sum(count for sign, count in counts.items() if sign.lower() != sign.upper())
+        return cased > letters / 2
+
+    @cached_property
+    def short_text(self) -> str:
+        """The first text of fewer than two words, for a message; empty if there is none."""
+        short = (text for text in self.texts if len(UNIT.findall(text)) < 2)
+        return next((repr(text[:40]) for text in short), "")
+
+    def why_not(self, detector: Detector) -> str | None:
+        """Why a detector cannot be computed; None if it can."""
+        absent = [name for name in detector.needs if name in self.lacks]
+        # Token ids have a remedy, so they are named first.
+        if "token" in absent:
+            return "it needs token ids, which --tokenizer MODEL gives"
+        for name in detector.views:
+            if reason := self._unavailable(VIEWS[name]):
+                return reason
+        return f"the API does not give what it needs: {', '.join(absent)}" if absent else None
+
+    def _unavailable(self, view: View) -> str | None:
+        if view.form in DRAWS:
+            if self.short_text:
+                return f"a text to be continued must have at least two words; got {self.short_text}"
+            # Samples have a scorer of their own, with which every model comes, also one without log-probabilities.
+            return None
+        if view.reader not in self.scorers:
+            return _MISSING_READERS.get(view.reader, f"no {view.reader} model is given")
+        if view.form == "gradient" and scorer_of(view) not in self.scorers:
+            return "no gradient can be computed: the model must be local, on one device and not quantized"
+        needed, reason = _MISSING_INPUTS.get(view.form, ("", ""))
+        if needed and not getattr(self.inputs, needed):
+            return reason
+        if view.form == "lower" and not self.has_case:
+            return "the texts' script has no upper and lower case"
+        return None
 
 
 def usable(
@@ -314,24 +411,15 @@ def usable(
     `scorers` are those by reader, or the readers' names alone; `excluded` has reasons of the caller. If `strict`, every
     detector must be usable, if False, one must; None requires nothing. `use` says what for in the error.
     """
-    base = scorers.get("base") if isinstance(scorers, Mapping) else None
-    lacks: frozenset[str] = getattr(base, "lacks", frozenset())
-    has_case = cache(lambda: _has_case(texts))
-    short = cache(lambda: next((repr(text[:40]) for text in texts if len(UNIT.findall(text)) < 2), ""))
+    available = _Available(texts, scorers, inputs or ViewInputs())
     excluded = excluded or {}
     computable: list[Detector] = []
     left_out: dict[str, str] = {}
     for detector in detectors:
         if detector.name in excluded:
             continue
-        absent = [name for name in detector.needs if name in lacks]
-        reasons = (_unavailable(view, scorers, inputs or ViewInputs(), has_case, short) for view in detector.views)
-        if "token" in absent:
-            left_out[detector.name] = "it needs token ids, which --tokenizer MODEL gives"
-        elif reason := next(filter(None, reasons), None):
+        if reason := available.why_not(detector):
             left_out[detector.name] = reason
-        elif absent:
-            left_out[detector.name] = f"the API does not give what it needs: {', '.join(absent)}"
         else:
             computable.append(detector)
     left_out |= excluded

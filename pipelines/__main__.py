@@ -9,28 +9,67 @@ from fsd.errors import one_of
 
 GROUPS = {
     "texts in the pretraining data": {
-        "run": ("pipelines.fsd", "fine-tune on unseen texts and compare every detector before and after"),
-        "detect": ("pipelines.detect", "was this text a member? verdicts with error rates from a registered adapter"),
-        "score": ("pipelines.score", "base scores of any texts, by a local model or a completions API"),
+        "run": (
+            "pipelines.fsd",
+            "fine-tune on unseen texts and compare every detector before and after",
+        ),
+        "detect": (
+            "pipelines.detect",
+            "was this text a member? verdicts with error rates from a registered adapter",
+        ),
+        "score": (
+            "pipelines.score",
+            "base scores of any texts, by a local model or a completions API",
+        ),
         "ui": ("pipelines.ui", "open the runs in MLflow's pages"),
     },
     "one book, a benchmark, fine-tuning data, or texts not yet published": {
-        "extract": ("pipelines.extract", "can passages of this book be extracted? beside a control"),
-        "contamination": ("pipelines.contamination", "was this benchmark, as a whole, in the training data?"),
+        "extract": (
+            "pipelines.extract",
+            "can passages of this book be extracted? beside a control",
+        ),
+        "contamination": (
+            "pipelines.contamination",
+            "was this benchmark, as a whole, in the training data?",
+        ),
         "adapter-audit": (
             "pipelines.adapter_audit",
             "was this in the fine-tuning data of a model with a known base?",
         ),
-        "canary": ("pipelines.canary", "publish random canaries, and test exactly whether a model was trained on them"),
+        "canary": (
+            "pipelines.canary",
+            "publish random canaries, and test exactly whether a model was trained on them",
+        ),
     },
     "research and preparation": {
-        "overlap": ("pipelines.overlap", "how much of these texts stands in that corpus, word for word?"),
-        "compare": ("pipelines.compare", "mean and interval of every score over seeds and runs"),
-        "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
-        "study": ("pipelines.study", "the papers' tables and figures; our own: lab, real, domains, truth"),
-        "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),
-        "pretrain": ("pipelines.pretrain", "pretrain a small model whose members are known"),
-        "frequencies": ("pipelines.frequencies", "count token frequencies of a reference corpus for DC-PDD"),
+        "overlap": (
+            "pipelines.overlap",
+            "how much of these texts stands in that corpus, word for word?",
+        ),
+        "compare": (
+            "pipelines.compare",
+            "mean and interval of every score over seeds and runs",
+        ),
+        "tune": (
+            "pipelines.tune",
+            "choose detector or adapter settings with Optuna",
+        ),
+        "study": (
+            "pipelines.study",
+            "the papers' tables and figures; our own: lab, real, domains, truth",
+        ),
+        "collect": (
+            "pipelines.collect",
+            "collect texts published after a model's knowledge cutoff",
+        ),
+        "pretrain": (
+            "pipelines.pretrain",
+            "pretrain a small model whose members are known",
+        ),
+        "frequencies": (
+            "pipelines.frequencies",
+            "count token frequencies of a reference corpus for DC-PDD",
+        ),
     },
 }
 """Question → command → its module and what it does."""
@@ -50,10 +89,13 @@ def main() -> None:
     elif name == "--version":
         print(f"fsd {version('fsd')}")
     elif name in COMMANDS:
+        # The command's own messages begin with it.
         sys.argv = [f"fsd {name}", *sys.argv[2:]]
-        if {"-h", "--help"} & {*sys.argv}:  # which quotes the file that it takes for that of the settings
-            sys.modules["__main__"].__file__ = _file(COMMANDS[name][0])
-        runpy.run_module(COMMANDS[name][0], run_name="__main__")
+        module, _ = COMMANDS[name]
+        # The help quotes the file that it takes for that of the settings.
+        if "-h" in sys.argv or "--help" in sys.argv:
+            sys.modules["__main__"].__file__ = _file(module)
+        runpy.run_module(module, run_name="__main__")
     else:
         print(f"error: {one_of('command', COMMANDS, name)}", file=sys.stderr)
         sys.exit(2)
@@ -61,7 +103,8 @@ def main() -> None:
 
 def _file(module: str) -> str | None:
     spec = find_spec(module)
-    spec = find_spec(f"{module}.__main__") if spec and spec.submodule_search_locations else spec
+    if spec and spec.submodule_search_locations:
+        spec = find_spec(f"{module}.__main__")
     return spec.origin if spec else None
 
 

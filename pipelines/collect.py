@@ -10,7 +10,7 @@ Examples:
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import timedelta
 from functools import partial
@@ -20,14 +20,19 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import arg
 
 from fsd.errors import UsageError
-from pipelines.common.job import Job, show, stage, tracked_run
+from pipelines.common.context import stage
+from pipelines.common.deliver import show, tracked_run
+from pipelines.common.job import Job
 
 if TYPE_CHECKING:
     from fsd.collection.benchmark_card import Card
     from fsd.collection.engine import Collection, CollectionJob, CollectionSpec
     from fsd.reporting.report import Report
+    from fsd.tracking import Run
 
 Day = Annotated[str, arg(metavar="DAY", help_behavior_hint="")]
+# The bounds of a window are exclusive, so that they are often a day apart from the days meant.
+DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -65,28 +70,45 @@ def prepare(config: Collect) -> Job:
     from fsd.collection import engine
 
     sides = specs(config)
-    first, last = sides[0].window.before, sides[-1].window.after
-    dates = (f"-before-{first}" if first else "") + (f"-after-{last}" if last else "")
-    out = config.out or Path(f"{config.domain}{'-contemporaries' if config.contemporaries else ''}{dates}.jsonl")
-    files = [out]
+    out = config.out or _default_out(config.domain, sides)
     if len(sides) == 2:
+        # Each side has a file of its own, so that a killed run goes on with the one that is unfinished.
         files = [out.with_name(f"{out.stem}.{name}.jsonl") for name in ("members", "nonmembers")]
+        writes = [*files, out]
         if out.exists():
             raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
+    else:
+        files = writes = [out]
     jobs = [engine.prepare(side, config.limit, file) for side, file in zip(sides, files, strict=True)]
-    reads = {}
-    for job in jobs:
-        kind = "contemporaries" if config.contemporaries else "members" if job.spec.member else "non-members"
-        number = f"{len(job.finished.documents):,} texts, finished" if job.finished else f"up to {job.limit:,} texts"
-        reads[kind] = f"{number}, {job.spec.window}"
+    source = config.domain
     options = ", ".join(f"{name}={value}" for name, value in sides[0].options.items())
+    if options:
+        source += f" ({options})"
+    reads = {"source": source}
+    for job in jobs:
+        extent = f"up to {job.limit:,} texts"
+        if job.finished:
+            extent = f"{len(job.finished.documents):,} texts, finished"
+        kind = "members" if job.spec.member else "non-members"
+        if config.contemporaries:
+            kind = "contemporaries"
+        reads[kind] = f"{extent}, {job.spec.window}"
     return Job(
         partial(run, config, jobs, out),
-        {"source": config.domain + (f" ({options})" if options else ""), **reads},
-        writes=list(dict.fromkeys([*files, out])),
+        reads,
+        writes=writes,
         experiment=f"fsd-{config.domain}",
         notes=["no request was made; how long it takes depends on how many texts the source has in these days"],
     )
+
+
+def _default_out(domain: str, sides: "list[CollectionSpec]") -> Path:
+    name = f"{domain}-contemporaries" if sides[0].contemporaries else domain
+    if upper := sides[0].window.before:
+        name += f"-before-{upper}"
+    if lower := sides[-1].window.after:
+        name += f"-after-{lower}"
+    return Path(f"{name}.jsonl")
 
 
 def specs(config: Collect) -> "list[CollectionSpec]":
@@ -95,91 +117,131 @@ def specs(config: Collect) -> "list[CollectionSpec]":
     from fsd.collection.engine import CollectionSpec
     from fsd.collection.source import Window
 
-    after, before, because = _bounds(config)
+    lower, upper, because = _bounds(config)
     domain = domains.load(config.domain)
-    language = "" if config.language == "any" else config.language
-    options = domain.parse_options(config.options, language)
-    if config.language != "any":
-        language = str(language or options.get("language") or domain.language)
-    windows = [Window(after, before)] if config.contemporaries else [Window(before=before), Window(after=after)]
-    return [
-        CollectionSpec(
-            domain=config.domain,
-            window=window,
-            language=language,
-            options=options,
-            min_words=config.min_words,
-            benchmark=config.benchmark_of,
-            because=because,
-            contemporaries=config.contemporaries,
-        )
-        for window in windows
-        if window != Window()
-    ]
+    if config.language == "any":
+        language = ""
+        options = domain.parse_options(config.options)
+    else:
+        options = domain.parse_options(config.options, config.language)
+        # An edition of Wikipedia, say, is chosen by an option, and its texts are checked against that language.
+        language = config.language or options.get("language") or domain.language
+    # Contemporaries lie between the bounds; members before the one, non-members after the other.
+    window = Window(lower, upper)
+    spec = CollectionSpec(
+        domain=config.domain,
+        window=window,
+        language=language,
+        options=options,
+        min_words=config.min_words,
+        benchmark=config.benchmark_of,
+        because=because,
+        contemporaries=config.contemporaries,
+    )
+    if config.contemporaries:
+        return [spec]
+    windows = (Window(before=upper), Window(after=lower))
+    return [replace(spec, window=window) for window in windows if window != Window()]
 
 
 def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
     """The bounds of the dates, both exclusive, and the reason for that of a model."""
     from fsd.data.knowledge_cutoffs import cutoff
+    from fsd.data.periods import parse_day
 
-    day = timedelta(days=1)
-    after, before, because = _day("after", config.after), _day("before", config.before), ""
+    lower = parse_day("after", config.after) if config.after else None
+    upper = parse_day("before", config.before) if config.before else None
+    because = ""
     if config.model:
-        replaced, given = ("before", before) if config.contemporaries else ("after", after)
-        if given:
-            raise UsageError(f"either --{replaced} or --model must be given, not both; got {given} and {config.model}")
-        known = cutoff(config.model)
-        because = f"cutoff of {config.model}: {known.source}"
-        after, before = (after, known.day + day) if config.contemporaries else (known.day, before)
-    if config.contemporaries and before is None:
+        flag = "before" if config.contemporaries else "after"
+        if typed := upper if config.contemporaries else lower:
+            raise UsageError(f"either --{flag} or --model must be given, not both; got {typed} and {config.model}")
+        entry = cutoff(config.model)
+        because = f"cutoff of {config.model}: {entry.source}"
+        # What was published on the day of the cutoff is no non-member, but may be a contemporary.
+        if config.contemporaries:
+            upper = entry.day + DAY
+        else:
+            lower = entry.day
+    _check_bounds(lower, upper, config.contemporaries)
+    return lower, upper, because
+
+
+def _check_bounds(lower: Date | None, upper: Date | None, contemporaries: bool) -> None:
+    """Refuse bounds between which no day lies, or of which no side or both sides have a day."""
+    if contemporaries and upper is None:
         raise UsageError("contemporaries must be published before a cutoff; give --before DAY or --model ID")
-    if after is None and before is None:
+    if lower is None and upper is None:
         raise UsageError("a date must be given: --after DATE or --model ID for non-members, --before DATE for members")
-    if config.contemporaries and after and before and before <= after + day:
-        raise UsageError(f"after must be {before - 2 * day} at most, so that there are days between; got {after}")
-    if not config.contemporaries and after and before and before > after + day:
-        raise UsageError(f"before must be {after + day} at most, so that no day is on both sides; got {before}")
-    return after, before, because
-
-
-def _day(name: str, text: str) -> Date | None:
-    try:
-        return Date.fromisoformat(text) if text else None
-    except ValueError as error:
-        raise UsageError(f"{name} must be a day like 2023-02-24; got {text!r}") from error
+    if lower is None or upper is None:
+        return
+    if contemporaries and upper <= lower + DAY:
+        raise UsageError(f"after must be {upper - 2 * DAY} at most, so that there are days between; got {lower}")
+    if not contemporaries and upper > lower + DAY:
+        raise UsageError(f"before must be {lower + DAY} at most, so that no day is on both sides; got {upper}")
 
 
 def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
     """Collect one side or both, each into its own file, unless it is finished, build the benchmark, and log all."""
     from fsd.collection import benchmark_card
-    from fsd.collection.engine import MANIFEST
     from fsd.reporting.report import document
 
     with stage("collecting"):
         collections = [job.run() for job in jobs]
-    documents, card, page = collections[0].documents, None, None
-    if len(jobs) == 2:
-        sides = (collection.documents for collection in collections)
-        documents, card = benchmark_card.build(config.domain, *sides, drop_shared=config.drop_shared)
+    page = None
+    if len(collections) == 1:
+        report = about(collections[0], config.limit)
+    else:
+        members, nonmembers = (collection.documents for collection in collections)
+        documents, card = benchmark_card.build(config.domain, members, nonmembers, drop_shared=config.drop_shared)
         page = document("benchmark_card.md", card=card)
         benchmark_card.write_benchmark(out, documents, card, page)
-    first, last = jobs[0].spec, jobs[-1].spec
-    days = {"after": last.window.after or "", "before": first.window.before or ""}
-    settings = asdict(config) | days | {"language": first.language, "options": dict(first.options)}
-    with tracked_run(config, f"fsd-{config.domain}", "collect", params=settings, description=page) as run:
-        for path, manifest, texts in ((c.path, c.manifest, [d.text for d in c.documents]) for c in collections):
-            run.log(path.stem + MANIFEST, path.with_suffix(MANIFEST))
-            counts = {"kept": manifest["kept"], "found": manifest["found"]}
-            counts |= {f"dropped.{reason}": count for reason, count in manifest["dropped"].items()}
-            run.log_metrics({f"collect/{name}": float(count) for name, count in counts.items()})
-            run.log_dataset(path.stem, texts, source=str(path), context="collected")
-        if card:
+        report = about_benchmark(card, out)
+    # What was meant, not what was typed: --model stands for a day, and a domain for its language.
+    spec = jobs[0].spec
+    settings = asdict(config) | {
+        "after": jobs[-1].spec.window.after or "",
+        "before": spec.window.before or "",
+        "language": spec.language,
+        "options": dict(spec.options),
+    }
+    with tracked_run(
+        config,
+        f"fsd-{config.domain}",
+        "collect",
+        params=settings,
+        description=page,
+    ) as run:
+        for collection in collections:
+            _log(run, collection)
+        if page:
             for ending in (".card.json", ".card.md"):
                 run.log(out.stem + ending, out.with_name(out.stem + ending))
             labels = [document.member for document in documents]
             texts = [document.text for document in documents]
-            run.log_dataset(out.stem, texts, labels=labels, source=str(out), context="benchmark")
-        show(about_benchmark(card, out) if card else about(collections[0], config.limit), run)
+            run.log_dataset(
+                out.stem,
+                texts,
+                labels=labels,
+                source=str(out),
+                context="benchmark",
+            )
+        show(report, run)
+
+
+def _log(run: "Run", collection: "Collection") -> None:
+    """Log the manifest, its counts and the texts."""
+    from fsd.collection.engine import MANIFEST
+
+    path = collection.path
+    manifest = collection.manifest
+    run.log(path.stem + MANIFEST, path.with_suffix(MANIFEST))
+    metrics = {"collect/kept": manifest["kept"], "collect/found": manifest["found"]}
+    for reason, count in manifest["dropped"].items():
+        metrics[f"collect/dropped.{reason}"] = count
+    run.log_metrics(metrics)
+    texts = [document.text for document in collection.documents]
+    run.log_dataset(path.stem, texts, source=str(path), context="collected")
 
 
 def about(collection: "Collection", limit: int) -> "Report":
@@ -189,18 +251,23 @@ def about(collection: "Collection", limit: int) -> "Report":
     from fsd.reporting.report import Report, Section, numbers
 
     manifest = collection.manifest
-    lines = [f"{manifest['kept']:,} texts, {manifest['first_date']} to {manifest['last_date']}: {collection.path}"]
-    if manifest["kept"] < limit:
+    kept = manifest["kept"]
+    lines = [f"{kept:,} texts, {manifest['first_date']} to {manifest['last_date']}: {collection.path}"]
+    if kept < limit:
         lines.append(f"the source has no more; the limit was {limit:,}")
-    lines += [f"  {count:,} dropped: {reason}" for reason, count in manifest["dropped"].items()]
+    for reason, count in manifest["dropped"].items():
+        lines.append(f"  {count:,} dropped: {reason}")
     if manifest["order"].get("contemporaries"):
         lines.append(
             "these texts are contemporaries only if they are known not to be in the training data: see "
             "docs/contrasts.md"
         )
-    table = pd.DataFrame({"kept": manifest["kept"], **manifest["dropped"]}.items(), columns=["what", "texts"])
+    counts = {"kept": kept, **manifest["dropped"]}
+    table = pd.DataFrame(counts.items(), columns=["what", "texts"])
     return Report(
-        findings=lines, sections=[Section("", tables=[numbers("manifest", table)])], files={"texts": collection.path}
+        findings=lines,
+        sections=[Section("", tables=[numbers("manifest", table)])],
+        files={"texts": collection.path},
     )
 
 
@@ -210,17 +277,29 @@ def about_benchmark(card: "Card", out: Path) -> "Report":
 
     from fsd.reporting.report import Report, Section, numbers
 
-    blind, members = card["aucs"]["blind"], card["members"]["texts"]
+    blind = card["aucs"]["blind"]
+    n_members = card["members"]["texts"]
+    auc = blind.get("reason") or "AUC {value:.2f} [{low:.2f}, {high:.2f}]".format(**blind)
     lines = [
-        f"{2 * members:,} texts, {members:,} members and as many non-members: {out}",
-        f"blind classifier: {blind.get('reason') or 'AUC {value:.2f} [{low:.2f}, {high:.2f}]'.format(**blind)}",
-        *filter(None, [card["warning"]]),
+        f"{2 * n_members:,} texts, {n_members:,} members and as many non-members: {out}",
+        f"blind classifier: {auc}",
     ]
+    if card["warning"]:
+        lines.append(card["warning"])
     rows = pd.DataFrame([{"control": name, **auc} for name, auc in card["aucs"].items()])
-    return Report(findings=lines, sections=[Section("", tables=[numbers("controls", rows)])], files={"benchmark": out})
+    return Report(
+        findings=lines,
+        sections=[Section("", tables=[numbers("controls", rows)])],
+        files={"benchmark": out},
+    )
 
 
 if __name__ == "__main__":
     from pipelines.common.cli import command
 
-    command(Collect, prepare, __doc__ or "", stages={"data": "settings", "collecting": "collecting"})
+    command(
+        Collect,
+        prepare,
+        __doc__ or "",
+        stages={"data": "settings", "collecting": "collecting"},
+    )

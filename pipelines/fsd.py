@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, cast
 
 from fsd.config import Dtype, FSDConfig
 from pipelines.common.cli import command
-from pipelines.common.job import Job, show, stage, stages
+from pipelines.common.context import stage, stages
+from pipelines.common.deliver import show
+from pipelines.common.job import Job
 
 if TYPE_CHECKING:
-    from pipelines.common.experiment import Inputs
-
+    from pipelines.common.inputs import Inputs
 
 STAGES = {
     "data": "settings and texts",
@@ -35,8 +36,9 @@ STAGES = {
 def prepare(config: FSDConfig) -> Job:
     """Read and split the texts, and check the settings."""
     from pipelines.common import experiment
+    from pipelines.common.inputs import read
 
-    inputs = experiment.read(config)
+    inputs = read(config)
     return experiment.job(partial(run, inputs), inputs)
 
 
@@ -44,16 +46,22 @@ def run(inputs: "Inputs") -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
     with stage("data"):
         inputs = inputs.fetched()
-    config, detectors = inputs.config, inputs.detectors
+    config = inputs.config
+    detectors = inputs.detectors
     with stage("model"):
-        from pipelines.common import experiment, run_log
+        from pipelines.common import experiment, registration
+        from pipelines.common.inputs import with_adapter_texts
 
         model = experiment.load_model(config)
-        config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.dtype)))
-        split = experiment.with_adapter_texts(inputs.split, config.adapter)
+        # From here on as it is in effect, also for the control model.
+        config = replace(
+            config,
+            model=replace(config.model, dtype=cast("Dtype", model.dtype)),
+        )
+        split = with_adapter_texts(inputs.split, config.adapter)
         job = experiment.prepare(model, split, detectors, config)
         placebo, placebo_remarks = experiment.plan_placebo(config, split, job.detectors)
-    with run_log.start(config, model, inputs.sources, job.detectors, placebo) as tracked:
+    with registration.start(config, model, inputs.sources, job.detectors, placebo) as tracked:
         if not config.adapter:
             with stage("finetuning"):
                 experiment.train_adapter(model, split.unseen, config, tracked)
@@ -64,12 +72,21 @@ def run(inputs: "Inputs") -> None:
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):
-            inputs, remarks = inputs._replace(config=config), [*placebo_remarks, *job.remarks]
-            results = experiment.judge(inputs, model, split, deviation, control, detectors, remarks=remarks)
+            inputs = inputs._replace(config=config)
+            remarks = placebo_remarks + job.remarks
+            results = experiment.compute_results(
+                inputs,
+                model,
+                split,
+                deviation,
+                control,
+                detectors,
+                remarks=remarks,
+            )
         with stage("recording"):
-            report, version = run_log.track(tracked, results, config, detectors, model, inputs.sources)
+            report, version = registration.track(tracked, results, config, detectors, model, inputs.sources)
         tracked.log_metrics(stages().seconds)
-        # before the end of the run, which raises what could not be stored
+        # Before the end of the run, which raises what could not be stored.
         show(report, tracked, version)
 
 

@@ -20,13 +20,15 @@ from tyro.conf import Positional, arg
 from fsd.config import OptionalName, OptionalPath
 from fsd.errors import UsageError, at_least
 from pipelines.common.cli import command
-from pipelines.common.job import Job, byte_size, deliver, run_name, stage, tracked_run
+from pipelines.common.context import stage
+from pipelines.common.deliver import deliver, run_name, tracked_run
+from pipelines.common.job import Job, byte_size
 from pipelines.common.output import check_path, write_rows
 
 if TYPE_CHECKING:
     from fsd.data.overlap import Overlap
-    from fsd.data.readers import Corpus, Passage
-    from fsd.reporting.report import Report
+    from fsd.data.readers import Passage, TextStream
+    from fsd.reporting.report import Report, Table
 
 LISTED = 10
 """Texts of the table."""
@@ -58,7 +60,7 @@ class Summary:
     short: int = 0
     shared: int = 0
     ngrams: int = 0
-    found: int = 0
+    occurring: int = 0
     longest: int = 0
     best: "list[tuple[float, int, int, Overlap]]" = field(default_factory=list)
 
@@ -68,101 +70,157 @@ class Summary:
         self.short += not row.ngrams
         self.shared += row.found > 0
         self.ngrams += row.ngrams
-        self.found += row.found
+        self.occurring += row.found
         self.longest = max(self.longest, row.longest)
         if row.found:
-            entry = (row.share, row.longest, -self.texts, row)
-            (heapq.heappush if len(self.best) < LISTED else heapq.heappushpop)(self.best, entry)
+            # The number of the text decides between equal ones, so that rows themselves are never compared.
+            heapq.heappush(self.best, (row.share, row.longest, -self.texts, row))
+            # A heap of a few, as there may be more rows than memory.
+            if len(self.best) > LISTED:
+                heapq.heappop(self.best)
+        # A text without n-grams has no share: 0 would read as clean.
         return row._asdict() | {"share": row.share if row.ngrams else None}
 
 
 def prepare(config: OverlapConfig) -> Job:
     """Check both sides and the output file; texts are read later."""
-    from fsd.data.readers import Corpus
+    from fsd.data.readers import TextStream
 
     at_least(1, n=config.n)
-    sides = Corpus([config.texts], config.column), Corpus([config.corpus], config.corpus_column or config.column)
+    # The files are listed now, and read in `run`.
+    texts = TextStream([config.texts], config.column)
+    corpus = TextStream([config.corpus], config.corpus_column or config.column)
     if config.out:
         if not config.out.endswith(".parquet"):
             raise UsageError(f"out must be a file that ends in .parquet; got {config.out}")
-        check_path(Path(config.out), [file.url for side in sides for file in side.files])
+        check_path(
+            Path(config.out),
+            [file.url for file in texts.files + corpus.files],
+        )
     reads = {
-        name: f"{getattr(config, name)}: {len(side.files):,} {'file' if len(side.files) == 1 else 'files'}, "
-        f"{byte_size(side.size)}"
-        for name, side in zip(("texts", "corpus"), sides, strict=True)
+        "texts": f"{config.texts}: {_size(texts)}",
+        "corpus": f"{config.corpus}: {_size(corpus)}",
     }
-    return Job(partial(run, config, *sides), reads, writes=[config.out], experiment="fsd-overlap")
+    return Job(
+        partial(run, config, texts, corpus),
+        reads,
+        writes=[config.out],
+        experiment="fsd-overlap",
+    )
 
 
-def run(config: OverlapConfig, texts: "Corpus", corpus: "Corpus") -> None:
+def _size(side: "TextStream") -> str:
+    unit = "file" if len(side.files) == 1 else "files"
+    return f"{len(side.files):,} {unit}, {byte_size(side.size)}"
+
+
+def run(config: OverlapConfig, texts: "TextStream", corpus: "TextStream") -> None:
     """Compare, write, track and print."""
     from fsd.data.overlap import overlap
     from fsd.leftovers import temporary_folder
     from fsd.progress import progress
 
-    def read(side: "Corpus", before: int) -> "Iterator[Passage]":
+    def read(side: "TextStream") -> "Iterator[Passage]":
         for passage in side:
-            bar.update(before + side.done - bar.n)
+            # The texts are read whole before the corpus, whose bytes are still 0 until then.
+            bar.update(texts.done + corpus.done - bar.n)
             yield passage
 
     summary = Summary()
-    with stage("comparing"), temporary_folder() as folder, progress(texts.size + corpus.size, "reading", "B") as bar:
-        found = overlap(read(texts, 0), read(corpus, texts.size), folder, n=config.n)
-        write_rows(map(summary.add, found), Path(config.out) if config.out else None)
-    with tracked_run(config, "fsd-overlap", run_name(config.corpus, [config.texts], "overlap")) as tracked:
+    # The rows are drawn while they are written: there may be more than the memory holds.
+    with (
+        stage("comparing"),
+        temporary_folder() as folder,
+        progress(texts.size + corpus.size, "reading", "B") as bar,
+    ):
+        rows = overlap(read(texts), read(corpus), folder, n=config.n)
+        write_rows(map(summary.add, rows), Path(config.out) if config.out else None)
+    with tracked_run(
+        config,
+        "fsd-overlap",
+        run_name(config.corpus, [config.texts], "overlap"),
+    ) as tracked:
         deliver(report(summary, config), tracked)
 
 
 def report(summary: Summary, config: OverlapConfig) -> "Report":
     """How many texts share n-grams, and the texts of which most stands in the corpus."""
+    from fsd.reporting.report import Against, Report, Section
+
+    # Never by 0: `overlap` refuses texts without any n-gram.
+    share = summary.occurring / summary.ngrams
+    score = f"{summary.shared:,} of {summary.texts:,}"
+    result = (
+        f"{score} texts share {config.n} words in a row with the corpus, which has "
+        f"{share:.1%} of their {config.n}-grams"
+    )
+    counts = (
+        f"{summary.occurring:,} of {summary.ngrams:,} {config.n}-grams occur there; the longest passage has "
+        f"{summary.longest:,} words"
+    )
+    findings = [result, counts]
+    if summary.short:
+        findings.append(Against(f"{summary.short:,} texts have fewer than {config.n} words and cannot be compared"))
+    findings.append(
+        Against("a paraphrase or a translation shares no such words: what is not found may be there all the same")
+    )
+    # The other way round, each text of the corpus is looked for in these: how much of it they make up.
+    reverse = f"fsd overlap {config.corpus} {config.texts}"
+    corpus_column = config.corpus_column or config.column
+    if {corpus_column, config.column} != {"text"}:
+        reverse += f" --column {corpus_column} --corpus-column {config.column}"
+    metrics = {
+        "overlap/texts": summary.shared / summary.texts,
+        "overlap/ngrams": share,
+        "overlap/longest": summary.longest,
+    }
+    facts = [
+        ("Texts", config.texts),
+        ("Corpus", config.corpus),
+        ("Words of an n-gram", str(config.n)),
+    ]
+    section = Section(
+        "Texts of which most stands in the corpus",
+        tables=[_table(summary, config.n)],
+    )
+    return Report(
+        title="Does it stand in the corpus?",
+        question=f"Which texts of {config.texts} share {config.n} words in a row with {config.corpus}?",
+        findings=findings,
+        sections=[section],
+        facts=facts,
+        score=score,
+        metrics=metrics,
+        files={"table": config.out} if config.out else {},
+        next=[reverse],
+    )
+
+
+def _table(summary: Summary, n: int) -> "Table":
+    """The texts with the largest shares, the largest first."""
     import pandas as pd
 
     from fsd.evaluation.metrics import shortened
-    from fsd.reporting.report import Against, Column, Report, Section, Table
+    from fsd.reporting.report import Column, Table
 
     rows = [row for *_, row in sorted(summary.best, reverse=True)]
-    frame = pd.DataFrame([row._asdict() | {"share": row.share} for row in rows])
-    share = summary.found / summary.ngrams
-    table = Table(
+    columns = [
+        Column("text", "source"),
+        Column("share", lambda row: shortened(row.share, ".2f")),
+        Column("longest", "longest"),
+        Column("where", "where", words=True),
+        Column("passage", "passage", words=True),
+    ]
+    frame = pd.DataFrame(rows).assign(share=[row.share for row in rows])
+    return Table(
         rows,
-        [
-            Column("text", "source"),
-            Column("share", lambda row: shortened(row.share, ".2f")),
-            Column("longest", "longest"),
-            Column("where", "where", words=True),
-            Column("passage", "passage", words=True),
-        ],
-        caption=f"Share of the {config.n}-grams of a text that occur in the corpus; words of the longest passage of "
+        columns,
+        caption=f"Share of the {n}-grams of a text that occur in the corpus; words of the longest passage of "
         "which all do; the first text of the corpus that holds the beginning of that passage.",
         title="texts with the largest shares",
         name="overlap",
         frame=frame,
         kept=(0, 1, 2, 3),
-    )
-    theirs = config.corpus_column or config.column
-    columns = f" --column {theirs} --corpus-column {config.column}" if {theirs, config.column} != {"text"} else ""
-    short = f"{summary.short:,} texts have fewer than {config.n} words and cannot be compared"
-    return Report(
-        title="Does it stand in the corpus?",
-        question=f"Which texts of {config.texts} share {config.n} words in a row with {config.corpus}?",
-        findings=[
-            f"{summary.shared:,} of {summary.texts:,} texts share {config.n} words in a row with the corpus, which has "
-            f"{share:.1%} of their {config.n}-grams",
-            f"{summary.found:,} of {summary.ngrams:,} {config.n}-grams occur there; the longest passage has "
-            f"{summary.longest:,} words",
-            *([Against(short)] if summary.short else []),
-            Against("a paraphrase or a translation shares no such words: what is not found may be there all the same"),
-        ],
-        sections=[Section("Texts of which most stands in the corpus", tables=[table])],
-        facts=[("Texts", config.texts), ("Corpus", config.corpus), ("Words of an n-gram", str(config.n))],
-        score=f"{summary.shared:,} of {summary.texts:,}",
-        metrics={
-            "overlap/texts": summary.shared / summary.texts,
-            "overlap/ngrams": share,
-            "overlap/longest": summary.longest,
-        },
-        files={"table": config.out} if config.out else {},
-        next=[f"fsd overlap {config.corpus} {config.texts}{columns}"],
     )
 
 
@@ -171,5 +229,9 @@ if __name__ == "__main__":
         OverlapConfig,
         prepare,
         __doc__ or "",
-        stages={"data": "files", "comparing": "comparing", "recording": "recording"},
+        stages={
+            "data": "files",
+            "comparing": "comparing",
+            "recording": "recording",
+        },
     )

@@ -13,7 +13,6 @@ Examples:
     fsd pretrain --members corpus.jsonl --background prose.jsonl --out my-model
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -29,16 +28,21 @@ from tyro.conf import arg
 from fsd.config import Columns, OptionalModel, OptionalPaths, Recipe
 from fsd.errors import UsageError, at_least
 from pipelines.common.cli import command
-from pipelines.common.job import TOKEN, Job, files, pretraining, show, stage
+from pipelines.common.context import stage
+from pipelines.common.deliver import show
+from pipelines.common.job import TOKEN, Job, files, pretraining
 from pipelines.common.output import check_new_folder, new_folder
 
 if TYPE_CHECKING:
     from fsd.data.documents import Document
 
-TARGET, CONTEMPORARY_TWIN, TEXTS = "target", "contemporary-twin", "texts.jsonl"
-"""What --hold-out writes to the folder."""
-OLDER, LATER = "older", "later"
-"""Periods of members and of rows labelled 0 whose file names none."""
+# What --hold-out writes to the folder.
+TARGET = "target"
+CONTEMPORARY_TWIN = "contemporary-twin"
+TEXTS = "texts.jsonl"
+# Periods of members and of rows labelled 0 whose file names none.
+OLDER = "older"
+LATER = "later"
 
 
 @dataclass(frozen=True)
@@ -65,139 +69,217 @@ class PretrainConfig:
 
 def prepare(config: PretrainConfig) -> Job:
     """Read the texts of one model, or of the target and its contemporary twin."""
-    from fsd.data.splitting import with_periods
+    from fsd.data.splitting import hold_out
     from fsd.models.pretraining import check_recipe
 
     recipe = config.recipe
     check_recipe(recipe)
     check_new_folder(Path(config.out))
-    (members, held_out, others), background = read_texts(config)
-    documents = [
-        replace(document, member=member, period=document.period or period)
-        for side, member, period in ((members, True, OLDER), (held_out, False, OLDER), (others, False, LATER))
-        for document in side
-    ]
-    sides = [[document.text for document in side] for side in (members, held_out)][: 2 if held_out else 1]
-    steps = [(len(side) * recipe.exposures + len(background) * recipe.passes) / recipe.batch_size for side in sides]
-    characters = [recipe.exposures * sum(map(len, side)) + recipe.passes * sum(map(len, background)) for side in sides]
+    documents = read_documents(config)
+    # A text without a label is a member: most files that are given have members alone.
+    members = [document for document in documents if document.member is not False]
+    if not members and recipe.exposures:
+        raise UsageError(
+            f"members must hold texts that are not labelled 0; all {len(documents)} rows of "
+            f"{', '.join(config.members)} are"
+        )
+    # In whole families: a near-duplicate of a member that is held out would have been read all the same.
+    members, held_out = hold_out(members, config.hold_out, seed=recipe.seed)
+    background = read_background(config, documents)
+    reads = {"members": files(config.members or ["the embedded corpus"], len(members))}
+    sides = [[document.text for document in members]]
+    labelled: list[Document] = []
+    if held_out:
+        reads["held out"] = f"{len(held_out):,} members, for the contemporary twin"
+        sides.append([document.text for document in held_out])
+        labelled = label(
+            members,
+            held_out,
+            [document for document in documents if document.member is False],
+        )
+    steps = []
+    characters = 0
+    for side in sides:
+        count = recipe.exposures * len(side) + recipe.passes * len(background)
+        steps.append(f"{math.ceil(count / recipe.batch_size):,}")
+        characters += recipe.exposures * sum(map(len, side)) + recipe.passes * sum(map(len, background))
+    reads["background"] = files(config.background or ["docstrings"], len(background))
+    reads["training steps"] = f"{' and '.join(steps)} of {recipe.batch_size} texts"
+    # Before the tokenizer is trained, only the characters can be counted.
+    reads |= pretraining(recipe, characters / TOKEN)
     return Job(
-        partial(run, config, sides, background, with_periods(documents, None) if held_out else []),
-        {
-            "members": files(config.members or ["the embedded corpus"], len(members)),
-            **({"held out": f"{len(held_out):,} members, for the contemporary twin"} if held_out else {}),
-            "background": files(config.background or ["docstrings"], len(background)),
-            "training steps": f"{' and '.join(f'{math.ceil(n):,}' for n in steps)} of {recipe.batch_size} texts",
-            **pretraining(recipe, sum(characters) / TOKEN),
-        },
+        partial(run, config, sides, background, labelled),
+        reads,
         writes=[config.out],
     )
 
 
-def read_texts(config: PretrainConfig) -> "tuple[tuple[list[Document], list[Document], list[Document]], list[str]]":
-    """The members to train on, those held out and rows labelled 0; and the background."""
+def read_documents(config: PretrainConfig) -> "list[Document]":
+    """The rows of the files of members, those labelled 0 among them."""
     from fsd.data import embedded
-    from fsd.data.docstrings import docstring_paragraphs
-    from fsd.data.near_duplicates import refuse_copies
     from fsd.data.readers import parse_columns, read_files
-    from fsd.data.splitting import hold_out
 
     at_least(1, paragraphs=config.paragraphs)
     if not 0 <= config.hold_out < 1:
         raise UsageError(f"hold-out must be a share from 0 to below 1; got {config.hold_out}")
     if config.hold_out and not config.recipe.exposures:
         raise UsageError(f"exposures must be above 0 with --hold-out {config.hold_out}, so that the other half is read")
-    columns = parse_columns(config.columns)
-    documents = read_files(config.members, columns) if config.members else list(embedded.corpus())
-    members = [document for document in documents if document.member is not False]
-    others = [document for document in documents if document.member is False]
-    if not members and config.recipe.exposures:
-        raise UsageError(
-            f"members must hold texts that are not labelled 0; all {len(documents)} rows of "
-            f"{', '.join(config.members)} are"
-        )
-    sides = (*hold_out(members, config.hold_out, seed=config.recipe.seed), others)
+    if not config.members:
+        return list(embedded.corpus())
+    return read_files(config.members, parse_columns(config.columns))
+
+
+def read_background(config: PretrainConfig, documents: "Sequence[Document]") -> list[str]:
+    """The texts of the background, none of which may be one of the documents."""
+    from fsd.data.docstrings import docstring_paragraphs
+    from fsd.data.near_duplicates import refuse_copies
+    from fsd.data.readers import parse_columns, read_files
+
     if not config.background:
-        return sides, docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
-    background = read_files(config.background, columns)
+        return docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
+    background = read_files(config.background, parse_columns(config.columns))
+    # A copy in the background would be read by the twin as well, and a non-member by both.
     refuse_copies(documents, background)
-    return sides, [document.text for document in background]
+    return [document.text for document in background]
+
+
+def label(
+    members: "Sequence[Document]",
+    held_out: "Sequence[Document]",
+    nonmembers: "Sequence[Document]",
+) -> "list[Document]":
+    """The documents with the labels that hold for the target, and with periods where they have none."""
+    from fsd.data.splitting import with_periods
+
+    sides = (
+        (members, True, OLDER),
+        (held_out, False, OLDER),
+        (nonmembers, False, LATER),
+    )
+    documents = []
+    # Not `LATER` for those held out: they are contemporaries, on which the comparison rests.
+    for side, member, period in sides:
+        documents += [replace(document, member=member, period=document.period or period) for document in side]
+    return with_periods(documents, None)
 
 
 def run(
-    config: PretrainConfig, sides: Sequence[Sequence[str]], background: Sequence[str], documents: "Sequence[Document]"
+    config: PretrainConfig,
+    sides: Sequence[Sequence[str]],
+    background: Sequence[str],
+    documents: "Sequence[Document]",
 ) -> None:
     """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
     from fsd.models.language_model import load_tokenizer
     from fsd.reporting.report import Report
 
-    # the folder before the training: one that cannot be written fails early
+    # The folder before the training: one that cannot be written fails early.
     with stage("training"), new_folder(Path(config.out)) as folder:
         tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
         if len(sides) == 1:
             summary = _train(config, sides[0], background, folder, tokenizer)
         else:
+            # The same recipe and seed: the two differ in the half of the members that they read, and in nothing else.
             target = _train(config, sides[0], background, folder / TARGET, tokenizer)
             twin = _train(config, sides[1], background, folder / CONTEMPORARY_TWIN, tokenizer)
             summary = f"target: {target}; contemporary twin: {twin}"
-            rows = (
-                {"text": document.text, "label": int(bool(document.member)), "period": document.period}
-                | ({"group": document.group} if document.group else {})
-                | ({"date": document.date.isoformat()} if document.date else {})
-                for document in documents
-            )
-            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            (folder / TEXTS).write_text(lines, encoding="utf-8")
+            (folder / TEXTS).write_text("".join(map(_line, documents)), encoding="utf-8")
     show(Report(headline=summary, files={"model": Path(config.out)}))
 
 
+def _line(document: "Document") -> str:
+    """A document as a row for `fsd run --data`; empty columns are left out."""
+    row = {
+        "text": document.text,
+        "label": int(bool(document.member)),
+        "period": document.period,
+    }
+    if document.group:
+        row["group"] = document.group
+    if document.date:
+        row["date"] = document.date.isoformat()
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
 def _train(
-    config: PretrainConfig, members: Sequence[str], background: Sequence[str], folder: Path, tokenizer: Any
+    config: PretrainConfig,
+    members: Sequence[str],
+    background: Sequence[str],
+    folder: Path,
+    tokenizer: Any,
 ) -> str:
     """Pretrain one model, write it with its tokenizer, token-frequency table and card, and return a summary."""
     from fsd.data.docstrings import PACKAGES
     from fsd.data.readers import Passage
     from fsd.models.pretraining import pretrain
     from fsd.net.hub import fingerprint
-    from fsd.scoring.token_frequencies import count
+    from fsd.scoring.token_counting import count
 
-    recipe, device = config.recipe, config.device
+    recipe = config.recipe
     losses: list[float] = []
     model = pretrain(
-        members, background, recipe, tokenizer=tokenizer, device=device, log=lambda loss, _: losses.append(loss)
+        members,
+        background,
+        recipe,
+        tokenizer=tokenizer,
+        device=config.device,
+        log=lambda loss, _: losses.append(loss),
     )
-    parameters, vocabulary = sum(p.numel() for p in model.base.parameters()), model.base.config.vocab_size
+    parameters = sum(weights.numel() for weights in model.base.parameters())
+    # The card and the scores are those of the weights as they are read again, in half precision.
     model.base.half().save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)
-    table = count(map(Passage, background), model.tokenizer, vocabulary, model=folder.name, corpus="its own background")
+    # Of the background alone: frequencies in the members would tell which texts these are.
+    table = count(
+        map(Passage, background),
+        model.tokenizer,
+        model.base.config.vocab_size,
+        model=folder.name,
+        corpus="its own background",
+    )
     table.save(folder / "frequencies.npz")
-    packages = {f"docstrings of {p}": version("scikit-learn" if p == "sklearn" else p) for p in PACKAGES}
-    last = fmean(losses[-20:])
+    source: object = "files"
+    if not config.background:
+        # The docstrings of another version are other texts. sklearn is installed as scikit-learn.
+        source = {
+            f"docstrings of {package}": version("scikit-learn" if package == "sklearn" else package)
+            for package in PACKAGES
+        }
+    # A single batch is noisy.
+    final = fmean(losses[-20:])
+    curve = [round(fmean(losses[step : step + 20]), 4) for step in range(0, len(losses), 20)]
+    # In the order in which a reader asks: what was trained, on what, and how it went.
     card = {
         "recipe": asdict(recipe),
-        "members": {"texts": len(members), "exposures": recipe.exposures, "sha256": _digest(members)},
-        "background": {
-            "texts": len(background),
-            "passes": recipe.passes,
-            "sha256": _digest(background),
-            "source": "files" if config.background else packages,
-        },
+        "members": _described(members, exposures=recipe.exposures),
+        "background": _described(background, passes=recipe.passes) | {"source": source},
         "tokenizer": config.tokenizer or "trained on the background",
         "parameters": parameters,
         "steps": len(losses),
         "loss": {
             "first": losses[0],
-            "last_20_steps": last,
-            "every_20_steps": [round(fmean(losses[i : i + 20]), 4) for i in range(0, len(losses), 20)],
+            "last_20_steps": final,
+            "every_20_steps": curve,
         },
         "fingerprint": fingerprint(folder),
     }
     (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
-    return f"{parameters:,} parameters, last loss {last:.3f} nats a token"
+    return f"{parameters:,} parameters, last loss {final:.3f} nats a token"
 
 
-def _digest(texts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(hashlib.sha256(t.encode()).hexdigest() for t in texts)).encode()).hexdigest()
+def _described(texts: Sequence[str], **repeats: int) -> dict[str, object]:
+    """Number and hash of texts, as the card has them, and how often they were read."""
+    from fsd.data.documents import content_hash
+
+    # Sorted, as the order of the texts is that of the training alone, which the seed decides.
+    digest = content_hash("\n".join(sorted(map(content_hash, texts))))
+    return {"texts": len(texts), **repeats, "sha256": digest}
 
 
 if __name__ == "__main__":
-    command(PretrainConfig, prepare, __doc__ or "", stages={"data": "settings and texts", "training": "training"})
+    command(
+        PretrainConfig,
+        prepare,
+        __doc__ or "",
+        stages={"data": "settings and texts", "training": "training"},
+    )

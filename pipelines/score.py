@@ -17,21 +17,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsd.config import ScoreConfig
 from fsd.errors import UsageError
 from fsd.progress import note
 from pipelines.common.cli import command
-from pipelines.common.job import Job, files, passes, publish, run_name, show, stage, tracked_run
+from pipelines.common.context import stage
+from pipelines.common.deliver import publish, run_name, show, tracked_run
+from pipelines.common.job import Job, files, passes
 from pipelines.common.output import check_table_path, described, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fsd.data.corpus import Corpus
     from fsd.data.documents import Document
-    from fsd.evaluation.metrics import Estimate
-    from fsd.reporting.report import Table
+    from fsd.evaluation.metrics import Estimate, Row
+    from fsd.reporting.report import Report, Table
     from fsd.scoring.model import ScoringJob
     from fsd.views import Detector
     from pipelines.common.shards import Folder, Worker
@@ -42,134 +45,229 @@ ANSWERS = "_answers.partial"
 BASE_ONLY = "Base scores alone: what separates the texts may be their period or kind as well as membership."
 
 
+class Measured(NamedTuple):
+    """What the labels show: the metrics, the AUC of a classifier that never asks the model, and doubts about both."""
+
+    results: "pd.DataFrame"
+    blind: "Estimate | None" = None
+    doubts: Sequence[str] = ()
+
+
 def prepare(config: ScoreConfig) -> Job:
     """Read the texts, and check settings and output file."""
+    from fsd.data.corpus import Corpus
     from fsd.data.knowledge_cutoffs import labels_for
     from fsd.data.splitting import parse_cutoff
-    from pipelines.common import experiment, shards
-    from pipelines.common.experiment import load_detectors
+    from pipelines.common import detector_settings, shards
+    from pipelines.common.inputs import read_cleaned
 
-    if config.chat and (not config.model.model.startswith("api:") or config.api.tokenizer or config.api.start_token):
+    by_api = config.model.model.startswith("api:")
+    if config.chat and (not by_api or config.api.tokenizer or config.api.start_token):
         raise UsageError("chat must come with --model api:NAME, and without --tokenizer and --start-token")
+    # A detector that does not exist is refused before the texts are read, and before a worker needs it.
+    detectors = detector_settings.load_detectors(config.detection)
     if shards.wanted(config.out, config.shards):
+        # Both need all texts at once; and an API has a concurrency of its own.
         shards.refuse(
             cutoff=config.cutoff,
             near_duplicates=config.cleaning.near_duplicates != "refuse" and "drop",
-            engine=config.model.model.startswith("api:") and config.shards.engine,  # which has a concurrency of its own
+            engine=by_api and config.shards.engine,
         )
-        load_detectors(config.detection)
-        return shards.job("score", shards.Work("pipelines.score", config), config.data, finish=_forget_answers)
-    check_table_path(config.out, [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
-    documents, remarks = experiment.read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
-    unseen, blank = experiment.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
-    labelled, last = [d for d in documents if d.member is not None], parse_cutoff(config.cutoff)
-    remarks = [*labels_for(config.model.model, labelled, last=last).said, *remarks, *blank]
-    texts = [document.text for document in documents]
-    detectors = load_detectors(config.detection)
-    return Job(
-        partial(run, config, documents, [document.text for document in unseen], detectors, remarks),
-        {"texts": files(config.data, len(texts))},
+        return shards.job(
+            "score",
+            shards.Work("pipelines.score", config),
+            config.data,
+            finish=_forget_answers,
+        )
+    inputs = (*config.data, config.unseen, config.model.frequencies)
+    check_table_path(config.out, filter(None, inputs))
+    rows, left_out = read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
+    documents = Corpus(rows)
+    unseen, blank = _read_unseen(config)
+    # Texts without a label are scored too, and say nothing about the dates of members and non-members.
+    labelled = [document for document in documents if document.member is not None]
+    labels = labels_for(config.model.model, labelled, last=parse_cutoff(config.cutoff))
+    remarks = labels.said + left_out + blank
+    readers = passes(
+        detectors,
+        documents.texts,
         config.model,
-        texts=texts,
-        passes=passes(
-            detectors,
-            texts,
-            config.model,
-            states=("base",),
-            unseen=unseen,
-            strict=config.detection.named,
-            chat=config.chat,
-        ),
+        states=("base",),
+        unseen=unseen,
+        strict=config.detection.named,
+        chat=config.chat,
+    )
+    return Job(
+        partial(run, config, documents, unseen, detectors, remarks),
+        {"texts": files(config.data, len(documents))},
+        config.model,
+        texts=documents.texts,
+        passes=readers,
         writes=[config.out],
         experiment=f"fsd-{config.domain}",
         notes=remarks,
     )
 
 
+def _read_unseen(config: ScoreConfig) -> tuple[list[str], list[str]]:
+    """The texts that give some detectors a prefix, and remarks about those that were left out."""
+    from fsd.data.corpus import Corpus
+    from pipelines.common.inputs import read_own
+
+    if not config.unseen:
+        return [], []
+    documents, remarks = read_own([config.unseen], "", config.cleaning)
+    return Corpus(documents).texts, remarks
+
+
 def run(
     config: ScoreConfig,
-    documents: "Sequence[Document]",
+    documents: "Corpus",
     unseen: Sequence[str],
     requested: "Sequence[Detector]",
     remarks: Sequence[str],
 ) -> None:
     """Announce the requests to an API, score, write, evaluate labelled texts, track and print."""
+    contexts = [document.context for document in documents]
     with stage("model"):
-        from fsd.evaluation.metrics import by_key
-        from fsd.evaluation.results import tracked as metrics
-        from fsd.reporting.report import Against, Report, Section, marked
         from fsd.scoring.model import open_model, view_inputs
 
-        texts = [document.text for document in documents]
-        model = open_model(config.model, config.api, f"{config.out}.partial", chat=config.chat, seed=config.seed)
-        inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
-        contexts = [document.context for document in documents]
-        work = model.job(requested, texts, inputs, contexts=contexts, strict=config.detection.named)
+        model = open_model(
+            config.model,
+            config.api,
+            f"{config.out}.partial",
+            chat=config.chat,
+            seed=config.seed,
+        )
+        inputs = view_inputs(
+            config.model,
+            unseen,
+            shots=config.detection.shots,
+            seed=config.seed,
+        )
+        work = model.job(
+            requested,
+            documents.texts,
+            inputs,
+            contexts=contexts,
+            strict=config.detection.named,
+        )
         if model.answers:
             announce(work, config.api.price)
     with stage("scoring"):
-        labels = [document.member for document in documents]
+        # Without any context, a column of blanks would only widen the table.
         columns = [name for name in COLUMNS if name != "context" or any(contexts)]
         table = described(documents, *columns).join(work.score().frame())
-        results, blind, doubts = judge(documents, table, seed=config.seed)
+        measured = measure(documents, table, seed=config.seed)
         write_table(table, config.out)
+        # Only now: an answer that was paid for is kept until it is in the table.
         if model.answers:
             model.answers.delete()
-    score, description = "", ""
-    if len(results):
-        best = max((row for row in by_key(results).values() if row.metric == "auc"), key=lambda row: row.value)
-        score = f"{best.detector} {str(best.estimate).partition(' ')[0]}"
-        description = f"{best.detector} base AUC {best.estimate} · blind AUC {blind or 'none'}\n\n{BASE_ONLY}"
-    compared = []
-    if blind:
-        words = f"blind: a classifier of words that never asks the model reaches AUC {blind}"
-        compared = [marked(blind.low <= 0.5, words)]
-    report = Report(
-        headline=f"{len(texts)} texts, {len(work.detectors)} detectors",
-        findings=[*map(Against, remarks), *compared, *map(Against, doubts), *work.remarks],
-        sections=[Section("", tables=[metrics_table(results)])],
-        score=score,
-        description=description,
-        metrics=metrics(results, uncertainty=False) | ({"audit/blind_auc": blind.value} if blind else {}),
-        artifacts={"scores.parquet": table},
-        files={"scores": config.out},
-    )
+    report = make_report(config, table, measured, work, remarks)
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     name = run_name(config.model.model, config.data, "score")
     with tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:
         with stage("recording"):
-            tracked.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
+            tracked.log_dataset(
+                "scored",
+                documents.texts,
+                labels=[document.member for document in documents],
+                source=", ".join(config.data),
+                context="score",
+            )
             publish(report, tracked)
         show(report, tracked)
 
 
+def make_report(
+    config: ScoreConfig,
+    table: "pd.DataFrame",
+    measured: Measured,
+    work: "ScoringJob",
+    remarks: Sequence[str],
+) -> "Report":
+    """The metrics of the labelled texts beside the blind classifier, and what could not be computed."""
+    from fsd.evaluation.metrics import by_key
+    from fsd.evaluation.results import tracked as metrics_of
+    from fsd.reporting.report import Against, Report, Section, marked
+
+    results, blind, doubts = measured
+    metrics = metrics_of(results, uncertainty=False)
+    findings: list[str] = list(map(Against, remarks))
+    if blind:
+        words = f"blind: a classifier of words that never asks the model reaches AUC {blind}"
+        findings.append(marked(blind.low <= 0.5, words))
+        metrics["audit/blind_auc"] = blind.value
+    findings += map(Against, doubts)
+    findings += work.remarks
+    score = ""
+    description = ""
+    if len(results):
+        best = max(
+            (row for row in by_key(results).values() if row.metric == "auc"),
+            key=lambda row: row.value,
+        )
+        score = f"{best.detector} {best.estimate.short}"
+        # Beside the blind classifier, since the page of the run is read without the rest of the report.
+        description = f"{best.detector} base AUC {best.estimate} · blind AUC {blind or 'none'}\n\n{BASE_ONLY}"
+    return Report(
+        headline=f"{len(table)} texts, {len(work.detectors)} detectors",
+        findings=findings,
+        sections=[Section("", tables=[metrics_table(results)])],
+        score=score,
+        description=description,
+        metrics=metrics,
+        artifacts={"scores.parquet": table},
+        files={"scores": config.out},
+    )
+
+
 def open_worker(config: ScoreConfig) -> "Worker":
     """What scores the shards of an output folder; a detector that no text of a shard allows has no values there."""
+    from fsd.data.corpus import Corpus
     from fsd.net.hub import fingerprint, locate
     from fsd.scoring.model import frequency_file, open_model, view_inputs
-    from pipelines.common import experiment, shards
+    from pipelines.common import detector_settings, shards
 
-    detectors = experiment.load_detectors(config.detection)
-    unseen = experiment.read_own([config.unseen], "", config.cleaning)[0] if config.unseen else []
-    uncached, answers = replace(config.model, cache="none"), f"{config.out}/{ANSWERS}"
-    model = open_model(uncached, config.api, answers, chat=config.chat, seed=config.seed)
-    inputs = view_inputs(config.model, [d.text for d in unseen], shots=config.detection.shots, seed=config.seed)
-    computable = model.job(detectors, [shards.EXAMPLE.text], inputs, strict=config.detection.named).detectors
+    detectors = detector_settings.load_detectors(config.detection)
+    unseen, _ = _read_unseen(config)
+    # The cache would grow with the texts; a shard that is there is not computed again anyway.
+    uncached = replace(config.model, cache="none")
+    model = open_model(
+        uncached,
+        config.api,
+        f"{config.out}/{ANSWERS}",
+        chat=config.chat,
+        seed=config.seed,
+    )
+    inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
+    # Chosen by an example, so that all shards have the same columns, whatever their texts allow.
+    computable = model.job(
+        detectors,
+        [shards.EXAMPLE.text],
+        inputs,
+        strict=config.detection.named,
+    ).detectors
+    names = [f"{detector.name}.base" for detector in computable]
 
     def table(documents: "list[Document]") -> "pd.DataFrame":
         contexts = [document.context for document in documents]
-        scores = model.job(computable, [d.text for d in documents], inputs, contexts=contexts).score().frame()
-        columns = [f"{detector.name}.base" for detector in computable]
-        return described(documents, *COLUMNS).join(scores.reindex(columns=columns))
+        scores = model.job(computable, Corpus(documents).texts, inputs, contexts=contexts).score().frame()
+        return described(documents, *COLUMNS).join(scores.reindex(columns=names))
 
-    files = (frequency_file(config.model), Path(config.unseen) if config.unseen else None)
-    own = shards.identity(model.local, *files) if model.local else {"name": model.name}
+    if model.local:
+        unseen_file = Path(config.unseen) if config.unseen else None
+        identity = shards.identity(model.local, frequency_file(config.model), unseen_file)
+    else:
+        identity = {"name": model.name}
     if model.reference:
-        own["reference"] = fingerprint(locate(model.reference)[0])
-    return shards.Worker(own, shards.of_documents(config, table, contexts=True))
+        folder, _ = locate(model.reference)
+        identity["reference"] = fingerprint(folder)
+    return shards.Worker(identity, shards.of_documents(config, table, contexts=True))
 
 
 def _forget_answers(folder: "Folder") -> dict[str, Path]:
+    """Delete the answers of an API, all of which are in the shards."""
     from fsd.scoring.cache import SQLiteStore
 
     SQLiteStore(folder.path / ANSWERS).delete()
@@ -181,36 +279,44 @@ def announce(work: "ScoringJob", price: float | None) -> None:
     from fsd.token_stats import Prompt
     from fsd.views import FORMS, VIEWS, scorer_of
 
-    views = {VIEWS[view] for detector in work.detectors for view in detector.views}
-    given = list(map(Prompt, work.texts, work.contexts))
+    texts = [Prompt(text, context) for text, context in zip(work.texts, work.contexts, strict=True)]
+    # Two views of a scorer may ask the same, such as a text and its copy in small letters: each prompt is sent once.
     asked: dict[str, dict[Prompt, None]] = {}
-    for view in sorted(view for view in views if view.reader == "base"):
-        found = dict.fromkeys(prompt for each in given for prompt in FORMS[view.form](each, work.inputs))
-        asked.setdefault(scorer_of(view), {}).update(found)
+    for view in sorted({VIEWS[name] for detector in work.detectors for name in detector.views}):
+        if view.reader == "base":
+            prompts = asked.setdefault(scorer_of(view), {})
+            for text in texts:
+                prompts.update(dict.fromkeys(FORMS[view.form](text, work.inputs)))
     for name, prompts in asked.items():
+        # A memoized scorer knows what it was answered before, by an interrupted command for example.
         scorer: Any = work.scorers[name]
         unknown = scorer.unknown(list(prompts))
-        kept = len(prompts) - len(unknown)
-        before = f"; {kept:,} are kept from before" if kept else ""
-        note(f"{len(work.texts):,} texts: {scorer.scorer.estimate(unknown, price)}{before}")
+        line = f"{len(texts):,} texts: {scorer.scorer.estimate(unknown, price)}"
+        if len(unknown) < len(prompts):
+            line += f"; {len(prompts) - len(unknown):,} are kept from before"
+        note(line)
 
 
-def judge(
-    documents: "Sequence[Document]", table: "pd.DataFrame", *, seed: int
-) -> "tuple[pd.DataFrame, Estimate | None, list[str]]":
-    """Metrics, blind AUC and doubts of the labelled texts; empty without two groups a side, as one has no interval."""
-    from fsd.data.near_duplicates import families
+def measure(documents: "Sequence[Document]", table: "pd.DataFrame", *, seed: int) -> Measured:
+    """Metrics, blind AUC and doubts of the labelled texts; none without two groups a side, as one has no interval."""
+    import numpy as np
+
+    from fsd.data.corpus import Corpus
     from fsd.evaluation.audit import blind
     from fsd.evaluation.results import evaluate
     from fsd.evaluation.sentences import too_few
 
-    labelled = [document for document in documents if document.member is not None]
-    member, groups = [bool(document.member) for document in labelled], families(labelled)
-    sides = [{group for group, of in zip(groups, member, strict=True) if of is side} for side in (True, False)]
-    if min(map(len, sides)) < 2:
-        return table.iloc[:0, :0], None, []
-    results = evaluate(table[table["label"].notna()], member, groups, seed=seed)
-    return results, blind([d.whole for d in labelled], member, groups, seed=seed).auc, too_few(len(sides[1]))
+    labelled = Corpus(document for document in documents if document.member is not None)
+    members = labelled.members
+    groups = labelled.family.tolist()
+    independent = np.unique(labelled.family[~members]).size
+    if min(np.unique(labelled.family[members]).size, independent) < 2:
+        return Measured(table.iloc[:0, :0])
+    # With its context, in which the two sides may differ as well.
+    texts = [document.whole for document in labelled]
+    control = blind(texts, members.tolist(), groups, seed=seed)
+    results = evaluate(table[table["label"].notna()], members, groups, seed=seed)
+    return Measured(results, control.auc, too_few(independent))
 
 
 def metrics_table(results: "pd.DataFrame") -> "Table":
@@ -219,13 +325,20 @@ def metrics_table(results: "pd.DataFrame") -> "Table":
     from fsd.reporting.report import Column, Table
 
     rows = by_key(results)
-    columns = [Column("detector", "detector"), Column("base AUC\n[95 % CI]", lambda row: str(row.estimate))]
-    columns += [
-        Column(metric.label, partial(lambda name, row: f"{rows[row.detector, 'base', name].value:.2f}", name))
-        for name, metric in METRICS.items()
-        if name != "auc" and not metric.needs_threshold
+
+    def cell(row: "Row", metric: str) -> str:
+        return f"{rows[row.detector, 'base', metric].value:.2f}"
+
+    columns = [
+        Column("detector", "detector"),
+        Column("base AUC\n[95 % CI]", lambda row: str(row.estimate)),
     ]
-    aucs = sorted((row for row in rows.values() if row.metric == "auc"), key=lambda row: -row.value)
+    for name, metric in METRICS.items():
+        # A threshold would have to come from other texts.
+        if name != "auc" and not metric.needs_threshold:
+            columns.append(Column(metric.label, partial(cell, metric=name)))
+    aucs = [row for row in rows.values() if row.metric == "auc"]
+    aucs.sort(key=lambda row: -row.value)
     return Table(aucs, columns, name="results", frame=results, marked=(0,))
 
 

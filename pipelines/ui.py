@@ -24,7 +24,8 @@ from tyro.conf import arg
 
 from fsd.errors import StorageError, UsageError
 from pipelines.common.cli import command
-from pipelines.common.job import Job, check_name, stage
+from pipelines.common.context import stage
+from pipelines.common.job import Job, check_name
 
 HOST = "127.0.0.1"
 READY = 90.0
@@ -47,13 +48,17 @@ def prepare(config: UIConfig) -> Job:
     """Check the domain."""
     if config.domain:
         check_name("domain", config.domain)
-    return Job(partial(run, config), {"runs": f"of fsd-{config.domain}" if config.domain else "all"})
+    return Job(
+        partial(run, config),
+        {"runs": f"of fsd-{config.domain}" if config.domain else "all"},
+    )
 
 
 def run(config: UIConfig) -> None:
     """Start the server, print the address of the page, and wait for the end of the server."""
     experiment = f"fsd-{config.domain}" if config.domain else ""
     with stage("data"):
+        # MLflow takes a second, which the stage shows.
         from fsd import tracking
 
         store = tracking.open_store()
@@ -67,10 +72,14 @@ def run(config: UIConfig) -> None:
     command_line = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command_line += ["--host", HOST, "--port", str(config.port)]
     if store.root:
-        command_line += ["--artifacts-destination", str(store.root / "mlruns" / "artifacts")]
-    # every user can read a command line, and there may be a password in the address
+        command_line += [
+            "--artifacts-destination",
+            str(store.root / "mlruns" / "artifacts"),
+        ]
+    # Every user can read a command line, and there may be a password in the address.
     environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": store.uri}
-    environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # they are for generative AI, and six more processes
+    # Its jobs are for generative AI, and six more processes.
+    environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command_line, env=environment, stdout=quiet, stderr=quiet) as process:
         try:
@@ -89,6 +98,7 @@ def check_free(port: int) -> None:
     if not 0 < port < 2**16:
         raise UsageError(f"port must be between 1 and 65535; got {port}")
     with socket.socket() as probe:
+        # A port whose last connections are still being closed is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -114,4 +124,9 @@ def wait(process: "subprocess.Popen[bytes]", server: str) -> None:
 
 
 if __name__ == "__main__":
-    command(UIConfig, prepare, __doc__ or "", stages={"data": "runs", "server": "starting MLflow's server"})
+    command(
+        UIConfig,
+        prepare,
+        __doc__ or "",
+        stages={"data": "runs", "server": "starting MLflow's server"},
+    )

@@ -1,6 +1,7 @@
 """The rules of the architecture that ruff cannot check: in which order packages may import each other."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ORDER: tuple[tuple[str, ...], ...] = (
     ("fsd.errors",),
-    ("fsd.files",),
+    ("fsd.files", "fsd.unspaced"),
     ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed", "fsd.leftovers"),
     ("fsd.views", "fsd.loss_signals"),
     ("fsd.net",),
@@ -120,3 +121,25 @@ def test_every_package_says_what_lives_there(package: str) -> None:
 
 def test_tests_are_no_packages() -> None:
     assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+ROWS = re.findall(
+    r"^\| .+ \| `(\w+)` \| `([\w/.]+)` \|$", (ROOT / "docs/architecture.md").read_text("utf-8"), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(("name", "file"), ROWS)
+def test_the_page_names_functions_where_they_are(name: str, file: str) -> None:
+    defined = {
+        node.name
+        for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    assert name in defined
+
+
+def test_the_page_names_files_that_are_there() -> None:
+    assert len(ROWS) > 20
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:fsd|detectors|pipelines|tests)/[\w/.]*)`", page)
+    assert [name for name in named if not (ROOT / name).exists()] == []

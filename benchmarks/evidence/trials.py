@@ -24,7 +24,7 @@ from fsd.models import adapters, language_model
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import pretrain
-from fsd.scoring.deviation import evaluate
+from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import build_scorers
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.scoring.sampling import Sampling
@@ -32,7 +32,7 @@ from fsd.token_stats import Scorer, Scores
 from fsd.views import usable
 from pipelines.adapter_audit import AuditConfig, audit
 from pipelines.canary import MakeConfig, files, make, rank
-from pipelines.common.experiment import cheap, load_detectors
+from pipelines.common.detector_settings import cheap, load_detectors
 from pipelines.extract import works
 
 LEVELS = (0, 1, 2, 4, 8, 16, 32)
@@ -175,7 +175,7 @@ def inference(made: Target, seed: int, size: Size) -> dict[str, Any]:
 
     def scores(texts: Sequence[str]) -> Scores:
         computable, _ = usable(plain, texts, scorers)
-        return evaluate(texts, computable, scorers).base
+        return score_texts(texts, computable, scorers).base
 
     unread = scores([*made.unread, *made.read[0]])
     many = len(made.unread) + len(made.read[0])

@@ -126,7 +126,7 @@ def settings() -> dict[str, list[Flag]]:
     from fsd.config import settings_of
     from pipelines.__main__ import COMMANDS, main
     from pipelines.common import cli
-    from pipelines.common.job import Invocation
+    from pipelines.common.context import Invocation
 
     assert {name.split()[0] for name in BASE} == set(COMMANDS)
     found: dict[str, list[Flag]] = {}

@@ -4,9 +4,10 @@ Targets are trained on one, three and five sources, an adapter is calibrated on 
 texts of that source with unread guests from another one, which the target was trained on in part, or not at all.
 Guests come as single texts, in one group, in four, or each on its own. Whoever is called a member is a false positive.
 
-"called" is the mean share of non-members called members among requests that get a verdict, "unchecked" the same
-without any check, "refused" the share of requests without a verdict, "outside" the share of texts of the calibrated
-kind that are outside one by one. Brackets: 95 % intervals over targets and calibrations, whose requests are related.
+"called" is the mean share of non-members called members among requests that get a verdict, "guests called" the share
+of the guests of such requests, "unchecked" the share of all texts without any check, "refused" the share of requests
+without a verdict, "outside" the share of texts of the calibrated kind that are outside one by one. Brackets: 95 %
+intervals over targets and calibrations, whose requests are related.
 """
 
 import random
@@ -139,6 +140,7 @@ def requests(target: Target, table: pd.DataFrame, states: FloatArray, settings: 
                             "refused": bool(test.rejected or not test.tested or not powerful),
                             "unchecked": called.mean(),
                             "called": (called & ~outside).mean(),
+                            "guests called": (called & ~outside)[~ours].mean() if guests else np.nan,
                             "outside": outside[ours].mean() if ours.any() else np.nan,
                             "found": outside[~ours].mean() if guests else np.nan,
                         }
@@ -149,17 +151,27 @@ def requests(target: Target, table: pd.DataFrame, states: FloatArray, settings: 
 def shown(name: str, rows: pd.DataFrame) -> str:
     """One line of the table."""
     answered = rows[~rows["refused"]]
-    cell = "–"
-    if len(answered):
-        mean = answered["called"].mean()
-        residuals = (answered["called"] - mean).groupby([answered["target"], answered["draw"]]).sum()
-        count = max(2, len(residuals))
-        half = 1.96 * (count / (count - 1) * float((residuals**2).sum())) ** 0.5 / len(answered)
-        cell = f"{mean:.3f} [{max(0, mean - half):.3f}, {mean + half:.3f}]"
-    return (
-        f"| {name} | {len(rows)} | {rows['unchecked'].mean():.3f} | {rows['refused'].mean():.2f} | {cell} "
-        f"| {rows['outside'].mean():.3f} | {rows['found'].mean():.2f} |".replace("nan", "–")
-    )
+    cells = [
+        len(rows),
+        f"{rows['unchecked'].mean():.3f}",
+        f"{rows['refused'].mean():.2f}",
+        with_interval(answered, "called"),
+        with_interval(answered[answered["guests"] > 0], "guests called"),
+        f"{rows['outside'].mean():.3f}",
+        f"{rows['found'].mean():.2f}",
+    ]
+    return f"| {name} | {' | '.join(map(str, cells))} |".replace("nan", "–")
+
+
+def with_interval(rows: pd.DataFrame, column: str) -> str:
+    """The mean of a column, with a 95 % interval over targets and calibrations."""
+    if rows.empty:
+        return "–"
+    mean = rows[column].mean()
+    residuals = (rows[column] - mean).groupby([rows["target"], rows["draw"]]).sum()
+    count = max(2, len(residuals))
+    half = 1.96 * (count / (count - 1) * float((residuals**2).sum())) ** 0.5 / len(rows)
+    return f"{mean:.3f} [{max(0, mean - half):.3f}, {mean + half:.3f}]"
 
 
 def main(settings: Settings) -> None:
@@ -177,7 +189,8 @@ def main(settings: Settings) -> None:
 
 def report(table: pd.DataFrame) -> None:
     """Print the table."""
-    print("| request | requests | unchecked | refused | called | outside | guests found |\n|---|" + "---:|" * 6)
+    print("| request | requests | unchecked | refused | called | guests called | outside | guests found |")
+    print("|---|" + "---:|" * 7)
     for (guests, size, kind), some in table.groupby(["guests", "size", "kind"]):
         print(shown(f"{guests} of {size}" + (f", source {kind}" if guests else ""), some))
     for groups, some in table[table["guests"] >= 4].groupby("groups"):

@@ -3,6 +3,7 @@
 import re
 
 from fsd.data.near_duplicates import words
+from fsd.unspaced import HAN, KANA
 
 _STOP = {
     "en": "the of and to in a is that for it was on with as by at from are this be which",
@@ -18,13 +19,12 @@ _STOP = {
     "ru": "и в на с что по не из он как для к был это от его за до или при",
     "uk": "і в на з що у до не та за від це як для його він був про або є",
 }
-STOP = {language: frozenset(listed.split()) for language, listed in _STOP.items()}
-"""Language -> twenty of its most common words."""
+# Language -> twenty of its most common words.
+STOP = {language: frozenset(common.split()) for language, common in _STOP.items()}
 
-_HAN, _KANA = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff", "\u3040-\u30ff"
 _SCRIPTS = {
-    "zh": _HAN,
-    "ja": _HAN + _KANA,
+    "zh": HAN,
+    "ja": HAN + KANA,
     "ko": "\uac00-\ud7af\u1100-\u11ff",
     "ar": "\u0600-\u06ff",
     "fa": "\u0600-\u06ff",
@@ -37,9 +37,9 @@ _SCRIPTS = {
 }
 SCRIPTS = {language: re.compile(f"[{signs}]") for language, signs in _SCRIPTS.items()}
 LETTER = re.compile(r"[^\W\d_]")
-KANA = re.compile(f"[{_KANA}]")
+IS_KANA = re.compile(f"[{KANA}]")
+# Least share of common words in running text; tables of names and numbers have less, prose has 15 to 45 %.
 MIN_COMMON = 0.06
-"""Least share of common words in running text; tables of names and numbers have less, prose has 15 to 45 %."""
 
 
 def is_supported(language: str) -> bool:
@@ -50,19 +50,36 @@ def is_supported(language: str) -> bool:
 def is_in(text: str, language: str) -> bool:
     """Whether the text is probably in the language, by letters and common words; True for unsupported languages."""
     base = _base(language)
-    if base in SCRIPTS:
-        letters = LETTER.findall(text)
-        kana = sum(1 for letter in letters if KANA.match(letter))
-        own = sum(1 for letter in letters if SCRIPTS[base].match(letter))
-        if 2 * own <= len(letters) or (base == "zh" and 20 * kana > own) or (base == "ja" and not kana):
-            return False
+    if base in SCRIPTS and not _in_script(text, base):
+        return False
     if base not in STOP:
         return True
     tokens = words(text)
-    counts = {name: sum(1 for token in tokens if token in common) for name, common in STOP.items()}
-    return counts[base] >= MIN_COMMON * len(tokens) and counts[base] == max(counts.values())
+    n_common = _count(tokens, STOP[base])
+    if n_common < MIN_COMMON * len(tokens):
+        return False
+    # Related languages share words, so that the share alone does not tell Czech from Polish.
+    return n_common == max(_count(tokens, common) for common in STOP.values())
+
+
+def _in_script(text: str, base: str) -> bool:
+    letters = "".join(LETTER.findall(text))
+    n_script = len(SCRIPTS[base].findall(letters))
+    n_kana = len(IS_KANA.findall(letters))
+    # Texts quote names and terms in Latin letters: most letters must be of the script, not all.
+    if 2 * n_script <= len(letters):
+        return False
+    # Japanese is written with Chinese characters too, but never without kana.
+    if base == "zh":
+        return 20 * n_kana <= n_script
+    return base != "ja" or n_kana > 0
+
+
+def _count(tokens: list[str], common: frozenset[str]) -> int:
+    return sum(token in common for token in tokens)
 
 
 def _base(language: str) -> str:
     base = language.lower().partition("-")[0]
+    # The edition of Wikipedia in simple English has a code of its own.
     return "en" if base == "simple" else base

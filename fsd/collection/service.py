@@ -8,7 +8,7 @@ from datetime import datetime
 from importlib import metadata
 from typing import Any, TypeVar
 
-from fsd.collection.source import Journal
+from fsd.collection.source import JSON, Journal
 from fsd.data.documents import utc_day
 from fsd.errors import UsageError, first_line, quoted
 from fsd.net.http import Clock, HTTPClient, Reply, TransientError
@@ -16,9 +16,14 @@ from fsd.net.http import Clock, HTTPClient, Reply, TransientError
 Parsed = TypeVar("Parsed")
 Record = TypeVar("Record")
 FORBIDDEN = 403
+# Number of records on a page from which the format seems to have changed if all of them are malformed.
 MALFORMED = 10
-"""Number of records on a page from which the format seems to have changed if all of them are malformed."""
-JSON_TYPES: dict[type, str] = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
+JSON_TYPES: dict[type, str] = {
+    str: "a string",
+    int: "a whole number",
+    list: "a list",
+    dict: "an object",
+}
 
 
 class RefusedError(UsageError):
@@ -42,17 +47,28 @@ class Service(HTTPClient):
 
     resume_hint = "the texts collected so far are saved: run the same command again to resume"
 
-    def __init__(self, name: str, url: str, *, interval: float, clock: Clock, mirror: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        *,
+        interval: float,
+        clock: Clock,
+        mirror: str = "",
+    ) -> None:
         variable = f"FSD_{name.upper()}_URL"
         self.contact = os.environ.get("FSD_CONTACT", "").strip()
-        links = metadata.metadata("fsd").get_all("Project-URL") or [""]  # "Source, https://..."
+        # Each entry is like "Source, https://...".
+        links = metadata.metadata("fsd").get_all("Project-URL") or [""]
         page = links[0].partition(",")[2].strip()
+        # Services block clients that do not say who they are and how to reach their user.
         purpose = "; ".join(filter(None, ("collects dated texts for research", page, self.contact)))
+        user_agent = f"fsd/{metadata.version('fsd')} ({purpose})"
         super().__init__(
             mirror or os.environ.get(variable) or url,
             interval=interval,
             clock=clock,
-            user_agent=f"fsd/{metadata.version('fsd')} ({purpose})",
+            user_agent=user_agent,
         )
         self.name = name
         self.offline_hint = f": go online, or name a mirror by {variable}"
@@ -70,21 +86,30 @@ class Service(HTTPClient):
         def read(reply: Reply) -> Parsed:
             if not reply.ok:
                 if pause := throttled(reply.content):
-                    raise TransientError(f"HTTP {reply.status_code}: {self.server_message(reply)}", pause)
-                answer = f"{self.name} must give {reply.url}; it answered HTTP {reply.status_code}"
-                hint = f"; {self.resume_hint}" if reply.status_code == FORBIDDEN else ""
-                if hint and not self.contact:
-                    hint = f"; set FSD_CONTACT to an e-mail address or page, which services may require{hint}"
-                message = f"{answer}: {self.server_message(reply)}{hint}"
-                raise RefusedError(message, reply.status_code)
+                    raise TransientError(
+                        f"HTTP {reply.status_code}: {self.server_message(reply)}",
+                        pause,
+                    )
+                raise self._refusal(reply)
             try:
                 return parse(reply.content)
             except UsageError:
+                # A format that has changed is final, although it is a ValueError too.
                 raise
             except (ValueError, SyntaxError, RecursionError) as error:
+                # JSON and XML that are cut off or nested without end, or an HTML page in their place.
                 raise TransientError(f"a reply that cannot be read ({first_line(error)[:200]})") from error
 
         return self.request("GET", f"{self.base_url}{path}", read, params=params)
+
+    def _refusal(self, reply: Reply) -> RefusedError:
+        status = reply.status_code
+        message = f"{self.name} must give {reply.url}; it answered HTTP {status}: {self.server_message(reply)}"
+        if status == FORBIDDEN:
+            if not self.contact:
+                message += "; set FSD_CONTACT to an e-mail address or page, which services may require"
+            message += f"; {self.resume_hint}"
+        return RefusedError(message, status)
 
 
 def field(record: object, name: str, service: str, kind: type | None = None) -> Any:
@@ -112,7 +137,7 @@ def format_changed(service: str, expected: str, got: object) -> FormatError:
     return FormatError(f"{service} must give {expected} here; it gives {quoted(got)}: its format may have changed")
 
 
-def json_object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> JSON:
     """The JSON object in a body; ValueError if there is none."""
     value = json.loads(body)
     if not isinstance(value, dict):
@@ -121,13 +146,16 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 def well_formed(
-    records: Iterable[Record], parse: Callable[[Record], Parsed | None], journal: Journal
+    records: Iterable[Record],
+    parse: Callable[[Record], Parsed | None],
+    journal: Journal,
 ) -> Iterator[Parsed]:
     """The results of the records of a page but None; those for which `parse` raises FormatError are counted.
 
     FormatError at the end of a page, the first or with `MALFORMED` malformed records, without a well-formed one.
     """
-    errors, readable = [], False
+    errors = []
+    readable = False
     for record in records:
         try:
             parsed = parse(record)
@@ -137,6 +165,7 @@ def well_formed(
         if parsed is not None:
             readable = True
             yield parsed
+    # A few odd records are the service's mistake and may not end a long collection; a page of them is a new format.
     if errors and not readable and (journal.cursor is None or len(errors) >= MALFORMED):
         raise errors[0]
     for _ in errors:

@@ -12,6 +12,9 @@ from typing import Any
 
 from fsd.net.http import Clock
 
+JSON = dict[str, Any]
+"""A JSON object."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -21,11 +24,17 @@ class Window:
     before: Date | None = None
 
     def __contains__(self, day: Date) -> bool:
-        return (self.after is None or day > self.after) and (self.before is None or day < self.before)
+        if self.after and day <= self.after:
+            return False
+        return self.before is None or day < self.before
 
     def __str__(self) -> str:
-        days = (("after", self.after), ("before", self.before))
-        return " and ".join(f"{name} {day}" for name, day in days if day)
+        bounds = []
+        if self.after:
+            bounds.append(f"after {self.after}")
+        if self.before:
+            bounds.append(f"before {self.before}")
+        return " and ".join(bounds)
 
     @property
     def newest_first(self) -> bool:
@@ -34,11 +43,11 @@ class Window:
 
     def first(self, default: Date) -> Date:
         """The first day of the window; `default` if it has no lower bound."""
-        return default if self.after is None else self.after + timedelta(days=1)
+        return self.after + timedelta(days=1) if self.after else default
 
     def last(self, default: Date) -> Date:
         """The last day of the window; `default` if it has no upper bound."""
-        return default if self.before is None else self.before - timedelta(days=1)
+        return self.before - timedelta(days=1) if self.before else default
 
 
 @dataclass

@@ -5,16 +5,18 @@ texts of other domains (FSD, arXiv 2410.10880, Tables 4, 5 and 15, Figures 4 and
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import compress
 from typing import Literal
 
 import numpy as np
 
-from fsd.data.documents import Document
-from fsd.data.near_duplicates import IS_UNSPACED, UNSPACED, families
-from fsd.data.splitting import Scheme, Split, split
+from fsd.data.corpus import Corpus, Split
+from fsd.data.documents import Document, Documents
+from fsd.data.splitting import Scheme, split
 from fsd.errors import UsageError, at_least
+from fsd.unspaced import IS_UNSPACED, UNSPACED
 
 NOW = "2023"
 """Replacement of every year, as in the paper."""
@@ -33,25 +35,42 @@ _DAYS = rf"{_DAY}(?:{_TO}{_DAY})?"
 _TIME = r"(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
 _CHINESE_DAY = r"\d{1,2}\s?月\s?\d{1,2}\s?[日号]"
 
+# neither within a word or a number, nor an amount of money, nor a part of a version or a decimal number
 _START = rf"(?<![A-Za-z_{_DIGIT}$€£#])(?<![{_DIGIT}][.,/-])"
 _END = rf"(?![A-Za-z_{_DIGIT}%])(?![.,][{_DIGIT}])"
+_WORD_END = "(?![A-Za-z])"
+_BEGUN_YEAR = _START + _YEAR
+_WHOLE_YEAR = _BEGUN_YEAR + _END
+_YEAR_AFTER = rf",? {_YEAR}{_END}"
+_DAY_OF_MONTH = rf"{_DAY}(?: of)? {_MONTH}"
+_DAYS_OF_MONTH = rf"{_START}{_DAYS}(?: of)? {_MONTH}"
+
+_ISO_DATE = rf"{_BEGUN_YEAR}(?P<first>[-/.])\d{{1,2}}(?P=first)\d{{1,2}}{_TIME}{_END}"
+_EUROPEAN_DATE = rf"{_START}\d{{1,2}}(?P<last>[-/.])\d{{1,2}}(?P=last){_YEAR}{_END}"
+_DAYS_OF_TWO_MONTHS = rf"{_START}{_DAY_OF_MONTH}{_TO}{_DAY_OF_MONTH}(?:{_YEAR_AFTER}|{_WORD_END})"
+_TWO_MONTHS_WITH_DAYS = rf"\b{_MONTH} {_DAY}{_TO}{_MONTH} {_DAY}(?:,? {_YEAR})?{_END}"
+_MONTHS_OF_YEAR = rf"\b(?:{_MONTH}{_TO})?{_MONTH}{_YEAR_AFTER}"
+_DECADE = rf"(?P<decade>{_START}{_YEAR_0}(?:['’]?s{_WORD_END}|\s?年代)|(?<![{_DIGIT}])[1-9]0年代)"
+_POSSESSIVE_YEAR = rf"{_BEGUN_YEAR}['’]s{_WORD_END}"
+_CHINESE_DATE = rf"{_BEGUN_YEAR}\s?年(?:\s?\d{{1,2}}\s?月(?:\s?\d{{1,2}}\s?[日号])?)?"
+_SPAN = rf"(?P<span>{_BEGUN_YEAR} ?[-–—/] ?(?:{_YEAR}|\d\d){_END})"
 
 _FORMS = (
-    rf"{_START}{_YEAR}(?P<first>[-/.])\d{{1,2}}(?P=first)\d{{1,2}}{_TIME}{_END}",
-    rf"{_START}\d{{1,2}}(?P<last>[-/.])\d{{1,2}}(?P=last){_YEAR}{_END}",
-    rf"{_START}{_DAY}(?: of)? {_MONTH}{_TO}{_DAY}(?: of)? {_MONTH}(?:,? {_YEAR}{_END}|(?![A-Za-z]))",
-    rf"\b{_MONTH} {_DAY}{_TO}{_MONTH} {_DAY}(?:,? {_YEAR})?{_END}",
-    rf"{_START}{_DAYS}(?: of)? {_MONTH},? {_YEAR}{_END}",
-    rf"\b{_MONTH} {_DAYS},? {_YEAR}{_END}",
-    rf"\b(?:{_MONTH}{_TO})?{_MONTH},? {_YEAR}{_END}",
-    rf"(?P<decade>{_START}{_YEAR_0}(?:['’]?s(?![A-Za-z])|\s?年代)|(?<![{_DIGIT}])[1-9]0年代)",
-    rf"{_START}{_YEAR}['’]s(?![A-Za-z])",
-    rf"{_START}{_YEAR}\s?年(?:\s?\d{{1,2}}\s?月(?:\s?\d{{1,2}}\s?[日号])?)?",
+    _ISO_DATE,
+    _EUROPEAN_DATE,
+    _DAYS_OF_TWO_MONTHS,
+    _TWO_MONTHS_WITH_DAYS,
+    _DAYS_OF_MONTH + _YEAR_AFTER,
+    rf"\b{_MONTH} {_DAYS}{_YEAR_AFTER}",
+    _MONTHS_OF_YEAR,
+    _DECADE,
+    _POSSESSIVE_YEAR,
+    _CHINESE_DATE,
     rf"{_NUMERALS}年",
-    rf"(?P<span>{_START}{_YEAR} ?[-–—/] ?(?:{_YEAR}|\d\d){_END})",
-    rf"{_START}{_YEAR}{_END}",
+    _SPAN,
+    _WHOLE_YEAR,
     rf"(?<![{_DIGIT}]){_CHINESE_DAY}",
-    rf"{_START}{_DAYS}(?: of)? {_MONTH}(?![A-Za-z])",
+    _DAYS_OF_MONTH + _WORD_END,
     rf"\b{_MONTH} {_DAY}(?:\s?[-–—]\s?{_DAY})?{_END}",
 )
 """Dates come before the years that they contain, so that they match as a whole."""
@@ -66,20 +85,22 @@ def stamps(text: str) -> list[str]:
 
 def delete_dates(text: str) -> str:
     """The text without its dates: "born in 2014, he" becomes "born in, he"."""
+    # of two spaces around a date one stays; none stays before a comma
     return _STAMP.sub(lambda match: match["before"] and match["after"], text)
 
 
 def replace_years(text: str) -> str:
     """The text with every year replaced by 2023, decades by the 2020s; days and months do not change."""
-    return _STAMP.sub(lambda match: match["before"] + _now(match) + match["after"], text)
+    return _STAMP.sub(lambda match: match["before"] + _of_now(match) + match["after"], text)
 
 
-def _now(match: re.Match[str]) -> str:
+def _of_now(match: re.Match[str]) -> str:
     stamp = match["stamp"]
     if match["span"]:
         return NOW
     if match["decade"]:
-        return re.sub(r"\d+", lambda digits: "2020" if len(digits[0]) == 4 else "20", stamp)
+        # "1990s", and "90年代" with two digits
+        return re.sub(r"\d\d", "20", re.sub(r"\d{4}", "2020", stamp))
     stamp = re.sub(_NUMERALS, "二〇二三", stamp)
     return re.sub(rf"(?<!\d){_YEAR}(?!\d)", NOW, stamp)
 
@@ -89,20 +110,25 @@ Stamps = Literal["keep", "delete", "replace"]
 _PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
-def truncate(documents: Sequence[Document], size: int) -> tuple[Document, ...]:
+def truncate(documents: Documents, size: int) -> tuple[Document, ...]:
     """The first `size` words of each text, separated by white space, which stays; shorter texts are omitted."""
     at_least(1, " word", size=size)
-    ends = ((d, _end(d.text, size)) for d in documents)
-    return tuple(replace(d, text=d.text[:end].lstrip()) for d, end in ends if end is not None)
+    cut = []
+    for document in documents:
+        end = _end(document.text, size)
+        if end is not None:
+            cut.append(replace(document, text=document.text[:end].lstrip()))
+    return tuple(cut)
 
 
 def _end(text: str, size: int) -> int | None:
     """Position after the first `size` words of a text; None if it is shorter."""
-    total = 0.0
+    total = 0.0  # in words; a character of a script without spaces counts half
     for match in _PIECE.finditer(text):
         begin = match.start()
         if IS_UNSPACED.match(match[0]):
             total += 0.5
+        # marks between two scripts belong to the word before them
         elif begin == 0 or text[begin - 1].isspace() or re.search(r"\w", match[0]):
             total += 1
         if total >= size:
@@ -110,15 +136,20 @@ def _end(text: str, size: int) -> int | None:
     return None
 
 
-def retime(documents: Sequence[Document], stamps: Stamps) -> tuple[Document, ...]:
+def retime(documents: Documents, stamps: Stamps) -> tuple[Document, ...]:
     """Texts with their dates kept, deleted, or all years replaced by 2023; texts of dates alone are omitted."""
-    changes: dict[str, Callable[[str], str]] = {"keep": str, "delete": delete_dates, "replace": replace_years}
-    changed = (replace(d, text=changes[stamps](d.text)) for d in documents)
-    return tuple(d for d in changed if d.text.strip())
+    changes: dict[str, Callable[[str], str]] = {
+        "keep": str,
+        "delete": delete_dates,
+        "replace": replace_years,
+    }
+    change = changes[stamps]
+    changed = (replace(document, text=change(document.text)) for document in documents)
+    return tuple(document for document in changed if document.text.strip())
 
 
 def fine_tuning_set(
-    documents: Sequence[Document],
+    documents: Documents,
     kind: Kind = "non",
     *,
     share: float = 0.3,
@@ -130,34 +161,53 @@ def fine_tuning_set(
 
     Validation and test are the same for the three kinds. Under "paper", "non" is the paper's own split.
     """
-    wanted = {"non": (False,), "mem": (True,), "all": (False, True)}
-    parts = split(documents, unseen=share, validation=validation, scheme=scheme, seed=seed, members_too=True)
-    chosen = tuple(d for d in parts.unseen if d.member in wanted[kind])
+    labels = {"non": {False}, "mem": {True}, "all": {False, True}}[kind]
+    parts = split(
+        documents,
+        unseen=share,
+        validation=validation,
+        scheme=scheme,
+        seed=seed,
+        members_too=True,
+    )
+    chosen = tuple(document for document in parts.unseen if document.member in labels)
     if not chosen:
         raise UsageError(f"share must leave texts to train on; {share} of {len(documents)} texts holds no {kind} text")
-    return parts._replace(unseen=chosen)
+    return parts.replace(unseen=chosen)
 
 
-def add_unseen(parts: Split, foreign: Sequence[Document], *, own: bool) -> Split:
+def add_unseen(
+    parts: Split,
+    foreign: Documents,
+    *,
+    own: bool,
+) -> Split:
     """The split with foreign unseen texts, none of the family of a tested one, beside its `own` or in their place."""
-    members = sum(d.member is True for d in foreign)
+    members = sum(document.member is True for document in foreign)
     if members:
         raise UsageError(f"foreign texts must be non-members; {members} of {len(foreign)} are members")
-    held = (*parts.validation, *parts.test)
-    family = families([*held, *foreign])
-    taken = set(family[: len(held)])
-    pairs = zip(foreign, family[len(held) :], strict=True)
-    free = [replace(d, member=False) for d, number in pairs if number not in taken]
-    if not free:
+    size = len(parts.judged)
+    family = Corpus([*parts.judged, *foreign]).family
+    free = ~np.isin(family[size:], family[:size])
+    if not free.any():
         raise UsageError(
             f"foreign texts must share nothing with validation and test texts; none of {len(foreign)} is left"
         )
-    return parts._replace(unseen=(*(parts.unseen if own else ()), *free))
+    added = [replace(document, member=False) for document in compress(foreign, free)]
+    if own:
+        added = [*parts.unseen, *added]
+    return parts.replace(unseen=added)
 
 
-def take_unseen(parts: Split, count: int, *, seed: int = 42) -> Split:
+def take_unseen(
+    parts: Split,
+    count: int,
+    *,
+    seed: int = 42,
+) -> Split:
     """A split with `count` of its unseen texts; for one seed, smaller selections are subsets of larger ones."""
-    if not 0 <= count <= len(parts.unseen):
-        raise UsageError(f"count of unseen texts must be from 0 to {len(parts.unseen)}; got {count}")
-    drawn = np.random.default_rng(seed).permutation(len(parts.unseen))[:count]
-    return parts._replace(unseen=tuple(parts.unseen[i] for i in sorted(drawn)))
+    size = len(parts.unseen)
+    if not 0 <= count <= size:
+        raise UsageError(f"count of unseen texts must be from 0 to {size}; got {count}")
+    drawn = np.random.default_rng(seed).permutation(size)[:count]
+    return parts.replace(unseen=parts.unseen.take(np.sort(drawn)))

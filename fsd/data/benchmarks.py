@@ -14,19 +14,21 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from pathlib import Path
 from typing import Any, Literal
 
-from fsd.data.documents import PLACES, Benchmark, Document, segments
+from fsd.data.documents import PLACES, Benchmark, Document, Documents, segments
 from fsd.data.near_duplicates import drop_contradictions
-from fsd.data.readers import parse_rows, read_files
+from fsd.data.readers import Columns, Row, parse_rows, read_files
 from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError, first_line
 from fsd.files import digest
 from fsd.net.hub import hub_reachable
 from fsd.token_stats import written
 
+Rows = Iterable[tuple[str, Row]]
+
 
 def hub_documents(
     name: str,
-    columns: Mapping[str, str],
+    columns: Columns,
     *,
     config: str | None = None,
     splits: Sequence[str] | Mapping[str, bool] = (),
@@ -40,52 +42,102 @@ def hub_documents(
     value of the rows to use. With `start`, the id of a start token, the column `text` holds token ids.
     """
     tables = _tables(name, config, revision)
-    chosen, there = tuple(splits or tables), ", ".join(tables)
+    available = ", ".join(tables)
     if not splits and len(tables) != 1:
-        raise UsageError(f"dataset {name} must have one split; it has {there}")
+        raise UsageError(f"dataset {name} must have one split; it has {available}")
     title = f"{name}/{config}" if config else name
+    chosen = list(splits or tables)
+    needed = {*columns.values()}
+    if only:
+        needed.add(only[0])
     documents: list[Document] = []
     left_out = Counter[str]()
     for split in chosen:
         if split not in tables:
-            raise UsageError(f"dataset {name} must have split {split}; it has {there}")
-        table, names = tables[split], tables[split].column_names
-        missing = sorted({*columns.values(), *(only or ())[:1]} - set(names))
+            raise UsageError(f"dataset {name} must have split {split}; it has {available}")
+        names = tables[split].column_names
+        missing = sorted(needed - set(names))
         if missing:
             raise UsageError(f"{title}/{split} must have column {', '.join(missing)}; it has {', '.join(names)}")
-        label = {"label": splits[split]} if isinstance(splits, Mapping) else {}
-        places: Sequence[int] = range(len(table))
-        if only:
-            places = [at for at, value in enumerate(table[only[0]]) if str(value) == only[1]]
-        rows = (
-            (f"{title}/{split}:{at + 1}", {**row, **label} | _of_ids(row, columns.get("text", ""), start))
-            for at, row in zip(places, table.select(places), strict=True)
-        )
+        rows = _rows(tables[split], f"{title}/{split}", only)
+        if isinstance(splits, Mapping):
+            rows = _with_label(rows, splits[split])
+        if start is not None:
+            rows = _decoded(rows, columns["text"], start)
         documents += parse_rows(rows, columns, labelled=True, skipped=left_out)
     if not documents and not left_out:
-        wanted, has = "rows", f"split {', '.join(chosen)} has none"
-        if only:
-            values = sorted({str(value) for split in chosen for value in tables[split].unique(only[0])})
-            wanted, has = f"rows with {only[0]} {only[1]}", f"it has {', '.join(values)}"
-        raise UsageError(f"dataset {name} must have {wanted}; {has}")
+        raise _without_rows(name, [tables[split] for split in chosen], only, ", ".join(chosen))
     return Benchmark(documents, title, ", ".join(sorted(_commits(tables))), left_out)
 
 
-def _of_ids(row: Mapping[str, Any], column: str, start: int | None) -> dict[str, str]:
-    """The text of a row of token ids, without the start token; nothing for a row that holds a text."""
-    return {} if start is None else {column: written(row[column][row[column][:1] == [start] :])}
+def _without_rows(
+    name: str,
+    tables: Sequence[Any],
+    only: tuple[str, str] | None,
+    splits: str,
+) -> UsageError:
+    if not only:
+        return UsageError(f"dataset {name} must have rows; split {splits} has none")
+    column, wanted = only
+    values = sorted({str(value) for table in tables for value in table.unique(column)})
+    return UsageError(f"dataset {name} must have rows with {column} {wanted}; it has {', '.join(values)}")
 
 
-def hub_files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tuple[list[Path], str]:
+def _rows(
+    table: Any,
+    where: str,
+    only: tuple[str, str] | None,
+) -> Rows:
+    """Each row of a table, or of those with the value `only` in its column, after its origin."""
+    places: Sequence[int] = range(len(table))
+    if only:
+        column, wanted = only
+        # the column alone is read first: rows of other values may be many and long
+        places = [place for place, value in enumerate(table[column]) if str(value) == wanted]
+    for place, row in zip(places, table.select(places), strict=True):
+        yield f"{where}:{place + 1}", row
+
+
+def _with_label(rows: Rows, member: bool) -> Rows:
+    for where, row in rows:
+        yield where, {**row, "label": member}
+
+
+def _decoded(
+    rows: Rows,
+    column: str,
+    start: int,
+) -> Rows:
+    """Rows of token ids with texts in their place, without the start token."""
+    for where, row in rows:
+        ids = row[column]
+        if ids[:1] == [start]:
+            ids = ids[1:]
+        yield where, {**row, column: written(ids)}
+
+
+def hub_files(
+    name: str,
+    paths: Sequence[str],
+    *,
+    revision: str | None = None,
+) -> tuple[list[Path], str]:
     """Files of a hub dataset with a loading script, downloaded or from the cache, and their commit."""
     from huggingface_hub import HfApi, constants, hf_hub_download
     from huggingface_hub.errors import GatedRepoError, RemoteEntryNotFoundError
 
     online = hub_reachable()
+    # file by file: a snapshot of the repository would take all parts of the benchmark
     local = []
     for path in paths:
         try:
-            file = hf_hub_download(name, path, repo_type="dataset", revision=revision, local_files_only=not online)
+            file = hf_hub_download(
+                name,
+                path,
+                repo_type="dataset",
+                revision=revision,
+                local_files_only=not online,
+            )
         except GatedRepoError as error:
             raise UsageError(
                 f"dataset {name} must be open to you; it is gated: accept its terms at "
@@ -93,18 +145,23 @@ def hub_files(name: str, paths: Sequence[str], *, revision: str | None = None) -
             ) from error
         except RemoteEntryNotFoundError as error:
             folder = path.rpartition("/")[0]
-            all_files = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
-            there = ", ".join(sorted(other for other in all_files if other.rpartition("/")[0] == folder))
-            raise UsageError(
-                f"dataset {name} must have file {path}; it has {there or f'nothing in {folder}/'}"
-            ) from error
+            files = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
+            beside = ", ".join(sorted(file for file in files if file.rpartition("/")[0] == folder))
+            content = beside or f"nothing in {folder}/"
+            raise UsageError(f"dataset {name} must have file {path}; it has {content}") from error
         except Exception as error:  # no common base class, as in _tables
             raise _unavailable(name, online, error) from error
         local.append(Path(file))
-    return local, local[0].parts[local[0].parts.index("snapshots") + 1]
+    # the cache keeps the files of a commit in a folder of its name
+    parts = local[0].parts
+    return local, parts[parts.index("snapshots") + 1]
 
 
-def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
+def _tables(
+    name: str,
+    config: str | None,
+    revision: str | None,
+) -> Mapping[str, Any]:
     import datasets
 
     online = hub_reachable()
@@ -113,29 +170,51 @@ def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str,
         loaded: Mapping[str, Any] = load_tables(name, config, revision=revision)
     except Exception as error:  # the errors of the libraries have no common base class
         raise _unavailable(name, online, error) from error
-    others = sorted(_commits(loaded) - {revision}) if revision else []
-    if others:  # the library takes another commit from the cache if the given one is missing
-        raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {', '.join(others)}")
+    # the library takes another commit from the cache if the given one is missing
+    others = _commits(loaded) - {revision}
+    if revision and others:
+        raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {', '.join(sorted(others))}")
     return loaded
 
 
-def _cached(name: str, config: str | None, *, revision: str | None) -> Mapping[str, Any]:
+def _cached(
+    name: str,
+    config: str | None,
+    *,
+    revision: str | None,
+) -> Mapping[str, Any]:
     """A given commit from the cache, or else the newest there, for which alone the library itself looks offline."""
     from datasets.packaged_modules.cache.cache import Cache
 
     common = {"repo_id": name, "dataset_name": name.split("/")[-1]}
-    cache = Cache(**common, config_name=config or "default", hash=revision or "")
+    cache = Cache(
+        **common,
+        config_name=config or "default",
+        hash=revision or "",
+    )
     if not revision or not Path(cache.cache_dir).is_dir():
-        cache = Cache(**common, config_name=config, hash="auto", version="auto")
+        cache = Cache(
+            **common,
+            config_name=config,
+            hash="auto",
+            version="auto",
+        )
     tables: Mapping[str, Any] = cache.as_dataset()
     return tables
 
 
-def _unavailable(name: str, online: bool, error: Exception) -> UsageError:
+def _unavailable(
+    name: str,
+    online: bool,
+    error: Exception,
+) -> UsageError:
     from huggingface_hub import constants
 
-    why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
-    cause = first_line(error) if online else f"{why}, and from the local cache: nothing"
+    if online:
+        cause = first_line(error)
+    else:
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
+        cause = f"{why}, and from the local cache: nothing"
     return UsageError(
         f"dataset {name} must be on the hub and within reach: {cause}; "
         "go online, set HF_ENDPOINT to a mirror, or give files by --data FILE"
@@ -190,19 +269,25 @@ def sources() -> Mapping[str, Source]:
 
 def is_name(entry: str) -> bool:
     """Whether an entry of --data names a benchmark: it is not a file, and the name before the colon is known."""
-    return entry.partition(":")[0] in sources() and not os.path.exists(entry)  # noqa: PTH110 - a name may be too long
+    return _name(entry) in sources() and not os.path.exists(entry)  # noqa: PTH110 - a name may be too long
+
+
+def _name(entry: str) -> str:
+    return entry.partition(":")[0]
 
 
 def start_of(entry: str) -> int | None:
     """The start token of a benchmark whose rows are token ids; None for one of texts, and for files."""
-    return sources()[entry.partition(":")[0]].start if is_name(entry) else None
+    return sources()[_name(entry)].start if is_name(entry) else None
 
 
 def control_of(entries: Iterable[str], model: str) -> str:
     """The model that the benchmarks name as the control of a model; "" if there is none."""
-    names = [entry.partition(":")[0] for entry in entries if is_name(entry)]
-    pairs = [pair for name in names for pair in sources()[name].control.items() if pair[0] in model]
-    return model.replace(*pairs[0]) if pairs else ""
+    for entry in filter(is_name, entries):
+        for part, control in sources()[_name(entry)].control.items():
+            if part in model:
+                return model.replace(part, control)
+    return ""
 
 
 def load(entry: str) -> Benchmark:
@@ -217,162 +302,263 @@ def load(entry: str) -> Benchmark:
     loaded = READERS[source.reader](name, source, part)
     if source.start is None:  # copies among rows of token ids are found once these are texts
         loaded = without_contradictions(loaded)
-    documents = loaded.documents
-    if not documents:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in loaded.left_out.items()) or "no rows"
-        raise UsageError(f"benchmark {entry} must have texts labelled 0 or 1; it has none: {reasons}")
+    if not loaded.documents:
+        reasons = [f"{count} {reason}" for reason, count in loaded.left_out.items()]
+        raise UsageError(
+            f"benchmark {entry} must have texts labelled 0 or 1; it has none: {', '.join(reasons) or 'no rows'}"
+        )
+    return _with_periods(loaded, source, part)
+
+
+def _with_periods(
+    loaded: Benchmark,
+    source: Source,
+    part: str,
+) -> Benchmark:
+    """The benchmark with the periods and the first day of later texts that are declared, if they are known."""
+    if source.later is None:  # not even whether the two sides are of one time
+        return loaded
     since = source.later.get(part) if isinstance(source.later, Mapping) else source.later or None
-    if source.later is not None:
-        documents = [replace(d, period=AFTER if since and not d.member else UP_TO) for d in documents]
+    documents = []
+    for document in loaded.documents:
+        later = since and not document.member
+        documents.append(replace(document, period=AFTER if later else UP_TO))
     return loaded._replace(documents=documents, since=since)
 
 
 def without_contradictions(loaded: Benchmark) -> Benchmark:
     """The benchmark without copies of a text that is labelled both 1 and 0, which are counted."""
     documents, contradicted = drop_contradictions(loaded.documents)
-    left_out = {**loaded.left_out, **({BOTH_LABELS: contradicted} if contradicted else {})}
-    return loaded._replace(documents=documents, left_out=left_out)
+    if not contradicted:
+        return loaded
+    return loaded._replace(
+        documents=documents,
+        left_out={**loaded.left_out, BOTH_LABELS: contradicted},
+    )
 
 
-def _check_part(name: str, source: Source, part: str, *, other: bool = False) -> None:
+def _check_part(
+    name: str,
+    source: Source,
+    part: str,
+) -> None:
     """Refuse a part that is not declared, or no part of a benchmark that is not loaded whole."""
-    if part in source.parts or (source.whole if not part else other):
+    if part in source.parts or (not part and source.whole):
         return
     if not source.parts:
         raise UsageError(f"{name} must be loaded whole, it has no parts; got {part!r}")
     raise UsageError(f"part of {name} must be one of {', '.join(source.parts)}; got {part!r}")
 
 
-def _from_hub(name: str, source: Source, part: str) -> Benchmark:
-    """A dataset of the hub, or its split, rows or configuration for the part; other configurations are not refused."""
-    each = "{part}" in source.dataset
-    _check_part(name, source, part, other=bool(source.splits) and not each)
-    parts = [part] if part else source.parts
+def _from_hub(
+    name: str,
+    source: Source,
+    part: str,
+) -> Benchmark:
+    """A dataset of the hub, or its dataset, configuration, split or rows for the part."""
+    is_dataset = "{part}" in source.dataset
+    is_config = bool(source.splits) and not is_dataset
+    # a dataset may have got more configurations than are declared; the hub refuses those that it does not have
+    if not (is_config and part):
+        _check_part(name, source, part)
+    splits: Sequence[str] | Mapping[str, bool] = source.splits or ()
+    if source.split:
+        parts = [part] if part else source.parts
+        splits = [source.split.format(part=declared) for declared in parts]
+    only = None
+    if part and source.part_column:
+        only = (source.part_column, part)
     return hub_documents(
         source.dataset.format(part=part),
         source.columns,
-        config=part if source.splits and not each else None,
-        splits=source.splits or [source.split.format(part=each) for each in parts if source.split],
-        only=(source.part_column, part) if part and source.part_column else None,
+        config=part if is_config else None,
+        splits=splits,
+        only=only,
         revision=source.revision,
         start=source.start,
     )
 
 
-def _from_mimir(name: str, source: Source, part: str) -> Benchmark:
+def _from_mimir(
+    name: str,
+    source: Source,
+    part: str,
+) -> Benchmark:
     """Two files of JSON strings, a text a line: members of train/ and non-members of test/."""
     if f"{part}/{MIMIR_GROUP}" in source.parts:
         part = f"{part}/{MIMIR_GROUP}"
     _check_part(name, source, part)
-    folder = f"cache_100_200_{10000 if part == 'full_pile' else 1000}_512"
-    paths = [f"{folder}/{side}/{part.replace('/', '_')}.jsonl" for side in ("train", "test")]
+    size = 10000 if part == "full_pile" else 1000
+    folder = f"cache_100_200_{size}_512"
+    file_name = f"{part.replace('/', '_')}.jsonl"
+    paths = [f"{folder}/train/{file_name}", f"{folder}/test/{file_name}"]
     files, revision = hub_files(source.dataset, paths, revision=source.revision)
-    rows = [
-        (where, {**(value if isinstance(value, dict) else {"text": value}), "label": member})
-        for member, file, path in zip((True, False), files, paths, strict=True)
-        for where, value in _json_lines(file, f"{source.dataset}/{path}")
-    ]
+    rows = []
+    for member, file, path in zip((True, False), files, paths, strict=True):
+        for where, value in _json_lines(file, f"{source.dataset}/{path}"):
+            row = value if isinstance(value, dict) else {"text": value}
+            rows.append((where, {**row, "label": member}))
     return _parsed(rows, source, f"{source.dataset}/{part}", revision)
 
 
-def _parsed(rows: Iterable[tuple[str, Any]], source: Source, title: str, revision: str) -> Benchmark:
+def _parsed(
+    rows: Rows,
+    source: Source,
+    title: str,
+    revision: str,
+) -> Benchmark:
     left_out = Counter[str]()
     documents = list(parse_rows(rows, source.columns, labelled=True, skipped=left_out))
     return Benchmark(documents, title, revision, left_out)
 
 
 def _json_lines(file: Path, path: str) -> Iterator[tuple[str, Any]]:
+    # not splitlines: a text may hold other line breaks, such as U+2028
     for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
         try:
-            if line.strip():
-                yield f"{path}:{number}", json.loads(line)
+            yield where, json.loads(line)
         except ValueError as error:
-            raise UsageError(f"{path}:{number}: must be a JSON string; {error}") from error
+            raise UsageError(f"{where}: must be a JSON string; {error}") from error
 
 
-def _from_olmo_detect(name: str, source: Source, part: str) -> Benchmark:
+def _from_olmo_detect(
+    name: str,
+    source: Source,
+    part: str,
+) -> Benchmark:
     """Members and non-members of a domain in a clone of the repository; members that are aligned, unless `shifted`."""
     folder, _, rest = part.partition(",")
-    key, _, aligned = (piece.strip() for piece in rest.partition(","))
-    if not key or aligned not in ("", SHIFTED):
+    domain, _, alignment = (piece.strip() for piece in rest.partition(","))
+    if not domain or alignment not in ("", SHIFTED):
         raise UsageError(
             f"benchmark {name} must be given as {name}:FOLDER,PART or {name}:FOLDER,PART,{SHIFTED}; got {part!r}"
         )
-    found: dict[str, dict[bool, Path]] = {}
-    for file in sorted(Path(folder).expanduser().glob("benchmark/**/*.jsonl")):
-        side, _, words = file.stem.partition("contaminated_")
-        pieces = [piece for piece in words.split("_")[1:] if piece != "math-mix"]
-        if "test" in pieces and (SHIFTED if aligned == "" else "matched") not in pieces:
-            rest = "_".join(piece for piece in pieces if piece not in ("test", "matched", SHIFTED))
-            found.setdefault(rest, {})[not side] = file
-    whole = {part: files for part, files in found.items() if len(files) == 2}
-    if key not in whole:
-        there = ", ".join(sorted(whole)) or "none"
+    # a domain may be there in both alignments
+    other_alignment = "matched" if alignment else SHIFTED
+    sides = _olmo_detect_files(Path(folder).expanduser(), other_alignment)
+    complete = {domain: files for domain, files in sides.items() if len(files) == 2}
+    if domain not in complete:
+        available = ", ".join(sorted(complete)) or "none"
         raise UsageError(
-            f"part of {name} must have files of both sides in {folder}/benchmark; got {key!r}, it has {there}"
+            f"part of {name} must have files of both sides in {folder}/benchmark; got {domain!r}, it has {available}"
         )
-    rows = [
-        (where, {"text": row["text"], "label": member})
-        for member, file in sorted(whole[key].items(), reverse=True)
-        for where, row in _json_lines(file, str(file))
-    ]
-    parsed = _parsed(rows, source, f"{folder}: {key}", f"sha256:{digest(*whole[key].values())}")
-    if not aligned:  # of one range of time, by construction
-        parsed = parsed._replace(documents=[replace(document, period=UP_TO) for document in parsed.documents])
-    return parsed
+    files = complete[domain]
+    rows = []
+    for member in (True, False):
+        for where, row in _json_lines(files[member], str(files[member])):
+            rows.append((where, {"text": row["text"], "label": member}))
+    revision = f"sha256:{digest(*files.values())}"
+    parsed = _parsed(rows, source, f"{folder}: {domain}", revision)
+    if alignment == SHIFTED:
+        return parsed
+    # aligned sides are of one range of time, by construction
+    return parsed._replace(documents=[replace(document, period=UP_TO) for document in parsed.documents])
 
 
-def _from_file(name: str, source: Source, part: str) -> Benchmark:
+def _olmo_detect_files(folder: Path, leave_out: str) -> dict[str, dict[bool, Path]]:
+    """Domain → the test file of the members (True) and of the non-members (False), as far as they are there."""
+    files: dict[str, dict[bool, Path]] = {}
+    for file in sorted(folder.glob("benchmark/**/*.jsonl")):
+        prefix, _, words = file.stem.partition("contaminated_")  # the prefix is "" or "un"
+        pieces = words.split("_")[1:]
+        if "test" not in pieces or leave_out in pieces:
+            continue
+        # the words come in varying order, and "math-mix" on one side alone
+        name = [piece for piece in pieces if piece not in ("test", "matched", SHIFTED, "math-mix")]
+        files.setdefault("_".join(name), {})[not prefix] = file
+    return files
+
+
+def _from_file(
+    name: str,
+    source: Source,
+    part: str,
+) -> Benchmark:
     """A file of the user's, with the benchmark's columns."""
-    files = _files(name, source, part)
+    files = _files(name, source, part.split(","))
     left_out = Counter[str]()
     documents = read_files(files, source.columns, labelled=True, skipped=left_out)
     return Benchmark(documents, str(files[0]), f"sha256:{digest(*files)}", left_out)
 
 
-def _from_books(name: str, source: Source, part: str) -> Benchmark:
+def _from_books(
+    name: str,
+    source: Source,
+    part: str,
+) -> Benchmark:
     """Segments of the texts of two files; after the files, `part` may name one place and a length in words."""
     pieces = [piece.strip() for piece in part.split(",")]
-    sizes = [int(piece) for piece in pieces[2:] if piece.isdecimal() and int(piece)]
-    places = tuple(place for place in PLACES if place in pieces[2:])
-    if len(sizes) + len(places) < len(pieces[2:]) or len(sizes) > 1 or len(places) > 1:
+    words, places = _segment_options(name, pieces[2:], part)
+    files = _files(name, source, pieces[:2])
+    left_out = Counter[str]()
+    members = read_files(files[:1], source.columns, skipped=left_out)
+    nonmembers = read_files(files[1:], skipped=left_out)
+    rows_of_book = Counter(document.group or document.source for document in nonmembers)
+    name_of_book, rows = rows_of_book.most_common(1)[0]
+    if len(places) == 1 and rows > 1:  # rows do not record their place in the book
+        raise UsageError(
+            f"{files[1]} must have one row a book if {places[0]} alone is asked for; {name_of_book} has {rows}: "
+            f"collect with --options places={places[0]}"
+        )
+    documents = []
+    for file, member, books in zip(files, (True, False), (members, nonmembers), strict=True):
+        texts = _book_segments(books, member, words, places)
+        if not texts:
+            raise UsageError(f"{file} must have texts of at least {words} words; all {len(books)} are shorter")
+        documents += texts
+    return Benchmark(
+        documents,
+        f"{files[0]}, {files[1]}",
+        f"sha256:{digest(*files)}",
+        left_out,
+    )
+
+
+def _book_segments(books: Documents, member: bool, words: int, places: tuple[str, ...]) -> list[Document]:
+    # the same number may be of different books on the two sides
+    prefix = "dolma:" if member else "new:"
+    documents = []
+    for book in books:
+        labelled = replace(book, member=member, group=prefix + (book.group or book.source))
+        for text in segments(book.text, words, places):
+            documents += [replace(labelled, text=text)]
+    return documents
+
+
+def _segment_options(
+    name: str,
+    options: Sequence[str],
+    part: str,
+) -> tuple[int, tuple[str, ...]]:
+    """The length in words and the places of segments, from the options after the files."""
+    sizes = [int(option) for option in options if option.isdecimal() and int(option)]
+    places = tuple(place for place in PLACES if place in options)
+    # an option that is neither, or one that is there twice, is a mistake
+    if len(sizes) + len(places) < len(options) or max(len(sizes), len(places)) > 1:
         raise UsageError(
             f"{name} must be followed by two files, then one of {', '.join(PLACES)} or none, and one number of "
             f"words or none; got {part!r}"
         )
-    files = _files(name, source, ",".join(pieces[:2]))
-    words = sizes[0] if sizes else WORDS
-    left_out = Counter[str]()
-    members = read_files(files[:1], source.columns, skipped=left_out)
-    others = read_files(files[1:], skipped=left_out)
-    book, rows = Counter(d.group or d.source for d in others).most_common(1)[0]
-    if places and rows > 1:  # rows do not record their place in the book
-        raise UsageError(
-            f"{files[1]} must have one row a book if {places[0]} alone is asked for; {book} has {rows}: collect with "
-            f"--options places={places[0]}"
-        )
-    documents = []
-    for file, side, member, prefix in zip(files, (members, others), (True, False), ("dolma:", "new:"), strict=True):
-        cut = [
-            replace(d, text=text, member=member, group=prefix + (d.group or d.source))  # no group of both sides
-            for d in side
-            for text in segments(d.text, words, places or PLACES)
-        ]
-        if not cut:
-            raise UsageError(f"{file} must have texts of at least {words} words; all {len(side)} are shorter")
-        documents += cut
-    return Benchmark(documents, ", ".join(map(str, files)), f"sha256:{digest(*files)}", left_out)
+    return sizes[0] if sizes else WORDS, places or PLACES
 
 
-def _files(name: str, source: Source, part: str) -> list[Path]:
-    """The files named after the colon, separated by commas."""
-    pieces = [piece.strip() for piece in part.split(",") if piece.strip()]
-    if len(pieces) != len(source.parts):
-        raise UsageError(f"benchmark {name} must be given as {name}:{','.join(source.parts)}; got {part!r}")
-    files = [Path(piece).expanduser() for piece in pieces]
-    missing = [file for file in files if not file.is_file()]
-    if missing:
-        raise UsageError(f"benchmark {name} must be given files that exist; there is no {missing[0]}")
+def _files(
+    name: str,
+    source: Source,
+    names: Iterable[str],
+) -> list[Path]:
+    """The files named after the colon."""
+    files = [Path(path.strip()).expanduser() for path in names if path.strip()]
+    if len(files) != len(source.parts):
+        wanted = ",".join(source.parts)
+        got = ",".join(names)
+        raise UsageError(f"benchmark {name} must be given as {name}:{wanted}; got {got!r}")
+    for file in files:
+        if not file.is_file():
+            raise UsageError(f"benchmark {name} must be given files that exist; there is no {file}")
     return files
 
 

@@ -16,27 +16,40 @@ from fsd.leftovers import write_whole
 from fsd.net.hub import default_folder
 
 PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "sklearn", "torch")
-MIN_WORDS, MAX_WORDS = 20, 160
+MIN_WORDS = 20
+MAX_WORDS = 160
 _CODE = re.compile(r">>>|::|\.\. |---|===|[{}\[\]|<>]|``[^`]{30,}")
 
 
-def docstring_paragraphs(packages: Sequence[str] = PACKAGES, *, limit: int, seed: int) -> list[str]:
+def docstring_paragraphs(
+    packages: Sequence[str] = PACKAGES,
+    *,
+    limit: int,
+    seed: int,
+) -> list[str]:
     """A random sample of `limit` distinct paragraphs of prose from the docstrings of installed packages."""
+    # docstrings that are inherited or copied count once
     paragraphs = set(chain.from_iterable(map(_prose, packages)))
     if len(paragraphs) < limit:
         names = ", ".join(packages)
         raise UsageError(f"background must have {limit} paragraphs; the docstrings of {names} have {len(paragraphs)}")
+    # sorted: the order of a set differs from one process to the next
     return random.Random(seed).sample(sorted(paragraphs), limit)
 
 
 def _prose(package: str) -> list[str]:
     """The paragraphs of a package, which the cache keeps until its files change: torch alone takes 14 s."""
     files = _files(package)
-    state = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in (*files, Path(__file__))]
-    kept = default_folder() / "docstrings" / f"{hashlib.sha256(repr(state).encode()).hexdigest()}.json"
+    state = hashlib.sha256()
+    # this file too: what counts as prose is decided here
+    for file in [*files, Path(__file__)]:
+        status = file.stat()
+        state.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
+    kept = default_folder() / "docstrings" / f"{state.hexdigest()}.json"
     with suppress(OSError, ValueError):
         return list(json.loads(kept.read_bytes()))
     paragraphs = list(chain.from_iterable(map(_paragraphs, files)))
+    # a cache that cannot be written costs time alone
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_whole(kept, json.dumps(paragraphs).encode())
@@ -57,20 +70,16 @@ def _paragraphs(file: Path) -> Iterator[str]:
     except (SyntaxError, UnicodeDecodeError):  # templates and test data among the sources
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            for block in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):
-                text = " ".join(block.replace("``", "").replace("`", "").split())
-                if _is_prose(block, text):
-                    yield text
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            continue
+        for block in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):
+            text = " ".join(block.replace("`", "").split())
+            if _is_prose(block, text):
+                yield text
 
 
 def _is_prose(block: str, text: str) -> bool:
-    words = len(text.split())
-    letters = sum(c.isalpha() or c == " " for c in text)
-    return (
-        MIN_WORDS <= words <= MAX_WORDS
-        and text[0].isupper()
-        and text.endswith(".")
-        and letters > 0.9 * len(text)
-        and not _CODE.search(block)
-    )
+    if not MIN_WORDS <= len(text.split()) <= MAX_WORDS or _CODE.search(block):
+        return False
+    letters = sum(character.isalpha() or character == " " for character in text)
+    return text[0].isupper() and text.endswith(".") and letters > 0.9 * len(text)

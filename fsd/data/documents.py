@@ -14,7 +14,11 @@ SHOWN = 8
 """Words of a text in its representation."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(
+    frozen=True,
+    slots=True,
+    repr=False,
+)
 class Document:
     """A text and its metadata.
 
@@ -47,19 +51,22 @@ class Document:
 
     def __repr__(self) -> str:
         """The beginning of the text, label, date, group and period."""
-        known = {
-            "member": self.member,
-            "date": self.date and str(self.date),
-            "group": self.group,
-            "period": self.period,
-        }
-        said = [f"{name}={value!r}" for name, value in known.items() if value not in (None, "")]
-        return f"Document({', '.join([repr(cut(self.text, SHOWN)), *said])})"
+        fields = [repr(cut(self.text, SHOWN))]
+        if self.member is not None:
+            fields.append(f"member={self.member}")
+        for name in ("date", "group", "period"):
+            value = getattr(self, name)
+            if value:
+                fields.append(f"{name}={str(value)!r}")
+        return f"Document({', '.join(fields)})"
 
     @property
     def origin(self) -> str:
         """The source, or the beginning of the text if there is none; for messages."""
         return self.source or repr(" ".join(self.text.split())[:40])
+
+
+Documents = Sequence[Document]
 
 
 class Benchmark(NamedTuple):
@@ -79,15 +86,15 @@ def content_hash(text: str) -> str:
 
 def json_line(document: Document, *, labelled: bool = True) -> bytes:
     """A document as a JSON line: text, label, date, group, source, sha256 and, if it is known, period."""
-    row = {
-        "text": document.text,
-        **({"label": int(bool(document.member))} if labelled else {}),
-        "date": document.date.isoformat() if document.date else None,
-        "group": document.group,
-        "source": document.source,
-        "sha256": content_hash(document.text),
-        **({"period": document.period} if document.period else {}),
-    }
+    row: dict[str, object] = {"text": document.text}
+    if labelled:
+        row["label"] = int(bool(document.member))
+    row["date"] = document.date.isoformat() if document.date else None
+    row["group"] = document.group
+    row["source"] = document.source
+    row["sha256"] = content_hash(document.text)
+    if document.period:
+        row["period"] = document.period
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
@@ -96,9 +103,10 @@ def utc_day(stamp: datetime) -> Date:
     return (stamp.astimezone(UTC) if stamp.tzinfo else stamp).date()
 
 
-def digest(documents: Sequence[Document]) -> str:
+def digest(documents: Documents) -> str:
     """16 hexadecimal digits of texts, labels and groups, in their order."""
     state = hashlib.sha256()
+    # as JSON, so that no text can end where another one's label begins
     for document in documents:
         state.update(json.dumps([document.text, document.member, document.group]).encode())
     return state.hexdigest()[:16]
@@ -107,21 +115,37 @@ def digest(documents: Sequence[Document]) -> str:
 PLACES = ("head", "middle", "tail")
 
 
-def segments(text: str, words: int, places: tuple[str, ...]) -> list[str]:
+def segments(
+    text: str,
+    words: int,
+    places: tuple[str, ...],
+) -> list[str]:
     """Segments of `words` words at the head, in the middle and at the tail of a text, as many as do not overlap."""
     spans = [match.span() for match in re.finditer(r"\S+", text)]
-    room = len(spans) // words
-    if not room:
+    tail = len(spans) - words
+    if tail < 0:
         return []
-    starts = {"head": 0, "middle": (len(spans) - words) // 2, "tail": len(spans) - words}
+    starts = {"head": 0, "middle": tail // 2, "tail": tail}
+    room = len(spans) // words
     if room < 3 and len(places) > 1:
-        starts.pop("middle", None)
-    chosen = [place for place in PLACES if place in places and place in starts][:room]
-    return [text[spans[starts[place]][0] : spans[starts[place] + words - 1][1]] for place in chosen]
+        # head and tail alone leave room for no third segment between them
+        del starts["middle"]
+    chosen = [start for place, start in starts.items() if place in places]
+    cuts = []
+    for start in chosen[:room]:
+        begin, _ = spans[start]
+        _, end = spans[start + words - 1]
+        cuts.append(text[begin:end])
+    return cuts
 
 
 def cut(text: str, words: int) -> str:
     """The first `words` words of a text with their original spacing; the whole text for 0 words."""
     text = text.strip()
-    pieces = text.split(maxsplit=words) if words else []  # the last piece is the rest
-    return text[: len(text) - len(pieces[-1])].rstrip() if len(pieces) > words > 0 else text
+    if not words:
+        return text
+    pieces = text.split(maxsplit=words)
+    if len(pieces) <= words:
+        return text
+    # the last piece is the rest, with its own spacing
+    return text.removesuffix(pieces[-1]).rstrip()

@@ -6,7 +6,6 @@ TASK is a task, a group of tasks, or a YAML file that declares one. Needs the ex
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +24,25 @@ def training_split(entry: str) -> str:
     """The entry of a task's training split; "" if it has none, is one, is no task, or cannot be loaded any more."""
     if not is_task(entry) or entry.endswith(TRAIN):
         return ""
-    with suppress(UsageError):
-        if all(task.has_training_docs() for task in _tasks(entry.removeprefix(PREFIX)).values()):
-            return f"{entry}{TRAIN}"
-    return ""
+    try:
+        tasks = _tasks(entry.removeprefix(PREFIX)).values()
+    except UsageError:
+        return ""
+    return entry + TRAIN if all(task.has_training_docs() for task in tasks) else ""
 
 
 def rows(entry: str, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Each question and its answer as a text, after its origin; with `contexts` the answer after the question."""
     name = entry.removeprefix(PREFIX)
-    training, name = name.endswith(TRAIN), name.removesuffix(TRAIN)
-    for task_name, task in _tasks(name).items():
-        if training and not task.has_training_docs():
+    suffix = TRAIN if name.endswith(TRAIN) else ""
+    for task_name, task in _tasks(name.removesuffix(TRAIN)).items():
+        if suffix and not task.has_training_docs():
             raise UsageError(f"task must have a training split to be taken by {TRAIN[1:]}; {task_name} has none")
-        for number, doc in enumerate(task.training_docs() if training else task.eval_docs, 1):
+        docs = task.training_docs() if suffix else task.eval_docs
+        for number, doc in enumerate(docs, 1):
             question, answer = rendered(task, doc)
             text = {"text": answer, "context": question} if contexts else {"text": question + answer}
-            yield f"{PREFIX}{task_name}{TRAIN * training}:{number}", text
+            yield f"{PREFIX}{task_name}{suffix}:{number}", text
 
 
 def _tasks(name: str) -> Mapping[str, Any]:
@@ -51,11 +52,12 @@ def _tasks(name: str) -> Mapping[str, Any]:
     except ImportError as error:
         raise UsageError(f"{PREFIX}TASK must come with the extra lm-eval: pip install 'fsd[lm-eval]'") from error
     logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it warns of defaults that only its own evaluation uses
-    file = Path(name).suffix in (".yaml", ".yml")
-    if file and not Path(name).is_file():
+    is_file = Path(name).suffix in (".yaml", ".yml")
+    if is_file and not Path(name).is_file():
         raise UsageError(f"task must be a file that exists; there is no {name}")
-    manager = TaskManager(include_defaults=not file)
-    if not (file or name in manager.task_index):
+    # the index of its own tasks takes seconds to read
+    manager = TaskManager(include_defaults=not is_file)
+    if not is_file and name not in manager.task_index:
         raise UsageError(f"task must be one of lm-evaluation-harness, or a YAML file; got {name!r}")
     try:
         tasks: Mapping[str, Any] = manager.load([name])["tasks"]
@@ -68,17 +70,27 @@ def _tasks(name: str) -> Mapping[str, Any]:
 
 def rendered(task: Any, doc: Mapping[str, Any]) -> tuple[str, str]:
     """The question, and the right answer, with the delimiter before it, whose log-probability the harness computes."""
-    question, answer = task.doc_to_text(doc), task.doc_to_target(doc)
+    question = task.doc_to_text(doc)
+    answer = task.doc_to_target(doc)
     if not hasattr(task, "build_qa_turn"):  # a task in Python, whose answers begin with their delimiter
         return question, answer
     if task.OUTPUT_TYPE == "loglikelihood_rolling":
         return "", answer
     choices = task.doc_to_choice(doc) if task.config.doc_to_choice is not None else None
     if choices and isinstance(question, int):  # the choices are questions, with one answer
-        question, choices = choices[question], None
+        question = choices[question]
+        choices = None
     delimiter = "" if task.OUTPUT_TYPE == "loglikelihood" else task.config.target_delimiter
     prefix = task.doc_to_prefix(doc) or ""
-    turn = task.build_qa_turn(q=question, c=choices, a=answer, gen_prefix=prefix, tgt_delim=delimiter, few_delim="")
+    turn = task.build_qa_turn(
+        q=question,
+        c=choices,
+        a=answer,
+        gen_prefix=prefix,
+        tgt_delim=delimiter,
+        few_delim="",
+    )
+    # a prefix is a part of the question that follows the delimiter, so no delimiter is left before the answer
     if not prefix:
         return question, delimiter + turn[-1].content
     return turn[0].to_text() + prefix, turn[-1].content.removeprefix(prefix)

@@ -8,19 +8,20 @@ even if its name begins like a listed one: later variants were trained on later 
 import csv
 import functools
 import re
-from collections.abc import Sequence
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
 from typing import NamedTuple
 
 from fsd.data import embedded
-from fsd.data.documents import Document
+from fsd.data.documents import Documents
 from fsd.errors import UsageError
 from fsd.net.hub import EMBEDDED, hub_id
 
 FILE = Path(__file__).with_name("cutoffs.csv")
-CHAT, SIZE = "(-(chat|instruct|it|hf|base))*", r"\d+(\.\d+)?[bm]"
-"""What CHAT and SIZE in a pattern of the table stand for."""
+CHAT = "(-(chat|instruct|it|hf|base))*"
+"""What CHAT in a pattern of the table stands for."""
+SIZE = r"\d+(\.\d+)?[bm]"
+"""What SIZE in a pattern of the table stands for."""
 
 
 class Cutoff(NamedTuple):
@@ -40,35 +41,58 @@ class Cutoff(NamedTuple):
 @functools.cache
 def cutoffs() -> tuple[Cutoff, ...]:
     """The table, and the embedded models."""
+    table = []
     with FILE.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))[1:]
-    source = "last day of its corpus (fsd.data.embedded)"
-    return (
-        *(
+        for row in csv.DictReader(file):
+            pattern = row["pattern"].replace("CHAT", CHAT).replace("SIZE", SIZE)
+            # the end of the data is the better day, where it is known
+            end = Date.fromisoformat(row["end"]) if row["end"] else None
+            table.append(
+                Cutoff(
+                    row["family"],
+                    pattern,
+                    Date.fromisoformat(row["day"]),
+                    end,
+                    row["source"],
+                )
+            )
+    for corpus in embedded.CORPORA.values():
+        source = "last day of its corpus (fsd.data.embedded)"
+        table.append(
             Cutoff(
-                family,
-                pattern.replace("CHAT", CHAT).replace("SIZE", SIZE),
-                Date.fromisoformat(day),
-                Date.fromisoformat(end) if end else None,
+                corpus.model,
+                corpus.model,
+                corpus.cutoff,
+                None,
                 source,
             )
-            for family, pattern, day, end, source in rows
-        ),
-        *(Cutoff(c.model, c.model, c.cutoff, None, source) for c in embedded.CORPORA.values()),
-    )
+        )
+    return tuple(table)
 
 
-def _known(model: str) -> Cutoff | None:
+def _entry(model: str) -> Cutoff | None:
     return next((entry for entry in cutoffs() if entry.names(model)), None)
+
+
+def _days_of_later(documents: Documents) -> list[Date]:
+    """The days of the dated non-members that may be later: those of a period that members have need not be."""
+    periods = {document.period for document in documents if document.member} - {""}
+    later = [document for document in documents if not document.member and document.period not in periods]
+    return [document.date for document in later if document.date]
+
+
+def _last_day(model: str) -> Date | None:
+    entry = _entry(hub_id(model))
+    return entry and (entry.end or entry.day)
 
 
 def cutoff(model: str) -> Cutoff:
     """The cutoff of a model, by its hub id or `embedded`; UsageError for one that is not in the table."""
-    found = _known(model)
-    if found is None:
+    entry = _entry(model)
+    if entry is None:
         families = ", ".join(dict.fromkeys(entry.family for entry in cutoffs()))
         raise UsageError(f"the cutoff of {model} must be given by --after DATE; known are {families}, by their hub ids")
-    return found
+    return entry
 
 
 class Labels(NamedTuple):
@@ -87,23 +111,30 @@ HOLDING = Labels()
 
 
 def labels_for(
-    model: str, documents: Sequence[Document], *, since: Date | None = None, last: Date | None = None
+    model: str,
+    documents: Documents,
+    *,
+    since: Date | None = None,
+    last: Date | None = None,
 ) -> Labels:
     """Whether the non-members are later than the data of a model; those of embedded models are by construction.
 
     `since` is the first day of non-members without dates, `last` the last day of the model's data, if it was given.
     """
-    of_members = {document.period for document in documents if document.member} - {""}
-    days = [d.date for d in documents if not d.member and d.period not in of_members and d.date]
-    first = min([*days, *([since] if since else [])], default=None)
-    if model in EMBEDDED or first is None:
+    days = _days_of_later(documents)
+    begin = min(days if since is None else [*days, since], default=None)
+    if model in EMBEDDED or begin is None:
         return HOLDING
-    known = _known(hub_id(model))
-    last = last or (known and (known.end or known.day))
+    last = last or _last_day(model)
     if last is None:
-        return Labels(doubt=f"the age of {model} is not known: labels hold only if its data end before {first}")
-    if last < first:
+        return Labels(doubt=f"the age of {model} is not known: labels hold only if its data end before {begin}")
+    if last < begin:
         return HOLDING
     early = sum(day <= last for day in days)
-    which = f"{early} of {len(days)} dated non-members are not later" if early else f"the non-members begin on {first}"
-    return Labels(False, f"the labels do not hold: {model} may have read texts up to {last}, and {which}")
+    which = f"the non-members begin on {begin}"
+    if early:
+        which = f"{early} of {len(days)} dated non-members are not later"
+    return Labels(
+        False,
+        f"the labels do not hold: {model} may have read texts up to {last}, and {which}",
+    )

@@ -20,17 +20,20 @@ in the number of words: an n-gram yields at most `COMMON` / 2 pairs per text tha
 
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
-from itertools import pairwise
+from itertools import combinations, compress, count, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fsd.data.documents import Document
+from fsd.data.documents import Document, Documents
 from fsd.errors import UsageError
+from fsd.unspaced import IS_UNSPACED, UNSPACED
 
 NGRAM = 7
 OPENING = 10
@@ -44,15 +47,9 @@ COMMON = 10
 LISTED = 5
 """Maximum number of pairs listed in the error for texts labelled both 1 and 0."""
 
-UNSPACED = (
-    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan; Burmese; Khmer
-    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # kana
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
-)
 # combining vowel signs and accents are part of the word (Indic scripts, Arabic, Hebrew)
 _MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
 _WORD = re.compile(rf"(?=\w)[{UNSPACED}]|(?:[^\W{UNSPACED}]|[{_MARKS}])+")
-IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 Hashes = NDArray[np.uint64]
 Pairs = NDArray[np.int64]
@@ -67,18 +64,20 @@ class Link(NamedTuple):
     overlap: float
 
 
-class _Text(NamedTuple):
-    """Word ids (T,), sorted distinct 7-grams and runs, and the words per unit: 2 in scripts without spaces, else 1."""
+class _Texts(NamedTuple):
+    """Word ids, sorted distinct 7-grams and runs of each text, and its words per unit, see `_unit`."""
 
-    words: NDArray[np.int64]
-    grams: Hashes
-    runs: Hashes
-    unit: int
+    words: list[NDArray[np.int64]]
+    grams: list[Hashes]
+    runs: list[Hashes]
+    units: list[int]
 
 
 def words(text: str) -> list[str]:
     """Lower-cased words without punctuation, normalised (NFKC); in scripts without spaces each character is a word."""
-    return _WORD.findall(text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).lower())
+    if not text.isascii():  # ASCII text is normal already, and normalising costs more than the rest
+        text = unicodedata.normalize("NFKC", text)
+    return _WORD.findall(text.lower())
 
 
 def ngrams(text: str, n: int) -> set[tuple[str, ...]]:
@@ -89,93 +88,117 @@ def ngrams(text: str, n: int) -> set[tuple[str, ...]]:
 
 def ngram_hashes(numbers: NDArray[Any], n: int) -> Hashes:
     """A 64-bit hash of each n-gram, in their order; among 10⁸ n-grams, a collision has probability 3e-4."""
-    count = len(numbers) - n + 1
-    if count < 1:
+    size = len(numbers) - n + 1
+    if size < 1:
         return np.empty(0, np.uint64)
-    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # splitmix64
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    total = np.zeros(count, np.uint64)
+    # splitmix64 spreads small numbers over all 64 bits; products are meant to overflow
+    mixed: NDArray[Any] = (numbers.astype(np.uint64) + 1) * 0x9E3779B97F4A7C15
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB
+    mixed ^= mixed >> 31
+    hashes = np.zeros(size, np.uint64)
     for offset in range(n):
-        total = total * np.uint64(0xD1342543DE82EF95) + mixed[offset : offset + count]
-    return total
+        # a polynomial, so that the order of the words counts
+        hashes = hashes * 0xD1342543DE82EF95 + mixed[offset : offset + size]
+    return hashes
 
 
-def _read(texts: Iterable[str]) -> list[_Text]:
-    numbers: dict[str, int] = {}
-    read = []
+def _read(texts: Iterable[str]) -> _Texts:
+    numbers: dict[str, int] = defaultdict(count().__next__)  # numbers words in the order in which they come
+    read = _Texts([], [], [], [])
     for text in texts:
+        # a text of punctuation alone is compared by its signs
         tokens = words(text) or [" ".join(text.split())]
-        unspaced = 0 if text.isascii() else sum(1 for token in tokens if IS_UNSPACED.match(token))
-        unit = 1 + (2 * unspaced > len(tokens))
-        ids = np.array([numbers.setdefault(token, len(numbers)) for token in tokens], np.int64)
-        grams, runs = (np.unique(ngram_hashes(ids, n * unit)) for n in (NGRAM, RUN))
-        read.append(_Text(ids, grams, runs, unit))
+        ids = np.fromiter(map(numbers.__getitem__, tokens), np.int64, len(tokens))
+        unit = 1 if text.isascii() else _unit(tokens)
+        read.words.append(ids)
+        read.grams.append(np.unique(ngram_hashes(ids, NGRAM * unit)))
+        read.runs.append(np.unique(ngram_hashes(ids, RUN * unit)))
+        read.units.append(unit)
     return read
 
 
-def _same_key(keys: Iterable[Hashable]) -> list[list[int]]:
-    """Positions of equal keys, for each key that occurs more than once; None is ignored."""
-    positions: dict[Hashable, list[int]] = {}
-    for position, key in enumerate(keys):
-        positions.setdefault(key, []).append(position)
-    return [group for key, group in positions.items() if key is not None and len(group) > 1]
+def _unit(tokens: Sequence[str]) -> int:
+    """2 for a text of which most words are characters of scripts without spaces, else 1."""
+    unspaced = list(filter(IS_UNSPACED.match, tokens))
+    return 2 if 2 * len(unspaced) > len(tokens) else 1
 
 
-def _openings(texts: Sequence[_Text]) -> Iterator[tuple[int, int]]:
+def _openings(texts: _Texts) -> Iterator[tuple[int, int]]:
     """Pairs of texts with the same opening, each text with the first one; shorter texts by all their words."""
-    lengths = {(text.unit, min(len(text.words), OPENING * text.unit)) for text in texts}
-    for unit, length in sorted(lengths):
-        long = [len(text.words) >= length >= SHORTEST_OPENING * unit == SHORTEST_OPENING * text.unit for text in texts]
-        keys = (text.words[:length].tobytes() if fits else None for text, fits in zip(texts, long, strict=True))
-        for group in (group for group in _same_key(keys) if len(group) <= COMMON):
-            whole = [i for i in group if len(texts[i].words) == length]
-            firsts = group[:1] if length == OPENING * unit else whole[:1]
-            yield from ((min(first, i), max(first, i)) for first in firsts for i in group if i != first)
+    lengths = set()
+    for ids, unit in zip(texts.words, texts.units, strict=True):
+        lengths.add((unit, min(len(ids), OPENING * unit)))
+    for unit, length in lengths:
+        if length < SHORTEST_OPENING * unit:
+            continue
+        for alike in _with_same_words(texts, unit, length):
+            if len(alike) > COMMON:  # a template
+                continue
+            start = alike[0]
+            if length < OPENING * unit:
+                # so few words are an opening only if they are a whole text
+                start = min(alike, key=lambda i: len(texts.words[i]))
+                if len(texts.words[start]) > length:
+                    continue
+            for i in alike:
+                if i != start:
+                    yield min(start, i), max(start, i)
+
+
+def _with_same_words(
+    texts: _Texts,
+    unit: int,
+    length: int,
+) -> Iterable[list[int]]:
+    """Positions of the texts of a unit, by their first words; shorter texts are in none."""
+    positions: dict[bytes, list[int]] = defaultdict(list)
+    for i, ids in enumerate(texts.words):
+        if texts.units[i] == unit and len(ids) >= length:
+            positions[ids[:length].tobytes()].append(i)
+    return positions.values()
 
 
 def _pairs_sharing(hashes: Sequence[Hashes]) -> tuple[Pairs, Pairs]:
     """Pairs i · N + j, i < j, that share a hash: one for each in at most `COMMON` texts; distinct ones of others."""
     n = len(hashes)
-    owner = np.repeat(np.arange(n), [len(h) for h in hashes])
-    every = np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
-    order = np.argsort(every, kind="stable")
-    every, owner = every[order], owner[order]
-    starts = np.flatnonzero(np.r_[True, every[1:] != every[:-1]][: len(every)])
-    sizes = np.diff(np.r_[starts, len(every)])
-    rare = [np.empty(0, np.int64)]
+    owner = np.repeat(np.arange(n), list(map(len, hashes)))
+    joined = np.concatenate(hashes)
+    # stable, so that the owners of a hash stay in their order, and i < j
+    order = np.argsort(joined, kind="stable")
+    joined = joined[order]
+    owner = owner[order]
+    # each hash once a text, so that equal hashes lie side by side with different owners
+    same = joined[1:] == joined[:-1]
+    starts = np.flatnonzero(np.r_[len(joined) > 0, ~same])
+    sizes = np.diff(starts, append=len(joined))
+    rare = []
     for size in range(2, COMMON + 1):
-        place = starts[sizes == size]
-        rare += [owner[place + a] * n + owner[place + b] for b in range(1, size) for a in range(b)]
+        start = starts[sizes == size]
+        for a, b in combinations(range(size), 2):
+            rare.append(owner[start + a] * n + owner[start + b])
+    # many owners are linked in a chain: all their pairs would be quadratic in number
     common = np.repeat(sizes > COMMON, sizes)
-    neighbours = np.flatnonzero(common[1:] & (every[1:] == every[:-1]))
+    neighbours = np.flatnonzero(same & common[1:])
     return np.concatenate(rare), np.unique(owner[neighbours] * n + owner[neighbours + 1])
 
 
-def _share(a: _Text, b: _Text) -> float:
+def _share(
+    texts: _Texts,
+    i: int,
+    j: int,
+) -> float:
     """Share of the 7-grams of the text with fewer that occur in the other one."""
-    fewer = min(len(a.grams), len(b.grams))
-    if fewer == 0:  # shorter than one 7-gram: compare the words
-        n = min(len(a.words), len(b.words))
-        return float(np.array_equal(a.words[:n], b.words[:n]))
-    return len(np.intersect1d(a.grams, b.grams, assume_unique=True)) / fewer
-
-
-def _by_grams(texts: Sequence[_Text]) -> Iterator[tuple[int, int, str]]:
-    """Links by run, overlap and copy; a pair may occur several times, with the strongest reason last."""
-    n, count = len(texts), np.array([len(text.grams) for text in texts])
-    rare, near = _pairs_sharing([text.grams for text in texts])
-    pairs, shared = np.unique(rare, return_counts=True)
-    runs, _ = _pairs_sharing([text.runs for text in texts])
-    overlapping = pairs[shared >= OVERLAP * np.minimum(count[pairs // n], count[pairs % n])]
-    yield from ((int(pair // n), int(pair % n), "run") for pair in np.intersect1d(runs, pairs))
-    yield from ((int(pair // n), int(pair % n), "overlap") for pair in overlapping)
-    # common 7-grams count for copies only, which are checked pair by pair
-    for pair in np.union1d(near, overlapping):
-        i, j = divmod(int(pair), n)
-        if _share(texts[i], texts[j]) >= COPY:
-            yield i, j, "copy"
+    a = texts.grams[i]
+    b = texts.grams[j]
+    fewer = min(len(a), len(b))
+    if fewer:
+        return len(np.intersect1d(a, b, assume_unique=True)) / fewer
+    # shorter than one 7-gram: compare the words
+    a_words = texts.words[i]
+    b_words = texts.words[j]
+    n = min(len(a_words), len(b_words))
+    return float(np.array_equal(a_words[:n], b_words[:n]))
 
 
 def near_duplicates(texts: Sequence[str]) -> list[Link]:
@@ -183,107 +206,165 @@ def near_duplicates(texts: Sequence[str]) -> list[Link]:
     return list(_near_duplicates(tuple(texts)))
 
 
-@lru_cache(maxsize=2)  # a run compares the same texts for the split and again for the audit
+# A run asks for the same texts in the same order several times. Another order is another key: the audit of leaks, which
+# reads the parts one after the other, compares again.
+@lru_cache(maxsize=2)
 def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
+    if not texts:
+        return ()
     read = _read(texts)
-    links = dict.fromkeys(_openings(read), "opening")
-    for i, j, reason in _by_grams(read):
-        if reason == "copy" or (i, j) not in links or links[i, j] == "run":
-            links[i, j] = reason
-    for group in _same_key(text.words.tobytes() for text in read):
-        links |= dict.fromkeys(pairwise(group), "copy")
-    return tuple(Link(i, j, links[i, j], _share(read[i], read[j])) for i, j in sorted(links))
+    links = _by_grams(read)
+    # stronger rules replace weaker ones, so copies come last
+    for i, j in _openings(read):
+        if links.get((i, j)) != "copy":
+            links[i, j] = "opening"
+    # texts shorter than a 7-gram have none to share
+    same_words: dict[bytes, list[int]] = defaultdict(list)
+    for i, ids in enumerate(read.words):
+        same_words[ids.tobytes()].append(i)
+    for copies in same_words.values():
+        links |= dict.fromkeys(pairwise(copies), "copy")
+    return tuple(Link(i, j, links[i, j], _share(read, i, j)) for i, j in sorted(links))
 
 
-def _labelled_links(documents: Sequence[Document]) -> list[Link]:
-    at = [i for i, document in enumerate(documents) if document.member is not None]
-    return [link._replace(i=at[link.i], j=at[link.j]) for link in near_duplicates([documents[i].whole for i in at])]
+def _by_grams(texts: _Texts) -> dict[tuple[int, int], str]:
+    """Links by run, overlap and copy, with the strongest of them."""
+    n = len(texts.grams)
+    sizes = np.array(list(map(len, texts.grams)))
+    rare, common = _pairs_sharing(texts.grams)
+    pairs, shared = np.unique(rare, return_counts=True)
+    runs, _ = _pairs_sharing(texts.runs)
+    # a run all of whose 7-grams are common is made of standard sentences
+    runs = np.intersect1d(runs, pairs)
+    fewer = np.minimum(sizes[pairs // n], sizes[pairs % n])
+    overlapping = pairs[shared >= OVERLAP * fewer]
+    links = dict.fromkeys(_positions(runs, n), "run")
+    links |= dict.fromkeys(_positions(overlapping, n), "overlap")
+    # common 7-grams count for copies only, which are checked pair by pair
+    for i, j in _positions(np.union1d(common, overlapping), n):
+        if _share(texts, i, j) >= COPY:
+            links[i, j] = "copy"
+    return links
 
 
-def contradictions(documents: Sequence[Document]) -> list[tuple[int, int]]:
+def _positions(pairs: Pairs, n: int) -> Iterator[tuple[int, int]]:
+    return zip((pairs // n).tolist(), (pairs % n).tolist(), strict=True)
+
+
+def _labelled_links(documents: Documents) -> list[Link]:
+    labelled = [i for i, document in enumerate(documents) if document.member is not None]
+    # texts without a label are left out before, or a passage that many of them have would count as a template
+    links = near_duplicates([documents[i].whole for i in labelled])
+    return [link._replace(i=labelled[link.i], j=labelled[link.j]) for link in links]
+
+
+def contradictions(documents: Documents) -> list[tuple[int, int]]:
     """Sorted positions of members and non-members that are copies, or have `ALIGNED` words in the same order."""
-    return sorted(
-        (i, j) if documents[i].member else (j, i)
-        for i, j, reason, _ in _labelled_links(documents)
-        if documents[i].member != documents[j].member
-        and (reason == "copy" or _aligned(documents[i].whole, documents[j].whole) >= ALIGNED)
-    )
+    pairs = []
+    for i, j, reason, _ in _labelled_links(documents):
+        a = documents[i]
+        b = documents[j]
+        if a.member == b.member:
+            continue
+        if reason == "copy" or _aligned(a.whole, b.whole) >= ALIGNED:
+            pairs.append((i, j) if a.member else (j, i))
+    return sorted(pairs)
 
 
-def _aligned(first: str, second: str) -> float:
+def _aligned(text: str, other: str) -> float:
     """Share of the words of the shorter text that occur in the other one in the same order."""
-    a, b = words(first), words(second)
+    a = words(text)
+    b = words(other)
     blocks = SequenceMatcher(None, a, b).get_matching_blocks()
     return sum(block.size for block in blocks) / max(1, min(len(a), len(b)))
 
 
-def refuse_contradictions(documents: Sequence[Document], remedy: str = "") -> None:
+def refuse_contradictions(documents: Documents, remedy: str = "") -> None:
     """Refuse texts of which a member is a copy or near-copy of a non-member; the remedy is appended to the error."""
     pairs = contradictions(documents)
-    if pairs:
-        listed = "; ".join(f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs[:LISTED])
-        more = f"; and {len(pairs) - LISTED} more" if len(pairs) > LISTED else ""
-        raise UsageError(
-            f"members and non-members must not share texts; {len(pairs)} pair{' is' if len(pairs) == 1 else 's are'} "
-            f"copies or near-copies labelled both 1 and 0 (member = non-member): {listed}{more}{remedy}"
-        )
+    if not pairs:
+        return
+    listed = "; ".join(f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs[:LISTED])
+    if len(pairs) > LISTED:
+        listed += f"; and {len(pairs) - LISTED} more"
+    count = "1 pair is" if len(pairs) == 1 else f"{len(pairs)} pairs are"
+    raise UsageError(
+        f"members and non-members must not share texts; {count} "
+        f"copies or near-copies labelled both 1 and 0 (member = non-member): {listed}{remedy}"
+    )
 
 
-def refuse_copies(documents: Sequence[Document], background: Sequence[Document]) -> None:
+def refuse_copies(documents: Documents, background: Documents) -> None:
     """Refuse a background of a model to be trained of which a text is a copy or near-copy of a document."""
-    labelled = ((documents, True), (background, False))
-    sides = [Document(d.text, member, source=d.source) for side, member in labelled for d in side]
-    copies = [(sides[i].origin, sides[j].origin) for i, j in contradictions(sides)]
-    if copies:
+    texts = [*documents, *background]
+    # a contradiction is a copy on the other side, whatever the labels of the texts are
+    sides = [replace(text, member=i < len(documents), context="") for i, text in enumerate(texts)]
+    pairs = contradictions(sides)
+    if pairs:
+        i, j = pairs[0]
         raise UsageError(
             "background must hold other texts than the members and non-members, which would be trained on with it; "
-            f"{len(copies)} copies, the first {' = '.join(copies[0])}"
+            f"{len(pairs)} copies, the first {texts[i].origin} = {texts[j].origin}"
         )
 
 
-def refuse_members(known: Sequence[Document]) -> None:
-    """UsageError if a known text is labelled a member."""
-    member = next((document for document in known if document.member), None)
-    if member:
-        raise UsageError(f"known must hold texts that are non-members; {member.source} is labelled a member")
+def refuse_members(nonmembers: Documents) -> None:
+    """UsageError if a text of --known is labelled a member."""
+    for document in nonmembers:
+        if document.member:
+            raise UsageError(f"known must hold texts that are non-members; {document.source} is labelled a member")
 
 
-def refuse_related(suspect: Sequence[Document], known: Sequence[Document]) -> None:
-    """UsageError if known texts share a group or a near-duplicate with the suspect texts, with the first such text."""
-    shared = ({document.group for document in suspect} & {document.group for document in known}) - {""}
+def refuse_related(suspect: Documents, nonmembers: Documents) -> None:
+    """UsageError if non-members share a group or a near-duplicate with the suspect texts, with the first such text."""
+    # "" is no group: texts without one have nothing in common
+    groups = {document.group for document in suspect} - {""}
+    shared = groups & {document.group for document in nonmembers}
     if shared:
         raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
-    documents = [*suspect, *known]
-    for link in near_duplicates([document.text for document in documents]):
-        if link.i < len(suspect) <= link.j:
-            pair = f"{documents[link.i].source} and {documents[link.j].source}"
-            raise UsageError(f"known must hold other texts than those to be judged; {pair} are alike ({link.reason})")
+    for i, j, reason, _ in _links_between(suspect, nonmembers):
+        pair = f"{suspect[i].source} and {nonmembers[j].source}"
+        raise UsageError(f"known must hold other texts than those to be judged; {pair} are alike ({reason})")
 
 
-def unrelated(suspect: Sequence[Document], known: Sequence[Document]) -> list[Document]:
-    """The known texts that are no near-duplicates of a suspect one."""
-    links = near_duplicates([document.text for document in (*suspect, *known)])
-    alike = {link.j - len(suspect) for link in links if link.i < len(suspect)}
-    return [document for at, document in enumerate(known) if at not in alike]
+def unrelated(suspect: Documents, nonmembers: Documents) -> list[Document]:
+    """The non-members that are no near-duplicates of a suspect text."""
+    alike = {link.j for link in _links_between(suspect, nonmembers)}
+    return [document for i, document in enumerate(nonmembers) if i not in alike]
 
 
-def drop_contradictions(documents: Sequence[Document]) -> tuple[list[Document], int]:
+def _links_between(documents: Documents, others: Documents) -> list[Link]:
+    """Near-duplicates `i` of the documents and `j` of the others."""
+    size = len(documents)
+    links = near_duplicates([document.text for document in [*documents, *others]])
+    return [link._replace(j=link.j - size) for link in links if link.i < size <= link.j]
+
+
+def drop_contradictions(documents: Documents) -> tuple[list[Document], int]:
     """What is left without copies that are labelled differently and all copies of these, and the number left out."""
     pairs = contradictions(documents)
     if not pairs:
         return list(documents), 0
     copies = [(link.i, link.j) for link in _labelled_links(documents) if link.reason == "copy"]
-    family = _connected(len(documents), [*copies, *pairs])
-    contradicted = {family[i] for i, _ in pairs}
-    kept = [document for document, number in zip(documents, family, strict=True) if number not in contradicted]
-    return kept, len(documents) - len(kept)
+    family = np.array(_connected(len(documents), copies + pairs))
+    contradicted = np.isin(family, family[np.array(pairs)])
+    return list(compress(documents, ~contradicted)), int(contradicted.sum())
 
 
-def families(documents: Sequence[Document], links: Iterable[Link] | None = None) -> list[int]:
+def families(documents: Documents, links: Iterable[Link] | None = None) -> list[int]:
     """The family of each text, in order of first texts: of one group, or near-duplicates, also through others."""
-    links = near_duplicates([d.whole for d in documents]) if links is None else links
-    same_group = (pair for group in _same_key(d.group or None for d in documents) for pair in pairwise(group))
-    return _connected(len(documents), [*same_group, *((link.i, link.j) for link in links)])
+    if links is None:
+        links = near_duplicates([document.whole for document in documents])
+    pairs = [(link.i, link.j) for link in links]
+    # each text with the latest one of its group: a chain connects them all
+    latest: dict[str, int] = {}
+    for i, document in enumerate(documents):
+        group = document.group
+        if group in latest:
+            pairs.append((latest[group], i))
+        if group:
+            latest[group] = i
+    return _connected(len(documents), pairs)
 
 
 def _connected(size: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
@@ -293,7 +374,8 @@ def _connected(size: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
 
     if not pairs:
         return list(range(size))
-    first, second = np.array(pairs, np.int64).T
-    graph = coo_array((np.ones(len(pairs)), (first, second)), shape=(size, size))
+    graph = coo_array((np.ones(len(pairs)), np.array(pairs).T), shape=(size, size))
     numbers: dict[int, int] = {}
-    return [numbers.setdefault(label, len(numbers)) for label in connected_components(graph)[1].tolist()]
+    _, labels = connected_components(graph)
+    # scipy does not promise the order of its labels, on which draws by seed depend
+    return [numbers.setdefault(label, len(numbers)) for label in labels.tolist()]

@@ -12,7 +12,7 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -33,6 +33,10 @@ SHOWN = 30
 """Words of a passage that are shown."""
 LONGEST = 4096
 """Bytes of a passage that are shown."""
+
+Flags = NDArray[np.bool_]
+Places = NDArray[np.int64]
+Records = NDArray[Any]
 
 _RECORD = np.dtype([("hash", "u8"), ("at", "u8"), ("size", "u4"), ("owner", "u8")])
 _PUNCTUATION = str.maketrans("", "", f"{string.punctuation}‘’")  # it is deleted: "don't" is the word "dont"
@@ -56,27 +60,34 @@ class Overlap(NamedTuple):
         return self.found / self.ngrams if self.ngrams else 0.0
 
 
-def overlap(texts: Iterable[Passage], corpus: Iterable[Passage], folder: Path, *, n: int = NGRAM) -> Iterator[Overlap]:
+def overlap(
+    texts: Iterable[Passage],
+    corpus: Iterable[Passage],
+    folder: Path,
+    *,
+    n: int = NGRAM,
+) -> Iterator[Overlap]:
     """What each text shares with the corpus, in the order of the texts; a UsageError if a side has no n words.
 
     Both are read once, as documents or consecutive parts of them. The empty folder takes about 50 bytes a word of the
     texts, and of passages of the corpus whose hashes occur in them.
     """
     at_least(1, n=n)
-    known = np.zeros(FILTER, np.bool_)
-    own, other = _Spool(folder / "texts"), _Spool(folder / "corpus")
-    with own, other:
-        count = _spool_texts(texts, own, known, n)
-        if not _spool_corpus(corpus, other, known, n):
+    in_texts = np.zeros(FILTER, np.bool_)
+    spool = _Spool(folder / "texts")
+    corpus_spool = _Spool(folder / "corpus")
+    with spool, corpus_spool:
+        size = _spool_texts(texts, spool, in_texts, n)
+        if not _spool_corpus(corpus, corpus_spool, in_texts, n):
             raise UsageError(f"corpus must have a text of at least {n} words; it has none")
-    if not count:
+    if not size:
         raise UsageError(f"texts must have one of at least {n} words; there is none")
     # of each n-gram of the texts: place of a line about the corpus, plus 1, or 0; place of its own words
-    places = np.memmap(folder / "places", [("line", "i8"), ("at", "i8")], "w+", shape=(count,))
+    places = np.memmap(folder / "places", [("line", "i8"), ("at", "i8")], "w+", shape=(size,))
     for part in range(PARTS):
-        for number, found in _same_words(own, other, part):
-            places[number] = found
-    yield from _rows(own, other, places, n)
+        for number, place in _same_words(spool, corpus_spool, part):
+            places[number] = place
+    yield from _rows(spool, corpus_spool, places, n)
 
 
 def normalised(text: str) -> list[str]:
@@ -90,12 +101,12 @@ class _Spool:
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.folder = folder
-        self.pending: list[NDArray[Any]] = []
+        self.pending = [np.empty(0, _RECORD)]
         self.count = 0
 
     def __enter__(self) -> None:
-        self.words: BinaryIO = (self.folder / "words").open("wb")
-        self.texts: BinaryIO = (self.folder / "lines").open("wb")
+        self.words = (self.folder / "words").open("wb")
+        self.texts = (self.folder / "lines").open("wb")
 
     def __exit__(self, *_: object) -> None:
         self._sort()
@@ -108,11 +119,23 @@ class _Spool:
         self.texts.write(json.dumps(fields).encode() + b"\n")
         return place
 
-    def add(self, hashes: Hashes, starts: NDArray[np.int64], n: int, owner: object) -> None:
+    def write(self, words: Sequence[bytes]) -> None:
+        """Write words, each followed by a space."""
+        self.words.write(b" ".join([*words, b""]))
+
+    def add(
+        self,
+        hashes: Hashes,
+        starts: Places,
+        n: int,
+        owner: object,
+    ) -> None:
         """Add the records of consecutive n-grams; `starts` are the places of their words, and the end."""
         records = np.empty(len(hashes), _RECORD)
-        records["hash"], records["at"], records["owner"] = hashes, starts[: len(hashes)], owner
-        records["size"] = starts[n:] - starts[:-n] - 1
+        records["hash"] = hashes
+        records["at"] = starts[: len(hashes)]
+        records["owner"] = owner
+        records["size"] = starts[n:] - starts[:-n] - 1  # without the space after the last word
         self.pending.append(records)
         self.count += len(records)
         if self.count > BLOCK:
@@ -120,125 +143,190 @@ class _Spool:
 
     def _sort(self) -> None:
         """Move the pending records to the files of their parts, in their order."""
-        records = np.concatenate([np.empty(0, _RECORD), *self.pending])
-        self.pending, self.count = [], 0
-        of = records["hash"] % np.uint64(PARTS)
-        order = np.argsort(of, kind="stable")
-        ends = np.searchsorted(of[order], np.arange(PARTS + 1, dtype=np.uint64))
-        for part in np.flatnonzero(np.diff(ends)):
-            with self.part(int(part)).open("ab") as file:
-                file.write(records[order[ends[part] : ends[part + 1]]].tobytes())
+        records = np.concatenate(self.pending)
+        del self.pending[1:]
+        self.count = 0
+        number = records["hash"] % PARTS
+        # stable: the first text of the corpus that has an n-gram is the one that is named
+        order = np.argsort(number, kind="stable")
+        ends = np.searchsorted(number[order], np.arange(PARTS + 1))
+        for part in np.flatnonzero(np.diff(ends)).tolist():
+            of_part = order[ends[part] : ends[part + 1]]
+            with self.part(part).open("ab") as file:
+                file.write(records[of_part].tobytes())
 
     def part(self, number: int) -> Path:
         return self.folder / f"{number}.records"
 
-    def blocks(self, number: int, size: int) -> Iterator[NDArray[Any]]:
-        """The records of a part, so many at a time."""
-        if self.part(number).exists():
-            with self.part(number).open("rb") as file:
-                while len(block := np.fromfile(file, _RECORD, size)):
-                    yield block
+    def blocks(self, number: int) -> Iterator[Records]:
+        """The records of a part, `BLOCK` at a time."""
+        if not self.part(number).exists():
+            return
+        with self.part(number).open("rb") as file:
+            while len(block := np.fromfile(file, _RECORD, BLOCK)):
+                yield block
+
+    def with_words(self, records: Records) -> Iterator[tuple[int, int, bytes]]:
+        """The owner, the place and the words of each record."""
+        columns = (
+            records["owner"].tolist(),
+            records["at"].tolist(),
+            records["size"].tolist(),
+        )
+        with (self.folder / "words").open("rb") as file:
+            for owner, place, size in zip(*columns, strict=True):
+                yield owner, place, os.pread(file.fileno(), size, place)
 
 
 def _hashed(passages: Iterable[Passage], n: int) -> Iterator[tuple[Passage, int, list[bytes], Hashes]]:
     """Each passage with the number of words carried over from the one before, its words after them, and the hashes."""
-    rest: list[bytes] = []
+    carried: list[bytes] = []
     for passage in passages:
-        carried = [] if passage.opens else rest
-        found = [*carried, *(word.encode() for word in normalised(passage.text))]
-        rest = found[max(0, len(found) - n + 1) :]
-        yield passage, len(carried), found, ngram_hashes(np.fromiter(map(_number, found), np.uint64, len(found)), n)
+        if passage.opens:
+            carried = []
+        tokens = carried + list(map(str.encode, normalised(passage.text)))
+        numbers = np.fromiter(map(_number, tokens), np.uint64, len(tokens))
+        yield passage, len(carried), tokens, ngram_hashes(numbers, n)
+        # n-grams that lie in two passages begin in these words
+        carried = tokens[max(0, len(tokens) - n + 1) :]
 
 
-@lru_cache(2**20)
+@lru_cache(2**20)  # most words of a language are the same few
 def _number(word: bytes) -> int:
     return int(xxhash.xxh3_64_intdigest(word))
 
 
-def _starts(base: int, found: Sequence[bytes]) -> NDArray[np.int64]:
+def _starts(base: int, tokens: Sequence[bytes]) -> Places:
     """Where each word begins, and where a next one would, if the first begins at `base`."""
-    return base + np.cumsum([0, *(len(word) + 1 for word in found)])
+    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    ends = base + np.cumsum(lengths + 1)
+    return np.insert(ends, 0, base)
 
 
-def _spool_texts(texts: Iterable[Passage], spool: _Spool, known: NDArray[np.bool_], n: int) -> int:
-    """Write the texts, and mark their hashes as known; gives the number of n-grams, each of which owns its record."""
-    count = 0
-    about: list[Any] = []
-    for passage, carried, found, hashes in _hashed(texts, n):
-        if passage.opens or not about:
-            if about:
-                spool.line(*about)
-            about = [passage.source, 0, 0]
-        starts = _starts(spool.words.tell(), found)
-        spool.add(hashes, starts - (starts[carried] - starts[0]), n, np.arange(count, count + len(hashes)))
-        spool.words.write(b"".join(word + b" " for word in found[carried:]))
-        known[hashes % np.uint64(FILTER)] = True
-        count += len(hashes)
-        about = [about[0], about[1] + len(found) - carried, about[2] + len(hashes)]
-    if about:
-        spool.line(*about)
-    return count
+def _spool_texts(
+    texts: Iterable[Passage],
+    spool: _Spool,
+    in_texts: Flags,
+    n: int,
+) -> int:
+    """Write the texts, and mark their hashes; gives the number of n-grams, each of which owns its record."""
+    total = 0
+    source = ""
+    word_count = -1
+    ngram_count = 0
+    for passage, carried, tokens, hashes in _hashed(texts, n):
+        if passage.opens or word_count < 0:
+            if word_count >= 0:
+                spool.line(source, word_count, ngram_count)
+            source = passage.source
+            word_count = 0
+            ngram_count = 0
+        starts = _starts(spool.words.tell(), tokens)
+        # the words that were carried over have been written already, before this place
+        starts -= starts[carried] - starts[0]
+        spool.add(hashes, starts, n, np.arange(total, total + len(hashes)))
+        spool.write(tokens[carried:])
+        in_texts[hashes % FILTER] = True
+        total += len(hashes)
+        word_count += len(tokens) - carried
+        ngram_count += len(hashes)
+    if word_count >= 0:
+        spool.line(source, word_count, ngram_count)
+    return total
 
 
-def _spool_corpus(corpus: Iterable[Passage], spool: _Spool, known: NDArray[np.bool_], n: int) -> bool:
-    """Write the passages of the corpus whose hashes are known; gives whether any text of it has n words."""
-    place, any_ngram = -1, False
-    for passage, _, found, hashes in _hashed(corpus, n):
-        place = -1 if passage.opens else place
-        any_ngram |= len(hashes) > 0
-        for begin, end in _runs(known[hashes % np.uint64(FILTER)]):
-            place = spool.line(passage.source) if place < 0 else place
-            run = found[begin : end + n - 1]
+def _spool_corpus(
+    corpus: Iterable[Passage],
+    spool: _Spool,
+    in_texts: Flags,
+    n: int,
+) -> bool:
+    """Write the passages of the corpus whose hashes occur in the texts; gives whether any text of it has n words."""
+    place = -1
+    has_ngrams = False
+    for passage, _, tokens, hashes in _hashed(corpus, n):
+        if passage.opens:
+            place = -1
+        has_ngrams |= len(hashes) > 0
+        for begin, end in _runs(in_texts[hashes % FILTER]):
+            if place < 0:
+                place = spool.line(passage.source)
+            run = tokens[begin : end + n - 1]
             spool.add(hashes[begin:end], _starts(spool.words.tell(), run), n, place)
-            spool.words.write(b"".join(word + b" " for word in run))
-    return any_ngram
+            spool.write(run)
+    return has_ngrams
 
 
-def _runs(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(R, 2) first and last + 1 of each run of True."""
-    return np.flatnonzero(np.diff(np.r_[False, mask, False].astype(np.int8))).reshape(-1, 2)
+def _runs(mask: Flags) -> list[list[int]]:
+    """First and last + 1 of each run of True."""
+    changes = np.diff(np.r_[False, mask, False].astype(np.int8))
+    runs: list[list[int]] = np.flatnonzero(changes).reshape(-1, 2).tolist()
+    return runs
 
 
-def _same_words(own: _Spool, other: _Spool, part: int) -> Iterator[tuple[int, tuple[int, int]]]:
+def _same_words(
+    spool: _Spool,
+    corpus: _Spool,
+    part: int,
+) -> Iterator[tuple[int, tuple[int, int]]]:
     """Number of each n-gram of the texts that the corpus has; the place of the first text that has it; where it is."""
-    mine = np.concatenate([np.empty(0, _RECORD), *own.blocks(part, BLOCK)])
-    candidates, hashes, places = np.unique(mine["hash"]), [np.empty(0, np.uint64)], dict[bytes, int]()
-    for block in other.blocks(part, BLOCK) if len(mine) else ():
-        maybe = block[np.isin(block["hash"], candidates)]
-        hashes.append(np.unique(maybe["hash"]))
-        for place, _, found in _with_words(other, maybe):
-            places.setdefault(found, place)
-    for number, at, found in _with_words(own, mine[np.isin(mine["hash"], np.concatenate(hashes))]):
-        if found in places:
-            yield number, (places[found] + 1, at)
+    records = np.concatenate([np.empty(0, _RECORD), *spool.blocks(part)])
+    if not len(records):  # then the part of the corpus need not be read
+        return
+    candidates = np.unique(records["hash"])
+    in_corpus = np.empty(0, np.uint64)
+    places: dict[bytes, int] = {}
+    for block in corpus.blocks(part):
+        # the filter lets hashes through that fall on the same entry
+        matching = block[np.isin(block["hash"], candidates)]
+        in_corpus = np.union1d(in_corpus, matching["hash"])
+        for place, _, ngram in corpus.with_words(matching):
+            places.setdefault(ngram, place)  # the first text stays
+    matching = records[np.isin(records["hash"], in_corpus)]
+    for number, place, ngram in spool.with_words(matching):
+        # equal hashes may be of different words
+        if ngram in places:
+            yield number, (places[ngram] + 1, place)
 
 
-def _with_words(spool: _Spool, records: NDArray[Any]) -> Iterator[tuple[int, int, bytes]]:
-    """The owner, the place and the words of each record."""
-    with (spool.folder / "words").open("rb") as file:
-        for owner, at, size in zip(*(records[name].tolist() for name in ("owner", "at", "size")), strict=True):
-            yield owner, at, os.pread(file.fileno(), size, at)
-
-
-def _rows(own: _Spool, other: _Spool, places: NDArray[Any], n: int) -> Iterator[Overlap]:
+def _rows(
+    spool: _Spool,
+    corpus: _Spool,
+    places: Records,
+    n: int,
+) -> Iterator[Overlap]:
     """The result of each text."""
-    done = 0
+    begin = 0
     with (
-        (own.folder / "lines").open("rb") as lines,
-        (own.folder / "words").open("rb") as file,
-        (other.folder / "lines").open("rb") as sources,
+        (spool.folder / "lines").open("rb") as lines,
+        (spool.folder / "words").open("rb") as words,
+        (corpus.folder / "lines").open("rb") as sources,
     ):
         for line in lines:
-            source, count, ngrams = json.loads(line)
-            of, done = places[done : done + ngrams], done + ngrams
-            runs = _runs(of["line"] > 0).tolist()
+            source, word_count, ngram_count = json.loads(line)
+            of_text = places[begin : begin + ngram_count]
+            begin += ngram_count
+            runs = _runs(of_text["line"] > 0)
             if not runs:
-                yield Overlap(source, count, ngrams, 0)
+                yield Overlap(source, word_count, ngram_count, 0)
                 continue
-            start, end = max(runs, key=lambda run: run[1] - run[0])
-            longest = end - start + n - 1
-            shown = os.pread(file.fileno(), LONGEST, int(of["at"][start])).split(b" ")[: min(longest, SHOWN)]
-            sources.seek(int(of["line"][start]) - 1)
+            sizes = [end - start for start, end in runs]
+            longest = max(sizes)
+            start = runs[sizes.index(longest)][0]
+            line_place, word_place = of_text[start].tolist()
+            sources.seek(line_place - 1)
             (where,) = json.loads(sources.readline())
-            found = sum(last - first for first, last in runs)
-            yield Overlap(source, count, ngrams, found, longest, start, where, b" ".join(shown).decode(errors="ignore"))
+            # the bytes are cut at LONGEST, maybe within a character, the words at SHOWN
+            length = longest + n - 1
+            shown = os.pread(words.fileno(), LONGEST, word_place).split(b" ")
+            passage = b" ".join(shown[: min(length, SHOWN)]).decode(errors="ignore")
+            yield Overlap(
+                source,
+                word_count,
+                ngram_count,
+                sum(sizes),
+                length,
+                start,
+                where,
+                passage,
+            )

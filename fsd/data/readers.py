@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
@@ -33,45 +34,72 @@ PLAIN = (".txt", ".text")
 PASSAGE = 2**17
 """Maximum length of a passage of a plain text file, in characters."""
 
+Paths = Iterable[str | Path]
+Columns = Mapping[str, str]
 Row = Mapping[str, Any]
 Rows = Iterator[tuple[int, Row]]
 
 
-def _format(place: str, what: str, endings: Sequence[str]) -> tuple[str, str | None]:
+def _format(
+    place: str,
+    what: str,
+    endings: Sequence[str],
+) -> tuple[str, str | None]:
     """Ending and compression of a file, from its name."""
     path = PurePosixPath(place.lower())
     compression = COMPRESSIONS.get(path.suffix)
-    ending = PurePosixPath(path.stem).suffix if compression else path.suffix
+    if compression:
+        path = path.with_suffix("")
+    ending = path.suffix
     if ending not in endings or (ending == ".parquet" and compression):
         allowed = f"{', '.join(endings)}, all but .parquet also with {', '.join(COMPRESSIONS)}"
         raise UsageError(f"{what} must end in {allowed}; got {PurePosixPath(place).name!r}")
     return ending, compression
 
 
-def _table(where: str, ending: str, lines: Iterable[str]) -> Rows:
+def _table(
+    where: str,
+    ending: str,
+    lines: Iterable[str],
+) -> Rows:
     """The rows of a text file with their numbers."""
-    return json_rows(where, lines) if "json" in ending else _csv_rows(where, lines, ending)
+    if "json" in ending:
+        return json_rows(where, lines)
+    return _csv_rows(where, lines, ending)
 
 
-def json_rows(where: str, lines: Iterable[str], first: int = 1) -> Rows:
-    """One object a line, or one list of objects; `first` is the number of the first line."""
-    numbered = enumerate(lines, first)
+def json_rows(
+    where: str,
+    lines: Iterable[str],
+    start: int = 1,
+) -> Rows:
+    """One object a line, or one list of objects; `start` is the number of the first line."""
+    numbered = enumerate(lines, start)
     for line, text in numbered:
-        listed = text.lstrip().startswith("[")
-        content = "".join([text, *(more for _, more in numbered)]) if listed else text
-        if not content.strip():
+        if text.lstrip().startswith("["):  # the list may go on until the end of the file
+            content = "".join([text, *(following for _, following in numbered)])
+            rows = enumerate(_from_json(where, line, content), 1)
+        elif text.strip():
+            rows = enumerate([_from_json(where, line, text)], line)
+        else:
             continue
-        try:
-            read = json.loads(content.rstrip(), object_pairs_hook=_object)
-        except (ValueError, RecursionError) as error:
-            at = line + getattr(error, "lineno", 1) - 1
-            raise UsageError(
-                f"{where}:{at}: must be one JSON object a line, or one list of objects; {error}"
-            ) from error
-        for number, row in enumerate(read, 1) if listed else [(line, read)]:
+        for number, row in rows:
             if not isinstance(row, dict):
                 raise UsageError(f"{where}:{number}: a row must be a JSON object; got {quoted(row)}")
             yield number, row
+
+
+def _from_json(
+    where: str,
+    line: int,
+    content: str,
+) -> Any:
+    try:
+        return json.loads(content.rstrip(), object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        # the decoder counts the lines of what it was given
+        line += getattr(error, "lineno", 1) - 1
+        raise UsageError(f"{where}:{line}: must be one JSON object a line, or one list of objects; {error}") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -83,11 +111,19 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return read
 
 
-def _csv_rows(where: str, lines: Iterable[str], ending: str) -> Rows:
+def _delimiter(head: str) -> str:
+    # spreadsheets separate columns by semicolons where the comma is the decimal sign
+    return ";" if ";" in head and "," not in head else ","
+
+
+def _csv_rows(
+    where: str,
+    lines: Iterable[str],
+    ending: str,
+) -> Rows:
     lines = iter(lines)
     head = next(lines, "")
-    # spreadsheets separate columns by semicolons where the comma is the decimal sign
-    delimiter = "\t" if ending == ".tsv" else ";" if ";" in head and "," not in head else ","
+    delimiter = "\t" if ending == ".tsv" else _delimiter(head)
     csv.field_size_limit(2**31 - 1)  # global; the default limit is 131,072 characters
     reader = csv.reader(chain([head], lines), delimiter=delimiter, strict=True)
     header: list[str] = []
@@ -97,18 +133,25 @@ def _csv_rows(where: str, lines: Iterable[str], ending: str) -> Rows:
             if cells and not header:
                 header = [name.strip() for name in cells]
                 _check_header(header, f"{where}:{line}")
-            elif cells:
+            elif cells:  # blank lines are no rows
                 if len(cells) != len(header):
                     raise UsageError(
                         f"{where}:{line}: a row must have {len(header)} fields like the header; got {len(cells)}"
                     )
-                yield line, {name: cell or None for name, cell in zip(header, cells, strict=True)}
+                row = {name: cell or None for name, cell in zip(header, cells, strict=True)}
+                yield line, row
+            # a quoted cell may hold line breaks, so a row begins after the last line of the one before
             line = reader.line_num + 1
     except csv.Error as error:
         raise UsageError(f"{where}:{line}: must be valid CSV; {error}") from error
 
 
-def parquet_rows(where: str, file: Any, column: str | None = None, rows: range | None = None) -> Rows:
+def parquet_rows(
+    where: str,
+    file: Any,
+    column: str | None = None,
+    rows: range | None = None,
+) -> Rows:
     """The rows of a Parquet file, or of one of its columns, where there may be any number of them; or some `rows`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -117,20 +160,24 @@ def parquet_rows(where: str, file: Any, column: str | None = None, rows: range |
         with pq.ParquetFile(file) as table:
             names = table.schema_arrow.names
             _check_header(names, where)
-            size, rows = 0, rows or range(table.metadata.num_rows)
-            ends = list(accumulate(table.metadata.row_group(at).num_rows for at in range(table.num_row_groups)))
-            skipped = sum(end <= rows.start for end in ends)
-            line, groups = ends[skipped - 1] if skipped else 0, range(skipped, len(ends))
-            for batch in table.iter_batches(1024, list(groups), [column] if column in names else None):
-                if line >= rows.stop:
+            rows = rows or range(table.metadata.num_rows)
+            group_sizes = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]
+            # groups before the first row are not even read
+            ends = list(accumulate(group_sizes))
+            skipped = bisect_right(ends, rows.start)
+            start = ends[skipped - 1] if skipped else 0
+            columns = [column] if column in names else None
+            size = 0
+            for batch in table.iter_batches(1024, list(range(skipped, len(ends))), columns):
+                if start >= rows.stop:
                     break
-                size += batch.nbytes
                 if column is None:
+                    size += batch.nbytes
                     _check_size(where, size)
-                begin = min(max(rows.start - line, 0), len(batch))
-                part = batch.slice(begin, rows.stop - line - begin)
-                yield from enumerate(part.to_pylist(), line + begin + 1)
-                line += len(batch)
+                begin = min(max(rows.start - start, 0), len(batch))
+                part = batch.slice(begin, rows.stop - start - begin)
+                yield from enumerate(part.to_pylist(), start + begin + 1)
+                start += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{where}: must be a Parquet file; {first_line(error)}") from error
 
@@ -153,54 +200,79 @@ class Passage(NamedTuple):
     source: str = ""
 
 
-class Corpus:
+class TextStream:
     """The documents of files, folders, hub URLs and tasks, in order, without empty ones; `done` of `size` bytes."""
 
     def __init__(self, files: Sequence[Path | str], column: str = "text") -> None:
         if not files:
             raise UsageError("corpus must be at least one file; got none")
-        self.tasks = [str(place) for place in files if harness.is_task(place)]
-        places = [each for place in files if not harness.is_task(place) for each in _in_folder(str(place))]
-        for place in places:
+        self.tasks: list[str] = []
+        places: list[str] = []
+        for entry in map(str, files):
+            if harness.is_task(entry):
+                self.tasks.append(entry)
+            else:
+                places += _in_folder(entry)
+        for place in places:  # before any of them is looked up on the network
             _format(place, "corpus files", TABLES + PLAIN)
-        self.files = [file for place in places for file in data_files(place)]
+        self.files = list(chain.from_iterable(map(data_files, places)))
         self.column = column
         self.size = sum(file.size for file in self.files)
         self.done = 0
 
     def __iter__(self) -> Iterator[Passage]:
-        import pyarrow as pa
-
         for task in self.tasks:
-            yield from (Passage(row["text"], source=source) for source, row in harness.rows(task))
+            for source, row in harness.rows(task):
+                yield Passage(row["text"], source=source)
         finished = 0
         for file in self.files:
             ending, compression = _format(file.url, "corpus files", TABLES + PLAIN)
             try:
                 with file.open(whole=ending != ".parquet") as raw:
-                    stream = pa.CompressedInputStream(pa.PythonFile(raw), compression) if compression else raw
-                    for passage in self._read(file.url, ending, stream):
+                    for passage in self._read(file.url, ending, _expanded(raw, compression)):
+                        # a reader closes the file at its end, before its last passage is given
                         self.done = finished + (0 if raw.closed else raw.tell())
                         if passage.text:
                             yield passage
             except UsageError:
                 raise
             except Exception as error:  # network libraries have no common base class of errors
-                what = (f"{compression} of " if compression else "") + f"{ending[1:]} in UTF-8"
-                raise UsageError(f"{file.url} must be a whole file of {what}; {first_line(error)}") from error
+                content = f"{ending[1:]} in UTF-8"
+                if compression:
+                    content = f"{compression} of {content}"
+                raise UsageError(f"{file.url} must be a whole file of {content}; {first_line(error)}") from error
             finished += file.size
             self.done = finished
 
-    def _read(self, url: str, ending: str, stream: Any) -> Iterator[Passage]:
+    def _read(
+        self,
+        url: str,
+        ending: str,
+        stream: Any,
+    ) -> Iterator[Passage]:
         if ending == ".parquet":
             yield from passages(url, parquet_rows(url, stream, self.column), self.column)
             return
-        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n" if "json" in ending else "") as lines:
-            found = _cut(lines, url) if ending in PLAIN else passages(url, _table(url, ending, lines), self.column)
-            yield from found
+        # JSON rows end in \n alone; a text in a cell keeps its line breaks, whatever they are
+        newline = "\n" if "json" in ending else ""
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline=newline) as lines:
+            if ending in PLAIN:
+                yield from _cut(lines, url)
+            else:
+                yield from passages(url, _table(url, ending, lines), self.column)
 
 
-def passages(url: str, rows: Rows, column: str) -> Iterator[Passage]:
+def _expanded(raw: Any, compression: str | None) -> Any:
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(pa.PythonFile(raw), compression) if compression else raw
+
+
+def passages(
+    url: str,
+    rows: Rows,
+    column: str,
+) -> Iterator[Passage]:
     """The texts of a column; a missing one is empty."""
     for number, row in rows:
         if column not in row:
@@ -221,30 +293,34 @@ def _in_folder(place: str) -> list[str]:
     """The files below a folder that have an ending of a corpus; the place itself, if it is no folder."""
     if not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
         return [place]
-    ends = tuple(f"{ending}{packed}" for ending in TABLES + PLAIN for packed in ("", *COMPRESSIONS))
-    files = sorted(str(file) for file in Path(place).rglob("*") if file.name.lower().endswith(ends) and file.is_file())
-    if not files:
-        raise UsageError(
-            f"a folder of a corpus must hold files that end in {', '.join(TABLES + PLAIN)}; {place} has none"
-        )
-    return files
+    endings = TABLES + PLAIN
+    packed = tuple(ending + compression for ending in endings for compression in ("", *COMPRESSIONS))
+    files = (file for file in Path(place).rglob("*") if file.name.lower().endswith(packed))
+    found = sorted(map(str, filter(Path.is_file, files)))
+    if not found:
+        raise UsageError(f"a folder of a corpus must hold files that end in {', '.join(endings)}; {place} has none")
+    return found
 
 
 def _cut(file: io.TextIOWrapper, source: str) -> Iterator[Passage]:
-    rest, opens = "", True
+    rest = ""
+    opens = True
     while block := file.read(PASSAGE):
         rest += block
         end = last_cut(rest)
         yield Passage(rest[:end], opens, source)
-        rest, opens = rest[end:], False
+        rest = rest[end:]
+        opens = False
     if rest:
         yield Passage(rest, opens, source)
 
 
 def last_cut(text: str) -> int:
     """Position of the last single space between words, else after the last line break, else at the end."""
-    last = re.search(r"(?s:.*\S)(?= \S)", text)
-    return last.end() if last else text.rfind("\n") + 1 or len(text)
+    words = re.search(r"(?s:.*\S)(?= \S)", text)
+    if words:
+        return words.end()
+    return text.rfind("\n") + 1 or len(text)
 
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -269,7 +345,14 @@ LONGEST = 10**7
 LOCATION = re.compile(r"://|:\d+$|^embedded corpus: ")
 """A source that tells the place of one text, as files of collectors and of runs have it, is no collection."""
 
-LABELS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+LABELS = {
+    "0": False,
+    "1": True,
+    "0.0": False,
+    "1.0": True,
+    "false": False,
+    "true": True,
+}
 
 
 class RowError(UsageError):
@@ -282,23 +365,28 @@ class RowError(UsageError):
 
 def parse_columns(spec: str, *, contexts: bool = False) -> dict[str, str]:
     """Column names by field from a string such as `text=A,label=B`; with `contexts` also that of `context`."""
-    known = [*NAMES, *([CONTEXT] if contexts else [])]
+    allowed = list(NAMES)
+    if contexts:
+        allowed.append(CONTEXT)
     columns: dict[str, str] = {}
-    for part in spec.split(",") if spec.strip() else ():
-        field, _, name = (piece.strip() for piece in part.partition("="))
+    if not spec.strip():
+        return columns
+    for part in spec.split(","):
+        field, _, name = map(str.strip, part.partition("="))
         if not (field and name):
             raise UsageError(f"columns must be written {SYNTAX} (any of them); got {spec!r}")
         if field in columns:
             raise UsageError(f"columns must name {field} once; got {spec!r}")
         columns[field] = name
-    if unknown := [field for field in columns if field not in known]:
-        raise UsageError(f"columns may name {', '.join(known)}; got {', '.join(map(repr, unknown))}")
+    unknown = [repr(field) for field in columns if field not in allowed]
+    if unknown:
+        raise UsageError(f"columns may name {', '.join(allowed)}; got {', '.join(unknown)}")
     return columns
 
 
 def read_files(
-    paths: Iterable[str | Path],
-    columns: Mapping[str, str] | None = None,
+    paths: Paths,
+    columns: Columns | None = None,
     *,
     labelled: bool = False,
     contexts: bool = False,
@@ -311,10 +399,20 @@ def read_files(
     """
     documents: list[Document] = []
     for path in _distinct(paths, "data file"):
-        task = harness.is_task(path)
-        rows = list(harness.rows(str(path), contexts=contexts)) if task else read_rows([path])
+        if harness.is_task(path):
+            rows = list(harness.rows(str(path), contexts=contexts))
+            names: Columns = {}
+        else:
+            rows = read_rows([path])
+            names = columns or {}
         read = list(
-            parse_rows(rows, {} if task else columns or {}, labelled=labelled, contexts=contexts, skipped=skipped)
+            parse_rows(
+                rows,
+                names,
+                labelled=labelled,
+                contexts=contexts,
+                skipped=skipped,
+            )
         )
         if not read:
             raise UsageError(
@@ -324,7 +422,7 @@ def read_files(
     return documents
 
 
-def read_rows(paths: Iterable[str | Path]) -> list[tuple[str, Row]]:
+def read_rows(paths: Paths) -> list[tuple[str, Row]]:
     """All rows of all files with their sources (file:line), unchecked; UsageError for a file without any."""
     rows = []
     for path in map(Path, paths):
@@ -333,50 +431,60 @@ def read_rows(paths: Iterable[str | Path]) -> list[tuple[str, Row]]:
             raise UsageError(f"data must be files; {path} is a folder")
         if not os.path.exists(path):  # noqa: PTH110
             raise UsageError(f"data file must exist; there is no {path}")
-        ending, compression = _format(str(path), "data file", TABLES)
-        check_regular(path, f"{path} must be readable")
-        if ending == ".parquet":
-            found = parquet_rows(str(path), path)
-        else:
-            content = _decompressed(path, compression) if compression else read_bytes(path, f"{path} must be readable")
-            found = _table(str(path), ending, io.StringIO(as_text(str(path), content), newline="\n"))
-        of_file = [(f"{path}:{line}", row) for line, row in found]
+        of_file = [(f"{path}:{line}", row) for line, row in _rows_of(path)]
         if not of_file:
             raise UsageError(f"{path} must have at least one row; it has none")
         rows += of_file
     return rows
 
 
-def as_text(where: str, content: bytes, first: int = 1) -> str:
-    """The content of a file, or its part from line `first` on, which must be UTF-8."""
-    at, what = content.find(b"\0"), "it has NUL bytes, as UTF-16 has"  # valid UTF-8, but of no text
-    try:
-        if at < 0:
+def _rows_of(path: Path) -> Rows:
+    where = str(path)
+    ending, compression = _format(where, "data file", TABLES)
+    check_regular(path, f"{path} must be readable")
+    if ending == ".parquet":
+        return parquet_rows(where, path)
+    content = _decompressed(path, compression) if compression else read_bytes(path, f"{path} must be readable")
+    return _table(where, ending, io.StringIO(as_text(where, content), newline="\n"))
+
+
+def as_text(
+    where: str,
+    content: bytes,
+    start: int = 1,
+) -> str:
+    """The content of a file, or its part from line `start` on, which must be UTF-8."""
+    position = content.find(b"\0")
+    fault = "it has NUL bytes, as UTF-16 has"  # valid UTF-8, but of no text
+    if position < 0:
+        try:
             return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        at = error.start
-        what = f"byte 0x{content[at]:02x} at position {at} is not"
-    line = content.count(b"\n", 0, at) + first
-    raise UsageError(f"{where}:{line}: must be encoded in UTF-8; {what}")
+        except UnicodeDecodeError as error:
+            position = error.start
+            fault = f"byte 0x{content[position]:02x} at position {position} is not"
+    line = content.count(b"\n", 0, position) + start
+    raise UsageError(f"{where}:{line}: must be encoded in UTF-8; {fault}")
 
 
 def _decompressed(path: Path, compression: str) -> bytes:
     import pyarrow as pa
 
-    parts: list[bytes] = []
+    where = str(path)
+    content = bytearray()
     try:
-        with pa.input_stream(str(path), compression=compression) as stream:
+        with pa.input_stream(where, compression=compression) as stream:
+            # in parts: a small file may expand to more than the memory
             while part := stream.read(2**24):
-                parts.append(part)
-                _check_size(str(path), sum(map(len, parts)))
+                content += part
+                _check_size(where, len(content))
     except OSError as error:
         raise UsageError(f"{path} must be a whole {compression} file; {first_line(error)}") from error
-    return b"".join(parts)
+    return bytes(content)
 
 
 def read_texts(
-    paths: Iterable[str | Path],
-    columns: Mapping[str, str] | None = None,
+    paths: Paths,
+    columns: Columns | None = None,
     *,
     contexts: bool = False,
     skipped: Counter[str] | None = None,
@@ -396,10 +504,11 @@ def read_texts(
     return documents
 
 
-def _distinct(paths: Iterable[str | Path], what: str) -> list[Path]:
+def _distinct(paths: Paths, what: str) -> list[Path]:
     files = [Path(path) for path in paths]
     if not files:
         raise UsageError(f"at least one {what} must be given; got none")
+    # two names of one file would make it weigh twice
     if len({os.path.realpath(path) for path in files}) < len(files):
         raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
     return files
@@ -409,16 +518,20 @@ def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator
     for path in paths:
         text = read_text(path, largest=LONGEST).strip()
         if text:
+            # a name may be of bytes that are no text, which no report could be written with
             yield Document(text, source=os.fsencode(path).decode(errors="replace"))
         elif skipped is None:
-            raise RowError(f"{path} must hold a text that is not blank; it has none", "blank text")
+            raise RowError(
+                f"{path} must hold a text that is not blank; it has none",
+                "blank text",
+            )
         else:
             skipped["blank text"] += 1
 
 
 def parse_rows(
     rows: Iterable[tuple[str, Row]],
-    columns: Mapping[str, str],
+    columns: Columns,
     *,
     labelled: bool = False,
     contexts: bool = False,
@@ -427,7 +540,13 @@ def parse_rows(
     """Rows, each after its origin, as documents; the other arguments and errors are those of `read_files`."""
     for source, row in rows:
         try:
-            yield document(row, columns, source, labelled=labelled, contexts=contexts)
+            yield document(
+                row,
+                columns,
+                source,
+                labelled=labelled,
+                contexts=contexts,
+            )
         except RowError as error:
             if skipped is None:
                 raise
@@ -435,7 +554,12 @@ def parse_rows(
 
 
 def document(
-    row: Row, columns: Mapping[str, str], source: str, *, labelled: bool = False, contexts: bool = False
+    row: Row,
+    columns: Columns,
+    source: str,
+    *,
+    labelled: bool = False,
+    contexts: bool = False,
 ) -> Document:
     """One row as a document, with `source` as its origin; the other arguments and errors are those of `read_files`."""
 
@@ -445,37 +569,68 @@ def document(
             if name in row:
                 return row[name]
         if needed or field in columns:
-            there = ", ".join(map(str, row)) or "none"
+            available = ", ".join(map(str, row)) or "none"
             wanted = " or ".join(map(repr, names))
-            raise UsageError(f"{source}: {field} must be in column {wanted}; columns are {there}; name it by {SYNTAX}")
+            raise UsageError(
+                f"{source}: {field} must be in column {wanted}; columns are {available}; name it by {SYNTAX}"
+            )
         return None
 
-    text, context = _text(value("text", needed=True), source), value(CONTEXT) if contexts else None
+    text = _text(value("text", needed=True), source)
+    context = value(CONTEXT) if contexts else None
     member = _member(value("label", needed=labelled), source)
     if labelled and member is None:
-        raise RowError(f"{source}: label must be 1 (member) or 0 (non-member); there is none", "no label")
+        raise RowError(
+            f"{source}: label must be 1 (member) or 0 (non-member); there is none",
+            "no label",
+        )
     day = _date(value("date"), source)
-    group, period, collection = (_name(field, value(field), source) for field in ("group", "period", "source"))
-    before = "" if _missing(context) or context == "" else _text(context, source, CONTEXT)
-    return Document(text, member, day, group, source, period, "" if LOCATION.search(collection) else collection, before)
+    group = _name("group", value("group"), source)
+    period = _name("period", value("period"), source)
+    collection = _name("source", value("source"), source)
+    if LOCATION.search(collection):
+        collection = ""
+    if _missing(context):
+        context = ""
+    if context != "":
+        context = _text(context, source, CONTEXT)
+    return Document(
+        text,
+        member,
+        day,
+        group,
+        source,
+        period,
+        collection,
+        context,
+    )
 
 
 def _missing(value: Any) -> bool:
+    # NaN is what pandas writes for a missing value
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _text(value: Any, source: str, field: str = "text") -> str:
+def _text(
+    value: Any,
+    source: str,
+    field: str = "text",
+) -> str:
     if not isinstance(value, str) or not value.strip():
         message = f"{source}: {field} must be a string that is not blank; got {quoted(value)}"
-        raise RowError(message, f"blank {field}") if isinstance(value, str) or _missing(value) else UsageError(message)
+        if isinstance(value, str) or _missing(value):
+            raise RowError(message, f"blank {field}")
+        # a number or a list is no missing text but a wrong column
+        raise UsageError(message)
     if len(value) > LONGEST:
         raise UsageError(f"{source}: {field} must have at most {LONGEST:,} characters; it has {len(value):,}: cut it")
     try:
-        value.encode("utf-8")
+        # an escaped half of a surrogate pair is valid JSON, but no tokenizer reads it
+        value.encode()
     except UnicodeEncodeError as error:
-        at = error.start + 1
+        position = error.start + 1
         raise UsageError(
-            f"{source}: {field} must be valid Unicode; character {at} is half of a surrogate pair"
+            f"{source}: {field} must be valid Unicode; character {position} is half of a surrogate pair"
         ) from error
     return value
 
@@ -483,8 +638,10 @@ def _text(value: Any, source: str, field: str = "text") -> str:
 def _member(value: Any, source: str) -> bool | None:
     if value is None:
         return None
-    key = str(float(value) if isinstance(value, Decimal) else value).strip().lower()
-    if not isinstance(value, str | bool | int | float | Decimal) or key not in LABELS:
+    if isinstance(value, Decimal):  # of Parquet; it may be written 1.00
+        value = float(value)
+    key = str(value).strip().lower()
+    if not isinstance(value, str | int | float) or key not in LABELS:
         raise RowError(
             f"{source}: label must be 1 or true (member), 0 or false (non-member); got {quoted(value)}",
             "no label" if _missing(value) or not key else "label neither 0 nor 1",
@@ -492,7 +649,11 @@ def _member(value: Any, source: str) -> bool | None:
     return LABELS[key]
 
 
-def _name(field: str, value: Any, source: str) -> str:
+def _name(
+    field: str,
+    value: Any,
+    source: str,
+) -> str:
     if _missing(value):
         return ""
     if not isinstance(value, str | int | float) or value in (math.inf, -math.inf):
@@ -501,25 +662,30 @@ def _name(field: str, value: Any, source: str) -> str:
 
 
 def _shortest(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
 
 
 def _date(value: Any, source: str) -> date | None:
     if _missing(value):
         return None
+    if isinstance(value, datetime):  # it is a date too, for Python
+        return utc_day(value)
     if isinstance(value, date):
-        return utc_day(value) if isinstance(value, datetime) else value
+        return value
     stamp = _shortest(value)
     if stamp == "0":  # a missing date in exports of patents
         return None
-    start = re.match(r"\d{4}-\d{2}-\d{2}(?!\d)|\d{8}$", stamp)
+    start = re.findall(r"^(?:\d{4}-\d{2}-\d{2}(?!\d)|\d{8}$)", stamp)
     try:
-        day = date.fromisoformat(start[0] if start else "")
-    except ValueError as error:
+        day = date.fromisoformat(start[0])
+    except (IndexError, ValueError) as error:
         raise UsageError(
             f"{source}: date must begin as year-month-day, like 2023-01-31; got {quoted(value)}"
         ) from error
     try:
+        # a time with an offset may be of another day in UTC
         return utc_day(datetime.fromisoformat(stamp))
     except (ValueError, OverflowError):  # words after the date
         return day

@@ -43,12 +43,12 @@ class Shard(NamedTuple):
         """Its rows, each after its origin (file:line)."""
         with DataFile(self.url, 0).open(whole=False) as file:
             if self.url.endswith(".parquet"):
-                found = list(parquet_rows(self.url, file, rows=range(self.begin, self.end)))
+                rows = parquet_rows(self.url, file, rows=range(self.begin, self.end))
             else:
                 file.seek(self.begin)
                 text = as_text(self.url, file.read(self.end - self.begin), self.first)
-                found = list(json_rows(self.url, io.StringIO(text, newline="\n"), self.first))
-        return [(f"{self.url}:{line}", row) for line, row in found]
+                rows = json_rows(self.url, io.StringIO(text, newline="\n"), self.first)
+            return [(f"{self.url}:{line}", row) for line, row in rows]
 
 
 class Input(NamedTuple):
@@ -63,20 +63,23 @@ class Input(NamedTuple):
 
 def find(places: Sequence[str]) -> list[DataFile]:
     """The files of files, folders, patterns and URLs, each once."""
-    files = list(dict.fromkeys(file for place in places for file in files_at(place, ENDINGS)))
-    wrong = next((file.url for file in files if not file.url.endswith(ENDINGS)), None)
-    if wrong is not None:
-        raise UsageError(f"shards must be made of {', '.join(ENDINGS)}; got {wrong}")
+    files: dict[DataFile, None] = {}  # a pattern and a folder may name the same file
+    for place in places:
+        files |= dict.fromkeys(files_at(place, ENDINGS))
+    for file in files:
+        if not file.url.endswith(ENDINGS):
+            raise UsageError(f"shards must be made of {', '.join(ENDINGS)}; got {file.url}")
     if not any(file.size for file in files):
         raise UsageError(
             f"data must hold a file that ends in {', '.join(ENDINGS)} and is not empty; got {', '.join(places)}"
         )
-    return files
+    return list(files)
 
 
 def cut(files: Sequence[DataFile], rows: int) -> tuple[list[Input], list[Shard]]:
     """Files as shards of `rows` rows, the last one of each file having fewer; every byte is read once, for its hash."""
-    inputs, shards = [], list[Shard]()
+    inputs: list[Input] = []
+    shards: list[Shard] = []
     for file in files:
         try:
             bounds, total, digest = _bounds(file, rows)
@@ -84,10 +87,27 @@ def cut(files: Sequence[DataFile], rows: int) -> tuple[list[Input], list[Shard]]
             raise
         except Exception as error:  # network libraries have no common base class of errors
             raise UsageError(f"{file.url} must be a whole file that can be read; {first_line(error)}") from error
-        inputs.append(Input(file.url, file.size, total, digest, file.state))
-        for at, (begin, end) in enumerate(pairwise(bounds)):
-            size = min(rows, total - at * rows)
-            shards.append(Shard(len(shards), file.url, begin, end, at * rows + 1, size))
+        inputs.append(
+            Input(
+                file.url,
+                file.size,
+                total,
+                digest,
+                file.state,
+            )
+        )
+        for start, (begin, end) in zip(range(0, total, rows), pairwise(bounds), strict=True):
+            size = min(rows, total - start)
+            shards.append(
+                Shard(
+                    len(shards),
+                    file.url,
+                    begin,
+                    end,
+                    start + 1,
+                    size,
+                )
+            )
     return inputs, shards
 
 
@@ -95,18 +115,26 @@ def _bounds(file: DataFile, rows: int) -> tuple[list[int], int, str]:
     """Where the shards of a file begin and end, its number of rows, and its hash."""
     import pyarrow.parquet as pq
 
-    digest, bounds, lines, offset, last = xxhash.xxh3_128(), [0], 0, 0, b"\n"
-    with file.open(whole=not file.url.endswith(".parquet")) as stream:
-        while block := stream.read(BLOCK):
-            digest.update(block)
+    is_table = file.url.endswith(".parquet")
+    digest = xxhash.xxh3_128()
+    bounds = [0]
+    lines = 0
+    offset = 0
+    block = b""
+    with file.open(whole=not is_table) as stream:
+        while content := stream.read(BLOCK):
+            block = content
+            digest.update(block)  # in the same pass: a file may take minutes to read
             ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+            # the line breaks that complete a shard, of which the blocks before have had a part
             bounds += (offset + 1 + ends[rows - 1 - lines % rows :: rows]).tolist()
-            lines, offset, last = lines + len(ends), offset + len(block), block[-1:]
-        if file.url.endswith(".parquet"):
+            lines += len(ends)
+            offset += len(block)
+        if is_table:
             stream.seek(0)
             lines = pq.ParquetFile(stream).metadata.num_rows
             bounds = [*range(0, lines, rows), lines]
         elif bounds[-1] != offset:
             bounds.append(offset)
-            lines += last != b"\n"
+            lines += not block.endswith(b"\n")  # the last line need not be closed
     return bounds, lines, digest.hexdigest()

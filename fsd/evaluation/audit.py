@@ -39,8 +39,10 @@ from fsd.token_stats import FloatArray, IntArray
 
 SHUFFLES = 20
 BINS = 10
-FOLDS, REPEATS = 5, 3
-"""Largest number of folds, and number of divisions into folds."""
+FOLDS = 5
+"""Largest number of folds."""
+REPEATS = 3
+"""Number of divisions into folds."""
 TRAINED_ON = 4000
 """Largest number of texts that classifiers are trained on and the most telling word is sought in, half of each set."""
 CHARACTERS = 5000
@@ -49,8 +51,12 @@ RAREST = 5
 """A telling word or sign occurs in at least this many families: fewer than six can hardly be significant."""
 FEWEST_BOOSTED = 100
 """With fewer training texts nothing is boosted: its trees have leaves of at least 15 texts."""
-_WORD, _SIGN = "0", "1"  # words are sorted before signs
-_BEGIN, _END = "\x02", "\x03"  # sorted first: of signs that tell as much, one at an end is named
+# The first character of a term tells its kind. Terms are sorted, and of those that tell as much the first is named: a
+# word before a sign, and a sign at an end before others.
+_WORD = "0"
+_SIGN = "1"
+_BEGIN = "\x02"
+_END = "\x03"
 _BETWEEN = re.compile(r"[\W_]{2,}")
 _KINDS: dict[str, Callable[[str], bool]] = {
     "a lower-case letter": str.islower,
@@ -122,26 +128,30 @@ class Audit:
 
     def metrics(self) -> dict[str, float]:
         """The numbers by their names in MLflow, without those that are unknown."""
-        aucs = {name: getattr(self, name).auc for name in ("blind", "date", "length")}
-        return {
+        values = {
             "audit/leaked_groups": float(self.leaks.groups),
             "audit/leaked_tests": float(self.leaks.tested),
-            **{f"audit/{name}_auc": auc.value for name, auc in aucs.items() if auc is not None},
-            **{f"audit/{name}_overlap": overlap.value for name, overlap in self.overlaps.items()},
         }
+        for name, control in (("blind", self.blind), ("date", self.date), ("length", self.length)):
+            if control.auc is not None:
+                values[f"audit/{name}_auc"] = control.auc.value
+        for name, overlap in self.overlaps.items():
+            values[f"audit/{name}_overlap"] = overlap.value
+        return values
 
 
 def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
     """Everything that can be said without a model about the two sides that a detector is judged on."""
     judged = without_later(split)
     documents = [document for document in (*judged.validation, *judged.test) if document.member is not None]
-    texts, labels = [document.text for document in documents], [bool(document.member) for document in documents]
+    member = np.array([bool(document.member) for document in documents], dtype=bool)
     family = families(documents)
+    texts = [document.text for document in documents]
     return Audit(
         leaks(split),
-        **controls(documents, labels, family, seed=seed, repeats=repeats),
+        **controls(documents, member.tolist(), family, seed=seed, repeats=repeats),
         overlaps=overlaps(documents, seed=seed),
-        telling=most_telling(texts, np.array(labels, dtype=bool), np.array(family, dtype=np.int64), seed=seed),
+        telling=most_telling(texts, member, np.array(family, dtype=np.int64), seed=seed),
     )
 
 
@@ -154,24 +164,26 @@ def leaks(split: Split) -> Leaks:
     """Families that span more than one part, and the pairs of texts that show it."""
     documents = [document for part in split for document in part]
     part = np.repeat(np.arange(3), [len(documents) for documents in split])
-    texts, groups = [document.text for document in documents], [document.group for document in documents]
-    links = near_duplicates(texts)
-    reasons = {(i, j): reason for i, j, reason, *_ in links if part[i] != part[j]}
-    named = pd.DataFrame({"group": groups, "part": part}).query("group != ''")
-    for firsts in named.drop_duplicates().groupby("group").groups.values():  # the first text of a group in each part
-        reasons |= dict.fromkeys(combinations(firsts, 2), "group")
+    links = near_duplicates([document.text for document in documents])
+    reasons = {(link.i, link.j): link.reason for link in links if part[link.i] != part[link.j]}
+    named = pd.DataFrame({"group": [document.group for document in documents], "part": part}).query("group != ''")
+    # one text of a group stands for all of its texts in a part: every pair of them would be too many
+    for representatives in named.drop_duplicates().groupby("group").groups.values():
+        reasons |= dict.fromkeys(combinations(representatives, 2), "group")
+    names = [Split._fields[number] for number in part]
+    pairs = [
+        Leak(names[i], names[j], reason, documents[i].text, documents[j].text)
+        for (i, j), reason in sorted(reasons.items())
+    ]
     family = np.array(families(documents, links), dtype=np.int64)
-    holds = np.zeros((3, int(family.max(initial=-1)) + 1), dtype=bool)
-    holds[part, family] = True
-    names, test = Split._fields, family[part == 2]
+    occurs = np.zeros((3, int(family.max(initial=-1)) + 1), dtype=bool)
+    occurs[part, family] = True
+    test = family[part == 2]
     return Leaks(
-        pairs=tuple(
-            Leak(names[part[i]], names[part[j]], reason, texts[i], texts[j])
-            for (i, j), reason in sorted(reasons.items())
-        ),
-        groups=int((holds.sum(axis=0) > 1).sum()),
-        tested=int(holds[0][test].sum()),
-        calibrated=int(holds[1][test].sum()),
+        pairs=tuple(pairs),
+        groups=int((occurs.sum(axis=0) > 1).sum()),
+        tested=int(occurs[0, test].sum()),
+        calibrated=int(occurs[1, test].sum()),
         test=test.size,
     )
 
@@ -181,41 +193,52 @@ def overlaps(documents: Sequence[Document], *, seed: int = 0) -> dict[str, Overl
     member = np.array([bool(document.member) for document in documents])
     if member.all() or not member.any():
         return {}
-    rng, tokens = np.random.default_rng(seed), [words(document.text) for document in documents]
-    respects = {"length": _spread(list(map(len, tokens))), "vocabulary": _vocabulary(tokens)}
+    tokens = [words(document.text) for document in documents]
+    respects = {"length": _spread([len(of_text) for of_text in tokens]), "vocabulary": _vocabulary(tokens)}
     dates = [document.date.toordinal() for document in documents if document.date]
     if len(dates) == len(documents):
         respects["date"] = _spread(dates)
+    # labels are shuffled by whole groups, since the texts of a group resemble each other whatever their label
     group = group_index([document.group for document in documents], member.size)
-    first = np.unique(group, return_index=True)[1]
-    found = {}
-    for name, compare in respects.items():
-        chance = [compare(rng.permutation(member[first])[group]) for _ in range(SHUFFLES)]
-        found[name] = Overlap(compare(member), float(np.mean(chance)))
-    return found
+    labels = member[np.unique(group, return_index=True)[1]]
+    rng = np.random.default_rng(seed)
+    measured = {}
+    for name, overlap in respects.items():
+        by_chance = [overlap(rng.permutation(labels)[group]) for _ in range(SHUFFLES)]
+        measured[name] = Overlap(overlap(member), float(np.mean(by_chance)))
+    return measured
 
 
 def _spread(numbers: Sequence[int]) -> Callable[[BoolArray], float]:
     """(N,) labels → overlap of two histograms whose bins contain a tenth of all texts each."""
+    # quantiles may be equal: many texts have one length, or one date
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1]))
-    place = np.searchsorted(edges, numbers, side="right")
+    bins = np.searchsorted(edges, numbers, side="right")
 
-    def compare(member: BoolArray) -> float:
-        sides = [np.bincount(place[side], minlength=BINS + 1) / max(1, side.sum()) for side in (member, ~member)]
-        return float(np.minimum(*sides).sum())
+    def histogram(side: BoolArray) -> FloatArray:
+        return np.bincount(bins[side], minlength=BINS + 1) / max(1, int(side.sum()))
 
-    return compare
+    def overlap(member: BoolArray) -> float:
+        return float(np.minimum(histogram(member), histogram(~member)).sum())
+
+    return overlap
 
 
 def _vocabulary(tokens: Sequence[Sequence[str]]) -> Callable[[BoolArray], float]:
     """(N,) labels → one minus the Jensen-Shannon divergence (bits) of the two sides' word frequencies."""
+    # counted once: the shuffles only add up its rows
     table = DictVectorizer(sort=False).fit_transform(map(Counter, tokens))
 
-    def compare(member: BoolArray) -> float:
-        p, q = (counts / max(1, counts.sum()) for counts in (table.T @ member, table.T @ ~member))
+    def frequencies(side: BoolArray) -> FloatArray:
+        counts = table.T @ side
+        return np.asarray(counts / max(1, counts.sum()))
+
+    def overlap(member: BoolArray) -> float:
+        p = frequencies(member)
+        q = frequencies(~member)
         return 1 - float((entr((p + q) / 2) - (entr(p) + entr(q)) / 2).sum() / math.log(2))
 
-    return compare
+    return overlap
 
 
 def controls(
@@ -244,17 +267,19 @@ def alone(
     seed: int = 0,
 ) -> Control:
     """AUC of one number per text, such as its date or length, in the direction that makes it at least .5."""
-    known = np.array([at for at, value in enumerate(values) if value is not None], dtype=np.int64)
-    if not known.size:
+    numbers = np.array(values, dtype=np.float64)  # NaN for None
+    has_one = ~np.isnan(numbers)
+    if not has_one.any():
         return Control(None, "no text has it")
-    numbers, group = np.array(values, dtype=np.float64)[known], group_index(groups, len(values))[known]
+    numbers = numbers[has_one]
+    group = group_index(groups, len(values))[has_one]
     try:
-        bootstrap = Bootstrap.draw(np.array(labels, dtype=bool)[known], group.tolist(), seed=seed)
+        bootstrap = Bootstrap.draw(np.array(labels, dtype=bool)[has_one], group.tolist(), seed=seed)
     except UsageError as error:
         return Control(None, str(error))
-    turned = numbers if auc(bootstrap.member, numbers) >= 0.5 else -numbers
-    (found,) = bootstrap.values(turned, [METRICS["auc"].of])
-    return Control(percentiles(found[0], found[1:]), scores=turned)
+    scores = numbers if auc(bootstrap.member, numbers) >= 0.5 else -numbers
+    aucs = bootstrap.values(scores, [METRICS["auc"].of])[0]
+    return Control(percentiles(aucs[0], aucs[1:]), scores=scores)
 
 
 def blind(
@@ -277,46 +302,55 @@ def blind(
     scores = _cross_validated(texts, bootstrap.member, bootstrap.group, seed, repeats or REPEATS)
     if scores is None:
         return Control(None, "members and non-members share too few groups to hold some out")
-    values = np.concatenate([bootstrap.values(column, [METRICS["auc"].of]) for column in scores])
-    return Control(percentiles(values[:, 0].mean(), values[:, 1:]), scores=scores.mean(axis=0))
+    # the resamples of all divisions together, so that the interval has the spread over the divisions as well
+    aucs = np.concatenate([bootstrap.values(column, [METRICS["auc"].of]) for column in scores])
+    return Control(percentiles(aucs[:, 0].mean(), aucs[:, 1:]), scores=scores.mean(axis=0))
 
 
 def _cross_validated(
     texts: Sequence[str], member: BoolArray, group: IntArray, seed: int, repeats: int
 ) -> FloatArray | None:
     """(`repeats`, N) out-of-fold scores of the chosen classifiers, as ranks within the fold; None for too few texts."""
-    few = _few(member, group, seed)
+    sample = _sample(member, group, seed)
     folds = [_folds(member, group, seed + repeat) for repeat in range(repeats)]
-    views = {name: view.fit([texts[at] for at in few]) for name, view in _views(len(few)).items()}
+    documents = np.array(texts, dtype=object)
+    views = {name: view.fit(documents[sample]) for name, view in _views(sample.size).items()}
 
-    def seen(places: IntArray) -> dict[str, Any]:
-        return {name: view.transform([texts[at] for at in places]) for name, view in views.items()}
+    def features(rows: IntArray) -> dict[str, Any]:
+        return {name: view.transform(documents[rows]) for name, view in views.items()}
 
-    known = seen(few)
+    of_sample = features(sample)
     scores = np.empty((repeats, len(texts)))
     with threadpool_limits(1, user_api="openmp"):  # on so few rows, boosting is slower with threads
-        divided = [_classifiers(known, member[few], fold[few], seed + at) for at, fold in enumerate(folds)]
-        if None in divided:
-            return None
+        trained = []
+        for repeat, fold in enumerate(folds):
+            classifiers = _classifiers(of_sample, member[sample], fold[sample], seed + repeat)
+            if classifiers is None:
+                return None
+            trained.append(classifiers)
+        # block by block, since the features of all texts of a large benchmark do not fit into memory
         for start in range(0, len(texts), TRAINED_ON):
             block = np.arange(start, min(len(texts), start + TRAINED_ON))
-            matrices = known if len(few) == len(texts) else seen(block)
-            for row, fold, classifiers in zip(scores, folds, divided, strict=True):
-                for number, (view, classifier) in enumerate(classifiers or ()):
-                    at = np.flatnonzero(fold[block] == number)
-                    if at.size:
-                        row[block[at]] = classifier.decision_function(matrices[view][at])
-    for row, fold in zip(scores, folds, strict=True):
+            of_block = of_sample if sample.size == len(texts) else features(block)
+            for column, fold, classifiers in zip(scores, folds, trained, strict=True):
+                for number, (view, classifier) in enumerate(classifiers):
+                    rows = np.flatnonzero(fold[block] == number)
+                    if rows.size:
+                        column[block[rows]] = classifier.decision_function(of_block[view][rows])
+    # the classifiers of two folds have scores of different scales: only ranks within a fold can be compared
+    for column, fold in zip(scores, folds, strict=True):
         for number in range(int(fold.max()) + 1):
-            row[fold == number] = stats.rankdata(row[fold == number]) / ((fold == number).sum() + 1)
+            held_out = fold == number
+            column[held_out] = stats.rankdata(column[held_out]) / (held_out.sum() + 1)
     return scores
 
 
-def _few(member: BoolArray, group: IntArray, seed: int) -> IntArray:
+def _sample(member: BoolArray, group: IntArray, seed: int) -> IntArray:
     """Positions of at most `TRAINED_ON` texts, at most half of them of each label, from families drawn at random."""
-    rank = np.random.default_rng(seed).permutation(int(group.max()) + 1)[group]
-    sides = (np.flatnonzero(side) for side in (member, ~member))
-    return np.sort(np.concatenate([side[np.argsort(rank[side], kind="stable")][: TRAINED_ON // 2] for side in sides]))
+    rank = np.random.default_rng(seed).permutation(int(group.max()) + 1)
+    order = np.argsort(rank[group], kind="stable")
+    sides = [order[side[order]][: TRAINED_ON // 2] for side in (member, ~member)]
+    return np.sort(np.concatenate(sides))
 
 
 def _folds(member: BoolArray, group: IntArray, seed: int) -> IntArray:
@@ -325,11 +359,13 @@ def _folds(member: BoolArray, group: IntArray, seed: int) -> IntArray:
     fold = np.zeros(member.size, dtype=np.int64)
     if count < 2:
         return fold
-    mostly = 2 * np.bincount(group, weights=member) > np.bincount(group)
-    even = min(mostly.sum(), (~mostly).sum()) >= count  # groups with both labels may leave too few to spread
-    divide = (StratifiedKFold if even else KFold)(count, shuffle=True, random_state=seed)
-    for number, (_, held) in enumerate(divide.split(mostly, mostly)):
-        fold[np.isin(group, held)] = number
+    mostly_members = 2 * np.bincount(group, weights=member) > np.bincount(group)
+    n_smaller = min(mostly_members.sum(), (~mostly_members).sum())
+    # groups with both labels may leave too few of one label to spread
+    division = StratifiedKFold if n_smaller >= count else KFold
+    splits = division(count, shuffle=True, random_state=seed).split(mostly_members, mostly_members)
+    for number, (_, held_out) in enumerate(splits):
+        fold[np.isin(group, held_out)] = number
     return fold
 
 
@@ -337,21 +373,25 @@ def _classifiers(views: dict[str, Any], member: BoolArray, fold: IntArray, seed:
     """View and classifier for each fold, chosen by cross-validation over the other folds; None for a single label."""
     candidates = _candidates(views, seed)
     count = int(fold.max()) + 1
-    reached = np.zeros((count, len(candidates)))
-    for pair in combinations(range(count), 2):
-        train, *tests = (np.flatnonzero(part) for part in (~np.isin(fold, pair), *(fold == one for one in pair)))
-        if any(np.unique(member[part]).size < 2 for part in (train, *tests)):
+    folds = [np.flatnonzero(fold == number) for number in range(count)]
+    summed = np.zeros((count, len(candidates)))
+    for i, j in combinations(range(count), 2):
+        train = np.flatnonzero((fold != i) & (fold != j))
+        if any(np.unique(member[rows]).size < 2 for rows in (train, folds[i], folds[j])):
             continue
-        for at, (view, candidate) in enumerate(candidates):
+        for column, (view, candidate) in enumerate(candidates):
             classifier = clone(candidate).fit(views[view][train], member[train])
-            for outer, test in zip(pair, reversed(tests), strict=True):
-                reached[outer, at] += auc(member[test], classifier.decision_function(views[view][test]))
+            # A classifier that saw neither fold serves twice: what it reaches on one of them counts for the choice
+            # that is judged on the other.
+            for judged_on, test in ((i, folds[j]), (j, folds[i])):
+                summed[judged_on, column] += auc(member[test], classifier.decision_function(views[view][test]))
     chosen = []
     for number in range(count):
         train = np.flatnonzero(fold != number)
         if np.unique(member[train]).size < 2:
             return None
-        view, candidate = candidates[int(np.argmax(reached[number]))] if reached[number].any() else candidates[-1]
+        best = np.argmax(summed[number]) if summed[number].any() else -1
+        view, candidate = candidates[best]
         chosen.append((view, clone(candidate).fit(views[view][train], member[train])))
     return chosen
 
@@ -359,7 +399,9 @@ def _classifiers(views: dict[str, Any], member: BoolArray, fold: IntArray, seed:
 def _candidates(views: dict[str, Any], seed: int) -> list[tuple[str, Any]]:
     """View and classifier of every candidate, the plainest last: it judges where there are too few texts to choose."""
     texts, columns = views["presence"].shape
+    # balanced: the sides of a benchmark may differ in size, which says nothing
     linear = LogisticRegression(class_weight="balanced", solver="liblinear", max_iter=1000, random_state=seed)
+    # with far more columns than texts the dual problem is the smaller one
     of_many = clone(linear).set_params(C=10.0, dual=True, tol=0.01)
     boosted = HistGradientBoostingClassifier(
         max_iter=20,
@@ -370,26 +412,30 @@ def _candidates(views: dict[str, Any], seed: int) -> list[tuple[str, Any]]:
         early_stopping=False,
         random_state=seed,
     )
-    return [
-        *(("presence", make_pipeline(SelectKBest(association, k=min(k, columns)), linear)) for k in (1, 20)),
-        ("characters", of_many),
-        ("numbers", make_pipeline(StandardScaler(), linear)),
-        *([("numbers", boosted)] if texts >= FEWEST_BOOSTED else []),
-        ("words", of_many),
-    ]
+    candidates = [("presence", make_pipeline(SelectKBest(association, k=min(k, columns)), linear)) for k in (1, 20)]
+    candidates += [("characters", of_many), ("numbers", make_pipeline(StandardScaler(), linear))]
+    if texts >= FEWEST_BOOSTED:
+        candidates.append(("numbers", boosted))
+    return [*candidates, ("words", of_many)]
 
 
 def association(presence: sparse.csr_array, member: BoolArray) -> FloatArray:
     """χ² / N of each column's presence with the label (0 if it is in all rows or none)."""
-    count, inside = (np.asarray(rows.sum(axis=0)).ravel() for rows in (presence, presence[np.flatnonzero(member)]))
+    count = _column_sums(presence)
     share = member.mean()
+    expected = count * share
     spread = count * (member.size - count) * share * (1 - share)
-    return np.asarray((inside - count * share) ** 2 / np.where(spread > 0, spread, np.inf), dtype=np.float64)
+    excess = _column_sums(presence[np.flatnonzero(member)]) - expected
+    return np.asarray(excess**2 / np.where(spread > 0, spread, np.inf))
+
+
+def _column_sums(matrix: sparse.csr_array) -> FloatArray:
+    return np.asarray(matrix.sum(axis=0), dtype=np.float64).ravel()
 
 
 def _views(texts: int) -> dict[str, Any]:
     """Name of a kind of features → what makes an (N, D) matrix of N texts, when fitted to so many texts."""
-    fewest = 2 if texts > 20 else 1
+    fewest = 2 if texts > 20 else 1  # a term of a single text helps no other text, except among very few
     return {
         "presence": CountVectorizer(analyzer=_terms, binary=True, min_df=fewest, dtype=np.float64),
         "words": TfidfVectorizer(analyzer=_words_and_pairs, sublinear_tf=True, min_df=fewest),
@@ -407,18 +453,25 @@ def _terms(text: str) -> set[str]:
 
 def _words_and_pairs(text: str) -> list[str]:
     tokens = words(text)
-    return ["", *tokens, *(f"{first} {second}" for first, second in pairwise(tokens))]  # "": no vocabulary is empty
+    pairs = [" ".join(pair) for pair in pairwise(tokens)]
+    return ["", *tokens, *pairs]  # "": no vocabulary is empty
 
 
 def _signs(text: str) -> set[str]:
     """Each character, each two or three in sequence that are not letters or digits, and both ends with their kind."""
     signs = set(text)
     for run in set(_BETWEEN.findall(text)):
-        signs.update(run[at : at + size] for size in (2, 3) for at in range(len(run) - size + 1))
-    for mark, ends in ((_BEGIN, (text[:1], text[:2], text[:3])), (_END, (text[-1:], text[-2:], text[-3:]))):
-        kind = next((kind for kind, test in _KINDS.items() if test(ends[0])), "a punctuation mark or symbol")
-        signs.update(mark + part for part in (*filter(None, ends), kind))
+        for size in (2, 3):
+            signs.update(run[start : start + size] for start in range(len(run) - size + 1))
+    signs |= {_BEGIN + _kind(text[:1]), _END + _kind(text[-1:])}
+    if text:
+        for size in (1, 2, 3):
+            signs |= {_BEGIN + text[:size], _END + text[-size:]}
     return signs
+
+
+def _kind(character: str) -> str:
+    return next((kind for kind, test in _KINDS.items() if test(character)), "a punctuation mark or symbol")
 
 
 def _marked(text: str) -> str:
@@ -428,27 +481,29 @@ def _marked(text: str) -> str:
 
 def _numbers(text: str) -> list[float]:
     """Length, layout, spelling and years of one text."""
-    tokens, size = words(text), max(1, len(text))
-    dates = stamps(text)
-    mentioned = [int(year) for date in dates for year in re.findall(r"\d{4}", date)]
-    letters, digits, spaces = (sum(map(kind, text)) for kind in (str.isalpha, str.isdigit, str.isspace))
-    return [
+    tokens = words(text)
+    size = max(1, len(text))
+    lengths = [
         math.log1p(len(tokens)),
         math.log1p(len(text)),
         len(text) / max(1, len(tokens)),
         len(set(tokens)) / max(1, len(tokens)),
-        digits / size,
-        spaces / size,
-        (len(text) - letters - digits - spaces) / size,
-        sum(map(str.isupper, text)) / size,
-        len(text.encode("utf-8", "surrogatepass")) / size,
-        100 * text.count("\n") / size,
-        100 * sum(map(text.count, ".!?。")) / size,
-        100 * text.count(",") / size,
-        math.log1p(len(dates)),
-        float(bool(mentioned)),
-        max(mentioned, default=2000) - 2000.0,
     ]
+    letters = sum(map(str.isalpha, text))
+    digits = sum(map(str.isdigit, text))
+    spaces = sum(map(str.isspace, text))
+    capitals = sum(map(str.isupper, text))
+    # files of other programs may hold half of a surrogate pair
+    n_bytes = len(text.encode("utf-8", "surrogatepass"))
+    marks = len(text) - letters - digits - spaces
+    shares = [number / size for number in (digits, spaces, marks, capitals, n_bytes)]
+    sentence_ends = sum(map(text.count, ".!?。"))
+    percents = [100 * number / size for number in (text.count("\n"), sentence_ends, text.count(","))]
+    dates = stamps(text)
+    mentioned = [int(year) for date in dates for year in re.findall(r"\d{4}", date)]
+    # texts without a year stand in the middle, at 2000, and are marked as such
+    years = [math.log1p(len(dates)), float(bool(mentioned)), max(mentioned, default=2000) - 2000.0]
+    return lengths + shares + percents + years
 
 
 def most_telling(texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int) -> Telling | None:
@@ -458,31 +513,37 @@ def most_telling(texts: Sequence[str], member: BoolArray, group: IntArray, *, se
     """
     if member.all() or not member.any():
         return None
-    few = _few(member, group, seed)
+    sample = _sample(member, group, seed)
     terms = CountVectorizer(analyzer=_terms, binary=True, dtype=np.float64)
-    present = terms.fit_transform([texts[at] for at in few])
-    units, unit = np.unique(2 * group[few] + member[few], return_inverse=True)
-    inside = units % 2 == 1
-    belongs = sparse.csr_array((np.ones(few.size), (unit, np.arange(few.size))), shape=(units.size, few.size))
-    present = sparse.csr_array(belongs @ present).sign()
-    count, hits = (np.asarray(rows.sum(axis=0)).ravel() for rows in (present, present[np.flatnonzero(inside)]))
+    in_texts = terms.fit_transform([texts[row] for row in sample])
+    # the two sides of a family have an even and an odd number
+    # a word that is in all passages of one work is one observation, not many
+    units, unit = np.unique(2 * group[sample] + member[sample], return_inverse=True)
+    members = units % 2 == 1
+    belongs = sparse.csr_array((np.ones(sample.size), (unit, np.arange(sample.size))))
+    present = sparse.csr_array(belongs @ in_texts).sign()
+    count = _column_sums(present)
     tested = np.flatnonzero((count >= RAREST) & (count < units.size))
     if not tested.size:
         return None
-    strongest = tested[np.argsort(-association(present, inside)[tested], kind="stable")[:50]]
-    sides = np.array([inside.sum(), (~inside).sum()])
+    # Fisher's test is slow: it is made for the terms that χ² ranks highest alone, but corrected for all that were seen
+    strongest = tested[np.argsort(-association(present, members)[tested], kind="stable")[:50]]
+    n_units = np.array([members.sum(), (~members).sum()])
+    hits = _column_sums(present[np.flatnonzero(members)])
+    by_side = np.stack([hits, count - hits])
 
     def p_value(column: int) -> float:
-        present_in = np.array([hits[column], count[column] - hits[column]])
-        return float(stats.fisher_exact(np.stack([present_in, sides - present_in])).pvalue)
+        n_present = by_side[:, column]
+        return float(stats.fisher_exact(np.stack([n_present, n_units - n_present])).pvalue)
 
     best = min(strongest, key=p_value)
+    in_members, in_nonmembers = (by_side[:, best] / n_units).tolist()
     return Telling(
         phrase=_name(terms.get_feature_names_out()[best]),
-        members=float(hits[best] / sides[0]),
-        nonmembers=float((count[best] - hits[best]) / sides[1]),
+        members=in_members,
+        nonmembers=in_nonmembers,
         p=min(1.0, p_value(best) * tested.size),
-        looked_at=int(tested.size),
+        looked_at=tested.size,
     )
 
 
@@ -491,14 +552,17 @@ def _name(term: str) -> str:
     sign = term[1:]
     if term[0] == _WORD:
         return f"“{sign}”"
-    place = {_BEGIN: " at the beginning", _END: " at the end"}.get(sign[0], "") if len(sign) > 1 else ""
-    part = sign[1:] if place else sign
-    if len(part) > 3:  # a kind
-        return part + place
-    pieces = [
-        f"“{piece}”"
-        if "!" <= piece[0] <= "~"
-        else _BLANKS.get(piece, f"{unicodedata.name(piece, 'character').lower()} (U+{ord(piece):04X})")
-        for piece in re.findall(r"[!-~]+|[^!-~]", part)
-    ]
-    return " + ".join(pieces) + place
+    place = ""
+    if len(sign) > 1:
+        place = {_BEGIN: " at the beginning", _END: " at the end"}.get(sign[0], "")
+    if place:
+        sign = sign[1:]
+    if len(sign) > 3:  # a kind of character, which has a name already
+        return sign + place
+    return " + ".join(map(_character_name, re.findall(r"[!-~]+|[^!-~]", sign))) + place
+
+
+def _character_name(piece: str) -> str:
+    if "!" <= piece[0] <= "~":
+        return f"“{piece}”"
+    return _BLANKS.get(piece) or f"{unicodedata.name(piece, 'character').lower()} (U+{ord(piece):04X})"

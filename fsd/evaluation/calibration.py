@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import compress
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from fsd.token_stats import FloatArray, Scores
 
 TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
-VERSION = 4
+VERSION = 5
 """Version of the JSON that `Calibration.to_json` writes, and of what its scores mean."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -53,11 +54,12 @@ class Candidate:
         """(N,) AUC times m (G + 1), with each text among the non-members."""
         members = np.sort(self.members)
 
-        def below(others: ArrayLike) -> FloatArray:
-            sides = [np.searchsorted(members, others, side=side) for side in ("left", "right")]
-            return np.asarray(members.size - (sides[0] + sides[1]) / 2)
+        def members_above(scores: ArrayLike) -> FloatArray:
+            # ties count half
+            ranks = np.searchsorted(members, scores, side="left") + np.searchsorted(members, scores, side="right")
+            return np.asarray(members.size - ranks / 2)
 
-        return np.asarray(below(self.means).sum() + below(scores), dtype=np.float64)
+        return np.asarray(members_above(self.means).sum() + members_above(scores))
 
 
 @dataclass(frozen=True)
@@ -75,19 +77,22 @@ class Calibration:
     def __post_init__(self) -> None:
         if self.detector not in {candidate.detector for candidate in self.candidates}:
             raise UsageError(f"candidates must hold the detector {self.detector!r}; they do not")
-        sizes = {len(self.families), len(self.collections), *(len(one.scores) for one in self.candidates)}
-        of = self.reference
-        if max(len(sizes), len({len(of.texts), len(of.families), len(of.collections)})) > 1:
+        sizes = {len(self.families), len(self.collections)} | {len(candidate.scores) for candidate in self.candidates}
+        reference = self.reference
+        reference_sizes = {len(reference.texts), len(reference.families), len(reference.collections)}
+        if len(sizes) > 1 or len(reference_sizes) > 1:
             raise UsageError("families and collections must be as many as scores, and as the texts of the reference")
 
     def of(self, collection: str) -> "Calibration":
         """The calibration by the non-members of one source; the choice of the detector rests on those of all."""
-        at = [at for at, name in enumerate(self.collections) if name == collection]
+        is_own = [name == collection for name in self.collections]
         return replace(
             self,
-            candidates=tuple(replace(one, scores=tuple(one.scores[n] for n in at)) for one in self.candidates),
-            families=tuple(self.families[n] for n in at),
-            collections=(collection,) * len(at),
+            candidates=tuple(
+                replace(candidate, scores=tuple(compress(candidate.scores, is_own))) for candidate in self.candidates
+            ),
+            families=tuple(compress(self.families, is_own)),
+            collections=(collection,) * sum(is_own),
         )
 
     @property
@@ -108,7 +113,8 @@ class Calibration:
     @property
     def source_groups(self) -> dict[str, int]:
         """Source → number of independent groups of its non-members."""
-        return dict(Counter(name for name, _ in {*zip(self.collections, self.families, strict=True)}))
+        groups = set(zip(self.collections, self.families, strict=True))
+        return dict(Counter(collection for collection, _ in groups))
 
     @property
     def finest(self) -> float:
@@ -125,38 +131,47 @@ class Calibration:
         """
         if sources is not None:
             assert isinstance(scores, Mapping)
-            found = np.full(len(sources), np.nan)
+            # a source without non-members has no p-values
+            p_values = np.full(len(sources), np.nan)
             for name in self.source_groups:
-                own = np.array([source == name for source in sources], dtype=bool)
-                found[own] = self.of(name).p_values({detector: column[own] for detector, column in scores.items()})
-            return found
+                is_own = np.array([source == name for source in sources], dtype=bool)
+                p_values[is_own] = self.of(name).p_values(
+                    {detector: column[is_own] for detector, column in scores.items()}
+                )
+            return p_values
         if not isinstance(scores, Mapping):
-            return self._p_values(self.chosen, np.asarray(scores, dtype=np.float64))
-        pairs = [(one, np.asarray(scores[one.detector], dtype=np.float64)) for one in self.candidates]
-        best = np.argmax([one.wins(column) for one, column in pairs], axis=0)
-        return np.asarray(np.choose(best, [self._p_values(one, column) for one, column in pairs]))
+            return self._p_values(self.chosen, scores)
+        columns = [np.asarray(scores[candidate.detector], dtype=np.float64) for candidate in self.candidates]
+        pairs = list(zip(self.candidates, columns, strict=True))
+        # by the detector that would have been chosen, had this text been one more non-member
+        best = np.argmax([candidate.wins(column) for candidate, column in pairs], axis=0)
+        return np.asarray(np.choose(best, [self._p_values(candidate, column) for candidate, column in pairs]))
 
-    def _p_values(self, candidate: Candidate, scores: FloatArray) -> FloatArray:
+    def _p_values(self, candidate: Candidate, scores: ArrayLike) -> FloatArray:
         order = np.argsort(candidate.scores, kind="stable")
         family = np.unique(self.families, return_inverse=True)[1]
         weights = (1 / np.bincount(family))[family][order]
-        above = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-        place = np.searchsorted(np.asarray(candidate.scores)[order], scores, side="left")
-        p_values = (1 + above[place]) / (self.groups + 1)
-        return np.asarray(np.minimum(p_values, 1.0), dtype=np.float64)  # shares of a group add up to 1 but for rounding
+        at_least = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
+        rank = np.searchsorted(np.asarray(candidate.scores)[order], scores, side="left")
+        p_values = (1 + at_least[rank]) / (self.groups + 1)
+        return np.minimum(p_values, 1.0)  # shares of a group add up to 1 but for rounding
 
     def threshold_at(self, fpr: float) -> float:
         """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen detector."""
         if not self.finest - TOLERANCE <= fpr < 1:
-            sources = " and ".join(sorted(map(repr, {*self.collections} - {""})))
+            nonmembers = f"{self.groups} groups of held-out non-members"
+            sources = sorted(map(repr, {*self.collections} - {""}))
+            if sources:
+                nonmembers += f" of {' and '.join(sources)}"
             raise UsageError(
-                f"fpr must be at least {self.finest:.4g} = 1/({self.groups}+1), with {self.groups} groups of "
-                f"held-out non-members{sources and f' of {sources}'}, and below 1; got {fpr:g}"
+                f"fpr must be at least {self.finest:.4g} = 1/({self.groups}+1), with {nonmembers}, and below 1; "
+                f"got {fpr:g}"
             )
-        steps = np.unique(self.chosen.scores)
-        just_above = np.append(-math.inf, np.nextafter(steps, np.inf))
-        allowed = self.p_values(np.append(steps[0], just_above[1:])) <= fpr + TOLERANCE
-        return float(just_above[np.argmax(allowed)])
+        # the p-value falls just above each score; at the lowest score, and below it, it is the same
+        scores = np.unique(self.chosen.scores)
+        just_above = np.nextafter(scores, np.inf)
+        allowed = self.p_values(np.append(scores[0], just_above)) <= fpr + TOLERANCE
+        return float(np.append(-math.inf, just_above)[np.argmax(allowed)])
 
     def rate(self, fpr: float) -> Estimate:
         """Mean and prediction interval of the false-positive rate of the threshold for `fpr`.
@@ -164,9 +179,10 @@ class Calibration:
         It is Beta(r, G + 1 − r) with r = ⌊fpr · (G + 1)⌋, or lower with ties (Vovk 2012,
         https://arxiv.org/abs/1209.2673).
         """
-        self.threshold_at(fpr)
-        spread = stats.beta(*self._beta_parameters(fpr))
-        return Estimate(float(spread.mean()), *map(float, spread.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2])))
+        self.threshold_at(fpr)  # refuses a rate that the calibration does not support
+        distribution = stats.beta(*self._beta_parameters(fpr))
+        low, high = distribution.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return Estimate(float(distribution.mean()), float(low), float(high))
 
     def false_alarms(self, fpr: float, texts: int) -> int:
         """95 % quantile of the number of false positives among `texts` non-members, which share one threshold."""
@@ -197,23 +213,31 @@ def calibrate(
     index = group_index(groups, member.size)
     aucs = family_aucs(member, scores, index.tolist())
     best = max(aucs, key=lambda name: aucs[name])
-    # one more family of non-members adds at most one win for each member
-    families, family = np.unique(index[~member], return_inverse=True)
-    slack = 1 / families.size + TOLERANCE
-    candidates = [
-        Candidate(
+    nonmembers = ~member
+    families, family = np.unique(index[nonmembers], return_inverse=True)
+    # one more family of non-members adds at most one win for each member: no other detector can become the best
+    lowest = aucs[best] - (1 / families.size + TOLERANCE)
+    candidates = []
+    for name, column in scores.items():
+        if aucs[name] < lowest:
+            continue
+        of_nonmembers = column[nonmembers]
+        candidate = Candidate(
             name,
             dict((settings or {}).get(name, {})),
-            scores=tuple(column[~member].tolist()),
+            scores=tuple(of_nonmembers.tolist()),
             members=tuple(column[member].tolist()),
-            means=tuple(group_means(column[~member], family).tolist()),
+            means=tuple(group_means(of_nonmembers, family).tolist()),
         )
-        for name, column in scores.items()
-        if aucs[name] >= aucs[best] - slack
-    ]
-    sources = np.array(collections or [""] * member.size)[~member]
+        candidates.append(candidate)
+    sources = compress(collections, nonmembers) if collections else [""] * int(nonmembers.sum())
     return Calibration(
-        best, "fsd", tuple(candidates), tuple(index[~member].tolist()), tuple(sources.tolist()), reference
+        detector=best,
+        state="fsd",
+        candidates=tuple(candidates),
+        families=tuple(index[nonmembers].tolist()),
+        collections=tuple(sources),
+        reference=reference,
     )
 
 
@@ -223,6 +247,7 @@ def family_aucs(labels: ArrayLike, scores: Scores, groups: Sequence[Hashable] | 
     if not member.any():
         return dict.fromkeys(scores, 0.5)
     families, family = np.unique(group_index(groups, member.size)[~member], return_inverse=True)
+    # families of non-members count once, as in the p-values; members, which calibrate nothing, one by one
     sides = np.arange(int(member.sum()) + families.size) >= families.size
     return {
         name: auc(sides, np.concatenate([group_means(column[~member], family), column[member]]))
@@ -237,12 +262,15 @@ def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -
     193-201): n over the factor by which grouping inflates the variance; the number of groups if all texts agree.
     """
     group = group_index(groups, called.size)
-    share, size = float(called.mean()), float(group.max() + 1)
+    share = float(called.mean())
+    size = float(group.max() + 1)
+    # without groups, or without any variance, there is no design effect to estimate
     if 0 < share < 1 and 1 < size < called.size:
         sums = np.bincount(group, weights=called - share)
         variance = size / (size - 1) * float(sums @ sums) / called.size**2
         size = min(called.size, max(1.0, share * (1 - share) / max(variance, 1e-12) + 1))
-    hits, misses = share * size, (1 - share) * size
+    hits = share * size
+    misses = (1 - share) * size
     low = float(stats.beta.ppf((1 - LEVEL) / 2, hits, misses + 1)) if hits > 0 else 0.0
     high = float(stats.beta.ppf((1 + LEVEL) / 2, hits + 1, misses)) if misses > 0 else 1.0
     return Estimate(share, low, high)

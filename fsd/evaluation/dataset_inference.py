@@ -9,7 +9,7 @@ classifier can refute.
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import betabinom
@@ -60,16 +60,16 @@ def share_used(suspect: FloatArray, known: FloatArray) -> Estimate:
     if not (suspect.size and known.size):
         raise UsageError(f"both sets must have texts; got {suspect.size} suspect and {known.size} known")
     rank = math.ceil(SPLIT * known.size)
-    low = int((suspect <= np.sort(known)[rank - 1]).sum())
+    low = (suspect <= np.sort(known)[rank - 1]).sum()
     unused = np.arange(suspect.size + 1)
     counts = betabinom(unused, rank, known.size + 1 - rank)
-    at_most, at_least = counts.cdf(low), counts.sf(low - 1)
     tail = (1 - LEVEL) / 2
-    most = int(unused[at_most >= tail].max())
-    fewest = int(unused[at_least >= tail].min(initial=most))
+    most = int(unused[counts.cdf(low) >= tail].max())
+    fewest = int(unused[counts.sf(low - 1) >= tail].min(initial=most))
     value = 1 - low / suspect.size * (known.size + 1) / rank
-    ends = (1 - most / suspect.size, 1 - fewest / suspect.size)
-    return Estimate(float(np.clip(value, *ends)), *ends)
+    lower = 1 - most / suspect.size
+    upper = 1 - fewest / suspect.size
+    return Estimate(float(np.clip(value, lower, upper)), lower, upper)
 
 
 def dataset_verdict(
@@ -93,33 +93,37 @@ def dataset_verdict(
             "both data sets must be scored by the same detectors; "
             f"got {', '.join(suspect) or 'none'} and {', '.join(known) or 'none'}"
         )
-    names = list(suspect)
-    group, first = _sides(suspect[names[0]].size, known[names[0]].size, suspect_groups, known_groups)
-    table = np.stack([np.concatenate([suspect[name], known[name]]) for name in names], axis=1)
-    rows = _standard(group_means(table, group))
+    columns = [np.concatenate([scores, known[name]]) for name, scores in suspect.items()]
+    n_suspect = next(iter(suspect.values())).size
+    group, is_suspect = _sides(n_suspect, columns[0].size - n_suspect, suspect_groups, known_groups)
+    rows = _standard(group_means(np.stack(columns, axis=1), group))
     if blind is not None and blind.scores is not None:
+        # what the words alone tell of a text must not count as membership
         design = np.column_stack([np.ones(len(rows)), _standard(group_means(blind.scores[:, None], group))])
         rows = _standard(rows - design @ np.linalg.lstsq(design, rows, rcond=None)[0])
     rng = np.random.default_rng(seed)
-    half = rng.permutation(first.size) % 2 == 0
-    shuffled = np.stack([first, *(rng.permutation(first) for _ in range(permutations))])
-    statistics, weights, score = _cross_fitted(rows, shuffled, half)
-    separated = blind.auc if blind is not None else None
-    reason = ""
-    if separated is not None and separated.low > REFUSE_ABOVE:
+    half = rng.permutation(is_suspect.size) % 2 == 0
+    # the labels themselves come first and count as a permutation, so that no p-value is 0
+    labels = np.stack([is_suspect, *(rng.permutation(is_suspect) for _ in range(permutations))])
+    differences, weights, score = _cross_fitted(rows, labels, half)
+    verdict = DatasetVerdict(
+        p=None,
+        difference=float(differences[0]),
+        weights=dict(zip(suspect, (weights / weights.sum()).tolist(), strict=True)),
+        suspect_groups=int(is_suspect.sum()),
+        known_groups=int((~is_suspect).sum()),
+        blind=blind.auc if blind is not None else None,
+    )
+    if verdict.blind is not None and verdict.blind.low > REFUSE_ABOVE:
         reason = (
-            f"a classifier that never sees the model separates the two data sets with AUC {separated}: they differ "
-            "in more than membership; choose known non-members of the same source, time and kind"
+            f"a classifier that never sees the model separates the two data sets with AUC {verdict.blind}: they "
+            "differ in more than membership; choose known non-members of the same source, time and kind"
         )
-    return DatasetVerdict(
-        p=None if reason else float((statistics >= statistics[0] - 1e-12).mean()),
-        difference=float(statistics[0]),
-        weights=dict(zip(names, (weights / weights.sum()).tolist(), strict=True)),
-        suspect_groups=int(first.sum()),
-        known_groups=int((~first).sum()),
-        blind=separated,
-        reason=reason,
-        share=None if reason else share_used(score[first], score[~first]),
+        return replace(verdict, reason=reason)
+    return replace(
+        verdict,
+        p=float((differences >= differences[0] - 1e-12).mean()),  # equal ones may differ by rounding
+        share=share_used(score[is_suspect], score[~is_suspect]),
     )
 
 
@@ -130,26 +134,31 @@ def _sides(
     both = set(suspect_groups or ()) & set(known_groups or ()) - {""}
     if both:
         raise UsageError(f"a group must not be in both data sets; got {min(both, key=str)!r} in both")
-    left, right = group_index(suspect_groups, n), group_index(known_groups, m)
-    sizes = [int(side.max(initial=-1)) + 1 for side in (left, right)]
-    if min(sizes) < FEWEST:
+    suspect = group_index(suspect_groups, n)
+    nonmembers = group_index(known_groups, m)
+    n_suspect = int(suspect.max(initial=-1)) + 1
+    n_known = int(nonmembers.max(initial=-1)) + 1
+    if min(n_suspect, n_known) < FEWEST:
         raise UsageError(
-            f"each data set must have at least {FEWEST} groups of texts; got {sizes[0]} suspect and {sizes[1]} known"
+            f"each data set must have at least {FEWEST} groups of texts; got {n_suspect} suspect and {n_known} known"
         )
-    return np.concatenate([left, right + sizes[0]]), np.arange(sum(sizes)) < sizes[0]
+    return np.concatenate([suspect, nonmembers + n_suspect]), np.arange(n_suspect + n_known) < n_suspect
 
 
 def _standard(rows: FloatArray) -> FloatArray:
     spread = rows.std(axis=0)
-    return np.asarray((rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1.0), dtype=np.float64)
+    return np.asarray((rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
 def _gaps(rows: FloatArray, labels: BoolArray) -> FloatArray:
     """(G, D) rows and (P, G) labellings → (P, D) mean of the suspect set minus mean of the known set."""
-    sides = labels.astype(np.float64)
-    count = sides.sum(axis=1, keepdims=True)
-    inside, outside = sides @ rows, (1 - sides) @ rows
-    return np.asarray(inside / np.maximum(count, 1) - outside / np.maximum(labels.shape[1] - count, 1))
+    suspect = labels.astype(np.float64)
+    n_suspect = suspect.sum(axis=1, keepdims=True)
+    n_known = labels.shape[1] - n_suspect
+    # a half may have no group of a side
+    of_suspect = suspect @ rows / np.maximum(n_suspect, 1)
+    of_known = (1 - suspect) @ rows / np.maximum(n_known, 1)
+    return np.asarray(of_suspect - of_known)
 
 
 def _cross_fitted(rows: FloatArray, labels: BoolArray, half: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -158,17 +167,22 @@ def _cross_fitted(rows: FloatArray, labels: BoolArray, half: BoolArray) -> tuple
     The scores are those of a held-out half, standardised by its known groups.
     """
     covariance = np.atleast_2d(np.cov(rows.T, bias=True))
-    total = np.zeros(labels.shape[0])
-    used, score = np.zeros(rows.shape[1]), np.zeros(len(rows))
+    differences = np.zeros(labels.shape[0])
+    observed_weights = np.zeros(rows.shape[1])
+    score = np.zeros(len(rows))
+    # weights that are tested on the groups that they were fitted to would favour the suspect set
     for fit in (half, ~half):
+        held_out = ~fit
         # a data set that scores lower is no evidence of membership; equal weights if no gap is positive
         positive = np.maximum(_gaps(rows[fit], labels[:, fit]), 0.0)
         weights = np.where(positive.sum(axis=1, keepdims=True) > 0, positive, 1.0)
         spread = np.sqrt(np.einsum("pd,de,pe->p", weights, covariance, weights))
-        gap = (weights * _gaps(rows[~fit], labels[:, ~fit])).sum(axis=1)
-        total += np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0) / 2
-        used += weights[0] / weights[0].sum()
-        own = rows @ weights[0]
-        others = own[~fit & ~labels[0]] if (~fit & ~labels[0]).any() else own
-        score[~fit] = (own[~fit] - others.mean()) / (others.std() or 1.0)
-    return total, used, score
+        gap = (weights * _gaps(rows[held_out], labels[:, held_out])).sum(axis=1)
+        differences += np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0) / 2
+        observed_weights += weights[0] / weights[0].sum()
+        weighted = rows @ weights[0]
+        standard = weighted[held_out & ~labels[0]]
+        if not standard.size:
+            standard = weighted
+        score[held_out] = (weighted[held_out] - standard.mean()) / (standard.std() or 1.0)
+    return differences, observed_weights, score

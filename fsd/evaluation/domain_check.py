@@ -3,50 +3,43 @@
 Each measure of a text has a conformal rank of its own: the share of the benchmark's groups of non-members that are at
 least as unusual (Vovk, Gammerman and Shafer 2005, Algorithmic Learning in a Random World, ch. 2). A text is outside at
 a level divided by the number of measures. Texts of one group are also judged together, where small differences add up.
+
+What the check can find is tried on texts of other kinds, and on texts of the benchmark after edits that keep the words.
 """
 
 import math
 import random
-import unicodedata
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, islice, zip_longest
-from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse, stats
-from sklearn.covariance import ledoit_wolf_shrinkage
-from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
-from sklearn.preprocessing import KernelCenterer
+from scipy import stats
 
 from fsd.data import embedded
-from fsd.data.near_duplicates import words
-from fsd.evaluation.metrics import BoolArray, group_index, group_means, group_members
+from fsd.evaluation import domain_measures
+from fsd.evaluation.domain_measures import Measure
+from fsd.evaluation.metrics import group_index, group_means
+from fsd.evaluation.writing import edited
 from fsd.token_stats import FloatArray, IntArray
 
-FOLDS = 10
-"""Parts in which the hidden states of the benchmark are compared with the others."""
 LEVEL = 0.08
 """Share of texts of the benchmark's kind that may be found outside."""
 POWER = 0.8
 """Share of the texts of other kinds that a domain check must find before passing it shows anything."""
+HALF = 0.5
+"""Share below which a kind of texts is named as one that the check does not recognise."""
 LATER = "later texts"
 """Kind of the benchmark's texts of a later period, where it has contemporaries."""
 OTHERS, TRIED = 120, 60
 """Texts of each other kind that the classifier of a domain check is trained on, and by which the check is tried."""
+EDITED = 20
+"""Largest number of a source's families whose texts are edited to try the check; at most a quarter of them."""
 MOST = 2000
 """Largest number of a source's non-members that texts are compared with; of more, a sample of most families."""
 BLOCK = 2048
 """New texts that are compared at a time, by all measures, so that their n-grams are counted once."""
-NEAREST = 10
-"""Number of nearest texts of the benchmark whose mean similarity counts."""
-CHARACTERS = 20_000
-"""Beginning of a text that is compared; the number of words is that of the whole text."""
-
-SCRIPTS = {"CJK": "Chinese", "HIRAGANA": "Kana", "KATAKANA": "Kana"}
-"""First word of a letter's name → script, where that is not the word itself."""
 
 States = Callable[[Sequence[str]], FloatArray]
 """N texts → their (N, D) hidden states."""
@@ -54,70 +47,160 @@ States = Callable[[Sequence[str]], FloatArray]
 
 @dataclass(frozen=True)
 class Reference:
-    """The non-members of a benchmark, with family and source; `power` is kind of other texts → share found outside."""
+    """The non-members of a benchmark, with family and source, and what the domain check by them was shown to find."""
 
     texts: tuple[str, ...]
     families: tuple[int, ...]
     collections: tuple[str, ...]
-    power: Mapping[str, float]
+    power: Mapping[str, float]  # kind of other texts → share found outside
+    edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
 
     @property
     def powerful(self) -> bool:
         """Whether the domain check finds most texts of other kinds; texts of a later period may be like these."""
-        found = [share for kind, share in self.power.items() if kind != LATER]
-        return bool(found) and sum(found) / len(found) >= POWER
+        shares = [share for kind, share in self.power.items() if kind != LATER]
+        return bool(shares) and sum(shares) / len(shares) >= POWER
 
-    def check(self, collection: str, states: States | None = None) -> "DomainCheck":
-        """The domain check by the texts of one source, at most `MOST`."""
-        at = [at for at, name in enumerate(self.collections) if name == collection]
-        if len(at) > MOST:
-            of_family: dict[int, list[int]] = {}
-            for n in random.Random(0).sample(at, len(at)):
-                of_family.setdefault(self.families[n], []).append(n)
-            rounds = chain.from_iterable(zip_longest(*of_family.values()))  # one text of each family, then one more
-            at = sorted(islice((n for n in rounds if n is not None), MOST))
-        texts = [self.texts[n] for n in at]
-        others = [text for found in other_kinds(self.texts).values() for text in found]
-        return DomainCheck(texts, [self.families[n] for n in at], states(texts) if states else None, others)
+    @property
+    def unrecognised(self) -> dict[str, float]:
+        """Kind or edit → share found outside, of those that are found in less than half of the cases."""
+        tried = {**self.power, **self.edits}
+        return {kind: share for kind, share in tried.items() if share < HALF and kind != LATER}
+
+    def check(
+        self, collection: str, states: States | None = None, *, without: Collection[int] = frozenset()
+    ) -> "DomainCheck":
+        """The domain check by the texts of one source, at most `MOST`, `without` those of some families."""
+        rows = [
+            row
+            for row, (name, family) in enumerate(zip(self.collections, self.families, strict=True))
+            if name == collection and family not in without
+        ]
+        if len(rows) > MOST:
+            rows = self._sample(rows)
+        texts = [self.texts[row] for row in rows]
+        families = [self.families[row] for row in rows]
+        others = list(chain.from_iterable(other_kinds(self.texts).values()))
+        for source in dict.fromkeys(self.collections):
+            if source != collection:
+                others += self.half_of(source)[:OTHERS]
+        return DomainCheck(texts, families, states(texts) if states else None, others)
+
+    def half_of(self, source: str, *, held_out: bool = False) -> list[str]:
+        """The texts of every other family of a source, from which checks of other sources learn; or `held_out` ones."""
+        order = {family: place for place, family in enumerate(dict.fromkeys(self.families))}
+        rows = zip(self.texts, self.families, self.collections, strict=True)
+        return [text for text, family, name in rows if name == source and order[family] % 2 == held_out]
+
+    def _sample(self, rows: Sequence[int]) -> list[int]:
+        """`MOST` rows of most families: one text of each family, then one more, and so on."""
+        by_family: dict[int, list[int]] = {}
+        for row in random.Random(0).sample(rows, len(rows)):
+            by_family.setdefault(self.families[row], []).append(row)
+        rounds = chain.from_iterable(zip_longest(*by_family.values()))
+        return sorted(islice((row for row in rounds if row is not None), MOST))
 
 
-def power(
+def tried(
     reference: Reference, further: Mapping[str, Sequence[str]] | None = None, states: States | None = None
-) -> dict[str, float]:
+) -> Reference:
+    """The reference with what its domain check finds of other kinds of texts, `further` kinds too, and of edits."""
+    kept = _kept(states) if states else None
+    power = _power(reference, further or {}, kept)
+    return Reference(reference.texts, reference.families, reference.collections, power, _edits(reference, kept))
+
+
+def _kept(states: States) -> States:
+    """The hidden states of texts, each computed once: several checks read those of the benchmark."""
+    rows: dict[str, FloatArray] = {}
+
+    def of_texts(texts: Sequence[str]) -> FloatArray:
+        new = [text for text in dict.fromkeys(texts) if text not in rows]
+        if new:
+            rows.update(zip(new, states(new), strict=True))
+        return np.stack([rows[text] for text in texts])
+
+    return of_texts
+
+
+def _power(reference: Reference, further: Mapping[str, Sequence[str]], states: States | None) -> dict[str, float]:
     """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources."""
-    rows, names = list(zip(reference.texts, reference.collections, strict=True)), dict.fromkeys(reference.collections)
-    kinds = {f"source {name!r}": [text for text, of in rows if of == name] for name in names if name}
-    kinds |= other_kinds(reference.texts, held_out=True) | {kind: [*texts] for kind, texts in (further or {}).items()}
-    shares: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for name in names:
-        check = reference.check(name, states)
-        for kind in [kind for kind, texts in kinds.items() if texts and kind != f"source {name!r}"]:
-            outside = check.outside(kinds[kind], None, states(kinds[kind]) if states else None)
-            shares[kind].append(sum(map(bool, outside)) / len(outside))
-    return {kind: sum(found) / len(found) for kind, found in shares.items() if found}
+    sources = list(dict.fromkeys(reference.collections))
+    kinds: dict[str, Sequence[str]] = {}
+    for source in filter(None, sources):
+        kinds[_source_kind(source)] = reference.half_of(source, held_out=True)
+    kinds |= other_kinds(reference.texts, held_out=True)
+    kinds |= further
+    shares: dict[str, list[float]] = {}
+    for source in sources:
+        check = reference.check(source, states)
+        for kind, texts in kinds.items():
+            if texts and kind != _source_kind(source):
+                shares.setdefault(kind, []).append(check.share_outside(texts, states))
+    return _means({kind: shares[kind] for kind in kinds if kind in shares})
+
+
+def _source_kind(source: str) -> str:
+    return f"source {source!r}"
+
+
+def _edits(reference: Reference, states: States | None) -> dict[str, float]:
+    """Edit → share found outside, over the sources, of texts of families that the check does not know."""
+    shares: dict[str, list[float]] = {}
+    for source in dict.fromkeys(reference.collections):
+        held_out = _held_out(reference, source)
+        if len(held_out) < 2:  # joining needs two texts, and nothing is known of a share of one
+            continue
+        check = reference.check(source, states, without=held_out)
+        for name, texts in edited(list(held_out.values())).items():
+            shares.setdefault(name, []).append(check.share_outside(texts, states))
+    return _means(shares)
+
+
+def _held_out(reference: Reference, source: str) -> dict[int, str]:
+    """Family → a text of it, for a sample of a source's families."""
+    texts: dict[int, str] = {}
+    for text, family, name in zip(reference.texts, reference.families, reference.collections, strict=True):
+        if name == source:
+            texts.setdefault(family, text)
+    count = min(EDITED, len(texts) // 4)
+    return {family: texts[family] for family in random.Random(0).sample(list(texts), count)}
+
+
+def _means(shares: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: sum(values) / len(values) for name, values in shares.items()}
 
 
 def other_kinds(texts: Sequence[str], *, held_out: bool = False) -> dict[str, list[str]]:
     """Kind → texts of the package of other kinds, to train a domain check's classifier on, or `held_out` to try it."""
-    known = set(texts)
+    benchmark = set(texts)
     part = slice(OTHERS, OTHERS + TRIED) if held_out else slice(OTHERS)
-    kinds = {name: found[part] for name, found in _embedded().items() if not known & set(found)}
-    return kinds | ({"Python's manual": _manual()} if held_out else {})
+    kinds = {name: corpus[part] for name, corpus in _embedded().items() if not benchmark & set(corpus)}
+    if held_out:
+        kinds["Python's manual"] = _manual()
+    return kinds
 
 
 @lru_cache(maxsize=1)
 def _embedded() -> dict[str, list[str]]:
-    texts = {name: [document.text for document in embedded.corpus(name)] for name in embedded.CORPORA}
-    return {f"embedded texts of {name}": random.Random(0).sample(found, len(found)) for name, found in texts.items()}
+    kinds = {}
+    for name in embedded.CORPORA:
+        texts = [document.text for document in embedded.corpus(name)]
+        kinds[f"embedded texts of {name}"] = random.Random(0).sample(texts, len(texts))
+    return kinds
 
 
 @lru_cache(maxsize=1)
 def _manual() -> list[str]:
     from pydoc_data.topics import topics
 
-    paragraphs = (" ".join(part.split()) for topic in sorted(topics) for part in topics[topic].split("\n\n"))
-    prose = sorted({text for text in paragraphs if 30 <= len(text.split()) <= 150})
-    return random.Random(0).sample(prose, TRIED)
+    prose = set()
+    for topic in sorted(topics):
+        for part in topics[topic].split("\n\n"):
+            words = part.split()
+            if 30 <= len(words) <= 150:
+                prose.add(" ".join(words))
+    return random.Random(0).sample(sorted(prose), TRIED)
 
 
 class DomainCheck:
@@ -134,257 +217,118 @@ class DomainCheck:
         states: FloatArray | None = None,
         others: Sequence[str] = (),
     ) -> None:
-        self.texts, self.states = list(texts), states
+        self.texts = list(texts)
+        self.states = states
         self.group = group_index(groups, len(texts))
         self.groups = int(self.group.max()) + 1
         self._vote = 1 / np.bincount(self.group)[self.group]
-        self._measures = {
-            "script": _by_script(self.texts, self.group),
-            "length": _by_length(self.texts),
-            "words": _by_words(self.texts, self.group),
+        self._measures: dict[str, Measure] = {
+            "script": domain_measures.Script(self.texts, self.group),
+            "length": domain_measures.Length(self.texts),
+            "words": domain_measures.Words(self.texts, self.group),
+            "writing": domain_measures.Writing(self.texts, self.group),
         }
         if states is not None:
-            self._measures["states"] = _by_states(states, self.group)
+            self._measures["states"] = domain_measures.States(states, self.group)
         if others:
-            self._measures["kind"] = _by_kind(self.texts, self.group, others)
-        ranked = [self._ranked(one.own, one.own) for name, one in self._measures.items() if name != "script"]
+            self._measures["kind"] = domain_measures.Kind(self.texts, self.group, others)
+        graded = [measure for name, measure in self._measures.items() if name != "script"]  # a new script is plain
+        ranked = [self._ranked(measure.known, measure.known) for measure in graded]
         self._related = max(0.0, *(_intraclass(_normal(p_values), self.group) for p_values in ranked))
-        graded = len(ranked)  # that a script is unknown is plain
-        rank = max(1, math.floor(LEVEL / graded * (self.groups + 1) + 1e-9))
+        rank = max(1, math.floor(LEVEL / len(graded) * (self.groups + 1) + 1e-9))
         self.bound = rank / (self.groups + 1)
         """A text is outside if p is at most this by one of the measures."""
-        self.share = min(1.0, graded * self.bound)
+        self.share = min(1.0, len(graded) * self.bound)
         """Share of texts of the benchmark's kind that are outside, at most."""
 
     def p_values(
         self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
     ) -> dict[str, FloatArray]:
         """Measure → (N,) conformal p-value of each new text, or of its group if that is smaller; see `outside`."""
-        group = group_index(groups, len(texts))
-        measures = {name: one for name, one in self._measures.items() if name != "states" or states is not None}
-        p_values = {name: np.empty(len(texts)) for name in measures}
+        return self._p_values(self._novelties(texts, states), group_index(groups, len(texts)))
+
+    def _p_values(self, novelties: Mapping[str, FloatArray], group: IntArray) -> dict[str, FloatArray]:
+        p_values = {}
+        for name, novelty in novelties.items():
+            p_values[name] = self._ranked(self._measures[name].known, novelty)
+            if name != "script":
+                p_values[name] = np.minimum(p_values[name], self._together(p_values[name], group))
+        return p_values
+
+    def _novelties(self, texts: Sequence[str], states: FloatArray | None) -> dict[str, FloatArray]:
+        """Measure → (N,) how unusual each new text is; without the measure of hidden states if these are not given."""
+        names = [name for name in self._measures if name != "states" or states is not None]
+        novelties = {name: np.empty(len(texts)) for name in names}
         for begin in range(0, len(texts), BLOCK):
-            at = slice(begin, begin + BLOCK)
-            for name, measure in measures.items():
-                new = measure.of(texts[at], None if states is None else states[at])
-                p_values[name][at] = self._ranked(measure.own, new)
-        graded = {name: np.minimum(p, self._together(p, group)) for name, p in p_values.items() if name != "script"}
-        return p_values | graded
+            block = slice(begin, begin + BLOCK)
+            of_block = None if states is None else states[block]
+            for name in names:
+                novelties[name][block] = self._measures[name].novelty(texts[block], of_block)
+        return novelties
 
     def outside(
         self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
     ) -> list[str]:
         """(N,) reason why each of N ≥ 1 texts is unlike those of the benchmark; empty for a text that is like them."""
-        p_values = self.p_values(texts, groups, states)
-        names, table = list(p_values), np.stack(list(p_values.values()))
-        found = table.min(axis=0) <= self.bound + 1e-9
+        novelties = self._novelties(texts, states)
+        p_values = np.stack(list(self._p_values(novelties, group_index(groups, len(texts))).values()))
+        unlike = p_values <= self.bound + 1e-9
+        # many measures reach the smallest p-value; the reason is the one by which the text is farthest from the others
+        excess = np.stack([self._excess(name, novelty) for name, novelty in novelties.items()])
+        farthest = np.where(unlike, excess, -np.inf).argmax(axis=0)
+        is_outside = np.any(unlike, axis=0).tolist()
+        names = list(novelties)
         return [
-            self._measures[names[measure]].why(text) if outside else ""
-            for text, measure, outside in zip(texts, table.argmin(axis=0), found, strict=True)
+            self._measures[names[measure]].reason(text) if is_unlike else ""
+            for text, measure, is_unlike in zip(texts, farthest.tolist(), is_outside, strict=True)
         ]
 
-    def _ranked(self, own: FloatArray, values: FloatArray) -> FloatArray:
+    def _excess(self, name: str, novelty: FloatArray) -> FloatArray:
+        """How far novelties are above the benchmark's median, in units of its spread; a new script is beyond all."""
+        if name == "script":
+            return np.where(novelty > 0, np.inf, 0.0)
+        if name == "states":  # which no reader can check: the reason is another measure wherever one sees the text
+            return np.full(len(novelty), -1e12)
+        known = self._measures[name].known
+        middle = np.median(known)
+        spread = np.quantile(known, 0.9) - middle
+        return np.asarray((novelty - middle) / max(float(spread), 1e-12))
+
+    def share_outside(self, texts: Sequence[str], states: States | None = None) -> float:
+        """Share of N ≥ 1 texts, each a group of its own, that are unlike those of the benchmark."""
+        p_values = self.p_values(texts, None, states(texts) if states else None)
+        smallest = np.min(list(p_values.values()), axis=0)
+        return float((smallest <= self.bound + 1e-9).mean())
+
+    def _ranked(self, known: FloatArray, values: FloatArray) -> FloatArray:
         """(n,) and (N,) novelties → (N,) p-values: every group of the benchmark has one vote."""
-        unlike = (own >= values[:, None] - 1e-12) @ self._vote
+        # one part in 10¹² is rounding: equal texts must rank equally
+        unlike = (known >= values[:, None] - 1e-12) @ self._vote
         return np.asarray((1 + unlike) / (self.groups + 1), dtype=np.float64)
 
     def _together(self, p_values: FloatArray, group: IntArray) -> FloatArray:
         """(N,) p-values of texts → those of their groups by their mean normal score (Stouffer); 1 for one text."""
         size = np.bincount(group)
         mean = group_means(_normal(p_values), group)
+        # texts of one group say less than as many independent ones
         joint = stats.norm.sf(mean * np.sqrt(size / (1 + (size - 1) * self._related)))
         return np.asarray(np.where(size > 1, joint, 1.0)[group], dtype=np.float64)
 
 
-# Measures
-
-
-class _Measure(NamedTuple):
-    """How unusual the benchmark's texts are without their own groups, and new ones, and in what a text is unlike."""
-
-    own: FloatArray
-    of: Callable[[Sequence[str], FloatArray | None], FloatArray]
-    why: Callable[[str], str]
-
-
-def script(text: str) -> str:
-    """The script of most letters of the text, by their names in Unicode; "no known" if there are none."""
-    names = (unicodedata.name(letter, "unknown").split()[0] for letter in text if letter.isalpha())
-    counts = Counter(SCRIPTS.get(name, name.capitalize()) for name in names)
-    return counts.most_common(1)[0][0] if counts else "no known"
-
-
-def _by_script(texts: Sequence[str], group: IntArray) -> _Measure:
-    scripts = [script(text) for text in texts]
-    groups = Counter(name for name, _ in {*zip(scripts, group.tolist(), strict=True)})
-    known = ", ".join(sorted(groups))
-    return _Measure(
-        np.array([float(groups[name] == 1) for name in scripts]),
-        lambda new, _: np.array([float(script(text) not in groups) for text in new]),
-        lambda text: f"written in {script(text)} letters; calibrated on {known}",
-    )
-
-
-def _by_length(texts: Sequence[str]) -> _Measure:
-    lengths = _log_lengths(texts)
-    middle = np.median(lengths)
-    shortest, longest = np.exp([lengths.min(), lengths.max()]).round().astype(int)
-    return _Measure(
-        np.abs(lengths - middle),
-        lambda new, _: np.abs(_log_lengths(new) - middle),
-        lambda text: f"length {len(words(text))} words; the calibrated texts have {shortest} to {longest}",
-    )
-
-
-def _by_words(texts: Sequence[str], group: IntArray) -> _Measure:
-    """Similarity with the nearest texts of the benchmark, of which less is expected of shorter texts."""
-    similarity, lengths = Similarity(texts), _log_lengths(texts)
-
-    def powers(log_lengths: FloatArray) -> FloatArray:
-        return np.vander(np.clip(log_lengths, lengths.min(), lengths.max()), 3, increasing=True)
-
-    similar = similarity(texts)
-    similar[group[:, None] == group[None, :]] = -np.inf
-    near = _mean_of_nearest(similar)
-    enough = len(texts) > FOLDS
-    shape = np.linalg.lstsq(powers(lengths), near, rcond=None)[0] if enough else np.zeros(3)
-    return _Measure(
-        powers(lengths) @ shape - near,
-        lambda new, _: powers(_log_lengths(new)) @ shape - _mean_of_nearest(similarity(new)),
-        lambda text: "language or vocabulary unlike the calibrated texts",
-    )
-
-
-def _by_states(states: FloatArray, group: IntArray) -> _Measure:
-    """Distance of the hidden states from the mean of the benchmark; its own texts by that of the other folds."""
-    spread = states.std(axis=0)
-    scale = np.where(spread > 1e-12, spread, 1.0)
-    known, own = states / scale, np.zeros(len(states))
-    for fold in range(FOLDS if group.max() else 0):
-        part = group % FOLDS == fold
-        if part.any() and not part.all():
-            own[part] = mahalanobis(known[~part], known[part])
-    return _Measure(
-        own,
-        lambda _, new: mahalanobis(known, np.asarray(new) / scale),
-        lambda text: "unlike the calibrated texts in the model's hidden states",
-    )
-
-
-def _by_kind(texts: Sequence[str], group: IntArray, others: Sequence[str]) -> _Measure:
-    """Ridge regression on words and character n-grams that distinguishes the benchmark from other kinds of texts."""
-    similarity = Similarity([*texts, *others])
-    label = np.repeat([1.0, 0.0], [len(texts), len(others)])
-    ridge = Ridge(similarity([*texts, *others]))
-    block = np.append(group, group.max() + 1 + np.arange(len(others)))
-    weights, constant = ridge.weights(label)
-    return _Measure(
-        -ridge.left_out(label, block)[: len(texts)],
-        lambda new, _: -constant - similarity.weighted_sum(new, weights),
-        lambda text: "its words are rather those of other kinds of texts",
-    )
-
-
-_COUNTERS = [
-    HashingVectorizer(n_features=2**18, norm=None, alternate_sign=False, analyzer=analyzer, ngram_range=lengths)
-    for analyzer, lengths in ((words, (1, 1)), ("char_wb", (2, 4)))
-]
-
-
-@lru_cache(maxsize=4096)  # the domain check and the test of exchangeability count the same texts
-def _counted(text: str) -> list[sparse.csr_matrix]:
-    return [counter.transform([text[:CHARACTERS]]) for counter in _COUNTERS]
-
-
-class Similarity:
-    """Similarity with n ≥ 1 texts, from 0 to 1: the mean of the cosines by words and by character n-grams (tf-idf)."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(counts) for counts in self._counts(texts)]
-        self._rows = self._weighted(texts)
-
-    @staticmethod
-    def _counts(texts: Sequence[str]) -> list[sparse.csr_matrix]:
-        return [sparse.vstack(rows) for rows in zip(*map(_counted, texts), strict=True)]
-
-    def _weighted(self, texts: Sequence[str]) -> sparse.csr_matrix:
-        parts = (weight.transform(count) for weight, count in zip(self._weighting, self._counts(texts), strict=True))
-        return sparse.csr_matrix(sparse.hstack([part / math.sqrt(2) for part in parts]))
-
-    def __call__(self, texts: Sequence[str]) -> FloatArray:
-        """(N, n) similarity of N ≥ 1 texts with the n texts."""
-        return np.asarray((self._weighted(texts) @ self._rows.T).toarray(), dtype=np.float64)
-
-    def weighted_sum(self, texts: Sequence[str], weights: FloatArray) -> FloatArray:
-        """(N,) sums of the similarities with the n texts, times (n,) weights, without the similarities themselves."""
-        return np.asarray(self._weighted(texts) @ (self._rows.T @ weights), dtype=np.float64)
-
-
-class Ridge:
-    """Kernel ridge regression of (N,) or (N, P) labels on (N, N) scalar products, shrunk by their mean eigenvalue."""
-
-    def __init__(self, products: FloatArray) -> None:
-        self._centring = KernelCenterer().fit(products)
-        kernel = self._centring.transform(products)
-        self._inverse = np.linalg.inv(kernel + max(np.trace(kernel) / len(kernel), 1e-12) * np.eye(len(kernel)))
-        self._smoother = kernel @ self._inverse + 1 / len(kernel)
-
-    def weights(self, labels: FloatArray) -> tuple[FloatArray, float]:
-        """(N,) weights of the scalar products with those that it is trained on, and the constant, of a prediction."""
-        weights = self._inverse @ (labels - labels.mean())
-        total = weights.sum()
-        constant = labels.mean() - self._centring.K_fit_rows_ @ weights + self._centring.K_fit_all_ * total
-        return weights - total / len(weights), float(constant)
-
-    def left_out(self, labels: FloatArray | BoolArray, block: IntArray) -> FloatArray:
-        """Prediction for each text when its whole group B is left out: (I − S_BB)⁻¹ (Sy − S_BB y)_B."""
-        predicted = self._smoother @ labels
-        for at in group_members(block):
-            own = self._smoother[np.ix_(at, at)]
-            predicted[at] = np.linalg.solve(np.eye(at.size) * (1 + 1e-9) - own, predicted[at] - own @ labels[at])
-        return np.asarray(predicted, dtype=np.float64)
-
-
-def mahalanobis(known: FloatArray, asked: FloatArray) -> FloatArray:
-    """(N,) squared distances of (N, D) rows from the mean of (n, D) others, without a D × D matrix (Woodbury).
-
-    The covariance is shrunk (Ledoit and Wolf 2004, https://doi.org/10.1016/S0047-259X(03)00096-4).
-    """
-    mean = known.mean(axis=0)
-    rows, new = known - mean, asked - mean
-    shrinkage = float(ledoit_wolf_shrinkage(rows, assume_centered=True)) if len(rows) > 1 else 1.0
-    shrinkage = min(max(shrinkage, 1e-6), 1 - 1e-12)
-    ridge = shrinkage * max(float((rows**2).mean()), 1e-12)
-    inner = rows @ rows.T + ridge * len(rows) / (1 - shrinkage) * np.eye(len(rows))
-    products = new @ rows.T
-    explained = (products * np.linalg.solve(inner, products.T).T).sum(axis=1)
-    return np.asarray(((new**2).sum(axis=1) - explained) / ridge, dtype=np.float64)
-
-
-def _mean_of_nearest(similar: FloatArray) -> FloatArray:
-    """(N, M) similarities, -inf for texts that do not count → (N,) mean of the `NEAREST` highest."""
-    nearest = -np.sort(-similar, axis=1)[:, :NEAREST]
-    known = np.isfinite(nearest)
-    total = np.where(known, nearest, 0.0).sum(axis=1)
-    return np.asarray(total / np.maximum(1, known.sum(axis=1)), dtype=np.float64)
-
-
 def _normal(p_values: FloatArray) -> FloatArray:
+    # a p-value of exactly 0 or 1 has no finite score
     return np.asarray(stats.norm.isf(np.clip(p_values, 1e-6, 1 - 1e-6)), dtype=np.float64)
 
 
 def _intraclass(values: FloatArray, group: IntArray) -> float:
     """Correlation of two texts of one group (analysis of variance); 0 if every group has one text."""
     size = np.bincount(group)
-    count, texts = size.size, values.size
-    if texts == count or count < 2:
+    groups = size.size
+    texts = values.size
+    if texts == groups or groups < 2:
         return 0.0
     means = group_means(values, group)
-    between = float(size @ (means - values.mean()) ** 2) / (count - 1)
-    within = float(((values - means[group]) ** 2).sum()) / (texts - count)
-    typical = (texts - float((size**2).sum()) / texts) / (count - 1)
-    return min(1.0, (between - within) / max(between + (typical - 1) * within, 1e-12))
-
-
-def _log_lengths(texts: Sequence[str]) -> FloatArray:
-    return np.log([max(1, len(words(text))) for text in texts])
+    between = float(size @ (means - values.mean()) ** 2) / (groups - 1)
+    within = float(((values - means[group]) ** 2).sum()) / (texts - groups)
+    typical_size = (texts - float((size**2).sum()) / texts) / (groups - 1)
+    return min(1.0, (between - within) / max(between + (typical_size - 1) * within, 1e-12))

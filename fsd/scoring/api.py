@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import accumulate
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -26,15 +27,23 @@ from fsd.errors import UsageError, at_least
 from fsd.net.http import Clock, HTTPClient, Reply
 from fsd.progress import progress
 from fsd.scoring.token_frequencies import fingerprint
-from fsd.token_stats import Continuations, Prompt, TokenStats
+from fsd.token_stats import (
+    Continuations,
+    Prompt,
+    Prompts,
+    Scored,
+    TokenStats,
+)
 from fsd.views import Draws
 
 if TYPE_CHECKING:
     from requests import PreparedRequest
 
-KEY, OPENAI_KEY = "FSD_API_KEY", "OPENAI_API_KEY"
+KEY = "FSD_API_KEY"
+OPENAI_KEY = "OPENAI_API_KEY"
+# Statuses of an address that exists on a service that is overloaded. Any other error says that there is no list of
+# models, which not every service has, and is no reason to wait.
 BUSY = frozenset({429, 503})
-"""Statuses of an address that exists on a service that is overloaded."""
 REFUSALS = {
     401: "the key is missing or wrong: ",
     402: "the account has no credit: ",
@@ -46,6 +55,7 @@ REFUSALS = {
 def key_for(url: str, environment: Mapping[str, str] = os.environ) -> str:
     """The key for an address: $FSD_API_KEY, or $OPENAI_API_KEY for OpenAI itself alone."""
     key = environment.get(KEY, "").strip()
+    # Any other service would learn the key of the user's account at OpenAI.
     if not key and urlsplit(url).hostname == "api.openai.com":
         key = environment.get(OPENAI_KEY, "").strip()
     if not all("!" <= sign <= "~" for sign in key):
@@ -65,7 +75,12 @@ class Client(HTTPClient):
     resume_hint = "the texts scored so far are saved: run the same command again to resume"
 
     def __init__(
-        self, base_url: str, *, key: str = "", per_minute: float | None = None, clock: Clock | None = None
+        self,
+        base_url: str,
+        *,
+        key: str = "",
+        per_minute: float | None = None,
+        clock: Clock | None = None,
     ) -> None:
         try:
             parts = urlsplit(base_url)
@@ -78,18 +93,28 @@ class Client(HTTPClient):
             raise UsageError(f"base-url must hold no user and no password; a key goes into the environment as {KEY}")
         if per_minute is not None and not per_minute > 0:
             raise UsageError(f"requests-per-minute must be above 0; got {per_minute}")
-        super().__init__(base_url, interval=60 / per_minute if per_minute else 0.0, clock=clock, secret=key)
+        super().__init__(
+            base_url,
+            interval=60 / per_minute if per_minute else 0.0,
+            clock=clock,
+            secret=key,
+        )
         self._checked = False
         self._ask = partial(self.request, auth=self._authorise, allow_redirects=False)
 
-    def complete(self, body: Mapping[str, Any], path: str = "completions") -> dict[str, Any]:
+    def complete(
+        self,
+        body: Mapping[str, Any],
+        path: str = "completions",
+    ) -> dict[str, Any]:
         """The JSON object that the service answers to a request for a completion."""
         url = f"{self.base_url}/{path}"
 
         def read(reply: Reply) -> dict[str, Any]:
-            words, status = self.server_message(reply), reply.status_code
+            words = self.server_message(reply)
+            status = reply.status_code
             if status != 200:
-                why = f"{REFUSALS.get(status, '')}{words}"
+                why = REFUSALS.get(status, "") + words
                 raise UsageError(f"the API must give a completion; {url} answered HTTP {status}: {why}")
             answer = _json(reply)
             if not isinstance(answer, dict):
@@ -102,10 +127,13 @@ class Client(HTTPClient):
         """Refuse llama-cpp-python's own server, by its list of models; asks once."""
         if self._checked:
             return
-        answer = self._ask("GET", f"{self.base_url}/models", _json, retried=BUSY)
-        rows = answer.get("data") if isinstance(answer, dict) else None
+        rows = _field(
+            self._ask("GET", f"{self.base_url}/models", _json, retried=BUSY),
+            "data",
+        )
         for row in rows if isinstance(rows, list) else ():
-            if isinstance(row, dict) and row.get("owned_by") == "me" and "permissions" in row:
+            # The server does not say what it is: only this row of its list tells.
+            if _field(row, "owned_by") == "me" and "permissions" in row:
                 raise UsageError(
                     "the API must not be llama-cpp-python's own server, which takes no token ids and, where a model "
                     "puts no start token, pairs log-probabilities with the wrong tokens: serve the model by vLLM"
@@ -123,14 +151,26 @@ def _json(reply: Reply) -> Any:
     """The JSON value of a reply; None if it is none."""
     try:
         return json.loads(reply.content)
-    except (ValueError, RecursionError):
+    except (
+        ValueError,
+        RecursionError,
+    ):  # a hostile server may nest lists beyond any depth
         return None
+
+
+def _field(value: Any, name: str) -> Any:
+    """A field of what should be a JSON object; None if it is no object or has no such field."""
+    return value.get(name) if isinstance(value, dict) else None
 
 
 class PromptTokens:
     """Start token + context + text as ids, as `ModelScorer` has them; safe for any number of threads."""
 
-    def __init__(self, tokenizer: Any, name: str) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        name: str,
+    ) -> None:
         from fsd.models.language_model import start_token  # imports torch
 
         self.start = start_token(tokenizer, name)
@@ -148,21 +188,26 @@ class PromptTokens:
 
     def ids(self, prompt: Prompt) -> tuple[list[int], list[int]]:
         """The ids of start token and context, and those of the text that is scored."""
-        if prompt.context not in self._contexts:  # one prefix is common to all texts
-            self._contexts[prompt.context] = self.tokens([prompt.context])[0]
-        return [self.start, *self._contexts[prompt.context]], self.tokens([prompt.text])[0]
+        context = prompt.context
+        if context not in self._contexts:  # one prefix is common to all texts
+            self._contexts[context] = self.tokens([context])[0]
+        return [self.start, *self._contexts[context]], self.tokens([prompt.text])[0]
 
     def decode(self, ids: list[int]) -> str:
         """The string of token ids."""
         with self._lock:
-            text: str = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            text: str = self._tokenizer.decode(
+                ids,
+                skip_special_tokens=False,
+                clean_up_tokenization_spaces=False,
+            )
         return text
 
 
+# Approximate number of UTF-8 bytes of a token, where there is no tokenizer.
 BYTES_PER_TOKEN = 4
-"""Approximate number of UTF-8 bytes of a token, where there is no tokenizer."""
+# Version of the numbers, part of the key of stored results.
 FORMAT = 3
-"""Version of the numbers, part of the key of stored results."""
 
 
 @dataclass(eq=False)
@@ -187,19 +232,31 @@ class CompletionsScorer:
     @property
     def lacks(self) -> frozenset[str]:
         """Fields of `TokenStats` that no API gives; detectors that need them are left out."""
-        return frozenset({"mean", "std", "top", *(() if self.tokens else ("token",))})
+        absent = frozenset({"mean", "std", "top"})
+        return absent if self.tokens else absent | {"token"}
 
     @property
     def key(self) -> str:
         """Hash of all that the numbers depend on, as far as it is known: address, model, start token, tokenizer."""
         tokenizer = self.tokens.fingerprint if self.tokens else ""
-        parts = (FORMAT, self.client.base_url, self.model, self.start, tokenizer)
+        parts = (
+            FORMAT,
+            self.client.base_url,
+            self.model,
+            self.start,
+            tokenizer,
+        )
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
-    def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> str:
+    def estimate(
+        self,
+        prompts: Prompts,
+        price: float | None = None,
+    ) -> str:
         """Requests, tokens and, at a price of a million tokens, cost of scoring each distinct prompt once: one line."""
         distinct = set(prompts)
-        total = sum(map(sum, map(self._sizes, distinct))) + len(distinct)
+        # Every request makes the server generate a token, which is paid for, too.
+        total = len(distinct) + sum(sum(self._sizes(prompt)) for prompt in distinct)
         return f"{len(distinct):,} requests, about {total:,} tokens{_cost(total, price)}"
 
     def _sizes(self, prompt: Prompt) -> tuple[int, int]:
@@ -207,15 +264,14 @@ class CompletionsScorer:
         if self.tokens:
             head, ids = self.tokens.ids(prompt)
             return len(head), len(ids)
-        context, text = (math.ceil(len(part.encode()) / BYTES_PER_TOKEN) for part in (prompt.context, prompt.text))
-        return context, text
+        return _about_tokens(prompt.context), _about_tokens(prompt.text)
 
-    def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
+    def __call__(self, prompts: Prompts) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order; after a final failure nothing that waits is sent."""
         answers = dict(self.as_read(prompts))
         yield from (answers[prompt] for prompt in prompts)
 
-    def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
+    def as_read(self, prompts: Prompts) -> Iterator[Scored]:
         """Each distinct prompt with its statistics, in order of completion; those completed come before a failure."""
         distinct = list(dict.fromkeys(prompts))
         if not distinct:
@@ -223,13 +279,19 @@ class CompletionsScorer:
         self._check()
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="completions")
         failure: UsageError | None = None
-        with progress(len(distinct), self.description, "text", shown=bool(self.description)) as bar:
+        with progress(
+            len(distinct),
+            self.description,
+            "text",
+            shown=bool(self.description),
+        ) as bar:
             try:
                 submitted = {pool.submit(self._stats, prompt): prompt for prompt in distinct}
                 for future in as_completed(submitted):
                     try:
                         stats = future.result()
                     except UsageError as error:
+                        # Requests under way may still succeed, and are paid for: they are handed on before the error.
                         failure = failure or UsageError(self.client.redact(str(error)))  # it may quote the server
                         self.client.stop()
                         continue
@@ -262,15 +324,25 @@ class CompletionsScorer:
         head, ids = self.tokens.ids(prompt)
         body = self.tokens.decode([*head[1:], *ids])
         reply = self.client.complete(request | {"prompt": [*head, *ids]})
-        return stats_from_ids(reply, prompt.text, len(head), ids, body)
+        return stats_from_ids(
+            reply,
+            prompt.text,
+            len(head),
+            ids,
+            body,
+        )
+
+
+def _about_tokens(text: str) -> int:
+    return math.ceil(len(text.encode()) / BYTES_PER_TOKEN)
 
 
 def _cost(tokens: int, price: float | None) -> str:
     return "" if price is None else f", about {tokens * price / 1e6:,.2f} at the given price"
 
 
+# What a chat model is asked to do, before the text.
 CONTINUE = "Continue this text where it breaks off. Answer with the continuation alone.\n\n"
-"""What a chat model is asked to do, before the text."""
 
 
 @dataclass(eq=False)
@@ -285,13 +357,20 @@ class ContinuationsAPI(CompletionsScorer):
         """As of the class above, and the way of sampling."""
         return f"{super().key} {self.draws} {self.chat}"
 
-    def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> str:
+    def estimate(
+        self,
+        prompts: Prompts,
+        price: float | None = None,
+    ) -> str:
         """Requests, tokens and, at a price of a million tokens, cost of continuing each distinct prompt: one line."""
-        sizes, total = [self._sizes(self._asked(prompt)) for prompt in set(prompts)], self.draws.total
-        sent = total * sum(context for context, _ in sizes)
-        given = total * sum(self.draws.tokens or text for _, text in sizes)
-        cost = _cost(sent + given, price)
-        return f"{total * len(sizes):,} requests, about {sent:,} tokens sent and at most {given:,} generated{cost}"
+        sent = generated = requests = 0
+        for prompt in set(prompts):
+            context, text = self._sizes(self._asked(prompt))
+            requests += self.draws.total
+            sent += self.draws.total * context
+            generated += self.draws.total * (self.draws.tokens or text)
+        cost = _cost(sent + generated, price)
+        return f"{requests:,} requests, about {sent:,} tokens sent and at most {generated:,} generated{cost}"
 
     def _check(self) -> None:
         """Any server's generated text will do."""
@@ -299,74 +378,109 @@ class ContinuationsAPI(CompletionsScorer):
     def _stats(self, prompt: Prompt) -> Continuations:
         draws = self.draws
         greedy = self._text(prompt, 0.0) if draws.greedy else ""
-        return Continuations(
-            prompt.text, tuple(self._text(prompt, draws.temperature) for _ in range(draws.samples)), greedy
-        )
+        samples = [self._text(prompt, draws.temperature) for _ in range(draws.samples)]
+        return Continuations(prompt.text, tuple(samples), greedy)
 
     def _asked(self, prompt: Prompt) -> Prompt:
         return prompt._replace(context=CONTINUE + prompt.context) if self.chat else prompt
 
-    def _text(self, prompt: Prompt, temperature: float) -> str:
+    def _text(
+        self,
+        prompt: Prompt,
+        temperature: float,
+    ) -> str:
         """One continuation."""
         limit = self.draws.tokens or self._sizes(prompt)[1]
-        body = {"model": self.model, "max_tokens": limit, "temperature": temperature, "top_p": 1.0}
+        body = {
+            "model": self.model,
+            "max_tokens": limit,
+            "temperature": temperature,
+            "top_p": 1.0,
+        }
         if self.chat:
             body["messages"] = [{"role": "user", "content": self._asked(prompt).context}]
             choice = _choice(self.client.complete(body, "chat/completions"))
-            message = choice.get("message")
-            text = message.get("content") if isinstance(message, dict) else None
+            text = _field(choice.get("message"), "content")
         else:
             body["prompt"] = self.tokens.ids(prompt)[0] if self.tokens else self.start + prompt.context
             choice = _choice(self.client.complete(body))
             text = choice.get("text")
+        # A model that reasons spends all of its tokens before the first one of its answer.
         if not isinstance(text, str) or (not text and choice.get("finish_reason") == "length"):
             raise UsageError(f"the API must give text within {limit} tokens; it gives none: a model may reason first")
         return text
 
 
+# Vocabulary index of a token whose id is not in the reply.
 UNKNOWN = -1
-"""Vocabulary index of a token whose id is not in the reply."""
+# Largest log-probability in nats that is taken for 0 with a rounding error.
 SLACK = 1e-3
-"""Largest log-probability in nats that is taken for 0 with a rounding error."""
+# Least log-probability in nats that a model may give; vLLM gives -9999 for a probability of 0.
 LEAST = -1e4
-"""Least log-probability in nats that a model may give; vLLM gives -9999 for a probability of 0."""
+# Character that servers put in place of the bytes of a split character.
 REPLACEMENT = "\ufffd"
-"""Character that servers put in place of the bytes of a split character."""
+# Characters that servers add or leave out at the edges of a token's string.
 EDGE = " \t\r\n▁"
-"""Characters that servers add or leave out at the edges of a token's string."""
 LogProbs = Sequence[float | None]
 
 
-def stats_from_string(reply: Mapping[str, Any], prompt: Prompt, start: str = "") -> TokenStats:
+def stats_from_string(
+    reply: Mapping[str, Any],
+    prompt: Prompt,
+    start: str = "",
+) -> TokenStats:
     """Statistics of a text from the reply to start + context + text, whose first token has no log-probability."""
     tokens, logp = _columns(reply)
     body = prompt.context + prompt.text
     if start:
+        # The server may put a start token of its own before the one that was sent.
         if start not in tokens[:2]:
             raise UsageError(
                 f"start-token must be one token of the model behind the API; {start!r} came back otherwise"
             )
         skipped = tokens.index(start) + 1
-    else:  # a start token that the server added
-        first = tokens[0].strip(EDGE)
-        skipped = int(logp[0] is None and bool(first) and not body.lstrip().startswith(first.rstrip(REPLACEMENT)))
+    else:
+        skipped = int(_is_start_token(tokens[0], logp[0], body))
     starts = _token_starts(body, tokens[skipped:], _generated(reply))
     if starts is None:
         raise UsageError(
             "the API must read the text whole; its tokens are not those of the text "
             f"{prompt.text[:40]!r}: it may truncate long texts, or change them"
         )
-    in_text = [value for at, value in zip(starts, logp[skipped:], strict=False) if at >= len(prompt.context)]
-    return _text_stats(prompt.text, in_text[1:] if in_text and in_text[0] is None else in_text)
+    # A token on the border between context and text begins in the context, and is not scored.
+    places = zip(starts, logp[skipped:], strict=False)
+    in_text = [value for begin, value in places if begin >= len(prompt.context)]
+    if in_text and in_text[0] is None:
+        in_text = in_text[1:]
+    return _text_stats(prompt.text, in_text)
 
 
-def stats_from_ids(reply: Mapping[str, Any], text: str, head: int, ids: Sequence[int], body: str) -> TokenStats:
+def _is_start_token(
+    token: str,
+    logp: float | None,
+    body: str,
+) -> bool:
+    """Whether the first token is one that the server added, and not the beginning of the text."""
+    beginning = token.strip(EDGE)
+    return logp is None and beginning != "" and not body.lstrip().startswith(beginning.rstrip(REPLACEMENT))
+
+
+def stats_from_ids(
+    reply: Mapping[str, Any],
+    text: str,
+    head: int,
+    ids: Sequence[int],
+    body: str,
+) -> TokenStats:
     """Statistics of a text from the reply to its ids after `head` others, which the tokenizer decodes as `body`."""
     tokens, logp = _columns(reply)
-    sent, read = head + len(ids), len(tokens) - _generated(reply)
+    generated = _generated(reply)
+    sent = head + len(ids)
+    read = len(tokens) - generated
     if sent != read:
         raise UsageError(f"the API must read token ids as they are; of {sent} sent it read {read} in {text[:40]!r}")
-    if _token_starts(body, tokens[1:], _generated(reply)) is None:
+    # The same ids are other words in another vocabulary, with numbers that look like any others.
+    if _token_starts(body, tokens[1:], generated) is None:
         raise UsageError(
             "tokenizer must be that of the model behind the API; the API reads other tokens by the ids of the text "
             f"{text[:40]!r}"
@@ -385,24 +499,25 @@ def _choice(reply: Mapping[str, Any]) -> dict[str, Any]:
     return choice
 
 
-def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:
+def _columns(
+    reply: Mapping[str, Any],
+) -> tuple[list[str], list[float | None]]:
     """Token strings and their log-probabilities."""
     logprobs = _choice(reply).get("logprobs")
-    if not isinstance(logprobs, dict) or not logprobs.get("tokens"):
-        generated = isinstance(logprobs, dict) and "content" in logprobs
-        given = "those of generated tokens only, as llama-server does: serve the model by vLLM" if generated else "none"
+    tokens: Any = _field(logprobs, "tokens")
+    values: Any = _field(logprobs, "token_logprobs")
+    if not tokens:
+        instead = "none"
+        if isinstance(logprobs, dict) and "content" in logprobs:
+            instead = "those of generated tokens only, as llama-server does: serve the model by vLLM"
         raise UsageError(
             "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); "
-            f"this one gives {given}"
+            f"this one gives {instead}"
         )
-    tokens: Any = logprobs["tokens"]
-    values: Any = logprobs.get("token_logprobs")
     lists = isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values)
-    if (
-        not lists
-        or any(not isinstance(token, str) for token in tokens)
-        or any(value is not None and type(value) not in (float, int) for value in values)
-    ):
+    # The exact type: to Python, true and false are numbers.
+    numbers = (float, int, NoneType)
+    if not lists or {*map(type, tokens)} != {str} or not {*map(type, values)}.issubset(numbers):
         raise UsageError(
             "the API must give tokens and token_logprobs, strings and numbers of equal length; it does not"
         )
@@ -411,47 +526,85 @@ def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:
 
 def _generated(reply: Mapping[str, Any]) -> int:
     """Number of generated tokens as the server counts them; by default the one that was requested."""
-    usage = reply.get("usage")
-    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    count = _field(reply.get("usage"), "completion_tokens")
     return count if isinstance(count, int) and count >= 0 else 1
 
 
-def _token_starts(body: str, tokens: Sequence[str], generated: int) -> list[int] | None:
+def _token_starts(
+    body: str,
+    tokens: Sequence[str],
+    generated: int,
+) -> list[int] | None:
     """Index in `body` at which each of its tokens begins; None if the tokens are not those of `body`."""
+    read = len(tokens) - generated
+    return _exact_starts(body, tokens, read) or _approximate_starts(body, tokens[:read])
+
+
+def _exact_starts(
+    body: str,
+    tokens: Sequence[str],
+    read: int,
+) -> list[int] | None:
+    """The starts where the tokens' strings make up the text; the first `read` tokens should be its."""
     ends = list(accumulate(map(len, tokens)))
-    own = len(tokens) - generated
-    exact = [count for count, end in enumerate(ends, 1) if end == len(body)]
-    if exact and "".join(tokens[: exact[-1]]) == body:
-        count = own if own in exact else exact[-1]  # empty tokens may follow the last one
-        return [0, *ends[: count - 1]]
-    # Tokens decoded one by one lose spaces at their edges and the bytes of split characters: the readable part of each
-    # must follow the one before, with nothing between but spaces, and at most two characters for an unreadable token.
-    at, unreadable = 0, 0
+    counts = [count for count, end in enumerate(ends, 1) if end == len(body)]
+    if not counts or "".join(tokens[: counts[-1]]) != body:
+        return None
+    count = read if read in counts else counts[-1]  # empty tokens may follow the last one
+    return [0, *ends[: count - 1]]
+
+
+def _approximate_starts(body: str, tokens: Sequence[str]) -> list[int] | None:
+    """The starts where tokens were decoded one by one.
+
+    Such tokens lose spaces at their edges and the bytes of split characters: the readable part of each must follow the
+    one before, with nothing between but spaces, and at most two characters for an unreadable token.
+    """
+    end = unreadable = 0
     starts = []
-    for token in tokens[:own]:
+    for token in tokens:
         readable = token.strip(REPLACEMENT + EDGE)
-        starts.append(at)
+        starts.append(end)
         if not readable or REPLACEMENT in readable:
             unreadable += max(2, len(token))
             continue
-        begin = body.find(readable, at)
-        if begin < 0 or len("".join(body[at:begin].split())) > unreadable + 2 * (REPLACEMENT in token):
+        begin = body.find(readable, end)
+        if begin < 0 or _visible(body[end:begin]) > unreadable + 2 * (REPLACEMENT in token):
             return None
-        at, unreadable = begin + len(readable), 2 * token.endswith(REPLACEMENT)
-    return starts if len("".join(body[at:].split())) <= unreadable else None
+        end = begin + len(readable)
+        unreadable = 2 * token.endswith(REPLACEMENT)
+    return starts if _visible(body[end:]) <= unreadable else None
 
 
-def _text_stats(text: str, logp: LogProbs, ids: Sequence[int] | None = None) -> TokenStats:
+def _visible(text: str) -> int:
+    """Number of characters that are no spaces."""
+    return len("".join(text.split()))
+
+
+def _text_stats(
+    text: str,
+    logp: LogProbs,
+    ids: Sequence[int] | None = None,
+) -> TokenStats:
     """Statistics of a text from the log-probabilities and, if they are known, the ids of its tokens."""
     if not logp:
         raise UsageError(
             "a text must have at least two tokens where the API gives no log-probability of the first (or give a "
             f"start-token); got {text[:40]!r}"
         )
-    wrong = [value for value in logp if value is None or not LEAST <= value <= SLACK]
-    if wrong:
-        got = str(wrong[0])[:20]
-        raise UsageError(f"the API must give log-probabilities from {LEAST:,.0f} to 0; got {got} in {text[:40]!r}")
-    unknown = np.full(len(logp), np.nan)
-    token = np.full(len(logp), UNKNOWN, np.int64) if ids is None else np.asarray(ids, dtype=np.int64)
-    return TokenStats(text, token, np.array(logp, dtype=np.float64), unknown, unknown)
+    for value in logp:
+        # Not a number passes no comparison.
+        if value is None or not LEAST <= value <= SLACK:
+            raise UsageError(
+                f"the API must give log-probabilities from {LEAST:,.0f} to 0; got {str(value)[:20]} in {text[:40]!r}"
+            )
+    values = np.array(logp, dtype=np.float64)
+    token = np.full(values.shape, UNKNOWN) if ids is None else np.array(ids)
+    unknown = np.full(values.shape, np.nan)
+    return TokenStats(
+        text,
+        token,
+        values,
+        unknown,
+        unknown,
+    )

@@ -15,25 +15,34 @@ import xxhash
 from fsd.errors import UsageError
 from fsd.net.hub import default_folder
 from fsd.progress import note
-from fsd.token_stats import Continuations, Prompt, Scorer, TokenStats
+from fsd.token_stats import (
+    Continuations,
+    Prompt,
+    Prompts,
+    Scored,
+    Scorer,
+    TokenStats,
+)
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
 
 T = TypeVar("T")
 
+# Version of the engine's numbers, part of every key; raised whenever they change.
 ENGINE = 2
-"""Version of the engine's numbers, part of every key; raised whenever they change."""
+# Name of the database in the cache folder.
 FILE = "statistics.sqlite"
-"""Name of the database in the cache folder."""
+# Size of the database in bytes beyond which the rows that were used longest ago are deleted.
 LIMIT = 2 * 2**30
-"""Size of the database in bytes beyond which the rows that were used longest ago are deleted."""
-ROWS, SECONDS = 4096, 60
-"""Most prompts whose statistics wait to be stored, and most seconds of work that a killed process loses."""
+# Most prompts whose statistics wait to be stored.
+ROWS = 4096
+# Most seconds of work that a killed process loses.
+SECONDS = 60
+# Longest wait for another process that writes.
 BUSY_SECONDS = 30
-"""Longest wait for another process that writes."""
+# Precision of the time of last use, so that most reading needs no writing.
 TOUCH_SECONDS = 3600
-"""Precision of the time of last use, so that most reading needs no writing."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS statistics (
@@ -49,10 +58,12 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
 
     from fsd.models.adapters import adapter_fingerprint
 
+    # An adapter that changed its base has changed the numbers, but not the base's name or fingerprint.
     language_model.check_intact()
     if not language_model.identity.fingerprint:
         raise ValueError("a model must have a fingerprint of its weights to be cached")
-    parts = (
+    # The order is part of the hash: another one would make every stored number unknown.
+    parts = [
         ENGINE,
         language_model.identity.fingerprint,
         language_model.settings,
@@ -64,45 +75,70 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
         language_model.device.type,
         version("torch"),
         version("transformers"),
-        *([version("bitsandbytes")] if language_model.bits else []),
-    )
+    ]
+    if language_model.bits:
+        parts.append(version("bitsandbytes"))
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
 
 
 def prompt_hash(prompt: Prompt) -> bytes:
     """16 bytes that identify a text and its context."""
-    text, context = (part.encode("utf-8", "surrogatepass") for part in prompt)
+    # A text from JSON may hold half of a surrogate pair, which plain UTF-8 refuses.
+    text = prompt.text.encode("utf-8", "surrogatepass")
+    context = prompt.context.encode("utf-8", "surrogatepass")
+    # With the length of the text, no other division of the same bytes has this hash.
     return xxhash.xxh3_128_digest(len(text).to_bytes(8, "little") + text + context)
 
 
-def encode(key: str, prompt: bytes, stats: TokenStats | Continuations) -> bytes:
+def encode(
+    key: str,
+    prompt: bytes,
+    stats: TokenStats | Continuations,
+) -> bytes:
     """A checksum, the size of a number, T token ids (int32), and 4T numbers: float32 where that loses nothing.
 
     Continuations are JSON after a size of 0.
     """
     if isinstance(stats, Continuations):
         body = bytes(1) + json.dumps(stats).encode()
-        return xxhash.xxh3_64_digest(key.encode() + prompt + body) + body
-    values = np.stack([stats.logp, stats.mean, stats.std, stats.top])
-    with np.errstate(over="ignore"):
-        numbers = values.astype("<f4")
-    if not np.array_equal(numbers, values, equal_nan=True):
-        numbers = values.astype("<f8")
-    body = bytes([numbers.itemsize]) + stats.token.astype("<i4").tobytes() + numbers.tobytes()
-    return xxhash.xxh3_64_digest(key.encode() + prompt + body) + body
+    else:
+        values = np.stack([stats.logp, stats.mean, stats.std, stats.top])
+        # A local model computes in float32, an API may answer with more digits. A number too large for float32
+        # becomes infinite, and so differs.
+        with np.errstate(over="ignore"):
+            numbers = values.astype("<f4")
+        if not np.array_equal(numbers, values, equal_nan=True):
+            numbers = values.astype("<f8")
+        body = bytes([numbers.itemsize]) + stats.token.astype("<i4").tobytes() + numbers.tobytes()
+    return _checksum(key, prompt, body) + body
 
 
-def _decode(key: str, prompt: bytes, text: str, data: bytes) -> Any:
-    checksum, body = data[:8], data[8:]
-    if xxhash.xxh3_64_digest(key.encode() + prompt + body) != checksum:
+def _checksum(
+    key: str,
+    prompt: bytes,
+    body: bytes,
+) -> bytes:
+    """8 bytes that also depend on the row's place: a row under a wrong key is as damaged as one of wrong bytes."""
+    return xxhash.xxh3_64_digest(key.encode() + prompt + body)
+
+
+def _decode(
+    key: str,
+    prompt: bytes,
+    text: str,
+    data: bytes,
+) -> Any:
+    body = data[8:]
+    if _checksum(key, prompt, body) != data[:8]:
         raise ValueError("wrong checksum")
-    if not body[0]:
+    size = body[0]
+    if size == 0:
         truth, samples, greedy = json.loads(body[1:])
         return Continuations(truth, tuple(samples), greedy)
-    tokens = (len(body) - 1) // (4 + 4 * body[0])
+    tokens = (len(body) - 1) // (4 + 4 * size)
     token = np.frombuffer(body, "<i4", tokens, 1).astype(np.int64)
-    values = np.frombuffer(body, f"<f{body[0]}", offset=1 + 4 * tokens).reshape(4, tokens).astype(np.float64)
-    return TokenStats(text, token, *values)
+    values = np.frombuffer(body, f"<f{size}", offset=1 + 4 * tokens).reshape(4, tokens)
+    return TokenStats(text, token, *values.astype(np.float64))
 
 
 class MemoryStore:
@@ -111,11 +147,19 @@ class MemoryStore:
     def __init__(self) -> None:
         self.known: dict[tuple[str, Prompt], TokenStats] = {}
 
-    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
+    def load(
+        self,
+        key: str,
+        prompts: Iterable[Prompt],
+    ) -> dict[Prompt, TokenStats]:
         """The stored statistics of those of the prompts that have any."""
         return {prompt: self.known[key, prompt] for prompt in prompts if (key, prompt) in self.known}
 
-    def save(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
+    def save(
+        self,
+        key: str,
+        results: Sequence[Scored],
+    ) -> None:
         """Store statistics."""
         self.known |= {(key, prompt): stats for prompt, stats in results}
 
@@ -134,41 +178,72 @@ class SQLiteStore:
     required: bool = False
     readable = writable = True
 
-    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
+    def load(
+        self,
+        key: str,
+        prompts: Iterable[Prompt],
+    ) -> dict[Prompt, TokenStats]:
         """The stored statistics of those of the prompts that have any."""
         if self.required:
+            # Taking the lock for writing is the one trial that changes nothing.
             self._run(lambda db: db.execute("BEGIN IMMEDIATE"), writes=True)
             self.required = False
         by_hash = {prompt_hash(prompt): prompt for prompt in prompts}
         query = "SELECT prompt, used, data FROM statistics WHERE model = ? AND prompt = ?"
         rows = self._run(lambda db: [row for prompt in by_hash for row in db.execute(query, (key, prompt))]) or []
-        known: dict[Prompt, TokenStats] = {}
-        for prompt, _, data in rows:
+        stored: dict[Prompt, TokenStats] = {}
+        for digest, _, data in rows:
+            prompt = by_hash[digest]
+            # A damaged row may hold anything, also another type than bytes.
             with contextlib.suppress(ValueError, TypeError):
-                known[by_hash[prompt]] = _decode(key, prompt, by_hash[prompt].text, data)
-        if len(known) < len(rows):
-            note(f"cache: {len(rows) - len(known)} damaged rows of {self.file} are computed again")
+                stored[prompt] = _decode(key, digest, prompt.text, data)
+        if len(stored) < len(rows):
+            note(f"cache: {len(rows) - len(stored)} damaged rows of {self.file} are computed again")
         now = int(time.time())
-        old = [(now, key, prompt) for prompt, used, _ in rows if used < now - TOUCH_SECONDS]
+        old = [(now, key, digest) for digest, used, _ in rows if used < now - TOUCH_SECONDS]
         if old:
-            self._write("UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?", old)
-        return known
+            self._write(
+                "UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?",
+                old,
+            )
+        return stored
 
-    def save(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
+    def save(
+        self,
+        key: str,
+        results: Sequence[Scored],
+    ) -> None:
         """Store statistics, in one transaction, and delete the rows used longest ago beyond the limit."""
-        now, hashes = int(time.time()), [prompt_hash(prompt) for prompt, _ in results]
-        rows = [(key, h, now, encode(key, h, stats)) for h, (_, stats) in zip(hashes, results, strict=True)]
-        size = sum(len(data) for *_, data in rows)
-        if rows and (self.limit is None or size <= self.limit):
-            self._write("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows, self.limit and self.limit - size)
+        now = int(time.time())
+        rows = []
+        size = 0
+        for prompt, stats in results:
+            digest = prompt_hash(prompt)
+            data = encode(key, digest, stats)
+            rows.append((key, digest, now, data))
+            size += len(data)
+        room = None if self.limit is None else self.limit - size
+        # Rows larger than the whole file are not stored, as nothing that is deleted would make room for them.
+        if rows and (room is None or room >= 0):
+            self._write(
+                "INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)",
+                rows,
+                room,
+            )
 
     def delete(self) -> None:
         """Delete the file, and what SQLite keeps beside it."""
         for ending in ("", "-journal", "-wal", "-shm"):
             self.file.with_name(self.file.name + ending).unlink(missing_ok=True)
 
-    def _write(self, query: str, rows: Sequence[tuple[Any, ...]], room: int | None = None) -> None:
+    def _write(
+        self,
+        query: str,
+        rows: Sequence[tuple[Any, ...]],
+        room: int | None = None,
+    ) -> None:
         def write(db: sqlite3.Connection) -> None:
+            # A transaction that begins by reading can fail when it turns to writing, however long it waits.
             db.execute("BEGIN IMMEDIATE")
             with db:
                 if room is not None:
@@ -177,7 +252,12 @@ class SQLiteStore:
 
         self._run(write, writes=True)
 
-    def _run(self, action: Callable[[sqlite3.Connection], T], *, writes: bool = False) -> T | None:
+    def _run(
+        self,
+        action: Callable[[sqlite3.Connection], T],
+        *,
+        writes: bool = False,
+    ) -> T | None:
         """The result of an action on the database; None if it is not possible."""
         while self.writable if writes else self.readable:
             try:
@@ -187,18 +267,18 @@ class SQLiteStore:
                 why = getattr(error, "strerror", None) or str(error)
                 if self.required:
                     raise UsageError(f"{self.file} must be a database that can be written; got: {why}") from error
-                damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
-                    sqlite3.SQLITE_CORRUPT,
-                    sqlite3.SQLITE_NOTADB,
-                )
-                if damaged and self.writable:
+                # The lowest byte is the kind of error, the others are its variants.
+                kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) and self.writable:
                     with contextlib.suppress(OSError):
                         self.delete()
                         note(f"cache: {self.file} was damaged ({why}); it is deleted, and a new one is made")
                         continue
                 if self.writable:
                     note(f"cache: nothing more is stored, because {self.file} cannot be written: {why}")
-                self.readable, self.writable = writes, False
+                # What cannot be written may still be read; what cannot be read is given up.
+                self.readable = writes
+                self.writable = False
         return None
 
     def _connect(self) -> sqlite3.Connection:
@@ -206,7 +286,7 @@ class SQLiteStore:
         db = sqlite3.connect(self.file, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             db.execute("PRAGMA page_size = 16384")  # for rows of some kilobytes
-            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last rows, which are computed again
             db.executescript(SCHEMA)
         except sqlite3.Error:
             db.close()
@@ -218,8 +298,10 @@ def _shrink(db: sqlite3.Connection, limit: int) -> None:
     """Delete the rows that were used longest ago until the used pages take at most `limit` bytes."""
     names = ("page_count", "freelist_count", "page_size")
     pages, free, page = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+    # Deleted rows leave free pages in the file, which later ones fill: the file never shrinks.
     excess = (pages - free) * page - limit
     if excess > 0:
+        # Rows are deleted while those used before them, themselves left out, have not freed enough.
         total = "SUM(length(data)) OVER (ORDER BY used, rowid) - length(data) AS before"
         older = f"SELECT rowid FROM (SELECT rowid, {total} FROM statistics) WHERE before < ?"
         db.execute(f"DELETE FROM statistics WHERE rowid IN ({older})", (excess,))
@@ -238,36 +320,44 @@ class MemoizedScorer:
         """Fields that the scorer does not give."""
         return getattr(self.scorer, "lacks", frozenset())
 
-    def unknown(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+    def unknown(self, prompts: Prompts) -> list[Prompt]:
         """The distinct prompts that are not in the store."""
-        return self._missing(prompts, self.store.load(self._key(), prompts))
+        stored = self.store.load(self._key(), prompts)
+        return [prompt for prompt in dict.fromkeys(prompts) if prompt not in stored]
 
-    def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
+    def __call__(self, prompts: Prompts) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order."""
         key = self._key()
-        known = self.store.load(key, dict.fromkeys(prompts))
-        if unknown := self._missing(prompts, known):
-            known |= self._computed(key, unknown)
-        yield from (known[prompt] for prompt in prompts)
+        distinct = dict.fromkeys(prompts)
+        stored = self.store.load(key, distinct)
+        # Without this question an API would be asked about nothing, and a network loaded for nothing.
+        if unknown := [prompt for prompt in distinct if prompt not in stored]:
+            stored |= self._computed(key, unknown)
+        yield from (stored[prompt] for prompt in prompts)
 
     def _key(self) -> str:
         return self.key if isinstance(self.key, str) else self.key()
 
-    @staticmethod
-    def _missing(prompts: Sequence[Prompt], known: dict[Prompt, TokenStats]) -> list[Prompt]:
-        return [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
-
-    def _computed(self, key: str, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
+    def _computed(
+        self,
+        key: str,
+        prompts: Prompts,
+    ) -> Iterator[Scored]:
         """The prompts as they become ready, stored from time to time, and at the end or at an interruption."""
-        as_read = getattr(self.scorer, "as_read", None)
-        fresh: list[tuple[Prompt, TokenStats]] = []
+        if as_read := getattr(self.scorer, "as_read", None):
+            pairs = as_read(prompts)
+        else:
+            pairs = zip(prompts, self.scorer(prompts), strict=True)
+        fresh: list[Scored] = []
         begun = time.monotonic()
         try:
-            for pair in as_read(prompts) if as_read else zip(prompts, self.scorer(prompts), strict=True):
+            for pair in pairs:
                 fresh.append(pair)
                 yield pair
                 if len(fresh) >= ROWS or time.monotonic() - begun >= SECONDS:
-                    ready, fresh = fresh, []
+                    # Emptied first: an interruption while these are stored must not store them twice.
+                    ready = fresh
+                    fresh = []
                     self.store.save(key, ready)
                     begun = time.monotonic()
         finally:

@@ -13,14 +13,24 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.progress import labelled, progress
-from fsd.token_stats import FloatArray, Prompt, Scorer, Scores
-from fsd.views import COMMON, FORMS, LISTS, Detector, View, ViewInputs, scorer_of, usable, view_in
+from fsd.token_stats import FloatArray, Prompt, Scorer, Scores, score_rows
+from fsd.views import (
+    COMMON,
+    FORMS,
+    LISTS,
+    Detector,
+    View,
+    ViewInputs,
+    scorer_of,
+    usable,
+    view_in,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
+# Texts whose token statistics are in memory at once.
 CHUNK = 1024
-"""Texts whose token statistics are in memory at once."""
 
 
 @dataclass
@@ -40,15 +50,14 @@ class Deviation:
         """N rows, columns `<detector>.base`, `<detector>.tuned` and `<detector>.fsd`, as far as they were computed."""
         import pandas as pd
 
-        states = {"base": self.base, "tuned": self.tuned, "fsd": self.fsd}
-        return pd.DataFrame(
-            {
-                f"{name}.{state}": scores[name]
-                for name in self.fsd or self.base
-                for state, scores in states.items()
-                if name in scores
-            }
-        )
+        columns: Scores = {}
+        # Without a tuned model there are base scores alone; with one, every detector has an FSD.
+        for name in self.fsd or self.base:
+            for state in ("base", "tuned", "fsd"):
+                scores = getattr(self, state)
+                if name in scores:
+                    columns[f"{name}.{state}"] = scores[name]
+        return pd.DataFrame(columns)
 
 
 @dataclass(frozen=True)
@@ -70,52 +79,80 @@ class ViewStatistics:
     ) -> "ViewStatistics":
         """Compute every view that the detectors need in the states, once for all of them, beyond those `known`."""
         columns = dict(known.columns) if known else {}
-        needed = (
-            view_in(state, name)
-            for detector in detectors
-            for state in (("base",) if detector.paired else states)
-            for name in detector.views
-        )
-        views = [v for v in dict.fromkeys(needed) if v not in columns and (v.reader != "tuned" or "tuned" in states)]
-        given = [Prompt(text) if isinstance(text, str) else text for text in texts]
-        own = {view.form for view in views} - COMMON
-        forms = {form: [FORMS[form](prompt, inputs) for prompt in given] for form in own}
+        views = [view for view in _needed_views(detectors, states) if view not in columns]
+        prompts = [Prompt(text) if isinstance(text, str) else text for text in texts]
+        # Base and tuned model read the same copies of a text, which a masked model may have made at some cost.
+        forms = {}
+        for view in views:
+            if view.form not in COMMON and view.form not in forms:
+                forms[view.form] = [FORMS[view.form](prompt, inputs) for prompt in prompts]
         for view in views:
             scorer = scorers[scorer_of(view)]
             with labelled(view.form):
                 if view.form in COMMON:
-                    columns[view] = [getattr(inputs, view.form).scored(scorer)] * len(given)
+                    common = getattr(inputs, view.form).scored(scorer)
+                    columns[view] = [common] * len(prompts)
                     continue
-                prompts = forms[view.form]
-                stats = iter(scorer([prompt for of_text in prompts for prompt in of_text]))
-                grouped = [[next(stats) for _ in of_text] for of_text in prompts]
-            columns[view] = grouped if view.form in LISTS else [one for (one,) in grouped]
+                rows = score_rows(scorer, forms[view.form])
+            columns[view] = rows if view.form in LISTS else [statistics for (statistics,) in rows]
         return cls(columns)
 
-    def scores(self, detector: Detector, state: str) -> FloatArray:
+    def scores(
+        self,
+        detector: Detector,
+        state: str,
+    ) -> FloatArray:
         """(N,) scores for "base", "tuned" or "fsd": base − tuned, or the score itself of a paired detector."""
         if state == "base":
             return self._scores(detector.for_base, "base")
+        # Both sides of a difference have the same settings, so not those of the base score.
         if state == "fsd" and not detector.paired:
             return self._scores(detector, "base") - self._scores(detector, "tuned")
         return self._scores(detector, state)
 
-    def _scores(self, detector: Detector, state: str) -> FloatArray:
-        return np.array([detector(views) for views in self._rows(detector, state)], float)
+    def _scores(
+        self,
+        detector: Detector,
+        state: str,
+    ) -> FloatArray:
+        return np.array(
+            [detector(views) for views in self._rows(detector, state)],
+            float,
+        )
 
-    def fallbacks(self, detector: Detector, state: str) -> Counter[str]:
+    def fallbacks(
+        self,
+        detector: Detector,
+        state: str,
+    ) -> Counter[str]:
         """Name of a fallback → number of texts whose score in that state is this fallback."""
-        detector = detector.for_base if state == "base" else detector
+        if state == "base":
+            detector = detector.for_base
         names = (detector.fallback_of(views) for views in self._rows(detector, state))
         return Counter(name for name in names if name is not None)
 
-    def _rows(self, detector: Detector, state: str) -> list[dict[str, Any]]:
+    def _rows(
+        self,
+        detector: Detector,
+        state: str,
+    ) -> list[dict[str, Any]]:
         """The detector's views of each text, by parameter name."""
-        columns = [self.columns[view_in("base" if state == "fsd" else state, name)] for name in detector.views]
+        state = "base" if state == "fsd" else state
+        columns = [self.columns[view_in(state, name)] for name in detector.views]
         return [dict(zip(detector.views, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def evaluate(
+def _needed_views(detectors: Sequence[Detector], states: Sequence[str]) -> list[View]:
+    """The views of the detectors in the states, each once, in the order in which they are first needed."""
+    needed: dict[View, None] = {}
+    for detector in detectors:
+        # A paired detector reads both states itself, and has one score.
+        for state in ("base",) if detector.paired else states:
+            needed |= dict.fromkeys(view_in(state, name) for name in detector.views)
+    return [view for view in needed if view.reader != "tuned" or "tuned" in states]
+
+
+def score_texts(
     texts: Sequence[str],
     detectors: Sequence[Detector],
     scorers: Mapping[str, Scorer],
@@ -128,18 +165,28 @@ def evaluate(
     if not texts:
         raise UsageError("scoring must have at least one text; got none")
     inputs = inputs or ViewInputs()
-    usable(detectors, texts, scorers, inputs, strict=True)
+    usable(
+        detectors,
+        texts,
+        scorers,
+        inputs,
+        strict=True,
+    )
     states = ("base", "tuned") if "tuned" in scorers else ("base",)
-    computed: list[tuple[Detector, str]] = []
-    for detector in detectors:  # "fsd" is computed where it is not the difference of the other scores
-        unpaired = (*states, "fsd") if detector.base_settings and "tuned" in states else states
-        computed += [(detector, state) for state in (("fsd",) if detector.paired else unpaired)]
+    computed = _computed_scores(detectors, states)
+    prompts = list(map(Prompt, texts, contexts or [""] * len(texts)))
     parts: defaultdict[tuple[str, str], list[FloatArray]] = defaultdict(list)
     deviation = Deviation()
     with progress(len(texts), "all texts", "text", shown=shown and len(texts) > CHUNK) as bar:
-        prompts = list(map(Prompt, texts, contexts or [""] * len(texts)))
-        for chunk in (prompts[i : i + CHUNK] for i in range(0, len(prompts), CHUNK)):
-            statistics = ViewStatistics.compute(chunk, detectors, scorers, inputs, states=states)
+        for begin in range(0, len(prompts), CHUNK):
+            chunk = prompts[begin : begin + CHUNK]
+            statistics = ViewStatistics.compute(
+                chunk,
+                detectors,
+                scorers,
+                inputs,
+                states=states,
+            )
             for detector, state in computed:
                 parts[state, detector.name].append(statistics.scores(detector, state))
                 for fallback, count in statistics.fallbacks(detector, state).items():
@@ -147,6 +194,20 @@ def evaluate(
             bar.update(len(chunk))
     for (state, name), arrays in parts.items():
         getattr(deviation, state)[name] = np.concatenate(arrays)
-    differences = {name: deviation.base[name] - deviation.tuned[name] for name in deviation.tuned}
+    differences = {name: deviation.base[name] - tuned for name, tuned in deviation.tuned.items()}
     deviation.fsd = differences | deviation.fsd
     return deviation
+
+
+def _computed_scores(detectors: Sequence[Detector], states: Sequence[str]) -> list[tuple[Detector, str]]:
+    """The detectors and states of the scores that are no difference of others."""
+    computed: list[tuple[Detector, str]] = []
+    for detector in detectors:
+        if detector.paired:
+            computed.append((detector, "fsd"))
+            continue
+        computed += [(detector, state) for state in states]
+        # The base score has other settings than the FSD, so the FSD is not the difference of base and tuned score.
+        if detector.base_settings and "tuned" in states:
+            computed.append((detector, "fsd"))
+    return computed

@@ -1,7 +1,7 @@
 """Models to score with, wherever they are, and what can be computed with them, checked before anything else is done."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
@@ -13,38 +13,60 @@ from fsd import distributed
 from fsd.config import NEIGHBOURS, AdapterConfig, APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
-from fsd.scoring.deviation import Deviation, evaluate
-from fsd.token_stats import Known, Labelled, Prompt, Scorer
-from fsd.views import DRAWS, FORMS, PRIMED, Detector, Draws, ViewInputs, repetitions, usable
+from fsd.scoring.deviation import Deviation, score_texts
+from fsd.token_stats import Known, Labelled, Prompt, Scorer, Tokenize
+from fsd.views import (
+    DRAWS,
+    FORMS,
+    PRIMED,
+    Detector,
+    Draws,
+    ViewInputs,
+    repetitions,
+    usable,
+)
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.cache import SQLiteStore
 
+STATES = ("base", "tuned")
+# Name of the token-frequency table in a model's folder.
 TABLE = "frequencies.npz"
-"""Name of the token-frequency table in a model's folder."""
+# Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
 WORD_SWAPS = 5
-"""Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass."""
+# Most known texts of a label that the signals of a text are compared with or fitted to, as in OLMo-Detect.
 KNOWN = 150
-"""Most known texts of a label that the signals of a text are compared with or fitted to, as in OLMo-Detect."""
+# Prefix of the name of a model behind an API.
 API = "api:"
-"""Prefix of the name of a model behind an API."""
 
 
 def draws(config: ModelConfig) -> dict[str, Draws]:
     """How texts are continued, by form."""
     at_least(1, samples=config.samples)
-    return {form: way._replace(samples=config.samples or way.samples) for form, way in DRAWS.items()}
+    if config.samples is None:
+        return DRAWS
+    return {form: way._replace(samples=config.samples) for form, way in DRAWS.items()}
 
 
 def reader_names(config: ModelConfig) -> list[str]:
     """The names of the scorers that `build_scorers` makes for a model, without loading it."""
-    optional = {"reference": reference_name(config), "unigram": frequency_file(config)}
-    gradients = ["base.gradient", "tuned.gradient"] if _has_gradients(config) else []
-    return ["base", "tuned", *gradients, *(name for name, value in optional.items() if value)]
+    names = list(STATES)
+    if _has_gradients(config):
+        names += [f"{state}.gradient" for state in STATES]
+    if reference_name(config):
+        names.append("reference")
+    if frequency_file(config):
+        names.append("unigram")
+    return names
 
 
-def build_scorers(language_model: "LanguageModel", config: ModelConfig, *, seed: int = 42) -> dict[str, Scorer]:
+def build_scorers(
+    language_model: "LanguageModel",
+    config: ModelConfig,
+    *,
+    seed: int = 42,
+) -> dict[str, Scorer]:
     """Scorers by reader name: the model with its adapter off and on, the reference model, and token frequencies.
 
     The seed is that of samples.
@@ -53,19 +75,24 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig, *, seed:
     from fsd.scoring.gradients import GradientScorer
 
     folder = cache_folder(config)
+    # One process writes; the others get what it knows.
     store = SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
-    scorers = {name: _scorer(name, language_model, config, store) for name in ("base", "tuned")}
-    if _has_gradients(config):
-        label = "gradient" if distributed.is_main_process() else ""
-        scorers |= {
-            f"{name}.gradient": GradientScorer(language_model, tuned=name == "tuned", description=label)
-            for name in ("base", "tuned")
-        }
-    scorers |= {
-        f"{name}.{form}": _sampler(name, language_model, config, store, way, seed)
-        for form, way in draws(config).items()
-        for name in ("base", "tuned")
-    }
+    scorers: dict[str, Scorer] = {}
+    for state in STATES:
+        tuned = state == "tuned"
+        scorers[state] = _scorer(state, language_model, config, store)
+        if _has_gradients(config):
+            title = _title("gradient")
+            scorers[f"{state}.gradient"] = GradientScorer(language_model, tuned=tuned, description=title)
+        for form, way in draws(config).items():
+            scorers[f"{state}.{form}"] = _sampler(
+                state,
+                language_model,
+                config,
+                store,
+                way,
+                seed,
+            )
     if reference := reference_name(config):
         scorers["reference"] = reference_scorer(reference, config, store)
     vocabulary = language_model.base.config.get_text_config().vocab_size
@@ -73,20 +100,37 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig, *, seed:
 
 
 def _has_gradients(config: ModelConfig) -> bool:
+    # Quantized weights have no gradient, and those spread over several devices none in one place.
     return config.bits is None and config.device != "spread" and not config.model.startswith(API)
 
 
-def _scorer(name: str, model: "LanguageModel", config: ModelConfig, store: "SQLiteStore | None") -> Scorer:
+def _title(label: str) -> str:
+    """The title of a progress bar, which the main process alone shows."""
+    return label if distributed.is_main_process() else ""
+
+
+def _scorer(
+    name: str,
+    model: "LanguageModel",
+    config: ModelConfig,
+    store: "SQLiteStore | None",
+) -> Scorer:
     """The scorer of one model state, which computes in all processes of the job what is not in the store."""
     from fsd.scoring.cache import MemoizedScorer, model_key
-    from fsd.scoring.model_scorer import DistributedScorer, ModelScorer, collective
+    from fsd.scoring.model_scorer import (
+        DistributedScorer,
+        ModelScorer,
+        collective,
+    )
 
     tuned = name == "tuned"
-    model_scorer = (DistributedScorer if distributed.num_processes() > 1 else ModelScorer)(
+    kind = DistributedScorer if distributed.num_processes() > 1 else ModelScorer
+    batch_tokens = config.max_batch_tokens
+    model_scorer = kind(
         model,
         tuned=tuned,
-        max_batch_tokens=config.max_batch_tokens,
-        description=name if distributed.is_main_process() else "",
+        max_batch_tokens=batch_tokens,
+        description=_title(name),
     )
     scorer: Scorer = model_scorer
     if store is not None and model.identity.fingerprint:
@@ -97,39 +141,71 @@ def _scorer(name: str, model: "LanguageModel", config: ModelConfig, store: "SQLi
 
 
 def _sampler(
-    name: str, model: "LanguageModel", config: ModelConfig, store: "SQLiteStore | None", way: Draws, seed: int
+    name: str,
+    model: "LanguageModel",
+    config: ModelConfig,
+    store: "SQLiteStore | None",
+    way: Draws,
+    seed: int,
 ) -> Scorer:
     """The continuations by one model state, which the main process draws."""
     from fsd.scoring.cache import MemoizedScorer, model_key
     from fsd.scoring.sampling import ContinuationScorer
 
-    tuned, label = name == "tuned", f"{name} samples" if distributed.is_main_process() else ""
+    tuned = name == "tuned"
+    title = _title(f"{name} samples")
+    batch_tokens = config.max_batch_tokens
     sampler: Scorer = ContinuationScorer(
-        model, way, tuned=tuned, seed=seed, batch_tokens=config.max_batch_tokens, description=label
+        model,
+        way,
+        tuned=tuned,
+        seed=seed,
+        batch_tokens=batch_tokens,
+        description=title,
     )
     if store is not None and model.identity.fingerprint:
-        sampler = MemoizedScorer(sampler, store, lambda: f"{model_key(model, tuned=tuned)} {way} {seed}")
+        sampler = MemoizedScorer(
+            sampler,
+            store,
+            lambda: f"{model_key(model, tuned=tuned)} {way} {seed}",
+        )
     return lambda prompts: distributed.from_main(lambda: list(sampler(prompts)))
 
 
-def reference_scorer(name: str, config: ModelConfig, store: "SQLiteStore | None") -> Scorer:
+def reference_scorer(
+    name: str,
+    config: ModelConfig,
+    store: "SQLiteStore | None",
+) -> Scorer:
     """The scorer of the reference model, which is located at once and loaded at the first call."""
     from fsd.models.language_model import load
 
+    # A wrong name is refused before anything is computed; a model that no detector reads takes no memory.
     locate(name)
-    scorer = cache(lambda: _scorer("reference", load(config, model=name, revision=None), config, store))
+    scorer = cache(
+        lambda: _scorer(
+            "reference",
+            load(config, model=name, revision=None),
+            config,
+            store,
+        )
+    )
     return lambda prompts: scorer()(prompts)
 
 
 def _unigram(
-    config: ModelConfig, tokenizer: Any, vocabulary: int, tokens: Callable[[Sequence[str]], list[list[int]]]
+    config: ModelConfig,
+    tokenizer: Any,
+    vocabulary: int,
+    tokens: Tokenize,
 ) -> dict[str, Scorer]:
     from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
 
     file = frequency_file(config)
     if file is None:
         return {}
-    return {"unigram": unigram_scorer(FrequencyTable.load(file).matching(tokenizer, vocabulary, config.model), tokens)}
+    table = FrequencyTable.load(file).matching(tokenizer, vocabulary, config.model)
+    return {"unigram": unigram_scorer(table, tokens)}
 
 
 def reference_name(config: ModelConfig) -> str | None:
@@ -145,8 +221,8 @@ def frequency_file(config: ModelConfig) -> Path | None:
     """The token-frequency table of the configuration, or else of the model's folder; None if there is none."""
     if config.frequencies:
         return Path(config.frequencies)
-    beside = EMBEDDED.get(config.model, Path(config.model)) / TABLE
-    return beside if beside.is_file() else None
+    file = EMBEDDED.get(config.model, Path(config.model)) / TABLE
+    return file if file.is_file() else None
 
 
 def cache_folder(config: ModelConfig) -> Path | None:
@@ -155,32 +231,64 @@ def cache_folder(config: ModelConfig) -> Path | None:
 
 
 def view_inputs(
-    config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int, labelled: Labelled = MappingProxyType({})
+    config: ModelConfig,
+    texts: Sequence[str],
+    *,
+    shots: int,
+    seed: int,
+    labelled: Labelled = MappingProxyType({}),
 ) -> ViewInputs:
     """What detectors need besides the text, as far as unseen and labelled texts and the configuration give it."""
     at_least(1, shots=shots)
-    prefix = "".join(f"{text}\n\n" for text in random.Random(seed).sample(texts, min(shots, len(texts))))
-    kind, count = config.neighbour_model or ("words" if _embedded_target(config) else None), config.neighbours
-    from fsd.scoring.neighbours import MaskedModel, build_vocabulary, swapped_words, word_swaps
+    from fsd.scoring.neighbours import swapped_words
 
-    inputs = ViewInputs(
+    chosen = random.Random(seed).sample(texts, min(shots, len(texts)))
+    prefix = "".join(f"{text}\n\n" for text in chosen)
+    return ViewInputs(
         prefix,
-        swapped=partial(swapped_words, count=WORD_SWAPS, seed=seed),
-        member_prefix=member_prefix(labelled, shots, seed),
-        known=Known(_repeated(texts, seed)) if texts else None,
-        labelled=both_sides(labelled, seed),
+        _neighbours(config, texts, seed),
+        partial(swapped_words, count=WORD_SWAPS, seed=seed),
+        member_prefix(labelled, shots, seed),
+        Known(_repeated(texts, seed)) if texts else None,
+        both_sides(labelled, seed),
     )
+
+
+def _neighbours(
+    config: ModelConfig,
+    texts: Sequence[str],
+    seed: int,
+) -> Callable[[str], Sequence[str]] | None:
+    """What makes the neighbours of a text: a masked language model, swaps of the texts' words, or nothing."""
+    from fsd.scoring.neighbours import (
+        MaskedModel,
+        build_vocabulary,
+        word_swaps,
+    )
+
+    kind = config.neighbour_model or ("words" if _embedded_target(config) else None)
     if kind is None or (kind == "words" and not texts):
-        return inputs
-    at_least(1, neighbours=count)
+        return None
+    at_least(1, neighbours=config.neighbours)
     if kind == "words":
-        swaps = partial(word_swaps, vocabulary=build_vocabulary(texts), count=count or WORD_SWAPS, seed=seed)
-        return replace(inputs, neighbours=swaps)
+        vocabulary = build_vocabulary(texts)
+        return partial(
+            word_swaps,
+            vocabulary=vocabulary,
+            count=config.neighbours or WORD_SWAPS,
+            seed=seed,
+        )
+    # Dropout makes the neighbours random, so one process draws them for all.
     if not distributed.is_main_process():
-        return replace(inputs, neighbours=lambda text: distributed.from_main(list))
+        return lambda text: distributed.from_main(list)
     device = "auto" if config.device == "spread" else config.device
-    masked = MaskedModel(kind, count=count or NEIGHBOURS, device=device, seed=seed)
-    return replace(inputs, neighbours=lambda text: distributed.from_main(lambda: masked(text)))
+    masked = MaskedModel(
+        kind,
+        count=config.neighbours or NEIGHBOURS,
+        device=device,
+        seed=seed,
+    )
+    return lambda text: distributed.from_main(lambda: masked(text))
 
 
 def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
@@ -190,26 +298,34 @@ def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
 
 def both_sides(labelled: Labelled, seed: int) -> Known | None:
     """Known members and non-members, of both if any family is left out; None if there are none."""
-    known: list[list[Prompt]] = []
-    for member in (True, False):
-        side = _repeated(sorted(text for text, (_, is_member) in labelled.items() if is_member is member), seed)
-        if len({labelled[prompts[0].text][0] for prompts in side}) < 2:
+    sides: list[list[Prompt]] = []
+    for side in (True, False):
+        # Sorted, so that the sample does not depend on the order of the texts.
+        texts = sorted(text for text, (_, member) in labelled.items() if member is side)
+        repeated = _repeated(texts, seed)
+        # A fit leaves out the family of the text that it is for, and needs texts of both labels all the same.
+        if len({labelled[prompts[0].text][0] for prompts in repeated}) < 2:
             return None
-        known += side
-    return Known(known, labelled)
+        sides += repeated
+    return Known(sides, labelled)
 
 
-def member_prefix(labelled: Labelled, shots: int, seed: int) -> Callable[[str], str] | None:
+def member_prefix(
+    labelled: Labelled,
+    shots: int,
+    seed: int,
+) -> Callable[[str], str] | None:
     """Text → the first known members in a random order that are of another family than the text."""
     members = {text: family for text, (family, member) in labelled.items() if member}
-    if len({*members.values()}) < 2:
+    if len(set(members.values())) < 2:
         return None
     order = random.Random(seed).sample(sorted(members), len(members))
 
     def prefix(text: str) -> str:
         family, _ = labelled.get(text, (None, False))
-        others = (member for member in order if members[member] != family)
-        return "".join(f"{member}\n\n" for member in islice(others, shots))
+        # After a relative of its own, every text is likely, member or not.
+        unrelated = (member for member in order if members[member] != family)
+        return "".join(f"{member}\n\n" for member in islice(unrelated, shots))
 
     return prefix
 
@@ -224,7 +340,7 @@ class Model:
 
     name: str
     scorers: Mapping[str, Scorer]
-    tokens: Callable[[Sequence[str]], list[list[int]]] | None = None
+    tokens: Tokenize | None = None
     decode: Callable[[list[int]], str] | None = None
     tokenizer: str = ""
     local: "LanguageModel | None" = None
@@ -238,40 +354,89 @@ class Model:
         inputs: ViewInputs | None = None,
         *,
         contexts: Sequence[str] = (),
-        **how: Any,
+        **options: Any,
     ) -> "ScoringJob":
-        """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `how`."""
-        excluded = {**self._unaligned(detectors, texts), **how.pop("excluded", {})}
+        """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `options`."""
+        excluded = {
+            **self._unaligned(detectors, texts),
+            **options.pop("excluded", {}),
+        }
         if any(contexts):
             primed = [detector.name for detector in detectors if PRIMED.intersection(detector.views)]
-            excluded |= dict.fromkeys(primed, "its prefix would take the place of the texts' own contexts")
-        found, left_out = usable(detectors, texts, self.scorers, inputs, excluded=excluded, **how)
-        remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
+            excluded |= dict.fromkeys(
+                primed,
+                "its prefix would take the place of the texts' own contexts",
+            )
+        computable, left_out = usable(
+            detectors,
+            texts,
+            self.scorers,
+            inputs,
+            excluded=excluded,
+            **options,
+        )
         inputs = inputs or ViewInputs()
-        for detector in found:
-            prefixed = PRIMED.intersection(detector.views)
-            if (local := self.local) and (forms := prefixed | {"repeated"}.intersection(detector.views)):
-                size, context = cache(lambda prefix: len(local.tokens([prefix])[0])), local.context
-                before = [max(size(FORMS[form](Prompt(text), inputs)[-1].context) for form in forms) for text in texts]
-                cut = sum(of + len(ids) > context for of, ids in zip(before, local.tokens(texts), strict=True))
-                many = f"all {len(texts):,}" if cut == len(texts) else f"{cut:,} of {len(texts):,}"
-                if cut:
-                    remarks.append(
-                        f"{detector.name}: {'the prefix is' if prefixed else 'text and copies are'} too long for the "
-                        f"{context}-token context in {many} texts and "
-                        f"{'was cut; try --shots 1' if prefixed else 'were cut; try shorter texts'}"
-                    )
-        return ScoringJob(list(texts), found, left_out, self.scorers, inputs, remarks, contexts)
+        remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
+        remarks += self._cut_texts(computable, texts, inputs)
+        return ScoringJob(
+            list(texts),
+            computable,
+            left_out,
+            self.scorers,
+            inputs,
+            remarks,
+            contexts,
+        )
 
-    def _unaligned(self, detectors: Sequence[Detector], texts: Sequence[str]) -> dict[str, str]:
+    def _cut_texts(
+        self,
+        detectors: Sequence[Detector],
+        texts: Sequence[str],
+        inputs: ViewInputs,
+    ) -> Iterator[str]:
+        """A remark for each detector that reads more before a text than the model's context holds."""
+        model = self.local
+        if model is None:
+            return
+        size = cache(lambda text: len(model.tokens([text])[0]))
+
+        @cache  # several detectors read the same form
+        def too_long(form: str) -> set[int]:
+            rows = set()
+            for row, ids in enumerate(model.tokens(texts)):
+                context = FORMS[form](Prompt(texts[row]), inputs)[-1].context
+                if size(context) + len(ids) > model.context:
+                    rows.add(row)
+            return rows
+
+        for detector in detectors:
+            prefixed = PRIMED.intersection(detector.views)
+            forms = prefixed.union({"repeated"}.intersection(detector.views))
+            cut = len(set().union(*map(too_long, forms)))
+            if cut == 0:
+                continue
+            many = f"all {len(texts):,}" if cut == len(texts) else f"{cut:,} of {len(texts):,}"
+            where = f"too long for the {model.context}-token context in {many} texts"
+            if prefixed:
+                yield f"{detector.name}: the prefix is {where} and was cut; try --shots 1"
+            else:
+                yield f"{detector.name}: text and copies are {where} and were cut; try shorter texts"
+
+    def _unaligned(
+        self,
+        detectors: Sequence[Detector],
+        texts: Sequence[str],
+    ) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
         from fsd.models.language_model import load_tokenizer, token_ids
 
         aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
         if not aligned or self.reference is None or self.tokens is None:
             return {}
-        same = token_ids(load_tokenizer(self.reference)[0], texts) == self.tokens(texts)
-        return {} if same else dict.fromkeys(aligned, "the reference model has another tokenizer")
+        # Two tokenizers with other names may agree on these texts, and that is all that is needed.
+        if token_ids(load_tokenizer(self.reference)[0], texts) == self.tokens(texts):
+            return {}
+        return dict.fromkeys(aligned, "the reference model has another tokenizer")
 
 
 @dataclass(frozen=True)
@@ -288,8 +453,14 @@ class ScoringJob:
 
     def score(self) -> Deviation:
         """Base, tuned and FSD scores of the texts, in every process of the job."""
-        shown = distributed.is_main_process()
-        return evaluate(self.texts, self.detectors, self.scorers, self.inputs, contexts=self.contexts, shown=shown)
+        return score_texts(
+            self.texts,
+            self.detectors,
+            self.scorers,
+            self.inputs,
+            contexts=self.contexts,
+            shown=distributed.is_main_process(),
+        )
 
 
 def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of them with a default
@@ -322,47 +493,118 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
         else:
             plan(model, unseen, training)
     reference = reference_name(config) if "reference" in scorers else None
-    opened = Model(config.model, scorers, model.tokens, local=model, reference=reference)
-    inputs = view_inputs(config, unseen, shots=shots, seed=seed, labelled=labelled)
+    opened = Model(
+        config.model,
+        scorers,
+        model.tokens,
+        local=model,
+        reference=reference,
+    )
+    inputs = view_inputs(
+        config,
+        unseen,
+        shots=shots,
+        seed=seed,
+        labelled=labelled,
+    )
     return opened.job(detectors, texts, inputs, strict=strict)
 
 
 def open_model(
-    config: ModelConfig, api: APIConfig, answers: str | Path, *, chat: bool = False, seed: int = 42
+    config: ModelConfig,
+    api: APIConfig,
+    answers: str | Path,
+    *,
+    chat: bool = False,
+    seed: int = 42,
 ) -> Model:
     """Load a model, or connect to its API, whose answers are kept in a file, so that an interrupted command goes on."""
     from fsd.models import language_model
-    from fsd.scoring.api import Client, CompletionsScorer, ContinuationsAPI, PromptTokens, key_for
-    from fsd.scoring.cache import MemoizedScorer, SQLiteStore
     from fsd.scoring.token_frequencies import fingerprint
 
-    if not config.model.startswith(API):
-        model = language_model.load(config)
-        scorers = build_scorers(model, config, seed=seed)
-        del scorers["tuned"]
-        own, reference = fingerprint(model.tokenizer), reference_name(config)
-        return Model(config.model, scorers, model.tokens, model.tokenizer.decode, own, model, reference=reference)
+    if config.model.startswith(API):
+        return _open_api(config, api, Path(answers), chat=chat)
+    model = language_model.load(config)
+    scorers = build_scorers(model, config, seed=seed)
+    del scorers["tuned"]  # there is no adapter
+    return Model(
+        config.model,
+        scorers,
+        model.tokens,
+        model.tokenizer.decode,
+        fingerprint(model.tokenizer),
+        model,
+        reference=reference_name(config),
+    )
+
+
+def _open_api(
+    config: ModelConfig,
+    api: APIConfig,
+    answers: Path,
+    *,
+    chat: bool,
+) -> Model:
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.api import (
+        Client,
+        CompletionsScorer,
+        ContinuationsAPI,
+        PromptTokens,
+        key_for,
+    )
+    from fsd.scoring.cache import MemoizedScorer, SQLiteStore
+
     if api.base_url is None:
         raise UsageError(
             f"model {config.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none"
         )
     if api.price is not None and not api.price >= 0:
         raise UsageError(f"price must be at least 0; got {api.price}")
-    client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
-    scorers, known = {}, None
+    client = Client(
+        api.base_url,
+        key=key_for(api.base_url),
+        per_minute=api.requests_per_minute,
+    )
+    scorers: dict[str, Scorer] = {}
+    prompt_tokens = None
     if api.tokenizer is not None:
-        tokenizer, vocabulary = language_model.load_tokenizer(api.tokenizer, revision=config.revision)
-        known = PromptTokens(tokenizer, api.tokenizer)
-        scorers = _unigram(replace(config, model=api.tokenizer), tokenizer, vocabulary, known.tokens)
-    store = SQLiteStore(Path(answers), limit=None, required=True)
-    how: dict[str, Any] = {"start": api.start_token, "tokens": known, "concurrency": api.concurrency}
-    how |= {"description": "API"}
+        tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=config.revision)
+        prompt_tokens = PromptTokens(tokenizer, api.tokenizer)
+        scorers = _unigram(
+            replace(config, model=api.tokenizer),
+            tokenizer,
+            vocabulary,
+            prompt_tokens.tokens,
+        )
+    # Answers cost money: they are never thrown away for space, and a file that cannot keep them is refused.
+    store = SQLiteStore(answers, limit=None, required=True)
     makers: dict[str, Callable[..., CompletionsScorer]] = {} if chat else {"base": CompletionsScorer}
-    makers |= {f"base.{form}": partial(ContinuationsAPI, draws=way, chat=chat) for form, way in draws(config).items()}
+    for form, way in draws(config).items():
+        makers[f"base.{form}"] = partial(ContinuationsAPI, draws=way, chat=chat)
     for name, make in makers.items():
-        scorer = make(client, config.model.removeprefix(API), **how)
+        scorer = make(
+            client,
+            config.model.removeprefix(API),
+            start=api.start_token,
+            tokens=prompt_tokens,
+            concurrency=api.concurrency,
+            description="API",
+        )
         scorers[name] = MemoizedScorer(scorer, store, scorer.key)
     if config.reference_model:
         scorers["reference"] = reference_scorer(config.reference_model, config, None)
-    opened = Model(config.model, scorers, answers=store, reference=config.reference_model)
-    return replace(opened, tokens=known.tokens, decode=known.decode, tokenizer=known.fingerprint) if known else opened
+    opened = Model(
+        config.model,
+        scorers,
+        answers=store,
+        reference=config.reference_model,
+    )
+    if prompt_tokens is None:
+        return opened
+    return replace(
+        opened,
+        tokens=prompt_tokens.tokens,
+        decode=prompt_tokens.decode,
+        tokenizer=prompt_tokens.fingerprint,
+    )

@@ -11,11 +11,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fsd.config import NEIGHBOURS
 from fsd.errors import UsageError
@@ -24,13 +24,13 @@ from fsd.net.gguf import reading
 from fsd.net.hub import locate
 from fsd.token_stats import UNIT, UNSPACED
 
+# Letters with inner apostrophes; in scripts without spaces (Chinese, Japanese), each character.
 WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W\d_])+(?:['’](?:(?![{UNSPACED}])[^\W\d_])+)*")
-"""Letters with inner apostrophes; in scripts without spaces (Chinese, Japanese), each character."""
 
+# Number of words of nearest rank among which the replacement of a word is drawn.
 NEAREST = 20
-"""Number of words of nearest rank among which the replacement of a word is drawn."""
+# Most draws for a neighbour that differs from those before: a text of one word has few neighbours.
 TRIES = 10
-"""Most draws for a neighbour that differs from those before."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +47,40 @@ def build_vocabulary(texts: Iterable[str]) -> Vocabulary:
     if not counts:
         raise UsageError("the unseen texts must hold words to make neighbours from; they hold none")
     classes: dict[tuple[str, int], list[str]] = {}
+    ranks = {}
+    # Ties are broken, so that the order of the texts makes no difference.
     for word in sorted(counts, key=lambda word: (-counts[word], word)):
-        classes.setdefault(word_class(word), []).append(word)
-    ranks = {word: rank for words in classes.values() for rank, word in enumerate(words)}
+        words = classes.setdefault(word_class(word), [])
+        ranks[word] = len(words)
+        words.append(word)
     return Vocabulary({key: tuple(words) for key, words in classes.items()}, ranks)
 
 
 def word_class(word: str) -> tuple[str, int]:
     """Case (lower, title, upper, other) and length class (1, 2-3, 4-6, 7-9, 10 or more letters) of a word."""
-    if not word.isupper() and not word.islower() and not word.istitle():
-        case = "other"
+    if word.islower():
+        case = "lower"
     elif word.isupper() and len(word) > 1:
         case = "upper"
+    # A single capital letter may be no more than the beginning of a sentence.
+    elif word.isupper() or word.istitle():
+        case = "title"
     else:
-        case = "lower" if word.islower() else "title"
+        case = "other"
     return case, bisect_left((1, 3, 6, 9), len(word))
 
 
-def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: float = 0.15, seed: int = 42) -> list[str]:
+def word_swaps(
+    text: str,
+    vocabulary: Vocabulary,
+    *,
+    count: int = 25,
+    share: float = 0.15,
+    seed: int = 42,
+) -> list[str]:
     """Neighbours without a model, by text and seed: words replaced by others of similar frequency, case and length."""
     words = [(match.span(), _replacements(match.group(), vocabulary)) for match in WORD.finditer(text)]
-    options = [(span, others) for span, others in words if others]
+    options = [(span, choices) for span, choices in words if choices]
     if not options:
         return [text] * count
     swaps = min(len(options), max(1, round(share * len(words))))
@@ -75,8 +88,10 @@ def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: flo
     neighbours: list[str] = []
     for _ in range(count):
         for _ in range(TRIES):
-            chosen = sorted(rng.choice(len(options), size=swaps, replace=False).tolist())
-            drawn = [(*options[i][0], options[i][1][rng.integers(len(options[i][1]))]) for i in chosen]
+            drawn = []
+            for i in sorted(rng.choice(len(options), size=swaps, replace=False).tolist()):
+                span, choices = options[i]
+                drawn.append((*span, choices[rng.integers(len(choices))]))
             neighbour = _replaced(text, drawn)
             if neighbour not in neighbours:
                 break
@@ -84,23 +99,31 @@ def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: flo
     return neighbours
 
 
-def swapped_words(text: str, *, count: int = 5, share: float = 0.3, seed: int = 42) -> list[str]:
+def swapped_words(
+    text: str,
+    *,
+    count: int = 5,
+    share: float = 0.3,
+    seed: int = 42,
+) -> list[str]:
     """Copies by text and seed in which words change places, a pair for each `share`; spaces stay (arXiv 2405.11930)."""
     words = [match.span() for match in UNIT.finditer(text)]
     if len(words) < 2:
         return [text] * count
-    rng, copies = _generator(text, seed), []
+    rng = _generator(text, seed)
+    copies = []
     for _ in range(count):
-        order = list(range(len(words)))
+        order = [text[begin:end] for begin, end in words]
         for _ in range(max(1, int(share * len(words)))):
             i, j = rng.choice(len(words), size=2, replace=False)
             order[i], order[j] = order[j], order[i]
-        changes = [(*span, text[slice(*words[at])]) for span, at in zip(words, order, strict=True)]
+        changes = [(*span, word) for span, word in zip(words, order, strict=True)]
         copies.append(_replaced(text, changes))
     return copies
 
 
 def _generator(text: str, seed: int) -> np.random.Generator:
+    """Random numbers of a text of its own: its copies do not depend on the other texts."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:16])])
 
@@ -108,19 +131,21 @@ def _generator(text: str, seed: int) -> np.random.Generator:
 def _replacements(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
     """Up to `NEAREST` other words of the class (else of the case) that are nearest in rank."""
     case, length = word_class(word)
-    lengths = sorted({size for kind, size in vocabulary.classes if kind == case}, key=lambda size: abs(size - length))
-    for size in lengths:
+    lengths = {size for kind, size in vocabulary.classes if kind == case}
+    for size in sorted(lengths, key=lambda size: abs(size - length)):
         words = vocabulary.classes[case, size]
+        # A word that the texts do not have is as rare as the rarest that they have.
         rank = vocabulary.ranks.get(word, len(words)) if size == length else len(words)
         low = max(0, min(rank - NEAREST // 2, len(words) - NEAREST - 1))
-        near = tuple(other for other in words[low : low + NEAREST + 1] if other != word)
-        if near:
-            return near
+        choices = tuple(near for near in words[low : low + NEAREST + 1] if near != word)
+        if choices:
+            return choices
     return ()
 
 
 def _replaced(text: str, swaps: Sequence[tuple[int, int, str]]) -> str:
     """The text with spans replaced, which are in order and do not overlap."""
+    # From the end, so that the spans before a change stay where they are.
     for begin, end, word in reversed(swaps):
         text = text[:begin] + word + text[end:]
     return text
@@ -135,23 +160,41 @@ class Proposal(NamedTuple):
     weight: float
 
 
-def masked_neighbours(text: str, proposals: Sequence[Proposal], *, count: int = 25) -> list[str]:
+def masked_neighbours(
+    text: str,
+    proposals: Sequence[Proposal],
+    *,
+    count: int = 25,
+) -> list[str]:
     """Neighbours with one word replaced, as was best in the paper, the most suitable replacements first."""
-    best = sorted(proposals, key=lambda proposal: (-proposal.weight, proposal))
-    changes = ((begin, end, word) for begin, end, word, _ in best if word != text[begin:end])
-    return list(islice(dict.fromkeys(_replaced(text, [change]) for change in changes), count)) or [text]
+    neighbours: dict[str, None] = {}
+    for begin, end, word, _ in sorted(proposals, key=lambda proposal: (-proposal.weight, proposal)):
+        if len(neighbours) == count:
+            break
+        if word != text[begin:end]:
+            neighbours[_replaced(text, [(begin, end, word)])] = None
+    return list(neighbours) or [text]
 
 
+# Share of a word's embedding that is set to zero (§2 of the paper, semantically preserving neighbours).
 DROPOUT = 0.7
-"""Share of a word's embedding that is set to zero (§2, semantically preserving neighbours)."""
+# Windows per forward pass.
 ROWS = 32
-"""Windows per forward pass."""
+# What stands for a space at the beginning of a token's name.
+SPACES = ("Ġ", "▁")
 
 
 class MaskedModel:
     """Text → neighbours by BERT or the like, with dropout on the embedding of one word at a time, not a mask."""
 
-    def __init__(self, model: str, *, count: int = NEIGHBOURS, device: str = "auto", seed: int = 42) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        count: int = NEIGHBOURS,
+        device: str = "auto",
+        seed: int = 42,
+    ) -> None:
         from transformers import AutoModelForMaskedLM, AutoTokenizer
 
         folder, _ = locate(model)
@@ -175,8 +218,16 @@ class MaskedModel:
         """Replacements of each word of a text, which is cut into windows that fit the network."""
         if not text:
             return []
+        # A generator of its own for each text, so that the order of the texts makes no difference.
         generator = torch.Generator().manual_seed(self.seed)
-        size = min(getattr(self.network.config, "max_position_embeddings", None) or 512, 512) - 2
+        # Two less than the network reads, for its special tokens; some name no limit, or one that they never saw.
+        size = (
+            min(
+                getattr(self.network.config, "max_position_embeddings", None) or 512,
+                512,
+            )
+            - 2
+        )
         encoded = self.tokenizer(
             text,
             return_offsets_mapping=True,
@@ -185,50 +236,67 @@ class MaskedModel:
             return_overflowing_tokens=True,
             verbose=False,
         )
-        found: list[Proposal] = []
+        proposals: list[Proposal] = []
         for window, (ids, offsets) in enumerate(zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)):
             x = torch.tensor(ids, device=self.embedding.weight.device)
             words = encoded.word_ids(window)
-            alone = [t for t, word in enumerate(words) if words.count(word) == 1 and self.allowed[x[t]]]
+            # A word of several tokens has no single token to take its place.
+            tokens_of = Counter(words)
+            alone = [t for t, word in enumerate(words) if tokens_of[word] == 1 and self.allowed[x[t]]]
             for begin in range(0, len(alone), ROWS):
-                places = torch.tensor(alone[begin : begin + ROWS])
-                weights, tokens = self._best(x, places, generator)
-                for t, *options in zip(places.tolist(), weights.tolist(), tokens.tolist(), strict=True):
-                    found += self._in_case(text, offsets[t], *options)
-        return found
+                places = alone[begin : begin + ROWS]
+                weights, tokens = self._best(x, torch.tensor(places), generator)
+                for t, *options in zip(places, weights.tolist(), tokens.tolist(), strict=True):
+                    proposals += self._in_case(text, offsets[t], *options)
+        return proposals
 
     def _best(
-        self, x: torch.Tensor, places: torch.Tensor, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self,
+        x: Tensor,
+        places: Tensor,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
         """(P, count) suitabilities and tokens at P places of a window."""
         rows = torch.arange(len(places))
         inputs = self.embedding(x).repeat(len(places), 1, 1)
         keep = torch.rand((len(places), inputs.shape[-1]), generator=generator) >= DROPOUT
-        inputs[rows, places] *= keep.to(inputs) / (1 - DROPOUT)
+        inputs[rows, places] *= keep.to(inputs) / (1 - DROPOUT)  # scaled as dropout is in training
         logits = self.network(inputs_embeds=inputs).logits[rows, places].float()
         logits = logits.scatter(1, x[places][:, None], -torch.inf)  # renormalised without the original: p(v)/(1 - p(x))
         best = logits.softmax(-1).masked_fill(~self.allowed, 0).topk(min(self.count, logits.shape[-1]))
         return best.values, best.indices
 
-    def _whole_words(self) -> torch.Tensor:
+    def _whole_words(self) -> Tensor:
         """(V,) whether a token is a whole word: letters only, no special token, no continuation."""
         plain = torch.zeros(self.embedding.num_embeddings, dtype=torch.bool)
         names = self.tokenizer.get_vocab()
         special = set(self.tokenizer.all_special_ids)
-        spaced = any(name.startswith(("Ġ", "▁")) for name in names)
+        # RoBERTa and its like mark the beginning of a word; BERT marks continuations, by two signs that are no letters.
+        spaced = any(name.startswith(SPACES) for name in names)
         for name, token in names.items():
-            whole = name[:1] in "Ġ▁" and name[1:] if spaced else name
-            plain[token] = token not in special and bool(whole) and self.tokenizer.decode([token]).strip().isalpha()
+            if token in special or (spaced and not name.startswith(SPACES)):
+                continue
+            plain[token] = self.tokenizer.decode([token]).strip().isalpha()
         return plain
 
-    def _in_case(self, text: str, span: tuple[int, int], weights: list[float], tokens: list[int]) -> Iterator[Proposal]:
+    def _in_case(
+        self,
+        text: str,
+        span: tuple[int, int],
+        weights: list[float],
+        tokens: list[int],
+    ) -> Iterator[Proposal]:
         """The words of the tokens in the case of the original, which they must differ from."""
         begin, end = span
+        # The offsets of some tokenizers include the space before a word.
         original = text[begin:end].strip()
         begin = text.index(original, begin)
         case, _ = word_class(original)
         for weight, token in zip(weights, tokens, strict=True):
             word = self.tokenizer.decode([token]).strip()
-            word = word.upper() if case == "upper" else word[:1].upper() + word[1:] if case == "title" else word
+            if case == "upper":
+                word = word.upper()
+            elif case == "title":
+                word = word[:1].upper() + word[1:]
             if weight > 0 and word.casefold() != original.casefold():
                 yield Proposal(begin, begin + len(original), word, weight)

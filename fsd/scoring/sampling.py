@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 import xxhash
+from torch import Tensor
 
 from fsd.errors import UsageError, at_least
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
-from fsd.scoring.model_scorer import BATCH_TOKENS
-from fsd.token_stats import Continuations, FloatArray, Prompt
+from fsd.scoring.model_scorer import BATCH_TOKENS, device_limit
+from fsd.token_stats import Continuations, FloatArray, Prompt, Prompts
 from fsd.views import Draws
 
 
@@ -33,11 +34,18 @@ class Sampling:
         """Name in tables, e.g. "temperature 0.7, top 40"."""
         if self.temperature == 0:
             return "greedy"
-        parts = [f"temperature {self.temperature:g}"] if self.temperature != 1 else []
-        parts += [f"top {self.top_k}"] if self.top_k is not None else []
+        parts = []
+        if self.temperature != 1:
+            parts.append(f"temperature {self.temperature:g}")
+        if self.top_k is not None:
+            parts.append(f"top {self.top_k}")
         return ", ".join(parts) or "plain"
 
-    def log_probability(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def log_probability(
+        self,
+        logits: Tensor,
+        target: Tensor,
+    ) -> Tensor:
         """(n,) nats with which each target is drawn by (n, V) logits; equals of the k-th are among the k."""
         if self.temperature == 0:
             return torch.where(logits.argmax(-1) == target, 0.0, -torch.inf)
@@ -71,26 +79,30 @@ def suffix_log_probabilities(
     count, length = windows.shape
     check_length(length, language_model.context)
     device = language_model.device
-    rows = max(1, BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"]) // length)
-    found = np.empty((len(samplings), count))
+    rows = max(1, device_limit(BATCH_TOKENS, device) // length)
+    nats = np.empty((len(samplings), count))
     ids = torch.from_numpy(windows.astype(np.int64))
     start = torch.full((rows, 1), language_model.start)
     with (
         language_model.state(tuned=False) as network,
         progress(count * length, "extraction", "token", shown=shown) as bar,
     ):
-        for at in range(0, count, rows):
-            batch = ids[at : at + rows]
+        for begin in range(0, count, rows):
+            batch = ids[begin : begin + rows]
             x = torch.cat([start[: len(batch)], batch[:, :-1]], dim=1).to(device)
             # one more logit than tokens to predict is never read, so the positions from `prefix` on are enough
-            logits = network(input_ids=x, use_cache=False, logits_to_keep=length - prefix).logits.float()
+            logits = network(
+                input_ids=x,
+                use_cache=False,
+                logits_to_keep=length - prefix,
+            ).logits.float()
             target = batch[:, prefix:].to(logits.device).flatten()
             flat = logits.flatten(0, 1)
-            for place, sampling in enumerate(samplings):
+            for row, sampling in enumerate(samplings):
                 logp = sampling.log_probability(flat, target).view(len(batch), -1)
-                found[place, at : at + len(batch)] = logp.double().sum(-1).cpu().numpy()
+                nats[row, begin : begin + len(batch)] = logp.double().sum(-1).cpu().numpy()
             bar.update(batch.numel())
-    return found
+    return nats
 
 
 @dataclass(eq=False)
@@ -104,44 +116,84 @@ class ContinuationScorer:
     batch_tokens: int | None = None  # that are generated and read together, at most
     description: str = ""
 
-    def __call__(self, prompts: Sequence[Prompt]) -> Iterator[Continuations]:
+    def __call__(self, prompts: Prompts) -> Iterator[Continuations]:
         """Continuations for each prompt, in order."""
-        with progress(len(prompts), self.description, "text", shown=bool(self.description)) as bar:
+        with progress(
+            len(prompts),
+            self.description,
+            "text",
+            shown=bool(self.description),
+        ) as bar:
             for prompt in prompts:
                 yield self._continued(prompt)
                 bar.update()
 
     def _continued(self, prompt: Prompt) -> Continuations:
-        model, draws = self.language_model, self.draws
-        truth, before = model.tokens([prompt.text, prompt.context])
+        model = self.language_model
+        draws = self.draws
+        truth, context = model.tokens([prompt.text, prompt.context])
+        # At least half of what the model reads is given, however long the continuation may be.
         size = min(draws.tokens or len(truth), model.context // 2)
-        head = [model.start, *before][size - model.context :]
+        head = [model.start, *context][size - model.context :]
         greedy = self._generated(head, 1, size, 0.0)[0] if draws.greedy else ""
+        # Seeded by the prompt, so that a text has the same samples whatever other texts there are. The process's own
+        # random numbers go on as if nothing had been drawn.
         with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
             torch.manual_seed(xxhash.xxh3_64_intdigest(repr((self.seed, *prompt)).encode()))
             samples = self._generated(head, draws.samples, size, draws.temperature)
         return Continuations(prompt.text, tuple(samples), greedy)
 
-    def _generated(self, head: list[int], count: int, size: int, temperature: float) -> list[str]:
+    def _generated(
+        self,
+        head: list[int],
+        count: int,
+        size: int,
+        temperature: float,
+    ) -> list[str]:
         """`count` continuations of `head`, of at most `size` tokens."""
         from transformers import GenerationConfig
 
-        model, limit = self.language_model, self.batch_tokens or BATCH_TOKENS["cuda"]
-        rows = max(1, limit // (len(head) + size))
-        how: dict[str, Any] = {"do_sample": False}
+        model = self.language_model
+        # Each step of generating reads one token a row, so that many rows are worth it on a CPU, too.
+        rows = max(
+            1,
+            (self.batch_tokens or BATCH_TOKENS["cuda"]) // (len(head) + size),
+        )
+        options: dict[str, Any] = {"do_sample": False}
         if temperature:
-            how = {"do_sample": True, "temperature": temperature, "top_k": self.draws.top_k or 0}
+            # 0 is no top-k; without it, transformers would take its own default of 50.
+            options = {
+                "do_sample": True,
+                "temperature": temperature,
+                "top_k": self.draws.top_k or 0,
+            }
         end = model.tokenizer.eos_token_id
-        config = GenerationConfig(max_new_tokens=size, eos_token_id=end, pad_token_id=model.start, **how)
+        config = GenerationConfig(
+            max_new_tokens=size,
+            eos_token_id=end,
+            pad_token_id=model.start,
+            **options,
+        )
         texts: list[str] = []
         with model.state(tuned=self.tuned) as network:
-            defaults, network.generation_config = network.generation_config, GenerationConfig()  # else top-p, penalties
+            # The model's own settings would fill in what is not set here, such as top-p and penalties.
+            defaults = network.generation_config
+            network.generation_config = GenerationConfig()
             try:
                 while len(texts) < count:
-                    x = torch.tensor([head] * min(rows, count - len(texts)), device=model.device)
-                    ids = network.generate(x, attention_mask=torch.ones_like(x), generation_config=config)
+                    x = torch.tensor(
+                        [head] * min(rows, count - len(texts)),
+                        device=model.device,
+                    )
+                    ids = network.generate(
+                        x,
+                        attention_mask=torch.ones_like(x),
+                        generation_config=config,
+                    )
                     texts += model.tokenizer.batch_decode(
-                        ids[:, len(head) :], skip_special_tokens=True, clean_up_tokenization_spaces=False
+                        ids[:, len(head) :],
+                        skip_special_tokens=True,
+                        clean_up_tokenization_spaces=False,
                     )
             finally:
                 network.generation_config = defaults

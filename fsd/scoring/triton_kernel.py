@@ -11,22 +11,23 @@ for Z = Σ 2^l, A = Σ l 2^l and B = Σ l² 2^l (Milakov and Gimelshein 2018, ar
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from fsd.token_stats import STD_FLOOR
 
+# Logits of a row that are read at once.
 BLOCK = 4096
-"""Logits of a row that are read at once."""
 LOG2_E = tl.constexpr(1.4426950408889634)
+# Lower bound of logits relative to the largest, in bits; below it, their weight in float32 is zero.
 LEAST = tl.constexpr(-200.0)
-"""Lower bound of logits relative to the largest, in bits; below it, their weight in float32 is zero."""
+# Below any finite logit. An infinite one would make the first difference of two largest logits no number.
 LOWEST = tl.constexpr(-1e38)
-"""Below any finite logit."""
 FLOOR = tl.constexpr(STD_FLOOR)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _kernel(logits, target, out, rows, stride, width: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)  # rows times vocabulary can exceed 32 bits
     start = logits + row * stride
     lane = tl.arange(0, block)
     largest = LOWEST
@@ -36,6 +37,7 @@ def _kernel(logits, target, out, rows, stride, width: tl.constexpr, block: tl.co
         grown = tl.maximum(largest, tl.max(x, 0))
         d = tl.maximum((largest - grown) * LOG2_E, LEAST)
         shrink = tl.exp2(d)
+        # Without propagation a logit that is no number would give finite statistics, which look like any others.
         bits = tl.maximum((x - grown) * LOG2_E, LEAST, propagate_nan=tl.PropagateNan.ALL)
         weight = tl.exp2(bits)
         second = shrink * (second + 2 * d * first + d * d * total) + tl.sum(bits * bits * weight, 0)
@@ -52,13 +54,14 @@ def _kernel(logits, target, out, rows, stride, width: tl.constexpr, block: tl.co
     tl.store(out + 3 * rows + row, -log_total / LOG2_E)
 
 
-def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def token_statistics(logits: Tensor, target: Tensor) -> Tensor:
     """As `model_scorer.token_statistics`, of (n, V) logits on a GPU, contiguous in a row; NaN gives NaN."""
     if logits.stride(1) != 1:
         raise ValueError(f"the logits of a row must be contiguous; got a stride of {logits.stride(1)}")
     rows, width = logits.shape
     out = torch.empty((4, rows), dtype=torch.float32, device=logits.device)
     block = min(BLOCK, triton.next_power_of_2(width))
+    # Triton launches on the current device, which need not be that of the logits.
     with torch.cuda.device_of(logits):
         _kernel[(rows,)](logits, target, out, rows, logits.stride(0), width=width, block=block, num_warps=8)
     return out

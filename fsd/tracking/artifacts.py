@@ -8,7 +8,9 @@ import atexit
 import functools
 import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from fsd.errors import UsageError, first_line
 from fsd.files import CHECKSUMS, checksums, digest
@@ -25,8 +27,9 @@ def fetch_adapter(uri: str) -> Path:
     version = version_info(uri)
     if version:
         folder = _download(version.uri, version.run_id)
-        # `register` puts the files here; a version that was registered by hand may hold them at its root
-        folder = folder / "artifacts" if (folder / "artifacts").is_dir() else folder
+        # `register` puts the files here; a version that was registered by hand may hold them at its root.
+        if (folder / "artifacts").is_dir():
+            folder /= "artifacts"
     elif uri.startswith("runs:"):
         run_id, subfolder = _parse_run(uri)
         folder = fetch_artifact(run_id, subfolder or "adapter")
@@ -41,6 +44,7 @@ def fetch_adapter(uri: str) -> Path:
         if (candidate / _ADAPTER_CONFIG).is_file():
             return candidate
     names = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
+    # A run or a folder may hold other things than an adapter.
     raise UsageError(f"an adapter's folder must hold {_ADAPTER_CONFIG}; {uri} holds {names}")
 
 
@@ -49,19 +53,26 @@ def fetch_model_file(uri: str, name: str) -> Path | None:
     adapter = fetch_adapter(uri)
     if uri.startswith("runs:"):
         run_id, _ = _parse_run(uri)
-        path = fetch_artifact(run_id, name) if name in _artifact_names(run_id) else None
+        if name not in _artifact_names(run_id):
+            return None
+        path = fetch_artifact(run_id, name)
     else:
-        path = next((path for path in (adapter / name, adapter.parent / name) if path.is_file()), None)
-    if path:
-        expected = (checksums(adapter) or {}).get(f"../{name}")
-        if expected and expected != digest(path):
-            sums = adapter / CHECKSUMS
-            raise UsageError(f"{name} must be as it was saved with its adapter; it differs from its checksum in {sums}")
+        path = adapter / name
+        if not path.is_file():
+            path = adapter.parent / name
+        if not path.is_file():
+            return None
+    # Verdicts rest on these files: one that somebody has changed would silently change them.
+    expected = (checksums(adapter) or {}).get(f"../{name}")
+    if expected and expected != digest(path):
+        sums = adapter / CHECKSUMS
+        raise UsageError(f"{name} must be as it was saved with its adapter; it differs from its checksum in {sums}")
     return path
 
 
 def fetch_artifact(run_id: str, path: str) -> Path:
     """Copy of an artifact, a file or a folder, of a run."""
+    # MLflow lists one folder at a time.
     names = _artifact_names(run_id, str(Path(path).parent) if "/" in path else None)
     if path not in names:
         raise UsageError(f"run {run_id} must hold {path!r}; it holds {', '.join(names) or 'nothing'}")
@@ -75,24 +86,34 @@ def version_info(uri: str) -> Version | None:
     parts = _MODEL.fullmatch(uri)
     if not parts:
         raise UsageError(f"a model's address must be models:/name@alias or models:/name/version; got {uri!r}")
-    client, name = open_store().client, parts["name"]
-    models = {model.name: model for model in client.search_registered_models()}
+    client = open_store().client
+    name = parts["name"]
+    # MLflow's own errors do not say what there is.
+    models = {model.name for model in client.search_registered_models()}
     if name not in models:
-        raise UsageError(f"{uri} must name a registered model; there are {', '.join(sorted(models)) or 'none'}")
+        raise UsageError(f"{uri} must name a registered model; there are {_listed(models)}")
     aliases = {alias: int(number) for alias, number in client.get_registered_model(name).aliases.items()}
     versions = {int(version.version): version for version in client.search_model_versions(f"name='{name}'")}
     if parts["alias"]:
         number = aliases.get(parts["alias"], 0)
+    elif parts["number"] == "latest":
+        number = max(versions, default=0)
     else:
-        number = max(versions, default=0) if parts["number"] == "latest" else int(parts["number"])
+        number = int(parts["number"])
+    # Versions begin at 1.
     if number not in versions:
+        named = [f"{alias} ({target})" for alias, target in aliases.items()]
         raise UsageError(
-            f"{uri} must name a version or alias of {name}; there are "
-            f"versions {', '.join(map(str, sorted(versions))) or 'none'} and "
-            f"aliases {', '.join(f'{alias} ({n})' for alias, n in sorted(aliases.items())) or 'none'}"
+            f"{uri} must name a version or alias of {name}; "
+            f"there are versions {_listed(versions)} and aliases {_listed(named)}"
         )
     version = versions[number]
-    return Version(name, number, version.run_id, version.tags, tuple(a for a, n in aliases.items() if n == number))
+    own_aliases = tuple(alias for alias, target in aliases.items() if target == number)
+    return Version(name, number, version.run_id, version.tags, own_aliases)
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(map(str, sorted(values))) or "none"
 
 
 def _parse_run(uri: str) -> tuple[str, str | None]:
@@ -118,7 +139,8 @@ def _download(uri: str, run_id: str) -> Path:
 
 @functools.lru_cache(maxsize=32)
 def _downloaded(tracking_uri: str, uri: str, run_id: str, parent: str) -> Path:
-    """Copy of what is there; `run_id` is in the key as numbers of deleted versions, `parent` as commands end."""
+    # The key has the run because the number of a deleted version may be given again, and the folder for temporary
+    # files because each command has its own, which is deleted with it.
     folder = tempfile.TemporaryDirectory(prefix="fsd-", dir=parent)
     atexit.register(folder.cleanup)
     mlflow = load_mlflow()

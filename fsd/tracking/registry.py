@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import requires
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -21,20 +22,25 @@ from fsd.tracking.store import Store, load_mlflow, quiet
 
 CHAMPION = "champion"
 SCORE = "validation_score"
+# Tag with what two versions must share for their validation scores to be comparable, as a JSON object.
 JUDGED_ON = "judged_on"
-"""Tag with what two versions must share for their validation scores to be comparable, as a JSON object."""
+# Its entries: the validation and test texts with their labels, the base model, and the settings of judging. Earlier
+# releases have tags of these names.
 COMPARED = ("benchmark", "base_fingerprint", "judging")
-"""Its entries: the validation and test texts with their labels, the base model, and the settings of judging. Earlier
-releases have tags of these names."""
+# The adapter's card, in its folder.
 CARD = "README.md"
-"""The adapter's card, in its folder."""
-_DIGEST, _VERSIONS = "digest", "mlflow.modelVersions"
-"""Tags of a logged model: the hash of its files, and the registered versions, of which its page tells."""
+# Tags of a logged model: the hash of its files, and the registered versions, of which its page tells.
+_DIGEST = "digest"
+_VERSIONS = "mlflow.modelVersions"
 # A logged model's name must hold none of these.
 _NAME = str.maketrans({".": "·", "/": "-", ":": "-", "%": " ", '"': " ", "'": " "})
 # Settings that can be changed when a version is loaded or served, by `model_config` or MLFLOW_PYFUNC_INFERENCE_CONFIG.
 # MLflow passes on only those that are named when the version is logged. None means as in the run.
-_SETTINGS = {"serving_model": None, "serving_device": "auto", "serving_dtype": None}
+_SETTINGS = {
+    "serving_model": None,
+    "serving_device": "auto",
+    "serving_dtype": None,
+}
 _PARAMS = {"fpr": 0.05, "fdr": 0.1, "same_source": False}
 _COLUMNS = {
     "score": "double",
@@ -87,33 +93,36 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     becomes `champion` as `move_champion` says, unless it is `barred` for that reason. Of equal ones, by their files or
     by `once`, there is one. Description and card are Markdown; `example` is a text of the kind to be judged.
     """
-    contents = {
-        file: content.encode() if isinstance(content, str) else content.read_bytes()
-        for file, content in (files or {}).items()
-    }
-    for file, content in contents.items():
+    files = files or {}
+    contents = {}
+    for file, content in files.items():
+        contents[f"../{file}"] = content.encode() if isinstance(content, str) else content.read_bytes()
         run.log(file, content)
-    sums = checksum_lines({f"../{file}": content for file, content in contents.items()})
+    sums = checksum_lines(contents)
     parts = [name, installed("fsd"), sums]
+    # Only what makes the adapter: peft writes a card of its own into the folder.
     for path in sorted(adapter.iterdir()):
         if path.suffix in (".safetensors", ".json"):
             run.log(f"adapter/{path.name}", path)
             parts.append(digest(path))
-    if (adapter / CHECKSUMS).is_file():
-        run.log(f"adapter/{CHECKSUMS}", (adapter / CHECKSUMS).read_text(encoding="utf-8") + sums)
+    checksums = adapter / CHECKSUMS
+    if checksums.is_file():
+        run.log(f"adapter/{CHECKSUMS}", checksums.read_text(encoding="utf-8") + sums)
     if card:
         run.log(f"adapter/{CARD}", card)
     labels = {key: without_credentials(str(value)) for key, value in (tags or {}).items()}
     if judged_on:
         labels[JUDGED_ON] = without_credentials(json.dumps(dict(judged_on)))
     labels[SCORE] = repr(float(validation_score))
+    identity = once or json.dumps([*parts, labels])
+    # Kept with the run: if its store fails now, the end of the run or a later command registers the version.
     run.record.version = {
         "name": name,
         "code": str(code),
-        "files": list(files or {}),
+        "files": list(files),
         "tags": labels,
         "barred": barred,
-        "digest": hashlib.sha256((once or json.dumps([*parts, labels])).encode()).hexdigest(),
+        "digest": hashlib.sha256(identity.encode()).hexdigest(),
         "description": description,
         "example": example,
     }
@@ -126,18 +135,22 @@ def publish(run: Run) -> Version | None:
     if not run.upload():
         return None
     with run.storing(again=True):
-        version = run.record.version
-        name, tags = version["name"], version["tags"]
+        record = run.record.version
+        name = record["name"]
+        tags = record["tags"]
+        # Two processes that finish one study would both find no such version, and make two.
         with run.store.lock():
-            found = _present(run, name, version["digest"])
-            if found is None:
-                model_id = _log_model(run, version)
+            version = _present(run, name, record["digest"])
+            if version is None:
+                model_id = _log_model(run, record)
                 number = _create_version(run, name, model_id, tags)
-                stays = move_champion(run.store, name, number, tags, version["barred"])
-                found = Version(name, number, run.id, tags, () if stays else (CHAMPION,), stays)
-                _describe(run, found, model_id)
+                stays = move_champion(run.store, name, number, tags, record["barred"])
+                aliases = () if stays else (CHAMPION,)
+                version = Version(name, number, run.id, tags, aliases, stays)
+                # Last, with the digest: a version that is killed half-way is not taken for a whole one.
+                _describe(run, version, model_id)
         run.record.version = {}
-        return found
+        return version
     return None
 
 
@@ -145,49 +158,82 @@ def _present(run: Run, name: str, digest: str) -> Version | None:
     """The first version of that name whose logged model has the digest, which becomes an output of the run."""
     from mlflow.entities import LoggedModelOutput
 
-    client, same = run.store.client, f"tags.{_DIGEST} = '{digest}'"
-    models = {f"models:/{one.model_id}": one for one in client.search_logged_models([run.experiment_id], same)}
-    found = [one for one in client.search_model_versions(f"name = '{name}'") if one.source in models]
-    if not found:
+    client = run.store.client
+    models = client.search_logged_models([run.experiment_id], f"tags.{_DIGEST} = '{digest}'")
+    model_ids = {f"models:/{model.model_id}": model.model_id for model in models}
+    versions = client.search_model_versions(f"name = '{name}'")
+    same = [version for version in versions if version.source in model_ids]
+    if not same:
         return None
-    first = min(found, key=lambda version: int(version.version))
-    client.log_outputs(run.id, [LoggedModelOutput(models[first.source].model_id, 0)])
-    aliases = client.get_model_version(name, first.version).aliases
-    return Version(name, int(first.version), first.run_id, first.tags, tuple(aliases), present=True)
+    version = min(same, key=lambda version: int(version.version))
+    client.log_outputs(run.id, [LoggedModelOutput(model_ids[version.source], 0)])
+    # A search leaves out the aliases.
+    aliases = client.get_model_version(name, version.version).aliases
+    return Version(
+        name,
+        int(version.version),
+        version.run_id,
+        version.tags,
+        tuple(aliases),
+        present=True,
+    )
 
 
 def _describe(run: Run, version: Version, model_id: str) -> None:
     """Show version, description and metrics, which are of the test texts, on the page of the logged model."""
     from mlflow.entities import Metric
 
-    client, record = run.store.client, run.record
+    client = run.store.client
+    record = run.record
     description = record.version["description"]
     registered = json.dumps([{"name": version.name, "version": str(version.number)}])
-    client.set_logged_model_tags(
-        model_id, {_VERSIONS: registered, _DIGEST: record.version["digest"], NOTE: description or version.name}
-    )
-    test = next((entry for use, entry in record.datasets if use == "test"), None)
-    of = {"dataset_name": test["name"], "dataset_digest": test["digest"]} if test else {}
-    numbers = [point for point in record.metrics if point[3] == 0]
-    client.log_batch(run.id, metrics=[Metric(*point, model_id=model_id, **of) for point in numbers])
+    tags = {
+        _VERSIONS: registered,
+        _DIGEST: record.version["digest"],
+        NOTE: description or version.name,
+    }
+    client.set_logged_model_tags(model_id, tags)
+    test = next((dataset for use, dataset in record.datasets if use == "test"), None)
+    texts = {"dataset_name": test["name"], "dataset_digest": test["digest"]} if test else {}
+    # Points of curves have steps; results have none.
+    metrics = []
+    for name, value, timestamp, step in record.metrics:
+        if step == 0:
+            metrics.append(Metric(name, value, timestamp, step, model_id=model_id, **texts))
+    client.log_batch(run.id, metrics=metrics)
     if description:
         client.update_model_version(version.name, str(version.number), description)
         if CHAMPION in version.aliases:
-            client.update_registered_model(version.name, f"Champion: version {version.number}, {description}")
+            client.update_registered_model(
+                version.name,
+                f"Champion: version {version.number}, {description}",
+            )
 
 
-def _save(mlflow: Any, path: str, mlflow_model: Any, without: Sequence[str], **options: Any) -> None:
+def _save(
+    path: str,
+    mlflow_model: Any,
+    without: Sequence[str],
+    validate_serving_input: bool,
+    **options: Any,
+) -> None:
     """Save the model with the code of this package, `without` some files, and without the paths of this machine."""
+    # MLflow loads what comes with a model in place of what is installed there, whichever version that is.
     with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
         root = Path(scratch)
         for folder in ("fsd", "detectors", "pipelines"):
-            shutil.copytree(PACKAGE / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", *without))
+            shutil.copytree(
+                PACKAGE / folder,
+                root / folder,
+                ignore=shutil.ignore_patterns("__pycache__", *without),
+            )
+        # The code asks for its own version, which without this file only an installed package has.
         about = root / f"fsd-{installed('fsd')}.dist-info" / "METADATA"
         about.parent.mkdir()
-        needs = "".join(f"Requires-Dist: {entry}\n" for entry in requires("fsd") or ())
+        needs = "".join(f"Requires-Dist: {entry}\n" for entry in _requirements())
         about.write_text(f"Metadata-Version: 2.1\nName: fsd\nVersion: {installed('fsd')}\n{needs}")
-        code = [str(entry) for entry in sorted(root.iterdir())]
-        mlflow.pyfunc.save_model(path=path, mlflow_model=mlflow_model, code_paths=code, **options)
+        code = sorted(map(str, root.iterdir()))
+        load_mlflow().pyfunc.save_model(path=path, mlflow_model=mlflow_model, code_paths=code, **options)
     saved = mlflow_model.flavors["python_function"]
     saved["model_code_path"] = Path(saved["model_code_path"]).name
     for artifact in saved["artifacts"].values():
@@ -195,41 +241,66 @@ def _save(mlflow: Any, path: str, mlflow_model: Any, without: Sequence[str], **o
     mlflow_model.save(str(Path(path) / "MLmodel"))
 
 
+def _requirements() -> list[str]:
+    return requires("fsd") or []
+
+
+def _pinned() -> list[str]:
+    """The packages that this one needs, without its extras, in the versions of this machine."""
+    pinned = []
+    for entry in _requirements():
+        if "extra ==" not in entry:
+            package = re.split(r"[^\w.-]", entry)[0]
+            # Without the build of torch, such as "+cpu", as machines differ in it.
+            pinned.append(f"{package}=={installed(package).split('+')[0]}")
+    return pinned
+
+
+def _signature() -> Any:
+    """Columns and parameters of the served model, which MLflow checks and shows."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+
+    params = []
+    for name, default in _PARAMS.items():
+        params.append(ParamSpec(name, "boolean" if default is False else "double", default))
+    inputs = Schema([ColSpec("string", "text")])
+    outputs = Schema([ColSpec(kind, name) for name, kind in _COLUMNS.items()])
+    return ModelSignature(inputs, outputs, ParamSchema(params))
+
+
 def _log_model(run: Run, version: Mapping[str, Any]) -> str:
-    mlflow = load_mlflow()
+    load_mlflow()
+    # An embedded base is part of this package: without its weights the version could not be loaded elsewhere.
+    packaged = version["tags"].get("base_model", "").startswith("embedded")
+    # The settings are given here, as `Model.log` would log them as params of the run.
+    save = partial(
+        _save,
+        without=() if packaged else ("*.safetensors",),
+        model_config=_SETTINGS,
+    )
+    artifacts = {name: str(run.folder / name) for name in ("adapter", *version["files"])}
     with quiet():
         import pandas as pd
-        from mlflow.models import Model, ModelSignature
-        from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+        from mlflow.models import Model
 
-        packages = [re.split(r"[^\w.-]", entry)[0] for entry in requires("fsd") or () if "extra ==" not in entry]
-        packaged = version["tags"].get("base_model", "").startswith("embedded")  # the base is part of this package
-        params = [ParamSpec(key, "boolean" if value is False else "double", value) for key, value in _PARAMS.items()]
+        example = pd.DataFrame({"text": [version["example"]]})
         # What mlflow.pyfunc.log_model calls, which would load the model and its base to score the input example:
         # `validate_serving_input` prevents that, but pyfunc refuses to pass it on.
         logged = Model.log(
             artifact_path=None,
             name=run.record.name.translate(_NAME),
             run_id=run.id,
-            # it would log the settings as params of the run
-            flavor=SimpleNamespace(
-                save_model=lambda validate_serving_input, **rest: _save(
-                    mlflow, model_config=_SETTINGS, without=[] if packaged else ["*.safetensors"], **rest
-                )
-            ),
+            flavor=SimpleNamespace(save_model=save),
             flavor_name="python_function",
-            step=1 + max([0, *(point[3] for point in run.record.metrics)]),  # `_describe` logs the metrics
+            # MLflow would give the model the metrics of its step: this one has none, and `_describe` logs them.
+            step=1 + max((step for *_, step in run.record.metrics), default=0),
             python_model=version["code"],
-            artifacts={name: str(run.folder / name) for name in ("adapter", *version["files"])},
-            signature=ModelSignature(
-                inputs=Schema([ColSpec("string", "text")]),
-                outputs=Schema([ColSpec(kind, name) for name, kind in _COLUMNS.items()]),
-                params=ParamSchema(params),
-            ),
-            input_example=(pd.DataFrame({"text": [version["example"]]}), _PARAMS | {"same_source": True}),
+            artifacts=artifacts,
+            signature=_signature(),
+            input_example=(example, _PARAMS | {"same_source": True}),
             validate_serving_input=False,
-            # without the build of torch, such as "+cpu", as machines differ in it
-            pip_requirements=[f"{package}=={installed(package).split('+')[0]}" for package in packages],
+            pip_requirements=_pinned(),
         )
     return str(logged.model_id)
 
@@ -238,16 +309,23 @@ def _create_version(run: Run, name: str, model_id: str, tags: Mapping[str, str])
     from mlflow.exceptions import MlflowException
 
     client = run.store.client
+    # Asking for it first would be a race between machines: the lock is one of this machine.
     try:
         client.create_registered_model(name)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    made = client.create_model_version(name, f"models:/{model_id}", run.id, tags=dict(tags), model_id=model_id)
-    return int(made.version)
+    version = client.create_model_version(name, f"models:/{model_id}", run.id, tags=dict(tags), model_id=model_id)
+    return int(version.version)
 
 
-def move_champion(store: Store, name: str, number: int, tags: Mapping[str, str], barred: str = "") -> str:
+def move_champion(
+    store: Store,
+    name: str,
+    number: int,
+    tags: Mapping[str, str],
+    barred: str = "",
+) -> str:
     """Move the alias `champion` to a version, or say in one line why it stays: barred, worse or not comparable."""
     client = store.client
     present = client.get_registered_model(name).aliases.get(CHAMPION)
@@ -256,8 +334,10 @@ def move_champion(store: Store, name: str, number: int, tags: Mapping[str, str],
         return f"{stays}, not version {number}: {barred}"
     if present:
         champion = client.get_model_version(name, str(present)).tags
-        before, now = (of | json.loads(of.get(JUDGED_ON, "{}")) for of in (champion, dict(tags)))
-        differing = [entry for entry in COMPARED if before.get(entry) != now.get(entry) or not now.get(entry)]
+        ours = _judged_on(tags)
+        theirs = _judged_on(champion)
+        # What neither version tells is no agreement.
+        differing = [entry for entry in COMPARED if not ours.get(entry) or theirs.get(entry) != ours[entry]]
         if differing:
             return (
                 f"{stays}: version {number} differs in {', '.join(differing)}, so their validation scores cannot be "
@@ -269,6 +349,11 @@ def move_champion(store: Store, name: str, number: int, tags: Mapping[str, str],
     return ""
 
 
+def _judged_on(tags: Mapping[str, str]) -> dict[str, str]:
+    return {**tags, **json.loads(tags.get(JUDGED_ON, "{}"))}
+
+
 def _score(tags: Mapping[str, str]) -> float:
-    score = float(tags.get(SCORE, "nan"))  # none in a version that was registered by hand
+    # A version that was registered by hand has none.
+    score = float(tags.get(SCORE, "nan"))
     return -math.inf if math.isnan(score) else score

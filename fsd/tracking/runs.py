@@ -25,24 +25,29 @@ from fsd.errors import StorageError, UsageError, first_line, without_credentials
 from fsd.leftovers import has_ended, host, this_process
 from fsd.tracking.store import Store, address, load_mlflow, open_store, quiet
 
+# Tag with the description of a run or an experiment.
 NOTE = "mlflow.note.content"
-"""Tag with the description of a run or an experiment."""
+# Start of the descriptions of experiments that are kept up to date; a user's own description is left as it is.
 OPENING = "Was this text in that model's training data?"
-"""Start of the descriptions of experiments that are kept up to date; a user's own description is left as it is."""
-_LONGEST_PARAM, _LONGEST_TAG, _LONGEST_SOURCE = 6000, 8000, 65000
+# MLflow refuses longer texts: a run must not fail at its end for a list of a thousand files.
+_LONGEST_PARAM = 6000
+_LONGEST_TAG = 8000
+_LONGEST_SOURCE = 65000
+# Error codes of a request that got no reply, among others.
 _OUT_OF_REACH = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
-"""Error codes of a request that got no reply, among others."""
-FSD_VERSION, COMMIT = "fsd_version", "mlflow.source.git.commit"
-"""Tags with the version and the commit of this package."""
+# Tags with the version and the commit of this package.
+FSD_VERSION = "fsd_version"
+COMMIT = "mlflow.source.git.commit"
+# Tag with the identity of the process that opened the run.
 _PROCESS = "process"
-"""Tag with the identity of the process that opened the run."""
+# Tag with the tables that the evaluation view of the user interface offers.
 _TABLES = "mlflow.loggedArtifacts"
-"""Tag with the tables that the evaluation view of the user interface offers."""
-_RECORD, _WITHIN = "run.json", "within"
+_RECORD = "run.json"
+_WITHIN = "within"
+# The folder of this package, of the commands and of the detectors.
 PACKAGE = Path(__file__).parents[2]
-"""The folder of this package, of the commands and of the detectors."""
+# Where the code of a model that a kept run registers must be: its folder may be somebody else's.
 _CODE = PACKAGE / "pipelines"
-"""Where the code of a model that a kept run registers must be: its folder may be somebody else's."""
 
 
 @dataclass
@@ -85,7 +90,8 @@ class Run:
             yield
         except UsageError:
             raise
-        except Exception as error:  # any: artifact stores in the cloud have error classes of their own
+        except Exception as error:
+            # Any error: artifact stores in the cloud have classes of their own.
             if again:
                 self.unsent = self._reason(error)
             else:
@@ -94,15 +100,22 @@ class Run:
     def _reason(self, error: Exception) -> str:
         from mlflow.exceptions import MlflowException, RestException
 
+        # A RestException is an answer. The text of others holds the address with its password, and every attempt.
         silent = isinstance(error, MlflowException) and error.error_code in _OUT_OF_REACH
         if silent and not isinstance(error, RestException) and not self.store.file:
             return f"{self.store.address} does not answer"
         return getattr(error, "strerror", None) or first_line(error)
 
-    def check(self) -> None:
-        """Raise a StorageError if something could not be stored."""
-        if self.failure or self.unsent:
-            raise StorageError(f"the run could not be stored: {self.failure or self.unsent}")
+    @property
+    def problem(self) -> str:
+        """That and why something could not be stored; "" if everything is."""
+        reason = self.failure or self.unsent
+        return f"could not be stored: {reason}" if reason else ""
+
+    def check(self, command: str = "") -> None:
+        """Raise a StorageError, with the command that logs the run later, if something could not be stored."""
+        if self.problem:
+            raise StorageError(f"the run {self.problem}", command)
 
     def upload(self) -> bool:
         """Log everything that is not logged yet, and return whether the store has it."""
@@ -110,17 +123,31 @@ class Run:
 
         if not self.id:
             return False
-        client, record = self.store.client, self.record
+        client = self.store.client
+        record = self.record
         with self.storing(again=True):
             self._send_points()
             for name in record.files[self._files :]:
                 folder = str(PurePosixPath(name).parent)
-                client.log_artifact(self.id, str(self.folder / name), None if folder == "." else folder)
+                client.log_artifact(
+                    self.id,
+                    str(self.folder / name),
+                    None if folder == "." else folder,
+                )
+            # Only once all of them are sent: after an error they are all sent again.
             self._files = len(record.files)
-            inputs = [DatasetInput(Dataset(**s), [InputTag("mlflow.data.context", c)]) for c, s in record.datasets]
+            inputs = []
+            for use, dataset in record.datasets:
+                inputs.append(
+                    DatasetInput(
+                        Dataset(**dataset),
+                        [InputTag("mlflow.data.context", use)],
+                    )
+                )
             client.log_inputs(self.id, inputs)
             params = [Param(*entry) for entry in record.params.items()]
-            client.log_batch(self.id, params=params, tags=[RunTag(*entry) for entry in record.tags.items()])
+            tags = [RunTag(*entry) for entry in record.tags.items()]
+            client.log_batch(self.id, params=params, tags=tags)
             client.update_run(self.id, name=record.name)
             if record.news:
                 self._describe_experiment()
@@ -142,7 +169,8 @@ class Run:
         if experiment.tags.get(NOTE, OPENING).startswith(OPENING):
             page = address("", self.experiment_id, self.id).lstrip("/")
             note = f"{OPENING}\n\nLatest result: [{self.record.name}]({page})\n\n{self.record.news}"
-            with suppress(MlflowException):  # another process describes it at the same moment
+            # Another process may describe it at the same moment.
+            with suppress(MlflowException):
                 self.store.client.set_experiment_tag(self.experiment_id, NOTE, note)
 
     def page(self) -> str:
@@ -158,20 +186,26 @@ class Run:
     def log_metrics(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Log finite numbers, named `group/name`; with a step as points of a curve, which are sent at once."""
         now = time.time_ns() // 1_000_000
-        self.record.metrics += [
-            (name, float(value), now, step or 0) for name, value in values.items() if math.isfinite(value)
-        ]
+        for name, value in values.items():
+            # MLflow's databases hold NaN as 0 and infinity as the largest number, which would be false results.
+            if math.isfinite(value):
+                self.record.metrics.append((name, float(value), now, step or 0))
         if step is not None and self.id and not self.gone:
             try:
                 self._send_points()
             except Exception as error:
+                # A training of hours goes on. Nothing is sent again before its end: each attempt may take a minute.
                 self.gone = self._reason(error)
-                print(f"tracking: {self.gone}; the job goes on without it", file=sys.stderr)
+                print(
+                    f"tracking: {self.gone}; the job goes on without it",
+                    file=sys.stderr,
+                )
 
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log settings, none of them empty; those in nested mappings are named `outer.inner`."""
-        flat = {key: _text(value, _LONGEST_PARAM) for key, value in _flatten(params) if value is not None}
-        self.record.params |= {key: value for key, value in flat.items() if value}
+        for name, value in _flatten(params):
+            if value is not None and (text := _text(value, _LONGEST_PARAM)):
+                self.record.params[name] = text
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags, by which `find_runs` filters; credentials in URLs are replaced."""
@@ -179,13 +213,17 @@ class Run:
 
     def log(self, name: str, content: Any) -> None:
         """Write a file: bytes, text, a copy of a path, a frame by the ending (MLflow compares .json), or JSON."""
+        # Not by its type, for which pandas would have to be imported.
         if hasattr(content, "to_parquet"):
             if name.endswith(".json"):
                 tables = json.loads(self.record.tags.get(_TABLES, "[]"))
-                self.set_tags({_TABLES: json.dumps([*tables, {"path": name, "type": "table"}])})
+                tables.append({"path": name, "type": "table"})
+                self.set_tags({_TABLES: json.dumps(tables)})
                 content = content.to_json(orient="split", index=False, date_format="iso")
+            elif name.endswith(".csv"):
+                content = content.to_csv(index=False)
             else:
-                content = (content.to_csv if name.endswith(".csv") else content.to_parquet)(index=False)
+                content = content.to_parquet(index=False)
         elif isinstance(content, Path):
             content = content.read_bytes()
         elif not isinstance(content, str | bytes):
@@ -197,25 +235,37 @@ class Run:
             self.record.files.append(name)
 
     def log_dataset(
-        self, name: str, texts: Sequence[str], *, source: str, context: str, labels: Sequence[bool | None] = ()
+        self,
+        name: str,
+        texts: Sequence[str],
+        *,
+        source: str,
+        context: str,
+        labels: Sequence[bool | None] = (),
     ) -> str:
         """Log number and digest of texts, used as `context`, and return the digest: a hash of texts and labels."""
         state = hashlib.sha256()
         for text, label in zip(texts, labels or [None] * len(texts), strict=True):
-            state.update(hashlib.sha256(text.encode()).digest() + (b"" if label is None else b"%d" % label))
+            # Each text by its own hash, so that texts cannot run into each other.
+            state.update(hashlib.sha256(text.encode()).digest())
+            if label is not None:
+                state.update(b"%d" % label)
+        digest = state.hexdigest()[:32]
+        uri = _text(source, _LONGEST_SOURCE)
         dataset = {
             "name": name,
-            "digest": state.hexdigest()[:32],
+            "digest": digest,
             "source_type": "local",
-            "source": json.dumps({"uri": _text(source, _LONGEST_SOURCE)}),
+            "source": json.dumps({"uri": uri}),
             "profile": json.dumps({"num_rows": len(texts)}),
         }
         self.record.datasets.append((context, dataset))
-        return dataset["digest"]
+        return digest
 
     def conclude(self, score: str, description: str) -> None:
         """Put the best score, such as `loss .67`, before the name, and describe the result in Markdown."""
-        self.record.name = f"{score} · {self.record.name}" if score else self.record.name
+        if score:
+            self.record.name = f"{score} · {self.record.name}"
         self.set_tags({NOTE: description})
 
     def describe_experiment(self, description: str) -> None:
@@ -226,14 +276,18 @@ class Run:
 @functools.cache
 def versions() -> dict[str, str]:
     """Versions of fsd, torch and transformers, and the commit of fsd where it is known, `-dirty` with changes."""
-    found = {name: version(name) for name in ("fsd", "torch", "transformers")}
-    folder, installed = PACKAGE, distribution("fsd").read_text("direct_url.json")
-    commit = json.loads(installed or "{}").get("vcs_info", {}).get("commit_id", "")
-    if (folder / ".git").exists():
-        git = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    result = {name: version(name) for name in ("fsd", "torch", "transformers")}
+    # pip notes here the commit of a package that it has installed from git.
+    installed = json.loads(distribution("fsd").read_text("direct_url.json") or "{}")
+    commit = installed.get("vcs_info", {}).get("commit_id")
+    # Only of a checkout: git would find the repository of a project in whose folder the package is installed.
+    if (PACKAGE / ".git").exists():
+        git = ["git", "-C", str(PACKAGE), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
         with suppress(OSError):
             commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or commit
-    return found | ({"commit": commit} if commit else {})
+    if commit:
+        result["commit"] = commit
+    return result
 
 
 @contextmanager
@@ -252,43 +306,48 @@ def run(
     something could not be stored, which is a StorageError, for a run within `parent` of that one.
     """
     store = parent.store if parent else open_store()
+    # A run that is stored must not fail because its copy cannot be deleted.
     with tempfile.TemporaryDirectory(prefix="fsd-", ignore_cleanup_errors=True) as temporary:
+        # Within the folder of the parent, so that both are kept together.
         folder = parent.folder / _WITHIN / uuid4().hex if parent else Path(temporary) / "run"
-        made = Run(store, folder, Record(experiment, without_credentials(name)))
-        made.log_params(params or {})
-        made.set_tags({**(tags or {}), **({NOTE: description} if description else {})})
-        with _opened(made, parent):
-            yield made
+        opened = Run(store, folder, Record(experiment, without_credentials(name)))
+        opened.log_params(params or {})
+        opened.set_tags(tags or {})
+        if description:
+            opened.set_tags({NOTE: description})
+        with _opened(opened, parent):
+            yield opened
 
 
 @contextmanager
 def kept_run(folder: Path) -> Iterator[Run]:
     """Log a run whose folder was kept as a new run with those within it, after the block, and delete the folder."""
     store = open_store()
-    made = _kept(store, folder)
-    within = [_kept(store, record.parent) for record in folder.glob(f"{_WITHIN}/*/{_RECORD}")]
-    with _opened(made, None):
-        for one in within:
-            with _opened(one, made):
+    kept = _kept(store, folder)
+    children = [_kept(store, record.parent) for record in folder.glob(f"{_WITHIN}/*/{_RECORD}")]
+    with _opened(kept, None):
+        for child in children:
+            with _opened(child, kept):
                 pass
-        yield made
+        yield kept
     shutil.rmtree(folder)
 
 
 def _kept(store: Store, folder: Path) -> Run:
     try:
-        made = Run(store, folder, Record(**json.loads((folder / _RECORD).read_text(encoding="utf-8"))))
-        registered = made.record.version
-        paths = [(folder / name, folder) for name in (*made.record.files, *registered.get("files", []))]
-        paths.append((Path(registered.get("code", _CODE)), _CODE))
+        record = Record(**json.loads((folder / _RECORD).read_text(encoding="utf-8")))
+        code = Path(record.version.get("code", _CODE))
+        files = [folder / name for name in (*record.files, *record.version.get("files", []))]
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"a run to be logged must be a folder with {_RECORD} of a command; got {folder}") from error
-    for path, allowed in paths:
+    # Somebody else's folder could name the user's own files, to be uploaded, or code, to be run.
+    for path in (*files, code):
+        allowed = _CODE if path is code else folder
         if not path.resolve().is_relative_to(allowed.resolve()):
             raise UsageError(
                 f"a run to be logged must name files of its own folder and code of this package; got {path}"
             )
-    return made
+    return Run(store, folder, record)
 
 
 @contextmanager
@@ -296,6 +355,7 @@ def _opened(run: Run, parent: Run | None) -> Iterator[None]:
     status = "FAILED"
     try:
         _start(run, parent)
+        # Before the computation: a store that fails now would lose it.
         if parent is None:
             run.check()
         yield
@@ -307,40 +367,55 @@ def _opened(run: Run, parent: Run | None) -> Iterator[None]:
         run.set_tags({"error": f"{type(error).__name__}: {error}"})
         raise
     finally:
-        missed = run.gone or run.unsent or run.left
+        was_away = run.gone or run.unsent or run.left
+        # The store is asked once more when the parent ends, not by each of a hundred runs within it.
         if parent and parent.gone and not run.id:
             parent.left.append((run, status))
         else:
             _finish(run, parent, status)
-    if parent is None and (run.failure or run.unsent):
-        command = _keep(run) if run.unsent or run.record.version else ""
-        raise StorageError(f"the run could not be stored: {run.failure or run.unsent}", command)
-    if parent is None and missed:
-        print(f"tracking: {run.store.address} answers again; the run is stored", file=sys.stderr)
+    if parent is None:
+        _conclude(run, bool(was_away))
+
+
+def _conclude(run: Run, was_away: bool) -> None:
+    """Keep what could not be stored, or say that a store that was away has everything now."""
+    if run.problem:
+        # What is lost in the folder itself cannot be logged later either.
+        run.check(_keep(run) if run.unsent or run.record.version else "")
+    elif was_away:
+        print(
+            f"tracking: {run.store.address} answers again; the run is stored",
+            file=sys.stderr,
+        )
 
 
 def _finish(run: Run, parent: Run | None, status: str) -> None:
     """Log what is not logged yet, of runs within it too, and end MLflow's run; a run within may wait for its parent."""
     if parent and not run.id:
         _start(run, parent)
-    stored, within, run.left = run.upload(), run.left, []
-    run.gone = "" if stored else run.gone
-    if stored and run.record.version and run.publish:
-        run.publish(run)
-    for one, ended in within:
+    if run.upload():
+        run.gone = ""
+        if run.record.version and run.publish:
+            run.publish(run)
+    waiting = run.left
+    run.left = []
+    for child, ended in waiting:
+        # One request that fails is enough: the others would each wait for the same store.
         if run.unsent:
-            run.left.append((one, ended))
+            run.left.append((child, ended))
         else:
-            _finish(one, run, ended)
+            _finish(child, run, ended)
     if run.left:
         run.unsent = run.unsent or run.left[0][0].unsent
     _end(run, status)
     if parent is None:
         return
-    parent.failure, parent.gone = parent.failure or run.failure, parent.gone or run.gone
+    parent.failure = parent.failure or run.failure
+    parent.gone = parent.gone or run.gone
     if run.unsent:
         parent.left.append((run, status))
     else:
+        # A study has hundreds of runs: their files are not kept until its end.
         shutil.rmtree(run.folder, ignore_errors=True)
 
 
@@ -353,48 +428,62 @@ def _start(run: Run, parent: Run | None) -> None:
     from mlflow.tracking.context.registry import resolve_tags
 
     if parent is None:
-        with suppress(Exception):  # the store may be of another user
+        # The store may be of another user, whose runs cannot be changed.
+        with suppress(Exception):
             close_ended_runs(run.store)
     with run.storing(again=True), quiet():
         run.experiment_id = run.store.experiment_id(run.record.experiment)
-        known = {name: without_credentials(value) for name, value in resolve_tags().items()}  # of the git remote
-        own = versions()
-        known |= {FSD_VERSION: own["fsd"], COMMIT: own.get("commit", "").removesuffix("-dirty")}
+        # MLflow takes the address of the git remote as it is, which may hold a token.
+        tags = {name: without_credentials(value) for name, value in resolve_tags().items()}
+        # MLflow's own commit is that of the repository of the main script, which may be another project's.
+        tags[COMMIT] = versions().get("commit", "").removesuffix("-dirty")
+        tags[FSD_VERSION] = versions()["fsd"]
+        tags[_PROCESS] = this_process()
+        tags = {name: value for name, value in tags.items() if value}
         active = mlflow.start_run(
             experiment_id=run.experiment_id,
             run_name=run.record.name,
             nested=parent is not None,
             parent_run_id=parent.id if parent else None,
-            tags={**{name: value for name, value in known.items() if value}, _PROCESS: this_process()},
+            tags=tags,
         )
-        run.id, run.root = active.info.run_id, str(active.info.artifact_uri)
+        run.id = active.info.run_id
+        run.root = str(active.info.artifact_uri)
+        # The settings are stored before the computation, so that a killed run has them.
         run.upload()
-    run.gone = "" if run.id else run.unsent
+    if not run.id:
+        run.gone = run.unsent
 
 
 def _end(run: Run, status: str) -> None:
     """End MLflow's run, whose store may be full or out of reach."""
     if not run.id:
         return
-    mlflow, reason = load_mlflow(), run.failure or run.unsent
-    status = "FAILED" if reason and status == "FINISHED" else status
+    mlflow = load_mlflow()
+    client = run.store.client
+    # As it is now: ending the run may fail too.
+    problem = run.problem
+    if problem and status == "FINISHED":
+        status = "FAILED"
     with run.storing(again=True):
         active = mlflow.active_run()
         if active and active.info.run_id == run.id:
+            # This also stops the thread that records the load of the machine.
             mlflow.end_run(status)
-        else:  # a run within one that has ended
-            run.store.client.set_terminated(run.id, status)
-        if reason:
-            run.store.client.set_tag(run.id, "error", f"could not be stored: {reason}")
+        else:
+            # A run within one that has ended, which waited for its store.
+            client.set_terminated(run.id, status)
+        if problem:
+            client.set_tag(run.id, "error", problem)
 
 
 def _keep(run: Run) -> str:
     """Move the folder of a run to the working folder; the command that logs it, or "" if it cannot be kept."""
     kept = Path.cwd() / f"fsd-run-{run.id[:8]}"
     try:
-        for one in (run, *(within for within, _ in run.left)):
-            one.folder.mkdir(parents=True, exist_ok=True)
-            (one.folder / _RECORD).write_text(json.dumps(asdict(one.record)), encoding="utf-8")
+        for unsent in (run, *(child for child, _ in run.left)):
+            unsent.folder.mkdir(parents=True, exist_ok=True)
+            (unsent.folder / _RECORD).write_text(json.dumps(asdict(unsent.record)), encoding="utf-8")
         shutil.move(run.folder, kept)
     except OSError:
         return ""
@@ -405,10 +494,17 @@ def close_ended_runs(store: Store) -> None:
     """Give the status KILLED to the runs that ended processes on this host left open, whatever their experiment."""
     client = store.client
     experiments = [entry.experiment_id for entry in client.search_experiments(filter_string="name LIKE 'fsd-%'")]
+    # Only of this host: whether a process of another one still runs is not known.
     conditions = f"attributes.status = 'RUNNING' and tags.{_PROCESS} LIKE '{host()}-%'"
-    for run in client.search_runs(experiments, conditions) if experiments else []:
+    if not experiments:
+        return
+    for run in client.search_runs(experiments, conditions):
         if has_ended(run.data.tags[_PROCESS]):
-            client.set_tag(run.info.run_id, "error", "its process ended without closing the run")
+            client.set_tag(
+                run.info.run_id,
+                "error",
+                "its process ended without closing the run",
+            )
             client.set_terminated(run.info.run_id, "KILLED")
 
 
@@ -424,20 +520,39 @@ class RunRecord(NamedTuple):
 
 
 def find_runs(
-    experiment: str, tags: Mapping[str, object] | None = None, *, status: str = "FINISHED"
+    experiment: str,
+    tags: Mapping[str, object] | None = None,
+    *,
+    status: str = "FINISHED",
 ) -> list[RunRecord]:
     """Past runs of an experiment that carry all the tags, newest first; none if there is no such experiment."""
     entry = open_store().client.get_experiment_by_name(experiment)
     if entry is None:
         return []
-    newest, query = ["attributes.start_time DESC"], f"attributes.status = '{status}'"
-    runs = load_mlflow().search_runs([entry.experiment_id], query, order_by=newest, output_format="list")
+    runs = load_mlflow().search_runs(
+        [entry.experiment_id],
+        f"attributes.status = '{status}'",
+        order_by=["attributes.start_time DESC"],
+        output_format="list",
+    )
+    # Tags are compared here: in MLflow's query language some values cannot be quoted.
     expected = {name: _text(value, _LONGEST_TAG) for name, value in (tags or {}).items()}
-    return [
-        RunRecord(run.info.run_id, run.info.run_name, found.get("mlflow.parentRunId"), found, data.params, data.metrics)
-        for run, data, found in ((run, run.data, run.data.tags) for run in runs)
-        if expected.items() <= found.items()
-    ]
+    records = []
+    for run in runs:
+        data = run.data
+        if expected.items() <= data.tags.items():
+            parent = data.tags.get("mlflow.parentRunId")
+            records.append(
+                RunRecord(
+                    run.info.run_id,
+                    run.info.run_name,
+                    parent,
+                    data.tags,
+                    data.params,
+                    data.metrics,
+                )
+            )
+    return records
 
 
 def _flatten(params: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -449,5 +564,7 @@ def _flatten(params: Mapping[str, object], prefix: str = "") -> Iterator[tuple[s
 
 
 def _text(value: object, longest: int) -> str:
-    text = without_credentials(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+    if isinstance(value, list | tuple):
+        value = ", ".join(map(str, value))
+    text = without_credentials(str(value))
     return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -24,11 +24,13 @@ from typing import Any
 from fsd.errors import UsageError, first_line, import_failure
 from fsd.leftovers import replacing
 
+# Where `fsd ui` serves a store that is no server itself.
 LOCAL = "http://127.0.0.1:5000"
-"""Where `fsd ui` serves a store that is no server itself."""
 _URI = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
 _LOCK_SECONDS = 60.0
+# A request to a server takes at most three attempts of 15 s with waits of 0 and 2 s between them, and up to 1 s more
+# each; MLflow's own defaults are 8 attempts of 120 s and waits of 4 minutes in all.
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -38,23 +40,28 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
 }
-"""A request to a server takes at most three attempts of 15 s with waits of 0 and 2 s between them, and up to 1 s more
-each; MLflow's own defaults are 8 attempts of 120 s and waits of 4 minutes in all."""
+# Key of the lock in PostgreSQL under which the tables are created.
 _CREATION = 0x465344
-"""Key of the lock in PostgreSQL under which the tables are created."""
+# A server that knows it answers anything.
 _UNKNOWN = "no experiment of this name"
-"""A server that knows it answers anything."""
 _HEADLINES = ("auc", "blind", "gain", "lead", "tpr5")
 _SECTION = "fsd-headline"
 
 
-def _chart(kind: str, **shown: object) -> dict[str, object]:
+def _chart(kind: str, **settings: object) -> dict[str, object]:
     """A chart of the section of the headline, in the form of MLflow's user interface."""
-    uuid = f"{_SECTION}-{shown.get('metricKey', kind)}"
-    base = {"uuid": uuid, "type": kind, "runsCountToCompare": 10, "metricSectionId": _SECTION}
-    return {**base, "deleted": False, "isGenerated": False, **shown}
+    return {
+        "uuid": f"{_SECTION}-{settings.get('metricKey', kind)}",
+        "type": kind,
+        "runsCountToCompare": 10,
+        "metricSectionId": _SECTION,
+        "deleted": False,
+        "isGenerated": False,
+        **settings,
+    }
 
 
+# Columns of the table of an experiment's runs, which `address` opens, and its first charts.
 _VIEW = {
     "orderByKey": "attributes.start_time",
     "orderByAsc": False,
@@ -65,20 +72,30 @@ _VIEW = {
     "searchFilter": "",
     "selectedColumns": [f"metrics.`headline/{name}`" for name in _HEADLINES],
     "compareRunSections": [
-        {"uuid": _SECTION, "name": "headline", "display": True, "isReordered": True, "columns": 2, "cardHeight": 280}
+        {
+            "uuid": _SECTION,
+            "name": "headline",
+            "display": True,
+            "isReordered": True,
+            "columns": 2,
+            "cardHeight": 280,
+        }
     ],
     "compareRunCharts": [
-        _chart("PARALLEL", selectedParams=["method", "learning_rate"], selectedMetrics=["headline/auc"]),
+        _chart(
+            "PARALLEL",
+            selectedParams=["method", "learning_rate"],
+            selectedMetrics=["headline/auc"],
+        ),
         *(_chart("BAR", metricKey=f"headline/{name}", displayName=name) for name in _HEADLINES),
     ],
     "isAccordionReordered": True,
     "runListHidden": True,
 }
-"""Columns of the table of an experiment's runs, which `address` opens, and its first charts."""
 _VIEW_TAG = "mlflow.sharedViewState.fsd"
 
+# Suppresses warnings that MLflow itself causes and that users cannot act on.
 quiet = partial(warnings.catch_warnings, action="ignore")
-"""Suppresses warnings that MLflow itself causes and that users cannot act on."""
 
 
 def load_mlflow() -> ModuleType:
@@ -87,16 +104,20 @@ def load_mlflow() -> ModuleType:
         os.environ.setdefault(name, value)
     import mlflow
 
+    # They tell of each migration of a new database.
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # a line for every retry
+    # It warns of every retry.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     return mlflow  # type: ignore[no-any-return]  # mlflow's imports are skipped by mypy
 
 
 def address(server: str, experiment_id: str, run_id: str = "") -> str:
     """Address of the table of an experiment's runs, or of one run, on a server."""
-    page, state = (f"/{run_id}", "") if run_id else ("", "&viewStateShareKey=fsd")
-    return f"{server}/#/experiments/{experiment_id}/runs{page}?workflowType=machine_learning{state}"
+    runs = f"{server}/#/experiments/{experiment_id}/runs"
+    # MLflow 3 has other pages for other workflows.
+    kind = "workflowType=machine_learning"
+    return f"{runs}/{run_id}?{kind}" if run_id else f"{runs}?{kind}&viewStateShareKey=fsd"
 
 
 @dataclass(frozen=True)
@@ -115,8 +136,10 @@ class Store:
     def file(self) -> Path | None:
         """The store's SQLite file, which is always in reach; None of any other store."""
         path = self.uri.removeprefix(_SQLITE).partition("?")[0]
-        named = self.uri.startswith(_SQLITE) and path and not path.startswith((":memory:", "file:"))
-        return Path(path) if named else None
+        # SQLite also has databases in memory, and URIs in place of paths.
+        if not self.uri.startswith(_SQLITE) or not path or path.startswith((":memory:", "file:")):
+            return None
+        return Path(path)
 
     @property
     def is_server(self) -> bool:
@@ -143,57 +166,74 @@ class Store:
 
     def newest_page(self, server: str, experiment: str = "") -> str:
         """Address on a server of the table of an experiment's runs, by default the one with the newest run."""
-        ids = {one.name: one.experiment_id for one in self.client.search_experiments()}
+        client = self.client
+        ids = {entry.name: entry.experiment_id for entry in client.search_experiments()}
         if experiment:
             if experiment not in ids:
                 raise UsageError(f"the experiment must be one of {', '.join(sorted(ids))}; got {experiment}")
             return address(server, ids[experiment])
-        runs = self.client.search_runs(list(ids.values()), order_by=["attributes.start_time DESC"], max_results=1)
+        runs = client.search_runs(
+            list(ids.values()),
+            order_by=["attributes.start_time DESC"],
+            max_results=1,
+        )
         return address(server, runs[0].info.experiment_id) if runs else server
 
     def experiment_id(self, name: str) -> str:
         """Id of the experiment of that name, which is created if it does not exist, and must not be deleted."""
         from mlflow.exceptions import MlflowException
 
-        experiment = self.client.get_experiment_by_name(name)
+        client = self.client
+        experiment = client.get_experiment_by_name(name)
         if experiment is None:
+            # Under the lock, as its location is changed behind MLflow's back.
             with self.lock():
                 try:
-                    self._relativise(self.client.create_experiment(name))
-                except MlflowException as error:  # created by another process in the meantime
+                    self._relativise(client.create_experiment(name))
+                except MlflowException as error:
+                    # Another process may have created it in the meantime.
                     if error.error_code != "RESOURCE_ALREADY_EXISTS":
                         raise
-            experiment = self.client.get_experiment_by_name(name)
+            experiment = client.get_experiment_by_name(name)
         if experiment.lifecycle_stage != "active":
             raise UsageError(
                 f"experiment must not be deleted; {name!r} is: "
                 f"`mlflow experiments restore --experiment-id {experiment.experiment_id}` brings it back"
             )
-        if experiment.tags.get(_VIEW_TAG) != json.dumps(_VIEW):
-            self.client.set_experiment_tag(experiment.experiment_id, _VIEW_TAG, json.dumps(_VIEW))
+        view = json.dumps(_VIEW)
+        if experiment.tags.get(_VIEW_TAG) != view:
+            client.set_experiment_tag(experiment.experiment_id, _VIEW_TAG, view)
         return str(experiment.experiment_id)
 
     def _relativise(self, experiment_id: str) -> None:
         if self.root is None or self.file is None:
             return
-        with closing(sqlite3.connect(self.file, timeout=_LOCK_SECONDS)) as connection, connection:
+        # MLflow has no way to change a location. `closing` closes the connection, which itself only commits.
+        with (
+            closing(sqlite3.connect(self.file, timeout=_LOCK_SECONDS)) as connection,
+            connection,
+        ):
             change = "update experiments set artifact_location = ? where experiment_id = ?"
             connection.execute(change, (f"mlruns/{experiment_id}", experiment_id))
 
 
 def open_store() -> Store:
     """Open, or create, the store of MLFLOW_TRACKING_URI, else `mlruns/` here; safe in concurrent processes."""
-    own = Store(f"{_SQLITE}{Path.cwd() / 'mlruns' / 'mlflow.db'}", Path.cwd())
-    store = Store(os.environ.get(_URI) or own.uri, None)
-    if store.file and own.file and store.file.resolve() == own.file.resolve():
-        store = own
-        _check_writable(own.file.parent)
-    if store.file:
-        _check_database(store.file)
-        if not _has_content(store.file):
+    folder = Path.cwd() / "mlruns"
+    default = folder / "mlflow.db"
+    uri = f"{_SQLITE}{default}"
+    store = Store(os.environ.get(_URI) or uri, None)
+    # The default store may be named by the variable too, by another path to it.
+    if store.file and store.file.resolve() == default.resolve():
+        store = Store(uri, Path.cwd())
+        _check_writable(folder)
+    if file := store.file:
+        _check_database(file)
+        if not _has_content(file):
             with store.lock():
-                if not _has_content(store.file):  # nor has another process created it
-                    with replacing(store.file) as draft:
+                # Another process may have created it while this one waited for the lock.
+                if not _has_content(file):
+                    with replacing(file) as draft:
                         _create(draft)
     _connect(store)
     return store
@@ -213,6 +253,7 @@ def check_store() -> None:
 
 
 def _check_writable(folder: Path) -> None:
+    # The folder may not exist yet, nor the database in it.
     paths = (folder, folder / "mlflow.db") if folder.exists() else (folder.parent,)
     if folder.is_file() or not all(os.access(path, os.W_OK) for path in paths if path.exists()):
         raise UsageError(
@@ -228,6 +269,7 @@ def _create(database: Path) -> None:
     def hasten(connection: Any, _: object) -> None:
         connection.execute("pragma synchronous = off")
 
+    # MLflow makes its own engine: only events of the class reach it.
     event.listen(Engine, "connect", hasten)
     try:
         with quiet():
@@ -238,17 +280,22 @@ def _create(database: Path) -> None:
 
 def _check_database(path: Path) -> None:
     """Check a file before MLflow, which would retry for minutes, or resolve locations against any working folder."""
+    # If that fails, the check that follows says so.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-    if not all(os.access(place, os.W_OK) for place in (path if path.exists() else path.parent, path.parent)):
+    exists = path.exists()
+    # SQLite writes its journal beside the file, into the folder.
+    if not os.access(path.parent, os.W_OK) or (exists and not os.access(path, os.W_OK)):
         raise UsageError(f"the tracking store must be a database that can be written; {path} or its folder cannot")
-    if not path.exists():
+    if not exists:
         return
+    relative = False
     try:
         with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
-            tables = connection.execute("select name from sqlite_master where name = 'experiments'").fetchall()
-            below = "select * from experiments where artifact_location like 'mlruns/%'"
-            relative = tables and connection.execute(below).fetchall()
+            # An empty file is a database too, which becomes a store.
+            if connection.execute("select name from sqlite_master where name = 'experiments'").fetchone():
+                below = "select * from experiments where artifact_location like 'mlruns/%'"
+                relative = connection.execute(below).fetchone() is not None
     except sqlite3.Error as error:
         raise UsageError(f"the tracking store must be an MLflow database; {path} is not ({error})") from error
     home = path.resolve().parent.parent
@@ -268,14 +315,18 @@ def _connect(store: Store) -> None:
     previous = os.environ.get(_URI)
     try:
         with quiet(), _database_server(store):
-            # this also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder
+            # This also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder.
             mlflow.set_tracking_uri(store.uri)
-            store.client.search_logged_models(["0"], max_results=1)  # which adapters become; MLflow 2 has none
+            # Logged models are what adapters become; MLflow 2 has none.
+            store.client.search_logged_models(["0"], max_results=1)
+            # Other servers may answer any request with something that MLflow reads as an empty result.
             if store.is_server and store.client.get_experiment_by_name(_UNKNOWN):
                 raise MlflowException("its replies are not those of MLflow")
     except UsageError:
         raise
-    except (MlflowException, SQLAlchemyError, ImportError, ValueError) as error:  # of a driver, and of no URL
+    except (MlflowException, SQLAlchemyError, ImportError, ValueError) as error:
+        # ImportError is that of a driver that is not installed, ValueError that of what is no URL, and `orig` the error
+        # of the driver, without the statement that SQLAlchemy adds.
         reason = import_failure(error) if isinstance(error, ImportError) else first_line(getattr(error, "orig", error))
         raise UsageError(
             "the tracking store must be a database or server of MLflow 3 or later that answers; "
@@ -296,6 +347,7 @@ def _database_server(store: Store) -> Iterator[None]:
     from sqlalchemy import create_engine, inspect, text
     from sqlalchemy.pool import NullPool
 
+    # A pool would keep the connection, and its lock, open.
     with create_engine(store.uri, poolclass=NullPool).connect() as connection:
         if connection.dialect.name == "postgresql":
             right = "has_schema_privilege(current_schema(), 'create')"
@@ -307,5 +359,6 @@ def _database_server(store: Store) -> Iterator[None]:
                     f"the tracking store must be a database that its user may write; {store.address} is not ({user} "
                     "has no right to create its tables or insert into them)"
                 )
+            # It is held until the connection ends: MLflow creates the tables meanwhile, by one of its own.
             connection.execute(text(f"select pg_advisory_lock({_CREATION})"))
         yield

@@ -1,11 +1,11 @@
 """The objective of tuning: the value of settings on labelled texts by cross-validation, and grids over settings."""
 
-import functools
 import itertools
 import json
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,14 +13,21 @@ from numpy.typing import ArrayLike
 from sklearn.model_selection import StratifiedGroupKFold
 
 from fsd.errors import UsageError
-from fsd.evaluation.metrics import BoolArray, auc, group_index, tpr_at_fpr
+from fsd.evaluation.metrics import (
+    BoolArray,
+    auc,
+    group_index,
+    tpr_at_fpr,
+)
 from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, IntArray
 
 OBJECTIVES: dict[str, Callable[[BoolArray, FloatArray], float]] = {
     "auc": auc,
-    **{f"tpr_at_{percent}fpr": functools.partial(tpr_at_fpr, fpr=percent / 100) for percent in (1, 5, 10)},
+    "tpr_at_1fpr": partial(tpr_at_fpr, fpr=0.01),
+    "tpr_at_5fpr": partial(tpr_at_fpr, fpr=0.05),
+    "tpr_at_10fpr": partial(tpr_at_fpr, fpr=0.10),
 }
 """Name → measure of labels and scores; the names are those of `fsd.evaluation.metrics.METRICS`."""
 PER_DECADE = 3
@@ -68,10 +75,11 @@ class DetectorTask:
     detector: Any
     state: str
     validation: ValidationSet
-    known: dict[str, FloatArray] = field(default_factory=dict, repr=False)
+    evaluated: dict[str, FloatArray] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        self.label, self.space = f"{self.detector.name}.{self.state}", self.detector.search
+        self.label = f"{self.detector.name}.{self.state}"
+        self.space = self.detector.search
 
     @property
     def default(self) -> Settings:
@@ -82,29 +90,37 @@ class DetectorTask:
     def evaluate(self, settings: Settings, report: Report | None = None) -> FloatArray:
         """(folds,) values of the settings, computed once."""
         key = key_of(settings)
-        if key not in self.known:
+        if key not in self.evaluated:
             scores = self.validation.statistics.scores(self.detector.with_settings(**settings), self.state)
-            self.known[key] = self.validation.values(scores)
-        return self.known[key]
+            self.evaluated[key] = self.validation.values(scores)
+        return self.evaluated[key]
 
 
 def grouped_folds(
-    labels: ArrayLike, groups: Sequence[Hashable] | None, *, folds: int = 5, repeats: int = 4, seed: int = 0
+    labels: ArrayLike,
+    groups: Sequence[Hashable] | None,
+    *,
+    folds: int = 5,
+    repeats: int = 4,
+    seed: int = 0,
 ) -> list[IntArray]:
     """Row numbers of each fold of a repeated, stratified division by whole groups, `folds` of them each time."""
-    member = np.asarray(labels, dtype=bool)
     if folds < 2 or repeats < 1:
         raise UsageError(f"folds must be at least 2 and repeats at least 1; got {folds} and {repeats}")
+    member = np.asarray(labels, dtype=bool)
     family = group_index(groups, member.size)
-    fewest = [np.unique(family[side]).size for side in (member, ~member)]
+    of_members = np.unique(family[member]).size
+    of_nonmembers = np.unique(family[~member]).size
     rows: list[IntArray] = []
-    for repeat in range(repeats if min(fewest) >= folds else 0):
-        division = StratifiedGroupKFold(folds, shuffle=True, random_state=seed + repeat)
-        rows += [part for _, part in division.split(member, member, family)]
+    if min(of_members, of_nonmembers) >= folds:
+        for repeat in range(repeats):
+            division = StratifiedGroupKFold(folds, shuffle=True, random_state=seed + repeat)
+            rows += [part for _, part in division.split(member, member, family)]
+    # Whole families of unequal size can leave a fold without members, or with nothing else: it would have no AUC.
     if not rows or any(member[part].all() or not member[part].any() for part in rows):
         raise UsageError(
             f"validation must have at least {folds} families with members and {folds} with non-members, one of each "
-            f"a fold; got {fewest[0]} and {fewest[1]}: give more texts, a larger validation share or fewer folds"
+            f"a fold; got {of_members} and {of_nonmembers}: give more texts, a larger validation share or fewer folds"
         )
     return rows
 
@@ -115,10 +131,11 @@ def cross_validated_choice(values: FloatArray, *, folds: int) -> float:
     This removes most of the bonus of the choice (Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91).
     """
     measured = []
-    for part in np.split(values, values.shape[1] // folds, axis=1):
-        others = (part.sum(axis=1, keepdims=True) - part) / (folds - 1)
-        best = np.argmax(np.round(others, 12), axis=0)
-        measured.append(part[best, np.arange(folds)].mean())
+    for division in np.split(values, values.shape[1] // folds, axis=1):
+        elsewhere = (division.sum(axis=1, keepdims=True) - division) / (folds - 1)
+        # Rounded, since sums in another order would break ties between equal settings by chance.
+        best = np.argmax(elsewhere.round(12), axis=0)
+        measured.append(division[best, np.arange(folds)].mean())
     return float(np.mean(measured))
 
 
@@ -150,31 +167,52 @@ def key_of(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def winner(task: Task, default: FloatArray, trials: Sequence[Trial], *, folds: int) -> Winner:
+def winner(
+    task: Task,
+    default: FloatArray,
+    trials: Sequence[Trial],
+    *,
+    folds: int,
+) -> Winner:
     """The settings with the highest mean over all folds; of equals the default, then the ones tried first."""
-    distinct = {key_of(task.default): (task.default, default)}
+    # A setting that was drawn twice counts once; the default is the first, so that it wins every tie.
+    tried = {key_of(task.default): (task.default, default)}
     for trial in trials:
         if trial.state == "complete":
-            distinct.setdefault(key_of(trial.settings), (trial.settings, np.array(trial.folds)))
-    settings, rows = zip(*distinct.values(), strict=True)
+            tried.setdefault(
+                key_of(trial.settings),
+                (trial.settings, np.array(trial.folds)),
+            )
+    settings, rows = zip(*tried.values(), strict=True)
     values = np.stack(rows)
-    means = np.round(values.mean(axis=1), 12)
-    best, chosen = int(np.argmax(means)), cross_validated_choice(values, folds=folds)
-    return Winner(task.label, task.default, settings[best], len(settings), float(means[0]), float(means[best]), chosen)
+    means = values.mean(axis=1).round(12)
+    best = int(np.argmax(means))
+    elsewhere = cross_validated_choice(values, folds=folds)
+    return Winner(
+        task=task.label,
+        default=task.default,
+        tuned=settings[best],
+        settings_tried=len(settings),
+        validation_default=float(means[0]),
+        validation_tuned=float(means[best]),
+        validation_chosen_elsewhere=elsewhere,
+    )
 
 
 def grid(search: Search) -> list[Any]:
     """Grid values of one setting: its choices or steps, else a few points evenly spaced on its scale."""
     if isinstance(search, Choice):
         return list(search.values)
-    whole = is_whole(search)
     if search.log:
         points = round(math.log10(search.high / search.low) * PER_DECADE) + 1
         values = np.geomspace(search.low, search.high, points)
-        return list(dict.fromkeys(round(v) if whole else float(f"{v:.2g}") for v in values))
-    step = search.step or (1 if whole else (search.high - search.low) / STEPS)
+        # Two digits, as an author would write them; a narrow range of integers gives some of them twice.
+        rounded = [round(value) if is_whole(search) else float(f"{value:.2g}") for value in values]
+        return list(dict.fromkeys(rounded))
+    step = search.step or (1 if is_whole(search) else (search.high - search.low) / STEPS)
+    # The upper end belongs to the grid although the division may give 8.999999999.
     count = int((search.high - search.low) / step + 1e-9) + 1
-    return [tidy(search, search.low + i * step) for i in range(count)]
+    return [tidy(search, search.low + index * step) for index in range(count)]
 
 
 def is_whole(search: Search) -> bool:
@@ -191,9 +229,12 @@ def tidy(search: Search, value: Any) -> Any:
 
 def whole_grid(space: Mapping[str, Search]) -> list[Settings]:
     """Every combination of the settings' grid values."""
-    return [dict(zip(space, row, strict=True)) for row in itertools.product(*map(grid, space.values()))]
+    return [dict(zip(space, cell, strict=True)) for cell in itertools.product(*map(grid, space.values()))]
 
 
 def finite(space: Mapping[str, Search]) -> bool:
     """Whether the grid holds the whole space."""
-    return all(isinstance(s, Choice) or s.step is not None or (is_whole(s) and not s.log) for s in space.values())
+    for search in space.values():
+        if isinstance(search, Range) and search.step is None and (search.log or not is_whole(search)):
+            return False
+    return True

@@ -1,6 +1,7 @@
 """Optuna studies that several processes can share, and that continue after an interruption."""
 
 import json
+import math
 import os
 import random
 import signal
@@ -21,7 +22,12 @@ import pandas as pd
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError
 from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages import (
+    BaseStorage,
+    JournalStorage,
+    RDBStorage,
+    RetryHeartbeatStaleTrialCallback,
+)
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
@@ -32,7 +38,17 @@ from fsd.files import check_regular
 from fsd.progress import progress
 from fsd.search_space import Choice, Search
 from fsd.token_stats import Scores
-from fsd.tuning.objective import Settings, Task, Trial, Winner, finite, is_whole, key_of, tidy, whole_grid
+from fsd.tuning.objective import (
+    Settings,
+    Task,
+    Trial,
+    Winner,
+    finite,
+    is_whole,
+    key_of,
+    tidy,
+    whole_grid,
+)
 
 HEARTBEAT_SECONDS = 30
 """Interval of a long trial's heartbeat; after twice that without one, Optuna fails the trial and queues it again."""
@@ -51,7 +67,8 @@ PRUNERS = {
 }
 _LOCK_SECONDS = 60.0
 _ATTEMPTS = 5
-_SQLITE, _JOURNAL = "sqlite:///", "journal:"
+_SQLITE = "sqlite:///"
+_JOURNAL = "journal:"
 
 
 @contextmanager
@@ -74,8 +91,15 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
     for attempt in range(_ATTEMPTS):
         try:
             return _open(url, heartbeat)
-        except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
-            # of processes that create the same tables at the same time, all but one fail
+        except (
+            SQLAlchemyError,
+            StorageInternalError,
+            ImportError,
+            OSError,
+            RuntimeError,
+            ValueError,
+        ) as error:
+            # Of processes that create the same tables at the same time, all but one fail, and succeed a moment later.
             if isinstance(error, DBAPIError | StorageInternalError) and attempt + 1 < _ATTEMPTS:
                 time.sleep(random.uniform(0.05, 0.3))
                 continue
@@ -93,25 +117,36 @@ def _open(url: str, heartbeat: bool) -> BaseStorage:
     options: dict[str, Any] = {}
     if heartbeat:
         retry = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
-        options = {"heartbeat_interval": HEARTBEAT_SECONDS, "heartbeat_stale_trial_callback": retry}
+        options = {
+            "heartbeat_interval": HEARTBEAT_SECONDS,
+            "heartbeat_stale_trial_callback": retry,
+        }
     if not url.startswith((_SQLITE, _JOURNAL)):
         return RDBStorage(url, **options)
     path = Path(url.removeprefix(_SQLITE).removeprefix(_JOURNAL))
+    # Optuna's tables would overwrite those of the runs.
     if path.name == "mlflow.db":
         raise ValueError("MLflow's file has tables of the same names")
     if path.parent == Path("mlruns"):
         path.parent.mkdir(exist_ok=True)
-    if not path.parent.is_dir():  # any other folder must exist, since its name may be a mistake
+    # Any other folder must exist, since its name may be a mistake.
+    if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent}")
-    if os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112 - a name may be too long
+    # A pipe would never answer. pathlib raises for a name that is too long, which the database refuses better.
+    if os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112
         check_regular(path, f"{path} must be a file", largest=sys.maxsize)
     if url.startswith(_JOURNAL):
         try:
             return JournalStorage(JournalFileBackend(str(path)))
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} holds no trials of Optuna's") from error
-    storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}}, **options)
-    with storage.engine.connect() as connection:  # a property of the file: readers and the writer need not wait
+    storage = RDBStorage(
+        url,
+        engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}},
+        **options,
+    )
+    # With a write-ahead log, a property of the file, readers and the writer need not wait for each other.
+    with storage.engine.connect() as connection:
         connection.exec_driver_sql("pragma journal_mode=wal")
     return storage
 
@@ -131,14 +166,28 @@ def compare_on_test(
     comparisons = compare(bootstrap, default, tuned, metric=objective)
     rows = []
     for winner in winners:
-        before, after = (estimates(bootstrap, scores[winner.task])[objective] for scores in (default, tuned))
-        found = comparisons[winner.task]
-        row = winner._asdict() | {"default": json.dumps(winner.default), "tuned": json.dumps(winner.tuned)}
-        gain = found.estimate._replace(value=after.value - before.value)
-        for name, estimate in (("test_default", before), ("test_tuned", after), ("test_gain", gain)):
-            row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-        gap = winner.validation_tuned - after.value
-        rows.append(row | {"p": found.p, "p_holm": found.p_holm, "validation_test_gap": gap})
+        default_value = estimates(bootstrap, default[winner.task])[objective]
+        tuned_value = estimates(bootstrap, tuned[winner.task])[objective]
+        comparison = comparisons[winner.task]
+        # The interval is that of the paired comparison; the gain is the difference of the numbers beside it.
+        gain = comparison.estimate._replace(value=tuned_value.value - default_value.value)
+        row = winner._asdict()
+        row["default"] = json.dumps(winner.default)
+        row["tuned"] = json.dumps(winner.tuned)
+        for name, estimate in (
+            ("test_default", default_value),
+            ("test_tuned", tuned_value),
+            ("test_gain", gain),
+        ):
+            row |= {
+                name: estimate.value,
+                f"{name}_low": estimate.low,
+                f"{name}_high": estimate.high,
+            }
+        row["p"] = comparison.p
+        row["p_holm"] = comparison.p_holm
+        row["validation_test_gap"] = winner.validation_tuned - tuned_value.value
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -150,42 +199,65 @@ def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) 
     if config.workers == 1:
         run_trials(task, name, config, deadline, show_progress=True)
     else:
-        with ProcessPoolExecutor(config.workers, mp_context=get_context("spawn")) as pool:
-            jobs = [
-                pool.submit(run_trials, task, name, config, deadline, show_progress=worker == 0)
-                for worker in range(config.workers)
-            ]
-            try:
-                for job in as_completed(jobs):
-                    job.result()
-            except BaseException:
-                for worker in active_children():  # they offer their trials again, and end
-                    os.kill(cast("int", worker.pid), signal.SIGINT)
-                raise
+        _share_trials(task, name, config, deadline)
     study = optuna.load_study(study_name=name, storage=open_storage(config.storage))
     trials = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
     if not any(trial.state == "complete" for trial in trials):
+        failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
         reason = "the time was up before"
-        for failed in study.get_trials(deepcopy=False, states=(TrialState.FAIL,))[-1:]:
-            reason = f"the last one failed: {failed.user_attrs.get('error', 'its process was killed')}"
+        if failed:
+            reason = f"the last one failed: {failed[-1].user_attrs.get('error', 'its process was killed')}"
         raise UsageError(f"study {name} must finish at least one trial; none did ({reason})")
     return trials
+
+
+def _share_trials(task: Task, name: str, config: TuneConfig, deadline: float | None) -> None:
+    """Run trials in several processes, of which one shows the progress."""
+    # A forked process could not use the card, and might wait for a lock of a thread that it does not have.
+    with ProcessPoolExecutor(config.workers, mp_context=get_context("spawn")) as pool:
+        jobs = [
+            pool.submit(
+                run_trials,
+                task,
+                name,
+                config,
+                deadline,
+                show_progress=worker == 0,
+            )
+            for worker in range(config.workers)
+        ]
+        try:
+            for job in as_completed(jobs):
+                job.result()
+        except BaseException:
+            # Interrupted workers offer their trials again, and end; without this, the pool would wait for them.
+            for process in active_children():
+                os.kill(cast("int", process.pid), signal.SIGINT)
+            raise
 
 
 @_quiet_optuna()
 def create_study(name: str, setup: Mapping[str, Any], storage: str) -> None:
     """Create the study, or check that the existing one has the same setup."""
+    # As the storage gives it back, where a tuple has become a list.
     wanted = json.loads(json.dumps(setup))
     study = optuna.create_study(
-        storage=open_storage(storage), study_name=name, load_if_exists=True, direction="maximize"
+        storage=open_storage(storage),
+        study_name=name,
+        load_if_exists=True,
+        direction="maximize",
     )
     if "setup" not in study.user_attrs:
         study.set_user_attr("setup", wanted)
         study.set_metric_names([wanted.get("objective", "value")])
     stored = study.user_attrs["setup"]
     if stored != wanted:
-        pairs = {key: (stored.get(key, "nothing"), wanted.get(key, "nothing")) for key in {**stored, **wanted}}
-        different = [f"{key}: begun with {old}, got {new}" for key, (old, new) in pairs.items() if old != new]
+        different = []
+        for key in stored | wanted:
+            old = stored.get(key, "nothing")
+            new = wanted.get(key, "nothing")
+            if old != new:
+                different.append(f"{key}: begun with {old}, got {new}")
         raise UsageError(
             f"study {name!r} must be continued with the settings it was begun with ({', '.join(different)}); "
             "take those, or another --study"
@@ -193,38 +265,52 @@ def create_study(name: str, setup: Mapping[str, Any], storage: str) -> None:
 
 
 @_quiet_optuna()
-def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None, *, show_progress: bool) -> None:
+def run_trials(
+    task: Task,
+    name: str,
+    config: TuneConfig,
+    deadline: float | None,
+    *,
+    show_progress: bool,
+) -> None:
     """Run trials in this process until the study is complete or the deadline has passed."""
-    cells, long = _cells(task.space, config), config.tune == "adapter"
-    kind = optuna.samplers.TPESampler if config.sampler == "tpe" else optuna.samplers.RandomSampler
+    cells = _cells(task.space, config)
+    # Trials of minutes send heartbeats and may be pruned; for those of milliseconds, both would take the time.
+    long = config.tune == "adapter"
+    sampler = optuna.samplers.TPESampler if config.sampler == "tpe" else optuna.samplers.RandomSampler
+    pruner = PRUNERS[config.pruner if long else "none"]
     study = optuna.load_study(
         study_name=name,
         storage=open_storage(config.storage, heartbeat=long),
-        sampler=_ByNumber(cells, kind, config.job.seed),
-        pruner=PRUNERS[config.pruner if long else "none"](),
+        sampler=_ByNumber(cells, sampler, config.job.seed),
+        pruner=pruner(),
     )
-    complete = [_record(task, trial) for trial in study.get_trials(states=(TrialState.COMPLETE,))]
-    known: dict[str, Sequence[float]] = {key_of(trial.settings): trial.folds for trial in complete}
+    evaluated: dict[str, Sequence[float]] = {}
+    for complete in study.get_trials(states=(TrialState.COMPLETE,)):
+        trial = _record(task, complete)
+        evaluated[key_of(trial.settings)] = trial.folds
     failures = 0
 
     def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
         nonlocal failures
         failures = failures + 1 if trial.state == TrialState.FAIL else 0
         parent = parent_process()
-        orphaned = parent is not None and not parent.is_alive()  # the command of this worker was killed
+        # A worker whose command was killed would go on unseen.
+        orphaned = parent is not None and not parent.is_alive()
         if failures >= MAX_FAILURES or not _missing(study, cells, config) or orphaned:
             study.stop()
         bar.update(1)
 
-    left = None if deadline is None else deadline - time.time()
+    remaining = None if deadline is None else deadline - time.time()
     missing = _missing(study, cells, config)
-    if not missing or (left is not None and left <= 0):
+    if not missing or (remaining is not None and remaining <= 0):
         return
     with progress(missing, name, "trial", shown=show_progress) as bar:
         study.optimize(
-            lambda trial: _run_trial(task, trial, known),
-            timeout=left,
-            catch=(Exception,) if long else (_NoCellError,),
+            lambda trial: _run_trial(task, trial, evaluated),
+            timeout=remaining,
+            # A training may fail for its settings alone; an error of a detector is one of the program.
+            catch=Exception if long else _NoCellError,
             callbacks=[after_trial],
         )
 
@@ -235,34 +321,50 @@ class _NoCellError(Exception):
 
 def _cells(space: Mapping[str, Search], config: TuneConfig) -> list[Settings]:
     """The grid's cells in the order of the trials that evaluate them; none if settings are sampled."""
+    # Sorted by name, so that the order does not depend on that of a detector's parameters.
     cells = whole_grid(dict(sorted(space.items())))
     if config.sampler != "grid" and not (finite(space) and len(cells) <= config.trials):
         return []
-    order = np.random.RandomState(config.job.seed).permutation(len(cells))  # a part is spread over the space
-    return [cells[at] for at in order]
+    # Optuna's GridSampler draws cells by chance, so that processes at the same time may take the same one; here the
+    # number of a trial decides. They are shuffled, so that the part of an interrupted study is spread over the space.
+    order = np.random.RandomState(config.job.seed).permutation(len(cells))
+    return [cells[index] for index in order]
 
 
 def _missing(study: optuna.Study, cells: Sequence[Settings], config: TuneConfig) -> int:
     """Number of trials to begin: of a grid those that no process has begun, or that are to be repeated."""
+    # Adapter trials send heartbeats, from which Optuna itself knows the killed ones.
     if cells and config.tune != "adapter":
         _queue_stale(study)
     trials = study.get_trials(deepcopy=False)
     if not cells:
-        return max(0, config.trials - len([trial for trial in trials if trial.state in FINISHED]))
-    begun = sum(REPEATS not in trial.system_attrs for trial in trials)
-    return max(0, len(cells) - begun) + len([trial for trial in trials if trial.state == TrialState.WAITING])
+        finished = [trial for trial in trials if trial.state in FINISHED]
+        return max(0, config.trials - len(finished))
+    waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
+    return max(0, len(cells) - _begun(trials)) + len(waiting)
+
+
+def _begun(trials: Sequence[FrozenTrial]) -> int:
+    """Number of cells that the trials have begun; one that repeats a failed trial begins none."""
+    return sum(REPEATS not in trial.system_attrs for trial in trials)
 
 
 def _queue_stale(study: optuna.Study) -> None:
     """Fail the trials of killed processes, and queue them again."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         if trial.datetime_start <= datetime.now() - STALE_AFTER:
-            with suppress(ValueError, RuntimeError):  # another process does so at the same time
+            # Another process may do so at the same time.
+            with suppress(ValueError, RuntimeError):
                 study.tell(trial.number, state=TrialState.FAIL)
                 RetryHeartbeatStaleTrialCallback()(study, trial)
 
 
-def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]]) -> float:
+def _run_trial(
+    task: Task,
+    trial: optuna.Trial,
+    evaluated: dict[str, Sequence[float]],
+) -> float:
+    """Evaluate the settings of a trial, unless an earlier one had the same, and store the values of its folds."""
     settings = {name: _suggest(trial, name, space) for name, space in task.space.items()}
     key = key_of(settings)
 
@@ -272,49 +374,78 @@ def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]
             raise optuna.TrialPruned
 
     try:
-        if key not in known:
-            known[key] = task.evaluate(settings, report).tolist()
+        if key not in evaluated:
+            evaluated[key] = task.evaluate(settings, report).tolist()
     except optuna.TrialPruned:
         raise
-    except BaseException as error:  # a failure is repeated once, an interrupted trial at any rate
+    except BaseException as error:
+        # A failure is repeated once, an interrupted trial at any rate, settings that are refused never.
         if not isinstance(error, UsageError):
             retry = RetryHeartbeatStaleTrialCallback(1 if isinstance(error, Exception) else None)
-            retry(trial.study, trial.study.get_trials(deepcopy=False)[trial.number])
+            retry(
+                trial.study,
+                trial.study.get_trials(deepcopy=False)[trial.number],
+            )
         trial.set_user_attr("error", str(error))
         raise
-    trial.set_user_attr("folds", known[key])
-    return float(np.mean(known[key]))
+    folds = evaluated[key]
+    trial.set_user_attr("folds", folds)
+    return float(np.mean(folds))
 
 
 def _suggest(trial: optuna.Trial, name: str, space: Search) -> Any:
     if isinstance(space, Choice):
         return trial.suggest_categorical(name, list(space.values))
     if is_whole(space):
-        return trial.suggest_int(name, space.low, space.high, step=int(space.step or 1), log=space.log)
-    return tidy(space, trial.suggest_float(name, space.low, space.high, step=space.step, log=space.log))
+        return trial.suggest_int(
+            name,
+            space.low,
+            space.high,
+            step=int(space.step or 1),
+            log=space.log,
+        )
+    return tidy(
+        space,
+        trial.suggest_float(name, space.low, space.high, step=space.step, log=space.log),
+    )
 
 
 class _ByNumber(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optuna's types
     """The settings of a trial by its number, grid or seeded sampler: the same whichever process draws it."""
 
-    def __init__(self, cells: Sequence[Settings], kind: type[BaseSampler], seed: int) -> None:
-        self.cells, self.kind, self.seed = cells, kind, seed
+    def __init__(
+        self,
+        cells: Sequence[Settings],
+        kind: type[BaseSampler],
+        seed: int,
+    ) -> None:
+        self.cells = cells
+        self.kind = kind
+        self.seed = seed
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        if self.cells:
+            return {}
+        # A new sampler for each trial: the draws of one that has a state would depend on the trials of this process.
         seed = np.random.SeedSequence([self.seed, trial.number]).generate_state(1)[0]
         self.sampler = self.kind(seed=int(seed))
-        return {} if self.cells else dict(self.sampler.infer_relative_search_space(study, trial))
+        return dict(self.sampler.infer_relative_search_space(study, trial))
 
-    def sample_relative(self, *known: Any) -> dict[str, Any]:
-        return {} if self.cells else dict(self.sampler.sample_relative(*known))
+    def sample_relative(self, *trial: Any) -> dict[str, Any]:
+        return {} if self.cells else dict(self.sampler.sample_relative(*trial))
 
     def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
     ) -> Any:
         if not self.cells:
             return self.sampler.sample_independent(study, trial, param_name, param_distribution)
+        # A repeated trial takes the cell of the one that failed.
         number = trial.system_attrs.get(REPEATS, trial.number)
-        place = sum(REPEATS not in t.system_attrs for t in study.get_trials(deepcopy=False)[:number])
+        place = _begun(study.get_trials(deepcopy=False)[:number])
         if place >= len(self.cells):
             raise _NoCellError
         return self.cells[place][param_name]
@@ -322,18 +453,27 @@ class _ByNumber(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optu
 
 def _record(task: Task, trial: FrozenTrial) -> Trial:
     settings = {name: tidy(space, trial.params[name]) for name, space in task.space.items()}
-    seconds = trial.duration.total_seconds() if trial.duration else 0.0
-    value = float("nan") if trial.value is None else float(trial.value)
     folds = tuple(trial.user_attrs.get("folds", ()))
-    return Trial(trial.number, trial.state.name.lower(), settings, folds, value, seconds)
+    # A pruned trial may have no folds, and no value.
+    value = math.nan if trial.value is None else float(trial.value)
+    seconds = trial.duration.total_seconds() if trial.duration else 0.0
+    return Trial(
+        trial.number,
+        trial.state.name.lower(),
+        settings,
+        folds,
+        value,
+        seconds,
+    )
 
 
 @_quiet_optuna()
 def importance(name: str, storage: str) -> dict[str, float]:
     """Setting → share of the variance between trials that it explains; empty where that cannot be estimated."""
     study = optuna.load_study(study_name=name, storage=open_storage(storage))
-    warnings.simplefilter("error", UserWarning)  # Optuna warns of too few trials, or too similar ones
+    # Optuna warns of too few trials or too similar ones, and raises for a single setting.
+    warnings.simplefilter("error", UserWarning)
     try:
         return dict(optuna.importance.get_param_importances(study))
-    except (RuntimeError, ValueError, UserWarning):  # or of a single setting
+    except (RuntimeError, ValueError, UserWarning):
         return {}

@@ -17,11 +17,11 @@ from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.domain_check import power
+from fsd.evaluation.domain_check import States, tried
 from fsd.evaluation.metrics import by_key, by_state
 from fsd.evaluation.results import Results, charted
 from fsd.evaluation.sentences import AuditSummary, audit_summary
-from fsd.evaluation.verdicts import ASSERTED, MEMBER, Judge, Rules
+from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Judge, Rules, Verdicts
 from fsd.models import language_model
 from fsd.models.adapters import attach
 from fsd.models.finetuning import finetune
@@ -29,7 +29,6 @@ from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
 from fsd.reporting.report import (
     Against,
-    Column,
     For,
     Picture,
     Report,
@@ -44,16 +43,18 @@ from fsd.reporting.report import (
 )
 from fsd.scoring import deviation
 from fsd.scoring.model import build_scorers
+from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.token_stats import Scorer
 from fsd.tracking import Run, Version
 from fsd.views import Detector, usable
 from pipelines.adapter_audit import AuditConfig
-from pipelines.common import adapter_files, job
+from pipelines.common import adapter_files, context, deliver, job
 from pipelines.common.adapter_files import AUDITED
-from pipelines.common.experiment import audited, load_detectors
+from pipelines.common.detector_settings import audited, load_detectors
 from pipelines.common.job import Job
 from pipelines.common.output import check_table_path, write_table
+from pipelines.common.verdict_sentences import basis_sentences, chance_sentence, power_sentences, rate_sentences
 
 FOUND = "in the fine-tuning data"
 
@@ -67,12 +68,13 @@ def prepare(config: AuditConfig) -> Job:
     detectors = audited(load_detectors(config.detection))
     texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
     sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
+    reads = {
+        "texts": f"{job.files(config.data, len(texts))}: {sizes}",
+        "fine-tuned model": str(config.adapter or config.tuned),
+    }
     return Job(
         partial(run, config, parts, judged),
-        {
-            "texts": f"{job.files(config.data, len(texts))}: {sizes}",
-            "fine-tuned model": str(config.adapter or config.tuned),
-        },
+        reads,
         config.model,
         texts=texts,
         passes=job.passes(detectors, texts, config.model),
@@ -83,23 +85,18 @@ def prepare(config: AuditConfig) -> Job:
 
 def texts_of(config: AuditConfig) -> tuple[Split, list[Document]]:
     """The labelled texts in two parts, by family, and the texts to be judged."""
-    if not config.data:
-        raise UsageError("data must be given, files with labelled texts (or --demo); got none")
-    if (config.adapter is None) == (config.tuned is None):
-        given = "both" if config.adapter else "none"
-        raise UsageError(f"the fine-tuned model must be given by either --adapter or --tuned; got {given}")
-    for name in ("validation", "fpr"):
-        if not 0 < getattr(config, name) < 1:
-            raise UsageError(f"{name} must be above 0 and below 1; got {getattr(config, name):g}")
+    _check(config)
     documents = read_files(config.data, parse_columns(config.columns))
     labelled = [document for document in documents if document.member is not None]
     judged = [document for document in documents if document.member is None]
-    known = {document.text for document in labelled}
-    both = next((document for document in judged if document.text in known), None)
-    if both:
-        raise UsageError(f"a text to be judged must not be labelled elsewhere; {both.source} is")
+    labelled_texts = {document.text for document in labelled}
+    for document in judged:
+        if document.text in labelled_texts:
+            raise UsageError(f"a text to be judged must not be labelled elsewhere; {document.source} is")
+    # a text labelled both 1 and 0 would be on both sides of the measurement
     refuse_contradictions(labelled)
     parts = split_labelled(labelled, validation=config.validation, seed=config.seed)
+    # refused before anything is scored: the calibration would refuse the rate, but only at the end
     groups = len(set(families([document for document in parts.validation if not document.member])))
     if judged and config.fpr < 1 / (groups + 1):
         raise UsageError(
@@ -109,35 +106,62 @@ def texts_of(config: AuditConfig) -> tuple[Split, list[Document]]:
     return parts, judged
 
 
+def _check(config: AuditConfig) -> None:
+    if not config.data:
+        raise UsageError("data must be given, files with labelled texts (or --demo); got none")
+    if (config.adapter is None) == (config.tuned is None):
+        raise UsageError(
+            "the fine-tuned model must be given by either --adapter or --tuned; "
+            f"got {'both' if config.adapter else 'none'}"
+        )
+    for name, share in (("validation", config.validation), ("fpr", config.fpr)):
+        if not 0 < share < 1:
+            raise UsageError(f"{name} must be above 0 and below 1; got {share:g}")
+
+
 def run(config: AuditConfig, parts: Split, judged: Sequence[Document]) -> None:
     """Load the models, score, judge, write, track and print."""
-    with job.stage("model"):
-        scorers, name, identity = load(config)
-    tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
-    title = job.run_name(config.model.model, config.data, "adapter audit")
-    with job.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
-        with job.stage("scoring"):
-            audit = judge(parts, judged, scorers, config)
-        with job.stage("recording"):
-            found = report(audit, config, name)
-            job.publish(found, tracked)
+    with context.stage("model"):
+        models = load(config)
+    tags = {"task": "adapter audit", "model": config.model.model, "adapter": models.name}
+    title = deliver.run_name(config.model.model, config.data, "adapter audit")
+    with deliver.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+        with context.stage("scoring"):
+            audit = judge(parts, judged, models, config)
+        with context.stage("recording"):
+            result = report(audit, config, models.name)
+            deliver.publish(result, tracked)
             write_table(audit.scores, config.out)
-            version = register(tracked, audit, config, identity) if config.adapter else None
-        job.show(found, tracked, version)
+            version = register(tracked, audit, config, models.identity) if config.adapter else None
+        deliver.show(result, tracked, version)
 
 
-def load(config: AuditConfig) -> tuple[dict[str, Scorer], str, BaseIdentity]:
-    """Scorers of the base and the fine-tuned model, the name of the latter, and the identity of the base."""
+@dataclass(frozen=True)
+class Models:
+    """The two models of an audit: scorers, name of the fine-tuned one, identity and hidden states of the base."""
+
+    scorers: dict[str, Scorer]
+    name: str
+    identity: BaseIdentity
+    states: States | None = None  # without them the domain check has one measure less
+
+
+def load(config: AuditConfig) -> Models:
+    """Load the base, and the fine-tuned model as an adapter on it or as a whole."""
+    # before the base is loaded, so that a wrong name is refused within a second
     adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
     base = language_model.load(config.model)
+    states = partial(hidden_states, base)
     if adapter:
         attach(base, adapter)
-        return build_scorers(base, config.model), str(config.adapter), base.identity
+        return Models(build_scorers(base, config.model), str(config.adapter), base.identity, states)
     tuned = language_model.load(config.model, model=config.tuned, revision=None)
+    # scores are compared token by token
     if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
         raise UsageError(f"tuned must have the tokenizer of its base {config.model.model}; {config.tuned} has another")
-    scorers = {**build_scorers(base, config.model), "tuned": build_scorers(tuned, config.model)["base"]}
-    return scorers, str(config.tuned), base.identity
+    scorers = build_scorers(base, config.model)
+    scorers["tuned"] = build_scorers(tuned, config.model)["base"]
+    return Models(scorers, str(config.tuned), base.identity, states)
 
 
 @dataclass(frozen=True)
@@ -148,6 +172,7 @@ class Audit:
     calibration: Calibration
     scores: pd.DataFrame
     detectors: Sequence[Detector]
+    verdicts: Verdicts | None  # on the texts without a label; None without such texts
     remarks: Sequence[str]
 
     @property
@@ -163,64 +188,105 @@ class Audit:
         return audit_summary(self.results, self.calibration.state)
 
 
-def judge(parts: Split, judged: Sequence[Document], scorers: dict[str, Scorer], config: AuditConfig) -> Audit:
+def judge(parts: Split, judged: Sequence[Document], models: Models, config: AuditConfig) -> Audit:
     """Score all texts by fine-tuned minus base, measure on test, calibrate on validation, judge the others."""
-    requested = load_detectors(config.detection)
-    comparable = {detector.name: detector for detector in audited(requested)}
-    excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in comparable}
-    requested = [comparable.get(detector.name, detector) for detector in requested]
-    labelled = len(parts.validation) + len(parts.test)
     texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
-    strict = config.detection.named
-    computable, left_out = usable(requested, texts, scorers, excluded=excluded, strict=strict, use="used in an audit")
-    scored = deviation.evaluate(texts, computable, scorers, shown=True)
+    labelled = len(texts) - len(judged)
+    computable, left_out = _computable(texts, models.scorers, config.detection)
+    scored = deviation.score_texts(texts, computable, models.scorers, shown=True)
+    # FSD, base minus fine-tuned score, is lowest for the texts of the fine-tuning, which are the members here
     calibrated = {name: -column for name, column in scored.fsd.items()}
     compared = deviation.Deviation(
         base={name: column[:labelled] for name, column in scored.tuned.items()},
         fsd={name: column[:labelled] for name, column in calibrated.items()},
     )
-    measured = results.judge(parts, compared, None, computable, seed=config.seed)
+    measured = results.compute_results(parts, compared, None, computable, seed=config.seed)
     assert measured.calibration is not None  # the share of validation is above 0
-    reference = replace(measured.calibration.reference, power=power(measured.calibration.reference))
+    reference = tried(measured.calibration.reference, states=models.states)
     calibration = replace(measured.calibration, state=AUDITED, reference=reference)
-    everything = results.score_table(parts._replace(test=(*parts.test, *judged)), scored)
-    scores = everything.rename(columns={f"{name}.fsd": f"{name}.{AUDITED}" for name in calibrated})
-    scores[[f"{name}.{AUDITED}" for name in calibrated]] *= -1
-    asked = np.arange(len(scores)) >= labelled
-    label, split = scores["label"].astype("Int64").mask(asked), scores["split"].mask(asked, "judged")
-    verdict = pd.array([None] * len(scores), "string")
-    scores = scores.assign(label=label, split=split, p_value=np.nan, verdict=verdict)
-    remarks: list[str] = []
+    verdicts = None
     if judged:
-        found = Judge(calibration).classify(
+        of_judged = {name: column[labelled:] for name, column in calibrated.items()}
+        verdicts = Judge(calibration, models.states).classify(
             judged,
-            lambda at: {name: column[[labelled + n for n in at]] for name, column in calibrated.items()},
+            lambda rows: {name: column[list(rows)] for name, column in of_judged.items()},
             Rules(config.fpr, same_source=config.same_source),
         )
-        verdicts = found.table["verdict"].replace(MEMBER, FOUND)
-        scores.loc[labelled:, ["p_value", "verdict"]] = np.stack([found.table["p_value"], verdicts], axis=1)
-        remarks += [Against(f"no verdicts: {basis.reason}") for basis in found.bases if basis.reason]
-        remarks += [Against(f"verdicts are {ASSERTED}") for basis in found.bases if basis.verdict == ASSERTED]
-    remarks += [f"{name} left out: {reason}" for name, reason in left_out.items()]
-    return Audit(measured, calibration, scores, computable, remarks)
+    table = results.score_table(parts._replace(test=(*parts.test, *judged)), scored)
+    return Audit(
+        results=measured,
+        calibration=calibration,
+        scores=_with_verdicts(table, list(calibrated), labelled, verdicts),
+        detectors=computable,
+        verdicts=verdicts,
+        remarks=[f"{name} left out: {reason}" for name, reason in left_out.items()],
+    )
+
+
+def _computable(
+    texts: Sequence[str], scorers: dict[str, Scorer], detection: DetectorConfig
+) -> tuple[list[Detector], dict[str, str]]:
+    """The detectors that compare two models on these texts, and why the others are left out."""
+    requested = load_detectors(detection)
+    comparable = {detector.name: detector for detector in audited(requested)}
+    excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in comparable}
+    detectors = [comparable.get(detector.name, detector) for detector in requested]
+    return usable(detectors, texts, scorers, excluded=excluded, strict=detection.named, use="used in an audit")
+
+
+def _with_verdicts(
+    table: pd.DataFrame, detectors: Sequence[str], labelled: int, verdicts: Verdicts | None
+) -> pd.DataFrame:
+    """The table of scores with calibrated ones, and with p-values and verdicts of the texts after the labelled ones."""
+    calibrated = {f"{name}.fsd": f"{name}.{AUDITED}" for name in detectors}
+    table = table.rename(columns=calibrated)
+    table[list(calibrated.values())] *= -1
+    is_judged = np.arange(len(table)) >= labelled
+    # a table of scores has labelled texts alone: it took those without a label for non-members of the test
+    table["label"] = table["label"].astype("Int64").mask(is_judged)
+    table["split"] = table["split"].mask(is_judged, "judged")
+    table["p_value"] = np.nan
+    table["verdict"] = pd.array([None] * len(table), "string")
+    table["warning"] = ""
+    if verdicts is not None:
+        named = verdicts.table.replace({"verdict": {MEMBER: FOUND}})
+        for name in ("p_value", "verdict", "warning"):
+            table.loc[is_judged, name] = named[name].to_numpy()
+    return table
 
 
 def detectors_table(audit: Audit) -> Table:
     """One line per detector; the best on validation first, the others by their AUC."""
-    rows, best, own = by_key(audit.table), audit.calibration.detector, audit.calibration.state
-    names = {name for name, state, _ in rows if state == own}
-    gains = {name: row for (name, _, metric), row in rows.items() if metric == "auc_gain"}
-    return Table(
-        sorted(names, key=lambda name: (name != best, -rows[name, own, "auc"].value)),
-        (
-            Column("detector", str),
-            Column("fine-tuned AUC\n[95 % CI]", lambda name: shown(rows.get((name, "tuned", "auc")))),
-            Column("calibrated AUC\n[95 % CI]", lambda name: shown(rows.get((name, own, "auc")))),
-            Column("gain", lambda name: f"{gains[name].value:+z.2f}" if name in gains else "–"),
-            Column("p (Holm)", lambda name: p_value(gains[name].p_holm) if name in gains else "–"),
-            Column("TPR@5%FPR", lambda name: f"{rows[name, own, 'tpr_at_5fpr'].value:.2f}"),
-            Column("TPR@1%FPR", lambda name: f"{rows[name, own, 'tpr_at_1fpr'].value:.2f}"),
-        ),
+    rows = by_key(audit.table)
+    state = audit.calibration.state
+    detectors = {row.detector for row in rows.values() if row.state == state}
+    lines = []
+    for name in sorted(
+        detectors, key=lambda name: (name != audit.calibration.detector, -rows[name, state, "auc"].value)
+    ):
+        gain = rows.get((name, "", "auc_gain"))  # a detector that reads both models has none
+        lines.append(
+            [
+                name,
+                shown(rows.get((name, "tuned", "auc"))),
+                shown(rows[name, state, "auc"]),
+                f"{gain.value:+z.2f}" if gain else "–",
+                p_value(gain and gain.p_holm),
+                f"{rows[name, state, 'tpr_at_5fpr'].value:.2f}",
+                f"{rows[name, state, 'tpr_at_1fpr'].value:.2f}",
+            ]
+        )
+    return plain(
+        [
+            "detector",
+            "fine-tuned AUC\n[95 % CI]",
+            "calibrated AUC\n[95 % CI]",
+            "gain",
+            "p (Holm)",
+            "TPR@5%FPR",
+            "TPR@1%FPR",
+        ],
+        lines,
         caption="AUC of the fine-tuned model's scores alone, and of their difference from the base model's; 95 % "
         "intervals by groups of related texts. TPR@5%FPR is the share of fine-tuning texts found when 5 of 100 others "
         "are called fine-tuning texts. reference, min_k_reference and wbc compare the two models themselves.",
@@ -232,11 +298,12 @@ def detectors_table(audit: Audit) -> Table:
     )
 
 
-def conclusions(audit: Audit, fpr: float) -> list[str]:
+def conclusions(audit: Audit) -> list[str]:
     """The results in sentences, most important first."""
-    summary, many = audit.summary, len(audit.results.parts.test)
+    summary = audit.summary
     start = (
-        f"{summary.detector}, best on validation: fine-tuned minus base score, AUC {summary.auc} on {many} test texts"
+        f"{summary.detector}, best on validation: fine-tuned minus base score, AUC {summary.auc} on "
+        f"{len(audit.results.parts.test)} test texts"
     )
     if summary.auc.low <= 0.5:
         lines = [f"{start}: not distinguishable from chance"]
@@ -244,23 +311,35 @@ def conclusions(audit: Audit, fpr: float) -> list[str]:
         lines = [f"{start}; a blind classifier reaches {summary.blind}: the two sides differ without the model"]
     else:
         lines = [f"{start}: texts of the fine-tuning data can be distinguished from others"]
-    blind = (
-        f"a blind classifier, which never sees the model, reaches {summary.blind}"
-        if summary.blind is not None
-        else f"no blind classifier could be trained: {summary.reason}"
-    )
+    blind = f"no blind classifier could be trained: {summary.reason}"
+    if summary.blind is not None:
+        blind = f"a blind classifier, which never sees the model, reaches {summary.blind}"
     lines.append(marked(summary.clean, blind))
-    verdicts = audit.scores.loc[audit.scores["split"] == "judged", "verdict"]
-    if len(verdicts):
-        rate = audit.calibration.rate(fpr)
-        called = int((verdicts == FOUND).sum())
-        judged = (
-            f"{called} of the {len(verdicts)} texts without a label are called fine-tuning "
-            f"data at a false-positive rate of {fpr:.1%} (of this calibration, between {rate.low:.1%} and "
-            f"{rate.high:.1%}); it holds for texts of the kind of the labelled ones"
-        )
-        lines.append(marked(called > 0, judged))
+    if audit.verdicts is not None:
+        lines += verdict_sentences(audit.verdicts, audit.calibration)
     return [*lines, *audit.remarks]
+
+
+def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[str]:
+    """How many of the texts without a label are called, what that rests on, and what chance explains."""
+    number = len(verdicts.table)
+    called = verdicts.count(MEMBER)
+    judged = called + verdicts.count(NOT_SHOWN)
+    answer = f"no verdict on any of the {number} texts without a label"
+    if judged:
+        answer = (
+            f"{called} of the {number} texts without a label are called fine-tuning data at a false-positive rate of "
+            f"{verdicts.rules.fpr:.1%}; it holds for texts of the kind of the labelled ones"
+        )
+    lines = [marked(called > 0, answer)]
+    outside = verdicts.count(OUT_OF_DOMAIN)
+    if outside:
+        reasons = verdicts.table.loc[verdicts.table["verdict"] == OUT_OF_DOMAIN, "warning"]
+        lines.append(Against(f"{outside} of them are outside the calibrated domain, such as: {reasons.iloc[0]}"))
+    lines += basis_sentences(verdicts.bases)
+    if judged > 1:
+        lines.append(chance_sentence(verdicts, calibration, "fine-tuning data", "fine-tuning data"))
+    return lines + rate_sentences(verdicts, calibration) + power_sentences(calibration.reference)
 
 
 def report(audit: Audit, config: AuditConfig, name: str) -> Report:
@@ -270,19 +349,18 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
     roc = figures.roc(test["label"].to_numpy(bool), *scores.values(), names=("fine-tuned", "calibrated score"))
     caption = "Share of fine-tuning texts found against share of other texts wrongly called so."
     verdicts = numbers("verdicts", audit.scores[audit.scores["split"] == "judged"])
+    measured = Section(
+        "Results",
+        tables=[detectors_table(audit), verdicts],
+        pictures=[Picture(figures.png(roc), caption, name="roc.png")],
+    )
+    summary = audit.summary
     return Report(
         title="Was it in the fine-tuning data?",
         question=f"Can texts that {name} was fine-tuned on be distinguished from others, given the base "
         f"{config.model.model}?",
-        findings=conclusions(audit, config.fpr),
-        sections=[
-            Section(
-                "Results",
-                tables=[detectors_table(audit), verdicts],
-                pictures=[Picture(figures.png(roc), caption, name="roc.png")],
-            ),
-            limits(),
-        ],
+        findings=conclusions(audit),
+        sections=[measured, limits()],
         facts=[
             ("Base", config.model.model),
             ("Fine-tuned model", name),
@@ -293,7 +371,7 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
             "Texts of both labels from one period and kind, if a classifier without the model separates these.",
             "More labelled texts, which narrow the intervals.",
         ],
-        score=f"{audit.summary.detector} {audit.summary.auc.short}",
+        score=f"{summary.detector} {summary.auc.short}",
         metrics=audit.results.audit.metrics() | charted(audit.table),
         artifacts={
             "scores.parquet": audit.scores,
@@ -310,22 +388,24 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     None of the texts that it was trained on, which are the question, travels with it. It does not become champion if a
     blind classifier explains the result, nor in place of an audit of another adapter.
     """
-    summary, parts = audit.summary, audit.results.parts
+    summary = audit.summary
+    parts = audit.results.parts
+    files = adapter_files.contents(
+        config.model,
+        config.detection,
+        audit.detectors,
+        summary,
+        audit.calibration,
+        domain=config.domain,
+        seed=config.seed,
+    )
     return tracking.register(
         run,
         f"fsd-{config.domain}",
         tracking.fetch_adapter(str(config.adapter)),
         adapter_files.SERVING,
         validation_score=audit.results.validation_auc,
-        files=adapter_files.contents(
-            config.model,
-            config.detection,
-            audit.detectors,
-            summary,
-            audit.calibration,
-            domain=config.domain,
-            seed=config.seed,
-        ),
+        files=files,
         tags={"base_model": identity.id, "adapter": config.adapter, "detector": summary.detector},
         judged_on={
             "benchmark": f"validation {digest(parts.validation)}, test {digest(parts.test)}",
@@ -339,33 +419,47 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
 
 def demo(seed: int) -> None:
     """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
-    with job.stage("model"):
+    with context.stage("model"):
         detection = DetectorConfig(detectors="loss,min_k,zlib")
         config = AuditConfig(model=ModelConfig(cache="none"), detection=detection, seed=seed)
-        others = [document for document in corpus() if not document.member][:100]
-        documents = [replace(document, member=at < len(others) // 2) for at, document in enumerate(others)]
-        parts = split_labelled(documents, validation=config.validation, seed=seed)
+        nonmembers = [document for document in corpus() if not document.member][:100]
+        half = len(nonmembers) // 2
+        trained_on = [replace(document, member=True) for document in nonmembers[:half]]
+        held_out = [replace(document, member=False) for document in nonmembers[half:]]
+        parts = split_labelled(trained_on + held_out, validation=config.validation, seed=seed)
         model = language_model.load(config.model)
         training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
-        finetune(model, [d.text for d in documents if d.member], training, seed=seed)
+        finetune(model, [document.text for document in trained_on], training, seed=seed)
         scorers = build_scorers(model, config.model)
-    with job.stage("scoring"):
-        tuned, control = (
-            detectors_table(judge(parts, [], {**scorers, "tuned": scorers[name]}, config)) for name in ("tuned", "base")
-        )
-    shown = plain(
+        fine_tuned = Models(scorers, "the embedded model", model.identity, partial(hidden_states, model))
+        # the base compared with itself: every difference is 0, as without fine-tuning
+        untouched = replace(fine_tuned, scorers=scorers | {"tuned": scorers["base"]})
+    with context.stage("scoring"):
+        tuned = detectors_table(judge(parts, [], fine_tuned, config))
+        control = detectors_table(judge(parts, [], untouched, config))
+    lines = [["fine-tuned on half", *row] for row in tuned.rows]
+    lines += [["control, not fine-tuned", *row] for row in control.rows]
+    table = plain(
         ["model", *(column.heading for column in tuned.columns)],
-        [
-            *(["fine-tuned on half", *row] for row in tuned.rows),
-            *(["control, not fine-tuned", *row] for row in control.rows),
-        ],
+        lines,
         words=(0, 1),
         title=f"{len(parts.test)} test texts, half of them fine-tuning data",
         name="results",
         kept=(0, 1, 3, 2),
         source="--json",
     )
-    found = f"{tuned.rows[0][0]}, fine-tuned minus base: AUC {tuned.rows[0][2]}; the control: {control.rows[0][2]}"
-    note = "the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"
-    use = ["fsd adapter-audit --model BASE --adapter DIR --data FILE"]
-    job.show(Report(findings=[found, For(note)], sections=[Section("", tables=[shown])], next=use))
+    detector, _, auc, *_ = tuned.rows[0]
+    result = f"{detector}, fine-tuned minus base: AUC {auc}; the control: {control.rows[0][2]}"
+    deliver.show(
+        Report(
+            findings=[
+                result,
+                For(
+                    "the control is the base itself in place of the fine-tuned model: the same texts and labels, no "
+                    "training"
+                ),
+            ],
+            sections=[Section("", tables=[table])],
+            next=["fsd adapter-audit --model BASE --adapter DIR --data FILE"],
+        )
+    )

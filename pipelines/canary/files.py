@@ -1,7 +1,6 @@
 """The folder of canaries: published.jsonl for the public, sealed.json to keep, commitment.txt to publish beside it."""
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,9 @@ from fsd.evidence.canaries import MOST_REPETITIONS, Scheme, published_index
 from fsd.files import from_json, read_text
 from pipelines.common.output import new_folder
 
-PUBLISHED, SEALED, COMMITMENT = "published.jsonl", "sealed.json", "commitment.txt"
+PUBLISHED = "published.jsonl"
+SEALED = "sealed.json"
+COMMITMENT = "commitment.txt"
 VERSION = 2
 BREAK = "\n\n"
 """Between a document and its canary."""
@@ -25,9 +26,13 @@ SEPARATOR = "\x1f"
 
 
 def _current(version: int) -> int:
-    if version != VERSION:
-        old = ", in which one seed gave other documents the same canaries: make them anew" if version < VERSION else ""
-        raise ValueError(f"got version {version}{old}")
+    # A ValueError, which pydantic reports with the name of the field.
+    if version < VERSION:
+        raise ValueError(
+            f"got version {version}, in which one seed gave other documents the same canaries: make them anew"
+        )
+    if version > VERSION:
+        raise ValueError(f"got version {version}")
     return version
 
 
@@ -41,6 +46,11 @@ class Entry:
     published: int
     repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
     variants: Sequence[str] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What all draws for the document depend on, besides the seed."""
+        return self.id, self.sha256
 
 
 @dataclass(frozen=True)
@@ -56,16 +66,23 @@ class Sealed:
     def __post_init__(self) -> None:
         if self.kind != "paraphrase":
             self.scheme.check()
-        if len({entry.id for entry in self.documents}) < len(self.documents):
+        ids = {entry.id for entry in self.documents}
+        if len(ids) < len(self.documents):
             raise UsageError("documents must have different ids")
         for entry in self.documents:
             if bool(entry.variants) != (self.kind == "paraphrase"):
                 raise UsageError(f"variants must be listed for paraphrases alone; document {entry.id} differs")
-            drawn = published_index(self.scheme.seed, (entry.id, entry.sha256), self.count(entry))
+            # Whoever seals a list could name the variant that a model prefers: only the one that was drawn counts.
+            drawn = published_index(self.scheme.seed, entry.key, self.count(entry))
             if entry.published != drawn:
                 raise UsageError(
                     f"published must be {drawn} for document {entry.id}, as drawn by the seed; got {entry.published}"
                 )
+
+    @property
+    def copies(self) -> int:
+        """The number of texts to publish."""
+        return sum(entry.repetitions for entry in self.documents)
 
     def count(self, entry: Entry) -> int:
         """The number of variants of a document."""
@@ -73,7 +90,7 @@ class Sealed:
 
     def candidates(self, entry: Entry) -> list[str]:
         """The variants of a document."""
-        return list(entry.variants) or self.scheme.candidates((entry.id, entry.sha256))
+        return list(entry.variants) or self.scheme.candidates(entry.key)
 
 
 class Canaries(NamedTuple):
@@ -86,49 +103,83 @@ class Canaries(NamedTuple):
 
 def write(out: Path, sealed: Sealed, published: Mapping[str, str]) -> Canaries:
     """Write a new folder whose sealed list nobody else can read, and read it as a test would before it is in place."""
-    documents = [{k: v for k, v in asdict(entry).items() if v or k != "variants"} for entry in sealed.documents]
-    content = json.dumps({**asdict(sealed), "documents": documents}, ensure_ascii=False) + "\n"
-    rows = [
-        {"id": entry.id, "text": published[entry.id], "group": entry.id, "label": 1}
-        for entry in sealed.documents
-        for _ in range(entry.repetitions)
-    ]
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    content = _sealed_json(sealed)
+    lines = []
+    for entry in sealed.documents:
+        # The label and the group make the file a benchmark of members as it is.
+        row = {
+            "id": entry.id,
+            "text": published[entry.id],
+            "group": entry.id,
+            "label": 1,
+        }
+        lines += [json.dumps(row, ensure_ascii=False) + "\n"] * entry.repetitions
     with new_folder(out) as folder:
         folder.chmod(0o700)
+        # Created with its rights first, so that no moment is left in which others could open it.
         (folder / SEALED).touch(mode=0o600)
         (folder / SEALED).write_text(content, encoding="utf-8")
-        (folder / PUBLISHED).write_text(lines, encoding="utf-8")
+        (folder / PUBLISHED).write_text("".join(lines), encoding="utf-8")
         (folder / COMMITMENT).write_text(f"sha256 {content_hash(content)}  {SEALED}\n", encoding="utf-8")
+        # What cannot be read back, such as a text that the file changes, must not be published.
         return read(folder)
+
+
+def _sealed_json(sealed: Sealed) -> str:
+    """The content of the sealed file; random variants are left out, as they follow from the seed."""
+    content = asdict(sealed)
+    for entry in content["documents"]:
+        if not entry["variants"]:
+            del entry["variants"]
+    return json.dumps(content, ensure_ascii=False) + "\n"
 
 
 def read(folder: Path) -> Canaries:
     """Read a folder that `write` made, and check that its parts belong together."""
-    content, commitment = (
-        read_text(folder / name, f"a folder of canaries must have a readable {folder / name}")
-        for name in (SEALED, COMMITMENT)
-    )
-    committed = commitment.lower().split()
+    content = _text(folder / SEALED)
+    # Tools and editors write hashes in capitals, or add a byte order mark, which `read_text` removes.
+    committed = _text(folder / COMMITMENT).lower().split()
     digest = content_hash(content)
     if committed[:2] != ["sha256", digest]:
         raise UsageError(
             f"{folder / SEALED} must match its commitment; its SHA-256 is {digest}, committed is "
             f"{' '.join(committed[1:2]) or 'none'}"
         )
-    sealed = from_json(Sealed, content, f"{folder / SEALED} must be a sealed list of version {VERSION}")
-    texts: defaultdict[str, set[str]] = defaultdict(set)
-    for _, row in read_rows([folder / PUBLISHED]):
-        texts[str(row.get("id"))].add(str(row.get("text")))
-    known = {entry.id: entry for entry in sealed.documents}
-    problem = next((f"{name} is not among them" for name in texts if name not in known), "")
+    sealed = from_json(
+        Sealed,
+        content,
+        f"{folder / SEALED} must be a sealed list of version {VERSION}",
+    )
+    return Canaries(sealed, digest, _contexts(sealed, folder / PUBLISHED))
+
+
+def _text(path: Path) -> str:
+    return read_text(path, f"a folder of canaries must have a readable {path}")
+
+
+def _contexts(sealed: Sealed, path: Path) -> dict[str, str]:
+    """The text before the canary of each document in the published file, which must be the one that was sealed."""
+    must = f"{path} must hold the texts that were sealed; document"
+    # A set of texts, as a document may be published several times: but always as the same text.
+    published: dict[str, set[str]] = {entry.id: set() for entry in sealed.documents}
+    for _, row in read_rows([path]):
+        name = str(row.get("id"))
+        if name not in published:
+            raise UsageError(f"{must} {name} is not among them")
+        published[name].add(str(row.get("text")))
     contexts = {}
-    for name, entry in known.items():
+    for entry in sealed.documents:
+        texts = published[entry.id]
+        if not texts:
+            raise UsageError(f"{must} {entry.id} is missing")
         canary = sealed.candidates(entry)[entry.published]
-        document = SEPARATOR.join(entry.variants) or min(texts[name], default="").removesuffix(BREAK + canary)
-        contexts[name] = "" if entry.variants else document + BREAK
-        if texts[name] != {contexts[name] + canary} or content_hash(document) != entry.sha256:
-            problem = problem or f"{name} {'differs' if texts[name] else 'is missing'}"
-    if problem:
-        raise UsageError(f"{folder / PUBLISHED} must hold the texts that were sealed; document {problem}")
-    return Canaries(sealed, digest, contexts)
+        if entry.variants:
+            # A paraphrase takes the place of its document, so that nothing is before it.
+            document = SEPARATOR.join(entry.variants)
+            contexts[entry.id] = ""
+        else:
+            document = min(texts).removesuffix(BREAK + canary)
+            contexts[entry.id] = document + BREAK
+        if texts != {contexts[entry.id] + canary} or content_hash(document) != entry.sha256:
+            raise UsageError(f"{must} {entry.id} differs")
+    return contexts

@@ -12,7 +12,7 @@ import detectors as available
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.documents import Document, json_line
-from fsd.data.splitting import Split, without_later
+from fsd.data.splitting import Split
 from fsd.files import SMALL, read_json
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.model import TABLE, frequency_file
@@ -29,7 +29,7 @@ UNSEEN = "unseen.jsonl"
 CALIBRATION = "calibration.json"
 """The calibration of the best detector."""
 AUDIT = "audit.json"
-"""The audit of the run in short."""
+"""The text audit of the run in short."""
 AUDITED = "calibrated"
 """State of the calibration of an audited adapter: its scores are fine-tuned minus base, those of the fine-tuning data
 highest; the texts that it was trained on are not known."""
@@ -54,6 +54,7 @@ class Setup:
     training: AdapterConfig | None = None
 
     def __post_init__(self) -> None:
+        # The file may be of another version, or of somebody else: what is unknown is refused when it is read.
         for name, settings in self.detectors.items():
             available.load(name, **settings).with_base_settings(**self.base_settings.get(name, {}))
 
@@ -72,8 +73,10 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     cutoff: str = "",
 ) -> dict[str, str | Path]:
     """Name → content or path of the files; `training` and `unseen` are None where they are not known."""
+    # The table travels with the adapter, and the cache is of this machine.
+    stored_model = replace(model, frequencies=None, cache=None)
     setup = Setup(
-        model=replace(model, frequencies=None, cache=None),
+        model=stored_model,
         folder=model.model not in EMBEDDED and Path(model.model).expanduser().is_dir(),
         domain=domain,
         detectors={detector.name: dict(detector.settings) for detector in detectors},
@@ -83,19 +86,26 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
         cutoff=cutoff,
         training=training,
     )
-    files: dict[str, str | Path] = {SETUP: json.dumps(asdict(setup), indent=2) + "\n", AUDIT: audit.to_json()}
+    files: dict[str, str | Path] = {AUDIT: audit.to_json()}
+    files[SETUP] = json.dumps(asdict(setup), indent=2) + "\n"
     if calibration:
         files[CALIBRATION] = calibration.to_json()
     if unseen is not None:
         files[UNSEEN] = b"".join(json_line(document, labelled=False) for document in unseen).decode()
+    # That of the embedded models as well, which another release may not have.
     table = frequency_file(model)
-    return files | ({TABLE: table} if table else {})
+    if table:
+        files[TABLE] = table
+    return files
 
 
 def example(parts: Split) -> str:
     """A text that gets a verdict: of the non-members that the calibration compares with, the one of middle length."""
-    texts = sorted((d.text for d in without_later(parts).validation if not d.member), key=len)
-    return texts[len(texts) // 2] if texts else "The text to be judged, as long as those of the benchmark."
+    validation = parts.without_later().validation
+    nonmembers = validation.take(~validation.members).texts
+    if not nonmembers:
+        return "The text to be judged, as long as those of the benchmark."
+    return sorted(nonmembers, key=len)[len(nonmembers) // 2]
 
 
 def read_setup(uri: str, *, collective: bool = True) -> Setup | None:
@@ -104,8 +114,11 @@ def read_setup(uri: str, *, collective: bool = True) -> Setup | None:
     def fetch() -> Path | None:
         return tracking.fetch_model_file(uri, SETUP)
 
+    # One process asks the store for all of them, unless the others have ended already.
     file = distributed.from_main(fetch) if collective else fetch()
-    return setup_in(file) if file else None
+    if file is None:
+        return None
+    return setup_in(file)
 
 
 def setup_in(file: Path) -> Setup:

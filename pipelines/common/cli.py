@@ -19,8 +19,9 @@ import time
 import tomllib
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import Field, field, fields, make_dataclass
+from dataclasses import Field, fields, make_dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO, TypeVar, get_args, get_origin
 
@@ -31,26 +32,30 @@ from fsd.config import flags, groups_of, settings_of
 from fsd.errors import StorageError, UsageError, one_of, without_credentials
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
-from pipelines.common.job import USUAL, VERSION, Invocation, Job, running, show, stage
+from pipelines.common.context import USUAL, Invocation, running, stage
+from pipelines.common.deliver import VERSION, show
+from pipelines.common.job import Job
 
 Config = TypeVar("Config")
+# Flag, without its hyphens, to the field of the configuration.
+Settings = Mapping[str, Field[Any]]
+# NumPy takes no other seeds.
 SEEDS = 2**32
-"""Number of seeds; NumPy takes no others."""
+# Stands for the description in the text of tyro, which would not wrap it.
 DESCRIPTION = "(description)"
-"""Stands for the description in the text of tyro, which would not wrap it."""
 HINT = "; --help lists all flags"
+# Columns of the descriptions in --help: longer lines are hard to read.
 WIDEST = 100
-"""Columns of the descriptions in --help, if the terminal has as many."""
+# YAML is read slowly, and a file of settings has no more than a page.
 LARGEST_CONFIG = 2**20
-"""Bytes of a configuration file; YAML is read slowly."""
+# Characters of a path in a message, which is one line.
 SHOWN = 120
-"""Characters of a path in a message."""
+# Seconds that a failing process leaves the main one to report the same error, upon which the launcher ends both.
 MAIN_FIRST = 10.0
-"""Seconds that a failing process leaves the main one to report the same error, upon which the launcher ends both."""
+# Seconds that the main process leaves the launcher to end it, if it failed because another process is gone.
 CAUSE_FIRST = 2.0
-"""Seconds that the main process leaves the launcher to end it, if it failed because another process is gone."""
+# Errors of a disk that is full or cannot be written.
 _NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-"""Errors of a disk that is full or cannot be written."""
 
 
 def command(
@@ -72,33 +77,40 @@ def command(
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    atexit.register(gc.freeze)  # the last collection, of all that large libraries hold, takes seconds
+    # The last collection, of all that large libraries hold, takes seconds.
+    atexit.register(gc.freeze)
     _keep_private()
     several = distributed.num_processes() > 1
     with _ends(several), _system_errors():
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description)
-        with running(command_name(), invocation, stages), _interruptible(), _temporary_files():
+        with (
+            running(command_name(), invocation, stages),
+            _interruptible(),
+            _temporary_files(),
+        ):
             with stage("data"):
                 if several:
                     distributed.join()
                 job = prepare(settings)
-                plan = job.plan() if invocation.dry_run and distributed.is_main_process() else None
                 if not invocation.dry_run:
                     job.check()
-            if plan:
-                show(plan)
-            elif not invocation.dry_run:
+                elif distributed.is_main_process():
+                    plan = job.plan()
+            # After the stage, whose line on the terminal ends before.
+            if not invocation.dry_run:
                 job.work()
+            elif distributed.is_main_process():
+                show(plan)
             distributed.leave()
 
 
 def _keep_private() -> None:
     """Let nobody else read the files that the process makes; their group may where the user's umask lets it write."""
-    given = os.umask(0o077)
-    if not given & 0o020:
-        os.umask(given | 0o007)
+    umask = os.umask(0o077)  # the only way to ask for it is to set another one
+    if not umask & 0o020:
+        os.umask(umask | 0o007)
 
 
 def deferred(module: str) -> Callable[[Any], Job]:
@@ -108,11 +120,13 @@ def deferred(module: str) -> Callable[[Any], Job]:
 
 def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str) -> None:
     """Run the subcommand that the first argument names: its settings, and the module of its `prepare`."""
-    name, usage = (sys.argv[1] if len(sys.argv) > 1 else "--help"), program()
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    usage = program()
     if name in ("-h", "--help"):
         print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description)}\n")
         for choice, (config, _) in choices.items():
-            print(wrapped(f"{choice:<8} {(config.__doc__ or '').splitlines()[0]}", "  ", " " * 9))
+            summary = (config.__doc__ or "").splitlines()[0]
+            print(wrapped(f"{choice:<8} {summary}", "  ", " " * 9))
         print(f"\n`{usage} {next(iter(choices))} --help` lists the options of a subcommand.")
         return
     if name not in choices:
@@ -132,9 +146,12 @@ def _ends(several: bool) -> Iterator[None]:
     except StorageError as error:
         _exit(f"error: {error}; to continue: {error.command or command_line()}", 1)
     except KeyboardInterrupt as interruption:
+        # Python's own, of Ctrl-C, has no arguments; ours has the signal.
         number = interruption.args[0] if interruption.args else signal.SIGINT
-        _exit("interrupted" if number == signal.SIGINT else f"ended by {number.name}", 128 + number)
-    except BrokenPipeError:  # the reader of our output, `head` for example, has closed it
+        message = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
+        _exit(message, 128 + number)
+    except BrokenPipeError:
+        # The reader of our output, `head` for example, has closed it; what is buffered would raise again at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except Exception:
@@ -151,11 +168,15 @@ def _system_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        number, path = getattr(error, "errno", 0), str(getattr(error, "filename", None) or "a file")
-        loop = re.fullmatch(r"Symlink loop from '(.*)'", str(error))  # of pathlib, before Python 3.13
+        number = getattr(error, "errno", 0)
+        path = str(getattr(error, "filename", None) or "a file")
+        # Before Python 3.13 pathlib raises this error without a number.
+        loop = re.fullmatch(r"Symlink loop from '(.*)'", str(error))
         if loop:
-            number, path = errno.ELOOP, loop[1]
-        path = path if len(path) <= SHOWN else f"{path[:SHOWN]}…"
+            number = errno.ELOOP
+            path = loop[1]
+        if len(path) > SHOWN:
+            path = f"{path[:SHOWN]}…"
         if number in _NOT_STORED:
             raise StorageError(f"{path} cannot be written: {os.strerror(number)}") from error
         if number == errno.ENAMETOOLONG:
@@ -169,23 +190,26 @@ def _system_errors() -> Iterator[None]:
 def _interruptible() -> Iterator[None]:
     """Let SIGTERM and SIGHUP interrupt the block as Ctrl-C does; of several processes the main one alone cleans up."""
     if not distributed.is_main_process():
+        # Without a traceback: the launcher ends this process as soon as the main one has gone.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         yield
         return
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]  # not under nohup
+    # Under nohup SIGHUP is ignored, and stays so.
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+
+    def handle(handler: Any) -> None:
+        for number in numbers:
+            signal.signal(number, handler)
 
     def interrupt(number: int, _: object) -> NoReturn:
-        for each in numbers:  # the same signal again would interrupt the cleaning up
-            signal.signal(each, signal.SIG_IGN)
+        handle(signal.SIG_IGN)  # the same signal again would interrupt the cleaning up
         raise KeyboardInterrupt(signal.Signals(number))
 
-    for each in numbers:
-        signal.signal(each, interrupt)
+    handle(interrupt)
     try:
         yield
     finally:
-        for each in numbers:
-            signal.signal(each, signal.SIG_DFL)
+        handle(signal.SIG_DFL)
 
 
 @contextlib.contextmanager
@@ -195,10 +219,9 @@ def _temporary_files() -> Iterator[None]:
         try:
             stack.enter_context(own_temporary_files())
         except OSError as error:
-            raise UsageError(
-                f"TMPDIR must be a folder that can be written; {os.environ.get('TMPDIR', '/tmp')} cannot "
-                f"({(error.strerror or str(error)).lower()})"
-            ) from error
+            folder = os.environ.get("TMPDIR", "/tmp")
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(f"TMPDIR must be a folder that can be written; {folder} cannot ({reason})") from error
         yield
 
 
@@ -209,12 +232,14 @@ def _exit(message: str, code: int) -> NoReturn:
     print(message, file=sys.stderr, flush=True)
     if distributed.num_processes() > 1:
         sys.stdout.flush()
-        os._exit(code)  # a collective call in a thread of the process group would hold the interpreter
+        # A collective call in a thread of the process group would hold the interpreter.
+        os._exit(code)
     sys.exit(code)
 
 
 def program() -> str:
     """The command as the user typed it: `fsd run`, or `python -m pipelines.fsd`."""
+    # `fsd NAME` runs the module under that name; `python -m NAME` leaves the path of the file instead.
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if sys.argv[0].startswith(("fsd ", "python -m ")) or spec is None:
         return sys.argv[0]
@@ -239,102 +264,158 @@ def parse(config: type[Config], description: str) -> Config:
 
 def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
     """The settings, and how the command is run, from the command line and the configuration file that it names."""
-    run = ("run", Invocation, field(default_factory=Invocation))
-    whole = make_dataclass(config.__name__, [run], bases=(config,), frozen=True, namespace={"__doc__": config.__doc__})
-    if wrong := next((one for one in sys.argv if one != one.encode(errors="replace").decode()), None):
-        raise UsageError(f"arguments and names of files must be in UTF-8; got {wrong!r}")
-    known = {setting.name.replace("_", "-"): setting for setting in settings_of(whole)}
-    given = _joined([f"--{name}" for name, setting in known.items() if _is_list(setting)], sys.argv[1:])
+    for argument in sys.argv:
+        # Python keeps other bytes as surrogates, which no file and no run could store.
+        readable = argument.encode(errors="replace").decode()
+        if argument != readable:
+            raise UsageError(f"arguments and names of files must be in UTF-8; got {argument!r}")
+    run = ("run", Invocation, Invocation())
+    whole = make_dataclass(
+        config.__name__,
+        [run],
+        bases=(config,),
+        frozen=True,
+        namespace={"__doc__": config.__doc__},
+    )
+    settings = {setting.name.replace("_", "-"): setting for setting in settings_of(whole)}
+    arguments = _joined(
+        [f"--{name}" for name, setting in settings.items() if _is_list(setting)],
+        sys.argv[1:],
+    )
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--config", nargs="?")
-    file = finder.parse_known_args(given)[0].config
-    if file is None:
-        parsed = _by_tyro(whole, given, description)
-    else:
-        arguments = _with_file(known, set(groups_of(whole)), file, given)
-        try:
-            parsed = _by_tyro(whole, arguments, description)
-        except UsageError as error:
-            raise UsageError(f"{str(error).removesuffix(HINT)} (with the settings of {file})") from None
-    settings = config(**{entry.name: getattr(parsed, entry.name) for entry in fields(config)})  # type: ignore[arg-type]
+    file = finder.parse_known_args(arguments)[0].config
+    if file is not None:
+        arguments = _with_file(settings, set(groups_of(whole)), file, arguments)
+    try:
+        parsed = _by_tyro(whole, arguments, description)
+    except UsageError as error:
+        if file is None:
+            raise
+        raise UsageError(f"{str(error).removesuffix(HINT)} (with the settings of {file})") from None
     _check_values(parsed)
     parsed.run.check()
-    return settings, parsed.run
+    values = {entry.name: getattr(parsed, entry.name) for entry in fields(config)}  # type: ignore[arg-type]
+    return config(**values), parsed.run
 
 
-def _is_list(setting: Field[Any] | None) -> bool:
-    kind: Any = setting and setting.type
-    return get_origin(get_args(kind)[0] if get_origin(kind) is Annotated else kind) is tuple
+def _is_list(setting: Field[Any]) -> bool:
+    kind = setting.type
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return get_origin(kind) is tuple
 
 
-def _joined(lists: Collection[str], arguments: Sequence[str]) -> list[str]:
+def _joined(list_flags: Collection[str], arguments: Sequence[str]) -> list[str]:
     """The arguments with all values of a list flag at its first place; without any (an unset $FILES) it is refused."""
-    last: list[str] = []
-    parts: dict[object, list[str]] = {"": last}
-    for at, argument in enumerate(arguments):
+    current: list[str] = []
+    parts = [current]
+    values = {}
+    for argument in arguments:
         name, equals, value = argument.partition("=")
         flag = name.replace("_", "-")
-        if flag in lists:
-            last = parts.setdefault(flag, [flag])
-            last += [value] if equals else []
+        if flag in list_flags:
+            if flag not in values:
+                values[flag] = [flag]
+                parts.append(values[flag])
+            current = values[flag]
+            if equals:
+                current.append(value)
         elif argument.startswith("--"):
-            last = parts[at] = [argument]
+            current = [argument]
+            parts.append(current)
         else:
-            last.append(argument)
-    empty = next((flag for flag in lists if len(parts.get(flag, "..")) == 1), None)
-    if empty:
-        raise UsageError(f"{empty.removeprefix('--')} must be followed by at least one value; got none")
-    return [argument for part in parts.values() for argument in part]
+            current.append(argument)
+    for flag in list_flags:
+        if values.get(flag) == [flag]:
+            raise UsageError(f"{flag.removeprefix('--')} must be followed by at least one value; got none")
+    return list(chain.from_iterable(parts))
 
 
-def _with_file(known: Mapping[str, Field[Any]], tables: Collection[str], file: str, given: Sequence[str]) -> list[str]:
-    """The arguments with the settings of a file, but for those that are given, as flags; tables group flags."""
+def _with_file(
+    settings: Settings,
+    groups: Collection[str],
+    file: str,
+    arguments: Sequence[str],
+) -> list[str]:
+    """The arguments, with the settings of a file as further flags where the arguments do not give them."""
     entries = _entries(file)
-    for key, own in (("version", VERSION), ("command", command_name())):
-        if (came := entries.pop(key, own)) != own:
-            raise UsageError(f"config must be of {key} {own}; {file} is of {came!r}")
-    replaced = {argument.partition("=")[0].replace("_", "-").replace("--no-", "--") for argument in given}
-    first, last = [], []
-    for name, value in _flat(known, tables, entries, set()):
-        values = [*map(str, value)] if isinstance(value, list) else ["" if value is None else str(value)]
-        setting = known.get(name)
+    for key, expected in (("version", VERSION), ("command", command_name())):
+        value = entries.pop(key, expected)
+        if value != expected:
+            raise UsageError(f"config must be of {key} {expected}; {file} is of {value!r}")
+    typed = {argument.partition("=")[0].replace("_", "-").replace("--no-", "--") for argument in arguments}
+    has_positional = bool(arguments) and not arguments[0].startswith("-")
+    positional = []
+    further = []
+    for name, value in _flat(settings, groups, entries, set()):
+        setting = settings.get(name)
         if setting and Positional in getattr(setting.type, "__metadata__", ()):
-            first += [] if given[:1] and not given[0].startswith("-") else values
-        elif f"--{name}" in replaced or (setting and value is None and setting.default is None):
+            if not has_positional:
+                positional.extend(_values(value))
+        elif f"--{name}" in typed:
             continue
-        elif isinstance(value, bool):
-            last += [f"--{name}"] if value else [] if name in ("dry-run", "json") else [f"--no-{name}"]
-        elif isinstance(value, list) or _is_list(setting):
-            last += [f"--{name}", *values]
+        elif setting and value is None and setting.default is None:
+            # No flag can say "none", which is the default.
+            continue
         else:
-            last.append(f"--{name}={values[0]}")
-    return [*first, *given, *last]
+            is_list = setting is not None and _is_list(setting)
+            further.extend(_as_flag(name, value, is_list=is_list))
+    # Positional arguments would be taken for values of a list flag before them.
+    return [*positional, *arguments, *further]
+
+
+def _as_flag(name: str, value: Any, *, is_list: bool) -> list[str]:
+    if value is True:
+        return [f"--{name}"]
+    if value is False:
+        # These are of `Invocation`, and have no opposite.
+        return [] if name in ("dry-run", "json") else [f"--no-{name}"]
+    values = _values(value)
+    if is_list or isinstance(value, list):
+        return [f"--{name}", *values]
+    # In one piece, as a value may begin with a minus sign.
+    return [f"--{name}={values[0]}"]
+
+
+def _values(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return list(map(str, value))
+    # No value is a blank one, which the flag itself refuses.
+    if value is None:
+        return [""]
+    return [str(value)]
 
 
 def _flat(
-    known: Mapping[str, Field[Any]], tables: Collection[str], entries: Mapping[Any, Any], seen: set[str]
+    settings: Settings,
+    groups: Collection[str],
+    entries: Mapping[Any, Any],
+    seen: set[str],
 ) -> Iterator[tuple[str, Any]]:
     """Name and value of each flag; a table is a group of flags, or the entries NAME=VALUE of a list flag."""
     for key, value in entries.items():
         name = str(key).replace("_", "-")
-        if isinstance(value, dict) and not (name in known and "=VALUE" in str(known[name].type)):
-            yield from _flat(known, tables, value, seen)
+        takes_pairs = name in settings and "=VALUE" in str(settings[name].type)
+        if isinstance(value, dict) and not takes_pairs:
+            yield from _flat(settings, groups, value, seen)
             continue
+        # The same flag may stand at the top and in its group.
         if name in seen:
             raise UsageError(f"config must give a flag once; {key!r} stands twice")
         seen.add(name)
-        if not isinstance(value, dict):
-            if name in tables and name not in known:
-                raise UsageError(f"config must give {name} as a table of flags; got {value!r:.60}")
-            yield name, value
-        else:
-            yield name, [f"{entry}={of}" for entry, of in value.items()]
+        if isinstance(value, dict):
+            value = [f"{entry}={entry_value}" for entry, entry_value in value.items()]
+        elif name in groups and name not in settings:
+            raise UsageError(f"config must give {name} as a table of flags; got {value!r:.60}")
+        yield name, value
 
 
 def _entries(file: str) -> dict[str, Any]:
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
+        # YAML itself keeps the last of several values of a key, without a word.
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [key.value for key, _ in node.value]
             if "<<" in keys:
@@ -347,11 +428,17 @@ def _entries(file: str) -> dict[str, Any]:
     kind = {".yaml": "YAML", ".yml": "YAML", ".toml": "TOML"}.get(path.suffix.lower())
     if kind is None:
         raise UsageError(f"config must be a file that ends in .yaml, .yml, .toml; got {file}")
-    text = read_text(path, f"config {file} must be a text file in UTF-8 that can be read", largest=LARGEST_CONFIG)
+    text = read_text(
+        path,
+        f"config {file} must be a text file in UTF-8 that can be read",
+        largest=LARGEST_CONFIG,
+    )
     try:
         entries = tomllib.loads(text) if kind == "TOML" else yaml.load(text, Loader)
-    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:  # TypeError: a key that is a list
-        raise UsageError(f"config must be valid {kind}; {file}: {' '.join(str(error).split())[:200]}") from error
+    # TypeError: a key that is a list; RecursionError: many brackets within each other.
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(f"config must be valid {kind}; {file}: {reason}") from error
     if not isinstance(entries, dict) or "config" in entries:
         raise UsageError(f"config must map flags to values, and name no other file; {file} does not")
     return entries
@@ -360,10 +447,15 @@ def _entries(file: str) -> dict[str, Any]:
 def _by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> Any:
     import tyro
 
-    if os.environ.get("NO_COLOR"):  # https://no-color.org; tyro itself does not look at it
+    # https://no-color.org; tyro itself does not look at it.
+    if os.environ.get("NO_COLOR"):
         tyro._experimental_options["ansi_codes"] = False
-    messages, help_text = io.StringIO(), _Help(sys.stdout)
-    with contextlib.redirect_stderr(messages), contextlib.redirect_stdout(help_text):
+    messages = io.StringIO()
+    help_text = _Help(sys.stdout)
+    with (
+        contextlib.redirect_stderr(messages),
+        contextlib.redirect_stdout(help_text),
+    ):
         try:
             return tyro.cli(
                 config,
@@ -376,7 +468,10 @@ def _by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> A
             if end.code:
                 raise UsageError(_in_one_line(messages.getvalue())) from None
     if distributed.is_main_process():
-        print(help_text.getvalue().replace(DESCRIPTION, wrapped(description)), end="")
+        print(
+            help_text.getvalue().replace(DESCRIPTION, wrapped(description)),
+            end="",
+        )
     raise SystemExit
 
 
@@ -392,6 +487,7 @@ class _Help(io.StringIO):
 
 
 def _in_one_line(box: str) -> str:
+    """The error in tyro's box, which is drawn for people, as the one line of a message."""
     rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
     text = " ".join(row for row in rows if row.strip("-"))
     text = re.sub(r"\s+(?=[.,:)\]](\s|$))", "", text)  # tyro breaks lines before them too
@@ -399,12 +495,17 @@ def _in_one_line(box: str) -> str:
     text = re.sub(r"\s*(For full|Argument) helptext.*", "", text)
     wrong = re.match(r"Error parsing --(\S+): [^']*?\[?('.*?')(\]|$)", text)
     if wrong:
-        kind = "a whole number" if re.search(r"\bint\b", text, re.I) else "a number"  # or several
+        # tyro names the type only somewhere in its message; of a list it quotes all values.
+        kind = "a whole number" if re.search(r"\bint\b", text, re.I) else "a number"
         text = f"{wrong[1]} must be {kind}; got {wrong[2]}"
-    choice = re.fullmatch(r"invalid choice (.*) for argument '--(\S+)'. Expected one of \((.*)\)\.?", text)
+    choice = re.fullmatch(
+        r"invalid choice (.*) for argument '--(\S+)'. Expected one of \((.*)\)\.?",
+        text,
+    )
     if choice:
-        allowed = [name.strip("' ") for name in choice[3].split(",")]
-        text = f"{choice[2]} must be one of {', '.join(name for name in allowed if name != 'None')}; got {choice[1]}"
+        names = [name.strip("' ") for name in choice[3].split(",")]
+        allowed = ", ".join(name for name in names if name != "None")
+        text = f"{choice[2]} must be one of {allowed}; got {choice[1]}"
     return f"{text}{HINT}"
 
 
@@ -412,8 +513,9 @@ def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
     """A docstring for the terminal: paragraphs wrapped, indented lines of examples as they are."""
     width = min(shutil.get_terminal_size().columns, WIDEST)
     filler = textwrap.TextWrapper(width, initial_indent=indent, subsequent_indent=indent + hanging)
-    paragraphs: list[str] = []
+    paragraphs = []
     for paragraph in inspect.cleandoc(text).split("\n\n"):
+        # Indented lines are commands, which a line break would make useless.
         plain, *examples = re.split(r"\n(?= )", paragraph)
         paragraphs.append("\n".join([filler.fill(plain), *examples]))
     return "\n\n".join(paragraphs)
@@ -424,7 +526,8 @@ def _check_values(config: Any) -> None:
     defaults = {entry.name: entry.default for entry in settings_of(type(config))}
     for name, value in flags(config).items():
         flag = name.replace("_", "-")
-        if name == "seed" and isinstance(value, int) and not 0 <= value < SEEDS:  # of canaries it is a text
+        # The seed of canaries is a text.
+        if name == "seed" and isinstance(value, int) and not 0 <= value < SEEDS:
             raise UsageError(f"seed must be at least 0 and below 2**32 ({SEEDS}); got {value}")
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{flag} must be a finite number; got {value}")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fsd.data.documents import Document
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".jsonl")
+# Rows of a large table that are written at a time, so that it need not fit into the memory.
 ROWS = 4096
-"""Rows of a large table that are written at a time."""
 
 
 def check_table_path(out: str | Path | None, inputs: Iterable[str | Path] = ()) -> None:
@@ -31,7 +31,12 @@ def check_table_path(out: str | Path | None, inputs: Iterable[str | Path] = ()) 
     check_path(path, inputs)
 
 
-def check_path(path: Path, inputs: Iterable[str | Path] = (), *, create_folder: bool = False) -> None:
+def check_path(
+    path: Path,
+    inputs: Iterable[str | Path] = (),
+    *,
+    create_folder: bool = False,
+) -> None:
     """Check that a file can be written to the path, by writing an empty one beside it."""
     try:
         if create_folder:
@@ -40,14 +45,17 @@ def check_path(path: Path, inputs: Iterable[str | Path] = (), *, create_folder: 
             raise UsageError(
                 f"an output file must be in a folder that exists, and not be a folder or device; got {path}"
             )
-        source = next((source for source in inputs if _same(path, Path(source))), None)
-        if source is not None:
-            raise UsageError(f"an output file must not replace an input; {path} is the input {source}")
+        for source in inputs:
+            if _same(path, Path(source)):
+                raise UsageError(f"an output file must not replace an input; {path} is the input {source}")
+        # Rights alone do not tell: the disk may be full, or the name too long for it.
         with temporary_folder(path.parent, DRAFTS) as folder:
             (folder / path.name).touch()
+        # A rename replaces it all the same, since that asks the folder.
         if path.exists() and not os.access(path, os.W_OK):
             raise UsageError(f"an output file that exists must not be write-protected; {path} is")
-    except (OSError, RuntimeError) as error:  # a name that is too long, links in a circle, a folder of somebody else
+    # RuntimeError: links in a circle, before Python 3.13.
+    except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"an output file must have a path that can be written; {path} cannot be: {reason}") from error
 
@@ -63,9 +71,15 @@ def described(documents: "Sequence[Document]", *columns: str) -> "pd.DataFrame":
     """The columns of texts: fields of the documents, and the label, 1 or 0 where it is known."""
     import pandas as pd
 
-    fields = {column: "member" if column == "label" else column for column in columns}
-    table = pd.DataFrame({column: [getattr(d, name) for d in documents] for column, name in fields.items()})
-    return table.assign(label=table["label"].astype("boolean").astype("Int64")) if "label" in fields else table
+    table = pd.DataFrame()
+    for column in columns:
+        if column == "label":
+            # Through truth values, as text files read them; an unknown label is NA.
+            members = pd.array([document.member for document in documents], dtype="boolean")
+            table[column] = members.astype("Int64")
+        else:
+            table[column] = [getattr(document, column) for document in documents]
+    return table
 
 
 def write_table(table: "pd.DataFrame", out: str | Path | None) -> None:
@@ -73,14 +87,24 @@ def write_table(table: "pd.DataFrame", out: str | Path | None) -> None:
     if out is None:
         return
     path = Path(out)
-    writers: dict[str, Callable[[Path], object]] = {
-        ".parquet": lambda draft: table.to_parquet(draft, index=False),
-        ".csv": lambda draft: table.to_csv(draft, index=False),
-        ".jsonl": lambda draft: table.to_json(
-            draft, orient="records", lines=True, force_ascii=False, double_precision=15
-        ),
-    }
-    write_file(path, writers[path.suffix.lower()])
+
+    def write(draft: Path) -> None:
+        suffix = path.suffix.lower()
+        if suffix == ".parquet":
+            table.to_parquet(draft, index=False)
+        elif suffix == ".csv":
+            table.to_csv(draft, index=False)
+        else:
+            # pandas writes ten digits otherwise.
+            table.to_json(
+                draft,
+                orient="records",
+                lines=True,
+                force_ascii=False,
+                double_precision=15,
+            )
+
+    write_file(path, write)
 
 
 def write_rows(rows: Iterable[Mapping[str, object]], path: Path | None) -> None:
@@ -88,8 +112,8 @@ def write_rows(rows: Iterable[Mapping[str, object]], path: Path | None) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    drawn = iter(rows)
-    batches = iter(lambda: list(islice(drawn, ROWS)), [])
+    remaining = iter(rows)
+    batches = iter(lambda: list(islice(remaining, ROWS)), [])
     if path is None:
         deque(batches, maxlen=0)
         return
@@ -97,9 +121,11 @@ def write_rows(rows: Iterable[Mapping[str, object]], path: Path | None) -> None:
     def write(draft: Path) -> None:
         with contextlib.ExitStack() as stack:
             writer = None
-            for batch in map(pa.Table.from_pylist, batches):
-                writer = writer or stack.enter_context(pq.ParquetWriter(draft, batch.schema))
-                writer.write_table(batch.cast(writer.schema))
+            for batch in batches:
+                table = pa.Table.from_pylist(batch)
+                # The first rows decide on the columns and their types.
+                writer = writer or stack.enter_context(pq.ParquetWriter(draft, table.schema))
+                writer.write_table(table.cast(writer.schema))
 
     write_file(path, write)
 
@@ -120,6 +146,7 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
 
 def check_new_folder(path: Path) -> None:
     """Check that a folder can be made at the path without replacing anything."""
+    # A link to nothing does not exist, and is in the way all the same.
     taken = any(path.iterdir()) if path.is_dir() else path.exists() or path.is_symlink()
     if taken:
         raise UsageError(f"out must be a folder that does not exist or is empty; got {path}")
@@ -130,6 +157,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """A draft of the folder at `path`, which takes its place when the block ends without an error."""
     check_new_folder(path)
     with contextlib.ExitStack() as stack:
+        # Errors of the block itself are none of the folder.
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = stack.enter_context(replacing(path))

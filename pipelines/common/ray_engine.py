@@ -21,12 +21,14 @@ from fsd.errors import StorageError, UsageError, first_line
 from fsd.progress import note
 from pipelines.common.shards import ATTEMPTS, Agree, Results, Work, Worker, final
 
+# Seconds in which a cluster must answer.
 CONNECT = 60.0
-"""Seconds in which a cluster must answer."""
+# Times that Ray itself starts a worker again, and gives it its task again.
 RESTARTS = 3
-"""Times that Ray itself starts a worker again, and gives it its task again."""
+# Seconds after which time limits are looked at.
 TICK = 1.0
 SETTINGS = {
+    # Nobody asked the user whether statistics may be sent.
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_worker_niceness": "0",  # else workers on this machine give way to every other process
@@ -87,24 +89,44 @@ def _connect(ray: Any, address: str | None) -> None:
     """Start Ray on this machine, or join a cluster, which another process tries first: Ray would try for very long."""
     if address:
         code = f"import ray; ray.init({address!r}, log_to_driver=False)"
+        reason = ""
         try:
-            tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CONNECT)
-            reason = "" if tried.returncode == 0 else (tried.stderr.strip().splitlines() or ["no reason"])[-1]
+            attempt = subprocess.run(
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                timeout=CONNECT,
+            )
+            if attempt.returncode:
+                reason = attempt.stderr.strip().rpartition("\n")[2] or "no reason"
         except subprocess.TimeoutExpired:
             reason = f"it did not answer within {CONNECT:.0f} s"
         if reason:
             raise UsageError(f"address must be of a Ray cluster that answers; {address}: {reason}")
-    ray.init(address, include_dashboard=None if address else False, log_to_driver=False, logging_level="ERROR")
+    # A cluster has a dashboard of its own; one of this machine alone needs none.
+    ray.init(
+        address,
+        include_dashboard=None if address else False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
 
 
 class _Pool:
     """The actors that are there, and what each is working on."""
 
     def __init__(self, ray: Any, work: Work, options: ShardConfig, shards: int) -> None:
-        self.ray, self.work, self.limit = ray, work, options.shard_seconds
-        there = ray.cluster_resources()
-        gpus = options.actor_gpus if options.actor_gpus is not None else float(bool(there.get("GPU")))
-        room = int(there["GPU"] / gpus) if gpus and there.get("GPU") else int(there.get("CPU", 1))
+        self.ray = ray
+        self.work = work
+        self.limit = options.shard_seconds
+        resources = ray.cluster_resources()
+        cluster_gpus = resources.get("GPU", 0)
+        gpus = options.actor_gpus
+        if gpus is None:
+            gpus = 1.0 if cluster_gpus else 0.0
+        room = int(resources.get("CPU", 1))
+        if gpus and cluster_gpus:
+            room = int(cluster_gpus / gpus)
         self.size = min(options.actors or max(room, 1), shards)
         self.actor = ray.remote(Actor).options(num_gpus=gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS)
         self.tasks: dict[Any, Task] = {}
@@ -113,80 +135,92 @@ class _Pool:
 
     def results(self, shards: Sequence[Shard], agree: Agree) -> Results:
         """Give each idle actor the next shard until all are computed or have failed often enough."""
-        queue, key, vacant = deque((shard, 1) for shard in shards), "", self.size
+        queue = deque((shard, 1) for shard in shards)
+        key = ""
+        vacant = self.size
         while queue or any(task.shard for task in self.tasks.values()):
             while self.idle and queue:
-                self._call(self.idle.pop(), *queue.popleft(), key)
+                shard, attempt = queue.popleft()
+                actor = self.idle.pop()
+                self._watch(actor.compute.remote(shard, key), actor, shard, attempt)
             while vacant and queue:
-                self._open()
+                actor = self.actor.remote(self.work, os.getcwd())  # noqa: PTH109
+                self._watch(actor.identity.remote(), actor)
                 vacant -= 1
-            for task, value in self._ended():
+            for task, result in self._ended():
                 if task.shard is None:
-                    key = self._admitted(task.actor, value, agree) or key
+                    key = self._admitted(task.actor, result, agree) or key
                     continue
-                if final(value, task.attempt):
-                    yield task.shard, value
+                if final(result, task.attempt):
+                    yield task.shard, result
                 else:
                     queue.append((task.shard, task.attempt + 1))
-                if isinstance(value, LostError):
+                # A lost worker is replaced; one that fails again and again is not.
+                if isinstance(result, LostError):
                     self._close(task.actor)
                     vacant += 1
-                elif not self._left_out(task.actor, value):
+                elif not self._left_out(task.actor, result):
                     self.idle.append(task.actor)
 
-    def _open(self) -> None:
-        actor = self.actor.remote(self.work, os.getcwd())  # noqa: PTH109
-        self.tasks[actor.identity.remote()] = Task(actor, None, 0, time.monotonic() + self.limit)
+    def _watch(
+        self,
+        reference: Any,
+        actor: Any,
+        shard: Shard | None = None,
+        attempt: int = 0,
+    ) -> None:
+        self.tasks[reference] = Task(actor, shard, attempt, time.monotonic() + self.limit)
 
-    def _admitted(self, actor: Any, value: Any, agree: Agree) -> str:
+    def _admitted(self, actor: Any, identity: Any, agree: Agree) -> str:
         """The key of the job, if the model of a new actor is that of the job; without it the actor is given up."""
         try:
-            if isinstance(value, Exception):
-                raise value
-            key = agree(value)
+            if isinstance(identity, Exception):
+                raise identity
+            key = agree(identity)
         except Exception as error:
             self._close(actor)
-            if not (self.tasks or self.idle):
-                raise (
-                    error if isinstance(error, UsageError) else StorageError(f"no worker: {first_line(error)}")
-                ) from None
-            note(f"a worker cannot be used: {first_line(error)}")
-            return ""
+            if self.tasks or self.idle:
+                note(f"a worker cannot be used: {first_line(error)}")
+                return ""
+            # It was the last one, and its reason is the user's to mend.
+            if isinstance(error, UsageError):
+                raise
+            raise StorageError(f"no worker: {first_line(error)}") from None
         self.idle.append(actor)
         return key
 
-    def _left_out(self, actor: Any, value: bytes | Exception) -> bool:
+    def _left_out(self, actor: Any, result: bytes | Exception) -> bool:
         """Give up a worker that fails twice in a row beside others: where the data are not, it takes all shards."""
-        if not isinstance(value, Exception) or isinstance(value, UsageError):
+        # A mistake in the data is none of the worker's.
+        if not isinstance(result, Exception) or isinstance(result, UsageError):
             self.failures[actor] = 0
             return False
         self.failures[actor] += 1
         if self.failures[actor] < ATTEMPTS - 1 or not (self.tasks or self.idle):
             return False
         self._close(actor)
-        note(f"a worker that fails again and again is left out: {first_line(value)}")
+        note(f"a worker that fails again and again is left out: {first_line(result)}")
         return True
-
-    def _call(self, actor: Any, shard: Shard, attempt: int, key: str) -> None:
-        self.tasks[actor.compute.remote(shard, key)] = Task(actor, shard, attempt, time.monotonic() + self.limit)
 
     def _ended(self) -> list[tuple[Task, Any]]:
         """The tasks that have ended, with their values or errors; those beyond their time limit have failed."""
         ready, _ = self.ray.wait(list(self.tasks), timeout=TICK)
+        errors = self.ray.exceptions
         ended = []
         for reference in ready:
-            task = self.tasks.pop(reference)
             try:
-                ended.append((task, self.ray.get(reference)))
-            except self.ray.exceptions.RayTaskError as error:
-                ended.append((task, error.cause if isinstance(error.cause, Exception) else error))
-            except self.ray.exceptions.RayError as error:
-                ended.append((task, LostError(str(error).strip().splitlines()[-1])))
+                result = self.ray.get(reference)
+            # Raised by our own code in the worker; Ray may not be able to send it as it is.
+            except errors.RayTaskError as error:
+                result = error.cause if isinstance(error.cause, Exception) else error
+            except errors.RayError as error:
+                result = LostError(str(error).strip().splitlines()[-1])
+            ended.append((self.tasks.pop(reference), result))
         for reference, task in list(self.tasks.items()):
             if time.monotonic() > task.deadline:
-                del self.tasks[reference]
                 what = "the shard" if task.shard else "a model to be loaded, or a worker to be started,"
-                ended.append((task, LostError(f"{what} took more than {self.limit:g} s (--shard-seconds)")))
+                result = LostError(f"{what} took more than {self.limit:g} s (--shard-seconds)")
+                ended.append((self.tasks.pop(reference), result))
         return ended
 
     def _close(self, actor: Any) -> None:

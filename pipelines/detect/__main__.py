@@ -28,7 +28,9 @@ from fsd.config import (
     ShardConfig,
 )
 from pipelines.common.cli import command
-from pipelines.common.job import Job, dated, files, publish, run_name, show, stage, tracked_run
+from pipelines.common.context import stage
+from pipelines.common.deliver import dated, publish, run_name, show, tracked_run
+from pipelines.common.job import Job, files
 from pipelines.common.output import check_path, check_table_path, write_table, write_text
 
 if TYPE_CHECKING:
@@ -77,33 +79,35 @@ def prepare(config: DetectConfig) -> Job:
     from fsd.data.splitting import parse_cutoff
     from fsd.errors import UsageError
     from fsd.evaluation.verdicts import check_fdr
-    from pipelines.common import experiment, shards
+    from pipelines.common import shards
+    from pipelines.common.inputs import read_cleaned, read_own
 
     check_fdr(config.fdr)
-    last = parse_cutoff(config.cutoff)
+    last_day = parse_cutoff(config.cutoff)
     if shards.wanted(config.out, config.shards):
         drops = config.cleaning.near_duplicates != "refuse" and "drop"
         shards.refuse(known=" ".join(config.known), report=config.report, cutoff=config.cutoff, near_duplicates=drops)
         return shards.job("detect", shards.Work("pipelines.detect.classifier", config), config.files)
-    documents, remarks = experiment.read_cleaned(config.files, config.columns, config.cleaning)
-    known, unknown = experiment.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
+    documents, remarks = read_cleaned(config.files, config.columns, config.cleaning)
+    nonmembers: list[Document] = []
+    remarks_on_nonmembers: list[str] = []
+    if config.known:
+        nonmembers, remarks_on_nonmembers = read_own(config.known, config.columns, config.cleaning)
     inputs = [*config.files, *config.known]
     check_table_path(config.out, inputs)
-    if config.report and not config.report.lower().endswith((".html", ".htm")):
-        raise UsageError(f"report must end in .html; got {config.report}")
     if config.report:
+        if not config.report.lower().endswith((".html", ".htm")):
+            raise UsageError(f"report must end in .html; got {config.report}")
         check_path(Path(config.report), inputs)
-    texts = [document.text for document in documents]
+    reads = {"texts": files(config.files, len(documents)), "adapter": config.adapter}
+    if nonmembers:
+        reads["known non-members"] = files(config.known, len(nonmembers))
     return Job(
-        partial(run, config, documents, known, [*remarks, *unknown], last),
-        {
-            "texts": files(config.files, len(documents)),
-            "adapter": config.adapter,
-            **({"known non-members": files(config.known, len(known))} if known else {}),
-        },
+        partial(run, config, documents, nonmembers, [*remarks, *remarks_on_nonmembers], last_day),
+        reads,
         ModelConfig(model=config.model, device=config.device) if config.model else None,
-        texts=texts,
-        passes={"base": len(texts), "tuned": len(texts)},
+        texts=[document.text for document in documents],
+        passes={"base": len(documents), "tuned": len(documents)},
         writes=[config.out, config.report],
         experiment="of the adapter's domain",
         notes=[
@@ -116,9 +120,9 @@ def prepare(config: DetectConfig) -> Job:
 def run(
     config: DetectConfig,
     documents: "Sequence[Document]",
-    known: "Sequence[Document]",
+    nonmembers: "Sequence[Document]",
     remarks: Sequence[str],
-    last: "Date | None",
+    last_day: "Date | None",
 ) -> None:
     """Load the classifier, judge, write, track and print."""
     from fsd.reporting.report import page
@@ -128,40 +132,50 @@ def run(
         from fsd.data.knowledge_cutoffs import labels_for
         from fsd.evaluation.verdicts import Rules
         from pipelines.detect.classifier import MembershipClassifier
+        from pipelines.detect.error_rates import compare_dataset, on_labelled, on_test
         from pipelines.detect.report import Findings, report
-        from pipelines.detect.verdicts import compare_dataset, on_labelled, on_test
 
         version = tracking.version_info(config.adapter)
         adapter = version.uri if version else config.adapter
         classifier = MembershipClassifier(adapter, model=config.model, device=config.device)
-        classifier.calibration.threshold_at(config.fpr)
+        classifier.calibration.threshold_at(config.fpr)  # refuses a rate that the calibration does not support
         measured = on_test(adapter, classifier.calibration, config.fpr)
-    tags = {"task": "detect", "adapter": adapter}
     model = classifier.language_model.identity.id
-    held = labels_for(model, [*(replace(d, member=d.member is not False) for d in documents), *known], last=last)
-    known = known if held.hold else []
+    # a text that is not labelled a non-member may be a member, whose age says nothing against the labels
+    dated_texts = [replace(document, member=document.member is not False) for document in documents]
+    labels = labels_for(model, [*dated_texts, *nonmembers], last=last_day)
+    if not labels.hold:
+        nonmembers = []
+    tags = {"task": "detect", "adapter": adapter}
     name = run_name(model, config.files, "detect")
     with tracked_run(config, f"fsd-{classifier.setup.domain}", name, tags=tags) as tracked:
         with stage("scoring"):
-            dataset = compare_dataset(classifier, documents, known, seed=config.seed) if known else None
+            dataset = compare_dataset(classifier, documents, nonmembers, seed=config.seed) if nonmembers else None
             rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
             verdicts = classifier.classify(documents, rules)
-            measured += on_labelled(documents, verdicts) if held.hold else []
+            if labels.hold:
+                measured += on_labelled(documents, verdicts)
         with stage("recording"):
-            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, held.said)
-            found = report(findings, adapter, config.files)
+            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, labels.said)
+            result = report(findings, adapter, config.files)
             with tracked.storing():
                 write_table(findings.frame, config.out)
             if config.report:
                 with tracked.storing():
-                    write_text(page(dated(found)), Path(config.report))
-            texts, labels = [document.text for document in documents], [document.member for document in documents]
-            tracked.log_dataset("suspect", texts, labels=labels, source=", ".join(config.files), context="detect")
-            written = {"verdicts": config.out, "report": config.report}
-            kept = {name: path for name, path in written.items() if path and Path(path).exists()}
-            found = replace(found, files=kept)
-            publish(found, tracked)
-        show(found, tracked)
+                    write_text(page(dated(result)), Path(config.report))
+            tracked.log_dataset(
+                "suspect",
+                [document.text for document in documents],
+                labels=[document.member for document in documents],
+                source=", ".join(config.files),
+                context="detect",
+            )
+            # a file that could not be stored is noted as a failure, and is not named as written
+            outputs = {"verdicts": config.out, "report": config.report}
+            written = {name: path for name, path in outputs.items() if path and Path(path).exists()}
+            result = replace(result, files=written)
+            publish(result, tracked)
+        show(result, tracked)
 
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import Judge, Rules, Verdicts
 from fsd.files import read_json
 from fsd.models import adapters, language_model
-from fsd.scoring.deviation import evaluate
+from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import TABLE, build_scorers, view_inputs
 from fsd.scoring.model_scorer import hidden_states
 from fsd.token_stats import Scores
-from fsd.views import usable
+from fsd.views import Detector, usable
 from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN, Setup, setup_in
-from pipelines.common.experiment import audited, cheap
+from pipelines.common.detector_settings import audited, cheap
 from pipelines.common.output import described
 from pipelines.common.shards import Worker, identity, of_documents
 
@@ -48,54 +48,72 @@ class MembershipClassifier:
 
     def __init__(self, uri: str, **overrides: Any) -> None:
         adapter = tracking.fetch_adapter(uri)
-        self.files = files = {name: path for name in FILES if (path := tracking.fetch_model_file(uri, name))}
-        self.audit = read_json(AuditSummary, files[AUDIT], "the summary of an audit") if AUDIT in files else None
-        if self.audit and (self.audit.explains or not self.audit.labels.hold):
-            raise UsageError(f"adapter must come from a benchmark that can show membership; {self.audit.sentence}")
-        _require(files, CALIBRATION, SETUP)
-        self.calibration = read_json(Calibration, files[CALIBRATION], f"a calibration of version {VERSION}")
+        self.files = {name: path for name in FILES if (path := tracking.fetch_model_file(uri, name))}
+        self.audit: AuditSummary | None = None
+        if AUDIT in self.files:
+            self.audit = read_json(AuditSummary, self.files[AUDIT], "the summary of an audit")
+            if self.audit.explains or not self.audit.labels.hold:
+                raise UsageError(f"adapter must come from a benchmark that can show membership; {self.audit.sentence}")
+        # refused by the audit first: a calibration would not help an adapter whose benchmark shows nothing
+        _require(self.files, CALIBRATION, SETUP)
+        self.calibration = read_json(Calibration, self.files[CALIBRATION], f"a calibration of version {VERSION}")
         self.audited = self.calibration.state == AUDITED
         if not self.audited:
-            _require(files, UNSEEN)
-        self.setup = setup_in(files[SETUP])
-        self.config = _model_config(self.setup, files.get(TABLE), overrides)
-        candidates = [detectors.load(one.detector, **one.settings) for one in self.calibration.candidates]
-        self.candidates = audited(candidates) if self.audited else candidates
-        if needing := [one.name for one in self.candidates if one.labelled]:
-            raise UsageError(
-                f"adapter must be calibrated by detectors that need no known members, which detect has not; this one "
-                f"is by {needing[0]}: run again with other --detectors"
-            )
-        self.unseen = [document.text for document in read_files([files[UNSEEN]])] if UNSEEN in files else []
+            _require(self.files, UNSEEN)
+        self.setup = setup_in(self.files[SETUP])
+        self.config = _model_config(self.setup, self.files.get(TABLE), overrides)
+        self.candidates = self._load_candidates()
+        # an audited adapter comes without the texts that it was trained on: they are the question
+        self.unseen: list[str] = []
+        if UNSEEN in self.files:
+            self.unseen = [document.text for document in read_files([self.files[UNSEEN]])]
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
         adapters.check_adapter(adapter)
         self.language_model = language_model.load(self.config)
         adapters.attach(self.language_model, adapter)
         self.scorers = build_scorers(self.language_model, self.config, seed=self.setup.seed)
-        self.judge = Judge(self.calibration, None if self.audited else partial(hidden_states, self.language_model))
+        self.judge = Judge(self.calibration, partial(hidden_states, self.language_model))
         self.inputs = view_inputs(self.config, self.unseen, shots=self.setup.shots, seed=self.setup.seed)
+
+    def _load_candidates(self) -> list[Detector]:
+        """The detectors of the calibration."""
+        candidates = [
+            detectors.load(candidate.detector, **candidate.settings) for candidate in self.calibration.candidates
+        ]
+        if self.audited:
+            candidates = audited(candidates)
+        for detector in candidates:
+            if detector.labelled:
+                raise UsageError(
+                    f"adapter must be calibrated by detectors that need no known members, which detect has not; this "
+                    f"one is by {detector.name}: run again with other --detectors"
+                )
+        return candidates
 
     def scores(self, texts: Sequence[str], *, every: bool = False) -> Scores:
         """Detector → (N,) scores, higher = more likely a member, by the candidates, or by `every` cheap detector."""
         chosen = self.candidates
         if every:
-            run_detectors = [detectors.load(name, **settings) for name, settings in self.setup.detectors.items()]
-            passes = (audited if self.audited else cheap)(run_detectors)
-            chosen = usable(passes, texts, self.scorers, self.inputs)[0] or chosen
-        found = evaluate(texts, chosen, self.scorers, self.inputs).fsd
-        return {name: -column for name, column in found.items()} if self.audited else found
+            of_run = [detectors.load(name, **settings) for name, settings in self.setup.detectors.items()]
+            suitable = audited(of_run) if self.audited else cheap(of_run)
+            # these texts may lack what a detector of the run needs
+            chosen = usable(suitable, texts, self.scorers, self.inputs)[0] or chosen
+        fsd = score_texts(texts, chosen, self.scorers, self.inputs).fsd
+        # members are the texts of the fine-tuning, of which FSD, base minus fine-tuned score, is lowest
+        return {name: -column for name, column in fsd.items()} if self.audited else fsd
 
     def _excluded(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why a text says nothing, whatever it is like: its score reflects fine-tuning; "" if it does."""
-        trained = "the adapter itself was trained on this text or large parts of it"
-        ngrams = (_ngrams(document.text) for document in documents)
-        return [trained if len(of & self._trained) >= TRAINED_OVERLAP * len(of) else "" for of in ngrams]
+        reason = "the adapter itself was trained on this text or large parts of it"
+        ngrams = [_ngrams(document.text) for document in documents]
+        return [reason if len(of_text & self._trained) >= TRAINED_OVERLAP * len(of_text) else "" for of_text in ngrams]
 
     def left_out(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
         unknown = map(self.judge.unknown, self.judge.sources(documents))
         outside, _ = self.judge.outside(documents, families(documents))
-        return [a or b or c for a, b, c in zip(self._excluded(documents), outside, unknown, strict=True)]
+        reasons = zip(self._excluded(documents), outside, unknown, strict=True)
+        return [trained or like_none or of_source for trained, like_none, of_source in reasons]
 
     def classify(self, documents: Sequence[Document], rules: Rules) -> Verdicts:
         """Classify N ≥ 1 texts as members or not, where something shows that the error rate holds for them.
@@ -109,7 +127,7 @@ class MembershipClassifier:
                 raise UsageError(f"text must be a string that is not blank; got {document.text!r} in row {row}")
         return self.judge.classify(
             documents,
-            lambda at: self.scores([documents[n].text for n in at]),
+            lambda rows: self.scores([documents[row].text for row in rows]),
             rules,
             excluded=self._excluded(documents),
         )
@@ -129,8 +147,8 @@ def open_worker(config: Any) -> Worker:
         texts = described(documents, "source", "text", "label")
         return texts.join(classifier.classify(documents, rules).table.drop(columns=["rank", "selected"]))
 
-    own = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])
-    return Worker(own, of_documents(config, table))
+    made_by = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])
+    return Worker(made_by, of_documents(config, table))
 
 
 def _require(files: Mapping[str, Path], *names: str) -> None:
@@ -146,7 +164,8 @@ def _model_config(setup: Setup, table: Path | None, overrides: Mapping[str, Any]
     """The model settings of the run with the overrides; a base model in a local folder must still exist."""
     changes = {name: value for name, value in overrides.items() if value is not None}
     # the file may come from somebody else, who does not choose which files of this machine are read or written
-    config = replace(setup.model, **{"cache": None, "frequencies": None, **changes})
+    of_run = replace(setup.model, cache=None, frequencies=None)
+    config = replace(of_run, **changes)
     if setup.folder and "model" not in changes and not Path(config.model).expanduser().is_dir():
         raise UsageError(
             f"base model must be in the folder {config.model!r}, as when the adapter was trained; there is none in "

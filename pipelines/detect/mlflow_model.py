@@ -13,16 +13,20 @@ import pandas as pd
 from fsd.errors import UsageError
 from pipelines.detect.classifier import MembershipClassifier
 
-RATES, SAME_SOURCE = {"fpr": 0.05, "fdr": 0.1}, "same_source"
-"""Parameters of `predict`: rates, and whether the texts are asserted to be of the calibrated kind."""
+RATES = {"fpr": 0.05, "fdr": 0.1}
+"""Parameters of `predict` that are rates, with their defaults."""
+SAME_SOURCE = "same_source"
+"""Parameter of `predict` that asserts that the texts are of the calibrated kind."""
 
 
 def _refuse_unknown(record: logging.LogRecord) -> bool:
     """Raise an error in place of MLflow's warning that it ignores a misspelt parameter and uses the default."""
     message = record.getMessage()
+    # other models of the same process have other parameters, which are their own affair
     if message.startswith("Unrecognized params") and all(repr(name) in message for name in RATES):
+        unknown = message.split("[", 1)[1].split("]")[0]
         raise mlflow.MlflowException.invalid_parameter_value(
-            f"params must be among {', '.join([*RATES, SAME_SOURCE])}; got {message.split('[', 1)[1].split(']')[0]}"
+            f"params must be among {', '.join([*RATES, SAME_SOURCE])}; got {unknown}"
         )
     return True
 
@@ -45,9 +49,9 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
         the UsageError.
         """
         try:
-            given = params or {}
-            rates = {name: _rate(name, given.get(name, default)) for name, default in RATES.items()}
-            asserted = given.get(SAME_SOURCE, False)
+            settings = {**RATES, SAME_SOURCE: False, **(params or {})}
+            rates = {name: _rate(name, settings[name]) for name in RATES}
+            asserted = settings[SAME_SOURCE]
             if not isinstance(asserted, bool):
                 raise UsageError(f"{SAME_SOURCE} must be true or false; got {asserted!r}")
             table = self.classifier.verdicts(model_input["text"].tolist(), **rates, same_source=asserted)

@@ -13,7 +13,14 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import APIConfig, Domain, ModelConfig, OptionalInt, OptionalPath, OptionalPaths
+from fsd.config import (
+    APIConfig,
+    Domain,
+    ModelConfig,
+    OptionalInt,
+    OptionalPath,
+    OptionalPaths,
+)
 
 
 @dataclass(frozen=True)
@@ -41,3 +48,8 @@ class ExtractConfig:
     domain: Domain = "extraction"
     demo: bool = False
     """Train the embedded model on a text in front of you, and extract it; the other flags have no effect."""
+
+    @property
+    def names(self) -> list[str]:
+        """The work in question and its controls."""
+        return [self.book, *self.control]

@@ -4,4 +4,8 @@ from pipelines import extract
 from pipelines.common.cli import command, deferred
 
 if __name__ == "__main__":
-    command(extract.ExtractConfig, deferred("pipelines.extract.works"), extract.__doc__ or "")
+    command(
+        extract.ExtractConfig,
+        deferred("pipelines.extract.works"),
+        extract.__doc__ or "",
+    )

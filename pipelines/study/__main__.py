@@ -14,10 +14,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pipelines.common.cli import command, deferred, program
-from pipelines.common.job import Job, check_space, deliver, run_name, show, stage, tracked_run
+from pipelines.common.context import stage
+from pipelines.common.deliver import deliver, run_name, show, tracked_run
+from pipelines.common.job import Job, check_space
 from pipelines.study.grid import StudyConfig
 from pipelines.study.lab import LabConfig, RealConfig
 
@@ -25,13 +28,22 @@ if TYPE_CHECKING:
     from pipelines.study.catalogue import Study
     from pipelines.study.grid import Cell
 
-STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
-REAL = {"data": "texts", "trained": "the trained model", "untouched": "the untouched model", "recording": "recording"}
+STAGES = {
+    "data": "settings and texts",
+    "scoring": "cells",
+    "recording": "recording: tables, figure",
+}
+REAL = {
+    "data": "texts",
+    "trained": "the trained model",
+    "untouched": "the untouched model",
+    "recording": "recording",
+}
+# First arguments that run the laboratory, or the page of a real model, in place of a study of the papers.
 OWN: dict[str, tuple[type[Any], str, dict[str, str]]] = {
     "lab": (LabConfig, "pipelines.study.lab.command", STAGES),
     "real": (RealConfig, "pipelines.study.real", REAL),
 }
-"""First arguments that run the laboratory, or the page of a real model, in place of a study of the papers."""
 
 
 def prepare(config: StudyConfig) -> Job:
@@ -39,6 +51,7 @@ def prepare(config: StudyConfig) -> Job:
     from fsd.data import benchmarks
     from fsd.data.readers import parse_columns
     from pipelines.common import experiment
+    from pipelines.common.inputs import Inputs
     from pipelines.study import catalogue, cells
     from pipelines.study.grid import plan
 
@@ -47,24 +60,28 @@ def prepare(config: StudyConfig) -> Job:
     parse_columns(config.columns)
     name, study = catalogue.load(config.study)
     if config.scale == "small":
-        given = {"reference": config.reference_model, "neighbour": config.neighbour_model}
-        study = cells.at_small_scale(study, [detector for detector, model in given.items() if model])
+        # A detector stays that a model was given for, although it takes further passes.
+        asked = [name for name in ("reference", "neighbour") if getattr(config, f"{name}_model")]
+        study = cells.at_small_scale(study, asked)
     planned = plan(name, study, config)
     models, data = _used(planned)
-    first, notes = planned[0], [_described(study, cell) for cell in planned]
+    notes = [_described(study, cell) for cell in planned]
     if any(map(benchmarks.is_name, data)):
-        inputs = experiment.Inputs(first.config, cells.load_detectors(study.detectors))
+        # Published texts are read when the work begins, so that a dry run downloads nothing.
+        inputs = Inputs(planned[0].config, cells.load_detectors(study.detectors))
     else:
-        inputs = cells.read(first, study)
+        inputs = cells.read(planned[0], study)
+        start = f"the numbers are those of the first cell, {planned[0].name}, times {len(planned)}"
         notes[:0] = inputs.remarks
-        notes.insert(0, f"the numbers are those of the first cell, {first.name}, times {len(planned)}")
+        notes.insert(0, start)
+    reads = {
+        "cells": f"{len(planned):,}, less those that earlier runs hold",
+        "models": ", ".join(models),
+        "texts": ", ".join(data) or "the embedded corpus",
+    }
     return replace(
         experiment.job(partial(run, config, name, study, planned), inputs),
-        reads={
-            "cells": f"{len(planned):,}, less those that earlier runs hold",
-            "models": ", ".join(models),
-            "texts": ", ".join(data) or "the embedded corpus",
-        },
+        reads=reads,
         rounds=len(planned),
         writes=[f"a run for each of {len(planned)} cells"],
         notes=notes,
@@ -72,18 +89,24 @@ def prepare(config: StudyConfig) -> Job:
 
 
 def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:
+    """The models and the texts of the cells, each once."""
     models = dict.fromkeys(cell.config.model.model for cell in cells)
-    return list(models), list(dict.fromkeys(entry for cell in cells for entry in cell.config.data.data))
+    data = dict.fromkeys(chain.from_iterable(cell.config.data.data for cell in cells))
+    return list(models), list(data)
 
 
 def _described(study: "Study", cell: "Cell") -> str:
     """Labels, model and texts of a cell, and the split if it is fine-tuned."""
-    data, model = cell.config.data, cell.config.model
-    parts = [f"model {model.model}", f"data {', '.join(data.data) or '(--data FILE)'}"]
-    parts += [f"other {', '.join(cell.texts.other)}"] * (cell.texts.unseen_from != "own")
-    parts += [f"reference model {model.reference_model}"] * bool(model.reference_model)
-    parts += [f"split {data.split}, unseen {data.unseen}"] if study.trained else ["nothing is trained"]
-    return f"cell {cell.name}: {'; '.join(parts)}"
+    data = cell.config.data
+    model = cell.config.model
+    description = f"cell {cell.name}: model {model.model}; data {', '.join(data.data) or '(--data FILE)'}"
+    if cell.texts.unseen_from != "own":
+        description += f"; other {', '.join(cell.texts.other)}"
+    if model.reference_model:
+        description += f"; reference model {model.reference_model}"
+    if study.trained:
+        return f"{description}; split {data.split}, unseen {data.unseen}"
+    return f"{description}; nothing is trained"
 
 
 def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]") -> None:
@@ -92,22 +115,41 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
         from pipelines.study.cells import prepare_cell, run_cells
         from pipelines.study.tables import report
 
+        # All cells are checked before the first is run.
         cells = [prepare_cell(cell, study) for cell in planned]
-        check_space(document.text for cell in cells for part in cell.inputs.split for document in part)
+        # Published texts are on this machine only now, so that the space is checked again.
+        parts = chain.from_iterable(cell.inputs.split for cell in cells)
+        check_space(document.text for document in chain.from_iterable(parts))
     models, _ = _used(planned)
-    title = run_name(models[0] if len(models) == 1 else f"{len(models)} models", config.data, name)
+    title = run_name(
+        models[0] if len(models) == 1 else f"{len(models)} models",
+        config.data,
+        name,
+    )
+    params = {
+        "cells": len(cells),
+        "scale": config.scale,
+        "model": config.model,
+        "data": config.data,
+    }
     with tracked_run(
         config,
         f"fsd-{config.domain}",
         f"{title} ({config.scale})",
-        params={"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data},
+        params=params,
         tags={"study": name},
         description=study.title,
     ) as tracked:
         with stage("scoring"):
             results, left_out = run_cells(name, study, cells, tracked)
-        own = {record.id for _, record in results if record.parent == tracked.id}
-        tracked.log_metrics({"cells/run": len(own), "cells/reused": len(results) - len(own)})
+        # Equal cells share a run, so that runs are counted and not cells.
+        computed = {record.id for _, record in results if record.parent == tracked.id}
+        tracked.log_metrics(
+            {
+                "cells/run": len(computed),
+                "cells/reused": len(results) - len(computed),
+            }
+        )
         deliver(partial(report, study, results, left_out), tracked)
 
 
@@ -122,28 +164,38 @@ def show_catalogue() -> None:
     lines = []
     for name, study in catalogue.studies().items():
         cells = len(plan(name, study, StudyConfig()))
-        axes = [axis.name for axis in study.axes]
-        given = StudyConfig(
+        axes = {axis.name for axis in study.axes}
+        # What the paper does not name has to be given, and is shown as a flag.
+        full = StudyConfig(
             scale="full",
             model=() if study.model or catalogue.MODEL in axes else ("--model ID",),
-            frequencies=("FILE",) * (catalogue.FREQUENCIES in axes),
+            frequencies=("FILE",) if catalogue.FREQUENCIES in axes else (),
         )
-        models, data = _used(plan(name, study, given))
-        named = ", ".join(data if len(data) <= 4 else [*data[:3], f"… {len(data)} in all"])
-        texts = f"data {named} (or --data FILE)" if data else "--data FILE"
+        models, data = _used(plan(name, study, full))
+        if len(data) > 4:
+            data[3:] = [f"… {len(data)} in all"]
+        requirements = [online, f"models {', '.join(models)}"]
+        requirements.append(f"data {', '.join(data)} (or --data FILE)" if data else "--data FILE")
+        if study.needs:
+            requirements.append(study.needs)
         aliases = f" (also {', '.join(study.aliases)})" if study.aliases else ""
+        count = "1 cell" if cells == 1 else f"{cells} cells"
         lines += [
             f"{name}{aliases}: {study.place}. {study.title}",
-            f"    small: can run here; {cells} {'cell' if cells == 1 else 'cells'}, embedded model and corpus",
-            f"    full:  {'; '.join(filter(None, (online, 'models ' + ', '.join(models), texts, study.needs)))}",
+            f"    small: can run here; {count}, embedded model and corpus",
+            f"    full:  {'; '.join(requirements)}",
         ]
-    show(Report(headline="studies", findings=lines), text=lambda: print("\n".join(lines)))
+    show(
+        Report(headline="studies", findings=lines),
+        text=lambda: print("\n".join(lines)),
+    )
 
 
 if __name__ == "__main__":
-    if own := OWN.get("".join(sys.argv[1:2])):
+    if sys.argv[1:] and sys.argv[1] in OWN:
+        config, module, stages = OWN[sys.argv[1]]
+        # The parser takes the first argument as part of the name of the program.
         sys.argv[:2] = [f"{program()} {sys.argv[1]}"]
-        config, module, stages = own
         command(config, deferred(module), config.__doc__ or "", stages=stages)
     else:
         command(StudyConfig, prepare, __doc__ or "", stages=STAGES)

@@ -2,10 +2,10 @@
 
 import csv
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import product
+from itertools import chain, product, starmap
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,24 +14,29 @@ from fsd.errors import UsageError
 CATALOGUE = Path(__file__).with_name("catalogue.yaml")
 PAPERS = Path(__file__).with_name("papers.csv")
 
-MODEL, DATA, FREQUENCIES = "model", "data", "frequencies"
+MODEL = "model"
+DATA = "data"
+FREQUENCIES = "frequencies"
+# The embedded target model, and its twin, pretrained in the same way but without the members.
 EMBEDDED_MODELS = ("embedded", "embedded-twin")
-"""The embedded target model, and its twin, pretrained in the same way but without the members."""
+# Beginning of the place of a study that is of no paper.
 OWN = "Own study"
-"""Beginning of the place of a study that is of no paper."""
+# Settings that hold several entries; a declaration may give one alone.
 LISTS = ("data.data", "texts.other")
-"""Settings that hold several entries; a declaration may give one alone."""
-FLAGS: Mapping[str, Mapping[str, Any]] = {
+# Label → settings of that level.
+Levels = Mapping[str, Mapping[str, Any]]
+Names = tuple[str, ...]
+# Axis → its setting, and its levels at the small scale; the flag of the same name replaces the levels.
+FLAGS: Levels = {
     MODEL: {"setting": "model.model", "small": EMBEDDED_MODELS},
-    DATA: {"setting": "data.data", "small": ("embedded:cs,eess,stat,math", "embedded:q-bio,econ")},
+    DATA: {
+        "setting": "data.data",
+        "small": ("embedded:cs,eess,stat,math", "embedded:q-bio,econ"),
+    },
     FREQUENCIES: {"setting": "model.frequencies"},
 }
-"""Axis → its setting, and its levels at the small scale; the flag of the same name replaces the levels."""
+# Label of the setting that is the best of a grid on the tested texts, in tables and in papers.csv.
 BEST = "best of grid"
-"""Label of the setting that is the best of a grid on the tested texts, in tables and in papers.csv."""
-
-Levels = Mapping[str, Mapping[str, Any]]
-"""Label → settings of that level."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class TextOptions:
     words: int | None = None
     where: Literal["head", "middle", "tail"] | None = None
     trained_on: Literal["non", "mem", "all"] | None = None
-    other: tuple[str, ...] = ()
+    other: Names = ()
     unseen_from: Literal["own", "both", "other"] = "own"
     unseen_count: int | None = None
 
@@ -67,8 +72,12 @@ class DetectorSpec:
     @property
     def key(self) -> str:
         """Name and settings; unique within a study and valid in the name of a metric."""
-        settings = [f"{name} {value}" for name, value in self.settings.items()]
-        return " ".join([self.name, *([BEST] if self.grid else settings)])
+        if self.grid:
+            return f"{self.name} {BEST}"
+        key = self.name
+        for name, value in self.settings.items():
+            key += f" {name} {value}"
+        return key
 
     @property
     def shown(self) -> str:
@@ -84,8 +93,8 @@ class Study:
     title: str
     detectors: tuple[DetectorSpec, ...]
     axes: tuple[Axis, ...] = ()
-    rows: tuple[str, ...] = ("detector",)
-    columns: tuple[str, ...] = ("state",)
+    rows: Names = ("detector",)
+    columns: Names = ("state",)
     metrics: tuple[Literal["auc", "tpr_at_5fpr", "accuracy"], ...] = ("auc",)
     states: tuple[Literal["base", "fsd"], ...] = ("base", "fsd")
     one_at_a_time: bool = False
@@ -97,8 +106,8 @@ class Study:
     settings: Mapping[str, Any] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)
     needs: str = ""
-    aliases: tuple[str, ...] = ()
-    paper: Mapping[tuple[str, ...], float] = field(default_factory=dict)
+    aliases: Names = ()
+    paper: Mapping[Names, float] = field(default_factory=dict)
     """(model, data, detector, setting, state, metric) → number."""
     note: str = ""
 
@@ -115,48 +124,72 @@ class Study:
 
 def parse(name: str, declared: Mapping[str, Any]) -> Study:
     """A study from its block in the catalogue, with the numbers that papers.csv has under its name and its aliases."""
+    # A declaration is never changed, so that its lists become tuples.
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in declared.items()
     }
-    fields |= {
-        "detectors": tuple(spec for entry in declared["detectors"] for spec in _detectors(entry)),
-        "axes": tuple(_axis(axis, entry) for axis, entry in declared.get("axes", {}).items()),
-        "settings": _settings(declared.get("settings", {})),
-        "small_settings": _settings(declared.get("small_settings", {})),
-    }
+    fields["detectors"] = tuple(chain.from_iterable(map(_detectors, declared["detectors"])))
+    fields["axes"] = tuple(starmap(_axis, declared.get("axes", {}).items()))
+    for key in ("settings", "small_settings"):
+        fields[key] = _settings(declared.get(key, {}))
     places = (name, *fields.get("aliases", ()))
-    return Study(**fields, paper={tuple(key): value for place, *key, value in _printed() if place in places})
+    paper = {}
+    for place, *labels, number in _printed():
+        if place in places:
+            paper[tuple(labels)] = number
+    return Study(**fields, paper=paper)
 
 
-def _detectors(entry: str | Mapping[str, Any]) -> Iterator[DetectorSpec]:
+def _detectors(entry: str | Mapping[str, Any]) -> Sequence[DetectorSpec]:
     """One detector for each combination of the listed settings; with `best`, one for all of them."""
     if isinstance(entry, str):
-        yield DetectorSpec(entry)
-        return
-    values = [value if isinstance(value, list) else [value] for value in entry["settings"].values()]
-    combinations = [dict(zip(entry["settings"], chosen, strict=True)) for chosen in product(*values)]
+        return [DetectorSpec(entry)]
+    name = entry["name"]
     label = entry.get("label", "")
-    every = tuple(DetectorSpec(entry["name"], settings, label.format(**settings)) for settings in combinations)
-    yield from [DetectorSpec(entry["name"], grid=every)] if entry.get("best") else every
+    single = []
+    for values in product(*map(_entries, entry["settings"].values())):
+        settings = dict(zip(entry["settings"], values, strict=True))
+        single.append(DetectorSpec(name, settings, label.format(**settings)))
+    if entry.get("best"):
+        return [DetectorSpec(name, grid=tuple(single))]
+    return single
 
 
 def _axis(name: str, entry: Mapping[str, Any] | list[Any]) -> Axis:
     """An axis of one setting, whose levels may be their own labels, or of levels with several settings each."""
-    declared = {**FLAGS.get(name, {}), **(entry if isinstance(entry, Mapping) else {"levels": entry})}
+    declared = dict(FLAGS.get(name, {}))
+    declared |= entry if isinstance(entry, Mapping) else {"levels": entry}
+    levels = declared["levels"]
+    setting = declared.get("setting", "")
+    return Axis(
+        name,
+        _levels(levels, setting),
+        _levels(declared.get("small", levels), setting),
+    )
 
-    def levels(values: Any) -> Levels:
-        labelled = values if isinstance(values, Mapping) else dict(zip(values, values, strict=True))
-        return {
-            str(label): _settings(value if isinstance(value, Mapping) else {declared["setting"]: value})
-            for label, value in labelled.items()
-        }
 
-    return Axis(name, levels(declared["levels"]), levels(declared.get("small", declared["levels"])))
+def _levels(values: Any, setting: str) -> Levels:
+    """Levels with a label each, or values of the setting that are their own labels."""
+    if not isinstance(values, Mapping):
+        values = dict(zip(values, values, strict=True))
+    levels = {}
+    for label, value in values.items():
+        # YAML reads a label such as 8 as a number.
+        levels[str(label)] = _settings(value if isinstance(value, Mapping) else {setting: value})
+    return levels
 
 
 def _settings(declared: Mapping[str, Any]) -> dict[str, Any]:
-    several = {key: tuple(value) if isinstance(value, list) else (value,) for key, value in declared.items()}
-    return {key: several[key] if key in LISTS else value for key, value in declared.items()}
+    settings = dict(declared)
+    for key in LISTS:
+        if key in settings:
+            settings[key] = _entries(settings[key])
+    return settings
+
+
+def _entries(value: Any) -> tuple[Any, ...]:
+    """The entries of a list, or a single one that is given without a list."""
+    return tuple(value) if isinstance(value, list) else (value,)
 
 
 @functools.cache
@@ -172,15 +205,20 @@ def studies() -> Mapping[str, Study]:
     import yaml
 
     blocks = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+    # Blocks that begin with _ hold what several studies share, and are none themselves.
     return {name: parse(name, block) for name, block in sorted(blocks.items()) if not name.startswith("_")}
 
 
 def load(name: str) -> tuple[str, Study]:
     """Return name and declaration of a study, which may be given by an alias."""
-    known = {alias: known for known, study in studies().items() for alias in (known, *study.aliases)}
-    if name.lower() in known:
-        found = known[name.lower()]
-        return found, studies()[found]
-    nearest = "".join(f" (nearest: {match})" for match in get_close_matches(name.lower(), known, n=1))
+    catalogue = studies()
+    names: dict[str, str] = {}
+    for official, study in catalogue.items():
+        names |= dict.fromkeys((official, *study.aliases), official)
+    wanted = name.lower()
+    if wanted in names:
+        return names[wanted], catalogue[names[wanted]]
+    nearest = get_close_matches(wanted, names, n=1)
+    hint = f" (nearest: {nearest[0]})" if nearest else ""
     got = f"got {name!r}" if name else "none is given"
-    raise UsageError(f"study must be a name shown by --list{nearest}; {got}")
+    raise UsageError(f"study must be a name shown by --list{hint}; {got}")

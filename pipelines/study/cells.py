@@ -6,12 +6,12 @@
 import functools
 import json
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
 from importlib.metadata import version
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,39 +23,55 @@ from detectors import Detector
 from fsd import tracking
 from fsd.config import DataConfig, ModelConfig, check_training
 from fsd.data import benchmarks, embedded
-from fsd.data.ablations import add_unseen, fine_tuning_set, retime, take_unseen, truncate
+from fsd.data.ablations import (
+    add_unseen,
+    fine_tuning_set,
+    retime,
+    take_unseen,
+    truncate,
+)
+from fsd.data.corpus import Corpus
 from fsd.data.docstrings import docstring_paragraphs
 from fsd.data.documents import Document, content_hash, segments
 from fsd.data.readers import Passage
-from fsd.data.splitting import Split, parse_cutoff, split, with_periods, without_later
+from fsd.data.splitting import (
+    Split,
+    parse_cutoff,
+    split,
+    with_periods,
+)
 from fsd.errors import UsageError
 from fsd.evaluation import results
-from fsd.evaluation.metrics import auc
+from fsd.evaluation.metrics import auc, by_key
 from fsd.files import digest
 from fsd.models.finetuning import plan as training_plan
-from fsd.models.language_model import LanguageModel, load_tokenizer, quantization_options, resolve_precision
+from fsd.models.language_model import (
+    LanguageModel,
+    load_tokenizer,
+    quantization_options,
+    resolve_precision,
+)
 from fsd.net.hub import fingerprint, locate
 from fsd.progress import note, progress
 from fsd.scoring.model import cache_folder, frequency_file, reference_name
-from fsd.scoring.token_frequencies import FrequencyTable, count
+from fsd.scoring.token_counting import count
+from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
-from pipelines.common.experiment import Inputs, LabelledTexts, load_texts
-from pipelines.common.run_log import log_texts, training_params
+from pipelines.common.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
+from pipelines.common.registration import log_texts, training_params
 from pipelines.study.catalogue import DetectorSpec, Study
 from pipelines.study.grid import Cell
 
 METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}
 SCORES = "scores.parquet"
+# Prefix of a reference corpus that consists of the docstrings of an installed package.
 DOCSTRINGS = "docstrings:"
-"""Prefix of a reference corpus that consists of the docstrings of an installed package."""
 PARAGRAPHS = 300
+# Views that need no forward pass besides one of the base and one of the tuned model.
 CHEAP_VIEWS = {"text", "tuned", "unigram"}
-"""Views that need no forward pass besides one of the base and one of the tuned model."""
-
-
+# Length of the embedded corpus's period: by so much the non-members of `embedded:dated` are later than their dates.
 LATER = timedelta(days=912)
-"""Length of the embedded corpus's period: by so much the non-members of `embedded:dated` are later than their dates."""
 
 
 class PreparedCell(NamedTuple):
@@ -71,84 +87,141 @@ def load(data: DataConfig, _folder: Path, model: ModelConfig | None = None) -> L
     """Labelled texts of files in the working folder, published benchmarks and the embedded corpus, read once."""
     if not data.data:
         raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
-    own = [entry for entry in data.data if entry.partition(":")[0] == "embedded"]
-    others = replace(data, data=tuple(entry for entry in data.data if entry not in own))
-    loaded = load_texts(others, model or ModelConfig()) if others.data else LabelledTexts([], {})
-    corpora = (_embedded(entry.partition(":")[2]) for entry in own)
-    documents = [*loaded.documents, *(document for corpus in corpora for document in corpus)]
-    return loaded._replace(documents=with_periods(documents, parse_cutoff(data.cutoff)))
+    corpora = []
+    files = []
+    for entry in data.data:
+        name, _, part = entry.partition(":")
+        if name == "embedded":
+            corpora += _embedded(part)
+        else:
+            files.append(entry)
+    loaded = LabelledTexts(Corpus(), {})
+    if files:
+        loaded = load_texts(replace(data, data=tuple(files)), model or ModelConfig())
+    documents = with_periods([*loaded.documents, *corpora], parse_cutoff(data.cutoff))
+    return loaded._replace(documents=Corpus(documents))
 
 
 def _embedded(part: str) -> list[Document]:
-    """The embedded corpus, or that of another domain; with dates put before the texts (`dated`), or of some fields.
-
-    The dates that are put before members and non-members are of two periods, as in a benchmark that is split by time.
-    """
+    """The embedded corpus, or that of another domain; with dates put before the texts (`dated`), or of some fields."""
     corpus = list(embedded.corpus(part if part in embedded.CORPORA else "arxiv"))
     if not part or part in embedded.CORPORA:
         return corpus
     if part == "dated":
-        shown = [(d.date or embedded.CUTOFF) + (timedelta() if d.member else LATER) for d in corpus]
-        return [replace(d, text=f"{day:%d %B %Y}. {d.text}") for d, day in zip(corpus, shown, strict=True)]
-    rows = map(json.loads, embedded.CORPUS.read_text(encoding="utf-8").splitlines())
-    field = {row["id"]: row["field"].partition(".")[0] for row in rows}
-    if set(part.split(",")) - set(field.values()):
-        raise UsageError(f"fields must be out of {', '.join(sorted(set(field.values())))}; got {part!r}")
-    return [d for d in corpus if field[d.group] in part.split(",")]
+        dated = []
+        for document in corpus:
+            day = document.date or embedded.CUTOFF
+            # Members and non-members then are of two periods, as in a benchmark that is split by time.
+            if not document.member:
+                day += LATER
+            dated.append(replace(document, text=f"{day:%d %B %Y}. {document.text}"))
+        return dated
+    fields = {}
+    for line in embedded.CORPUS.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        # Only the field before the point: stat.ML is stat.
+        fields[row["id"]] = row["field"].partition(".")[0]
+    wanted = set(part.split(","))
+    available = set(fields.values())
+    if not wanted <= available:
+        raise UsageError(f"fields must be out of {', '.join(sorted(available))}; got {part!r}")
+    return [document for document in corpus if fields[document.group] in wanted]
 
 
-def _of(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
-    data, model = cell.config.data, cell.config.model
-    read = DataConfig(data=entries, columns=data.columns, cutoff=data.cutoff, cleaning=data.cleaning)
+def _labelled_texts(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
+    """The texts of some entries, read as the settings of the cell say."""
+    data = cell.config.data
+    # Without the split and the model, on which the texts do not depend, more cells share what is read.
+    reading = DataConfig(
+        data=entries,
+        columns=data.columns,
+        cutoff=data.cutoff,
+        cleaning=data.cleaning,
+    )
     if all(benchmarks.start_of(entry) is None for entry in entries):
-        return load(read, Path.cwd())
-    return load(read, Path.cwd(), ModelConfig(model.model, model.revision))  # its tokenizer reads the ids
+        return load(reading, Path.cwd())
+    # The rows are token ids, which the tokenizer of the model turns into texts.
+    model = cell.config.model
+    return load(reading, Path.cwd(), ModelConfig(model.model, model.revision))
 
 
 def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
     """Unseen, validation and test texts of a cell, and remarks on them; without training all are test texts."""
-    data, options, seed = cell.config.data, cell.texts, cell.config.seed
-    loaded = _of(data.data, cell)
-    remarks = (*loaded.labels(cell.config).said, *loaded.remarks)
-    documents = retime(loaded.documents, options.timestamps)
-    if options.words and options.where:
-        pieces = [(document, segments(document.text, options.words, (options.where,))) for document in documents]
-        documents = tuple(replace(document, text=text) for document, texts in pieces for text in texts)
-    elif options.words:
-        documents = truncate(documents, options.words)
+    data = cell.config.data
+    words = cell.texts.words
+    loaded = _labelled_texts(data.data, cell)
+    remarks = tuple(chain(loaded.labels(cell.config).said, loaded.remarks))
+    documents = retime(loaded.documents, cell.texts.timestamps)
+    if words:
+        documents = _shortened(documents, words, cell.texts.where)
     if not documents:
-        raise UsageError(f"texts must have at least {options.words} words; none of {', '.join(data.data)} has")
-    if not trained:
-        return without_later(Split((), (), documents)), remarks
-    share = float(data.unseen)
-    how: dict[str, Any] = {"validation": data.validation, "scheme": data.split, "seed": seed}
+        raise UsageError(f"texts must have at least {words} words; none of {', '.join(data.data)} has")
+    if trained:
+        return _split(documents, cell), remarks
+    return Split((), (), documents).without_later(), remarks
+
+
+def _shortened(documents: Sequence[Document], words: int, where: str | None) -> tuple[Document, ...]:
+    """The texts cut to a number of words, from their beginning or `where`; those with fewer are left out."""
+    if where is None:
+        return truncate(documents, words)
+    shortened = []
+    for document in documents:
+        shortened += [replace(document, text=text) for text in segments(document.text, words, (where,))]
+    return tuple(shortened)
+
+
+def _split(documents: Sequence[Document], cell: Cell) -> Split:
+    """The split of a cell that is trained, with the unseen texts that its study asks for."""
+    options = cell.texts
+    seed = cell.config.seed
+    share = float(cell.config.data.unseen)
+    common: dict[str, Any] = {
+        "validation": cell.config.data.validation,
+        "scheme": cell.config.data.split,
+        "seed": seed,
+    }
     if options.trained_on:
-        return fine_tuning_set(documents, options.trained_on, share=share, **how), remarks
-    parts = split(documents, unseen=share, **how)
+        return fine_tuning_set(documents, options.trained_on, share=share, **common)
+    parts = split(documents, unseen=share, **common)
     if options.unseen_from != "own":
-        foreign = split(_of(options.other, cell).documents, unseen=share, **how).unseen
-        parts = add_unseen(parts, foreign, own=options.unseen_from == "both")
+        # Split in the same way, the other domain gives as large a share of its texts.
+        foreign = split(
+            _labelled_texts(options.other, cell).documents,
+            unseen=share,
+            **common,
+        )
+        parts = add_unseen(parts, foreign.unseen, own=options.unseen_from == "both")
     if options.unseen_count is not None:
         parts = take_unseen(parts, options.unseen_count, seed=seed)
-    return parts, remarks
+    return parts
 
 
 def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
     """The study without detectors that need more than one forward pass per text and model state, unless `given`."""
-    cheap = tuple(
-        spec for spec in study.detectors if spec.name in given or set(detectors.load(spec.name).views) <= CHEAP_VIEWS
-    )
-    names = dict.fromkeys(spec.shown for spec in study.detectors if spec not in cheap)
-    if not names:
+    cheap = []
+    omitted = []
+    for spec in study.detectors:
+        if spec.name in given or set(detectors.load(spec.name).views) <= CHEAP_VIEWS:
+            cheap.append(spec)
+        else:
+            omitted.append(spec.shown)
+    if not omitted:
         return study
-    note = f"The small scale omits {', '.join(names)}, which need further forward passes over the texts."
-    return replace(study, detectors=cheap, note=f"{note} {study.note}".strip())
+    names = ", ".join(dict.fromkeys(omitted))
+    note = f"The small scale omits {names}, which need further forward passes over the texts. {study.note}"
+    return replace(study, detectors=tuple(cheap), note=note.strip())
 
 
-def load_detectors(specs: Sequence[DetectorSpec]) -> list[Detector]:
+def load_detectors(specs: Iterable[DetectorSpec]) -> list[Detector]:
     """Load detectors, each named by its key; of a grid, one for each of its settings."""
-    single = [candidate for spec in specs for candidate in spec.grid or (spec,)]
-    return [replace(detectors.load(spec.name, **spec.settings), name=spec.key) for spec in single]
+    loaded = []
+    for spec in specs:
+        if spec.grid:
+            loaded += load_detectors(spec.grid)
+        else:
+            loaded.append(replace(detectors.load(spec.name, **spec.settings), name=spec.key))
+    return loaded
 
 
 @contextmanager
@@ -163,14 +236,23 @@ def read(cell: Cell, study: Study) -> Inputs:
     """Texts and detectors of a cell."""
     with _naming(cell):
         split, remarks = split_texts(cell, trained=study.trained)
-    return Inputs(cell.config, load_detectors(study.detectors), True, split=split, remarks=remarks)
+    return Inputs(
+        cell.config,
+        load_detectors(study.detectors),
+        True,
+        split=split,
+        remarks=remarks,
+    )
 
 
 def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
     """Texts and tag of a cell, whose model is located but not loaded."""
-    cell = replace(cell, config=replace(cell.config, model=_with_counted_table(cell.config.model)))
+    cell = replace(
+        cell,
+        config=replace(cell.config, model=_with_counted_table(cell.config.model)),
+    )
     inputs = read(cell, study)
-    experiment.check_tokenizers(cell.config, ())
+    check_tokenizers(cell.config, ())
     if inputs.split.unseen:
         check_training(cell.config.training)
     return PreparedCell(cell, inputs, _tag(inputs, study))
@@ -178,31 +260,56 @@ def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
 
 def _tag(inputs: Inputs, study: Study) -> str:
     """The tag of a cell, which depends on the weights of its models, not on their names."""
-    config, model = inputs.config, inputs.config.model
+    config = inputs.config
+    model = config.model
     device, dtype = resolve_precision(model)
-    quantization_options(model.bits, dtype)  # refuses what cannot be loaded
-    reference, neighbours = reference_name(model), model.neighbour_model
-    views = {view for detector in inputs.detectors for view in detector.views}
+    # For its refusals: what cannot be loaded is told before any cell is run.
+    quantization_options(model.bits, dtype)
+    views = set(chain.from_iterable(detector.views for detector in inputs.detectors))
+    # What no detector reads is not part of the tag, so that a further flag leaves finished cells valid.
+    reference = None
+    if "reference" in views and (name := reference_name(model)):
+        reference = _weights(name)
+    frequencies = None
+    if "unigram" in views:
+        frequencies = _table(model.model, model.revision, frequency_file(model))
+    neighbours = model.neighbour_model
+    if neighbours not in (None, "words"):
+        neighbours = _weights(neighbours)
+    # The choice of a grid depends on all of its settings.
+    grids = {spec.key: [candidate.key for candidate in spec.grid] for spec in study.detectors if spec.grid}
+    # Base scores are the same however an adapter would be trained.
+    training = asdict(config.training) if inputs.split.unseen else None
     content = {
         "model": _weights(model.model, model.revision),
         "precision": [device.type, str(dtype), model.bits],
-        "reference": _weights(reference) if reference and "reference" in views else None,
-        "frequencies": _table(model.model, model.revision, frequency_file(model)) if "unigram" in views else None,
-        "neighbours": _weights(neighbours) if neighbours not in (None, "words") else neighbours,
-        "training": asdict(config.training) if inputs.split.unseen else None,
-        "detectors": {d.name: dict(d.settings) for d in inputs.detectors},
-        "grids": {spec.key: [candidate.key for candidate in spec.grid] for spec in study.detectors if spec.grid},
+        "reference": reference,
+        "frequencies": frequencies,
+        "neighbours": neighbours,
+        "training": training,
+        "detectors": {detector.name: dict(detector.settings) for detector in inputs.detectors},
+        "grids": grids,
         "shots": config.detection.shots,
         "seed": config.seed,
-        "texts": [
-            [(content_hash(d.text), d.member, d.group, str(d.date), d.period) for d in part] for part in inputs.split
-        ],
+        "texts": [list(map(_identity, part)) for part in inputs.split],
     }
     return experiment.tag(content)
 
 
+def _identity(document: Document) -> tuple[object, ...]:
+    """What moves the numbers of a text; where it was read does not."""
+    return (
+        content_hash(document.text),
+        document.member,
+        document.group,
+        str(document.date),
+        document.period,
+    )
+
+
 @functools.cache
 def _weights(model: str, revision: str | None = None) -> str:
+    # Hashing the files of a large model takes minutes, and many cells share it.
     return fingerprint(locate(model, revision)[0])
 
 
@@ -217,23 +324,33 @@ def _table(model: str, revision: str | None, file: Path | None) -> str | None:
 
 def _with_counted_table(config: ModelConfig) -> ModelConfig:
     """The settings with a file in place of `docstrings:PACKAGE`; the tokens of its manual are counted once."""
+    # Another value, such as a path, has nothing after the prefix, and stays.
     package = (config.frequencies or "").partition(DOCSTRINGS)[2]
     folder = cache_folder(config)
     if not package or folder is None:
         return config
+    # The manual changes with the version of the package, and the tokens with the model.
     file = folder / "frequencies" / f"{_weights(config.model, config.revision)}-{package}-{version(package)}.npz"
     if not file.exists():
         tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
         texts = docstring_paragraphs((package,), limit=PARAGRAPHS, seed=0)
         name = f"{PARAGRAPHS} paragraphs of the manual of {package}"
         file.parent.mkdir(parents=True, exist_ok=True)
-        count(map(Passage, texts), tokenizer, vocabulary, model=config.model, corpus=name).save(file)
+        count(
+            map(Passage, texts),
+            tokenizer,
+            vocabulary,
+            model=config.model,
+            corpus=name,
+        ).save(file)
     return replace(config, frequencies=str(file))
 
 
 def _finished(parent: Run) -> dict[str, RunRecord]:
     """Tag of a cell → the newest run that holds its numbers."""
-    return {r.tags["cell"]: r for r in reversed(tracking.find_runs(parent.record.experiment, {"kind": "cell"}))}
+    # The newest come first, and the last of equal tags stays in a dictionary.
+    records = reversed(tracking.find_runs(parent.record.experiment, {"kind": "cell"}))
+    return {record.tags["cell"]: record for record in records}
 
 
 def run_cells(
@@ -243,36 +360,55 @@ def run_cells(
 
     A cell whose adapter cannot be trained on its texts is left out; it is an error if all are.
     """
-    earlier, done, refused = _finished(parent), set[str](), dict[str, str]()
-    model, loaded = None, ""
+    earlier = _finished(parent)
+    refusals: dict[str, str] = {}
+    model = None
+    loaded = ""
     with progress(len(cells), name, "cell") as bar:
-        for at, prepared in enumerate(sorted(cells, key=attrgetter("cell.config.model.model")), 1):
-            (cell, _, tag), start, how = prepared, time.perf_counter(), "reused"
-            if tag in earlier and tag not in done:
-                _show(earlier[tag], parent)
-            elif tag not in done:
-                if model is None or loaded != cell.config.model.model:
+        # Cells of one model follow one another, so that each is loaded once.
+        for number, prepared in enumerate(sorted(cells, key=attrgetter("cell.config.model.model")), 1):
+            config = prepared.cell.config
+            start = time.perf_counter()
+            outcome = "reused"
+            if prepared.tag in refusals:  # an equal cell came before
+                pass
+            elif prepared.tag in earlier:
+                _show(earlier[prepared.tag], parent)
+                refusals[prepared.tag] = ""
+            else:
+                if model is None or loaded != config.model.model:
                     model = None  # one is released before the next is loaded
-                    model, loaded = experiment.load_model(cell.config), cell.config.model.model
-                refused[tag] = _untrainable(model, prepared.inputs)
-                if not refused[tag]:
+                    model = experiment.load_model(config)
+                    loaded = config.model.model
+                refusal = refusals[prepared.tag] = _untrainable(model, prepared.inputs)
+                outcome = "left out"
+                if not refusal:
                     _run(name, study, prepared, model, parent)
-                how = "left out" if refused[tag] else f"{time.perf_counter() - start:.1f} s"
-            done.add(tag)
+                    outcome = f"{time.perf_counter() - start:.1f} s"
             bar.update(1)
-            note(f"{name} {at}/{len(cells)}: {cell.name} ({how})")
-    left_out = {prepared.cell.name: refused[prepared.tag] for prepared in cells if refused.get(prepared.tag)}
-    if len(left_out) == len(cells):
-        raise UsageError("cell {}: {}".format(*next(iter(left_out.items()))))
+            note(f"{name} {number}/{len(cells)}: {prepared.cell.name} ({outcome})")
     finished = _finished(parent)
-    return [(each, finished[each.tag]) for each in cells if each.cell.name not in left_out], left_out
+    results = []
+    left_out = {}
+    for prepared in cells:
+        if refusal := refusals[prepared.tag]:
+            left_out[prepared.cell.name] = refusal
+        else:
+            results.append((prepared, finished[prepared.tag]))
+    if not results:
+        raise UsageError(f"cell {cells[0].cell.name}: {refusals[cells[0].tag]}")
+    return results, left_out
 
 
 def _untrainable(model: LanguageModel, inputs: Inputs) -> str:
     """Why no adapter can be trained on the unseen texts, such as AdaLoRA in too few steps; "" if one can."""
     try:
         if inputs.split.unseen:
-            training_plan(model, [document.text for document in inputs.split.unseen], inputs.config.training)
+            training_plan(
+                model,
+                inputs.split.unseen.texts,
+                inputs.config.training,
+            )
     except UsageError as error:
         return str(error)
     return ""
@@ -280,54 +416,89 @@ def _untrainable(model: LanguageModel, inputs: Inputs) -> str:
 
 def _show(record: RunRecord, parent: Run) -> None:
     """Show the numbers of a finished cell of an earlier call among those of this one; its scores stay there."""
-    tags = {"study": record.tags["study"], "cell": record.tags["cell"], "kind": "reused cell", "from": record.id}
-    note = f"Reused from run {record.id}, which holds the scores."
+    tags = {
+        "study": record.tags["study"],
+        "cell": record.tags["cell"],
+        "kind": "reused cell",
+        "from": record.id,
+    }
     with tracking.run(
-        parent.record.experiment, record.name, params=record.params, tags=tags, description=note, parent=parent
-    ) as shown:
-        shown.log_metrics(record.metrics)
+        parent.record.experiment,
+        record.name,
+        params=record.params,
+        tags=tags,
+        description=f"Reused from run {record.id}, which holds the scores.",
+        parent=parent,
+    ) as opened:
+        opened.log_metrics(record.metrics)
 
 
-def _run(name: str, study: Study, prepared: PreparedCell, model: LanguageModel, parent: Run) -> None:
+def _run(
+    name: str,
+    study: Study,
+    prepared: PreparedCell,
+    model: LanguageModel,
+    parent: Run,
+) -> None:
     """Run a cell of the study `name` in an MLflow run nested below `parent`."""
-    (cell, inputs, tag), config, parts = prepared, prepared.cell.config, prepared.inputs.split
-    tags = {"study": name, "kind": "cell", "cell": tag, "base_model": config.model.model}
-    trained = training_params(config.training if parts.unseen else None)
-    params = {"cell": cell.labels, **trained, "model": config.model.model, "data": config.data.data}
+    cell = prepared.cell
+    config = cell.config
+    parts = prepared.inputs.split
+    params: dict[str, object] = {
+        "cell": cell.labels,
+        "model": config.model.model,
+        "data": config.data.data,
+    }
+    if parts.unseen:
+        params |= training_params(config.training)
+    tags = {
+        "study": name,
+        "kind": "cell",
+        "cell": prepared.tag,
+        "base_model": config.model.model,
+    }
     title = f"{name}: {cell.name}"
     with tracking.run(parent.record.experiment, title, params=params, tags=tags, parent=parent) as opened:
-        opened.log_metrics({f"texts/{part}": len(documents) for part, documents in parts._asdict().items()})
-        opened.log_metrics({"texts/test_members": sum(bool(document.member) for document in parts.test)})
+        counts = {f"texts/{part}": len(documents) for part, documents in parts._asdict().items()}
+        counts["texts/test_members"] = int(parts.test.members.sum())
+        opened.log_metrics(counts)
         log_texts(opened, parts, config.data, config.data.data or ("embedded corpus",))
         with _naming(cell):
-            compute(study, inputs, model, opened)
+            compute(study, prepared.inputs, model, opened)
     opened.check()  # table and figure are made of what is stored
 
 
 def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> None:
     """Fine-tune, score and evaluate as the main pipeline does, and log the scores and all numbers to the run."""
-    parts, config, loaded = inputs.split, inputs.config, inputs.detectors
-    job, deviation = experiment.measure(model, parts, loaded, config, run)
+    parts = inputs.split
+    seed = inputs.config.seed
+    job, deviation = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
+    metrics: dict[str, float] = {}
     if parts.unseen:
-        judged = results.judge(parts, deviation, None, loaded, seed=config.seed)
-        scores, names = best_of_grids(judged.scores, study)
-        table, metrics = judged.table, judged.audit.metrics()
+        measured = results.compute_results(parts, deviation, None, inputs.detectors, seed=seed)
+        scores, names = best_of_grids(measured.scores, study)
+        table = measured.table
+        metrics |= measured.audit.metrics()
     else:  # base scores only: no threshold is chosen, so there is no accuracy
         scores, names = best_of_grids(results.score_table(parts, deviation).drop(columns="text"), study)
         test = scores[scores["split"] == "test"]
-        table, metrics = results.evaluate(test, test["label"], list(test["group"]), seed=config.seed), {}
-    fallbacks = defaultdict[str, float](float)
-    for (name, state, _), texts in deviation.fallbacks.items():
+        table = results.evaluate(test, test["label"], list(test["group"]), seed=seed)
+    for (name, state, _), replaced in deviation.fallbacks.items():
         if state == "base" and name in names:
-            fallbacks[f"fallback/{names[name]}.base"] += texts / len(scores)
-    shown = table[table["metric"].isin(METRICS)]
-    intervals = {
-        f"{row.metric}_{end}/{row.detector}.{row.state}": float(getattr(row, end))
-        for row in shown.itertuples()
-        for end in ("low", "high")
-    }
-    run.log_metrics({**fallbacks, **metrics, **results.tracked(table), **intervals})
-    chosen = {shown: name for name, shown in names.items() if shown != name}
+            key = f"fallback/{names[name]}.base"
+            # A detector may have several fallbacks, each for other texts.
+            metrics[key] = metrics.get(key, 0.0) + replaced / len(scores)
+    metrics |= results.tracked(table)
+    # A table shows the interval of every number, where the main pipeline tracks that of the AUC alone.
+    for (detector, state, metric), row in by_key(table).items():
+        if metric in METRICS:
+            score = f"{detector}.{state}"
+            metrics |= {
+                f"{metric}_low/{score}": row.low,
+                f"{metric}_high/{score}": row.high,
+            }
+    run.log_metrics(metrics)
+    chosen = {key: name for name, key in names.items() if key != name}
     run.set_tags({"left_out": json.dumps(job.left_out), "chosen": json.dumps(chosen)})
     run.log(SCORES, scores)
 
@@ -338,17 +509,22 @@ def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dic
     The second result is the name in the results of each detector that is kept.
     """
     test = scores[scores["split"] == "test"]
-    names = {spec.key: spec.key for spec in study.detectors if not spec.grid}
+    names = {}
     for spec in study.detectors:
-        columns = [f"{candidate.key}.base" for candidate in spec.grid]
-        aucs = {column: auc(test["label"] == 1, test[column]) for column in columns if column in scores}
+        if not spec.grid:
+            names[spec.key] = spec.key
+            continue
+        aucs = {}
+        for candidate in spec.grid:
+            column = f"{candidate.key}.base"
+            # A detector that cannot be computed, such as for lack of a model, has no column.
+            if column in scores:
+                aucs[candidate.key] = auc(test["label"] == 1, test[column])
         if aucs:
-            names[max(aucs, key=aucs.__getitem__).removesuffix(".base")] = spec.key
-    hidden = {
-        f"{candidate.key}.base" for spec in study.detectors for candidate in spec.grid if candidate.key not in names
-    }
-    kept = scores.drop(columns=[column for column in scores if column in hidden])
-    return kept.rename(columns={f"{name}.base": f"{shown}.base" for name, shown in names.items()}), names
+            best = max(aucs, key=aucs.__getitem__)
+            names[best] = spec.key
+            scores = scores.drop(columns=[f"{key}.base" for key in aucs if key != best])
+    return scores.rename(columns={f"{name}.base": f"{key}.base" for name, key in names.items()}), names
 
 
 def read_scores(record: RunRecord, part: str = "test") -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Settings of the command line, and the cells that a study consists of with these settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -23,13 +23,34 @@ from fsd.config import (
     OptionalPaths,
 )
 from fsd.errors import UsageError
-from pipelines.study.catalogue import DATA, EMBEDDED_MODELS, FLAGS, FREQUENCIES, MODEL, Axis, Levels, Study, TextOptions
+from pipelines.study.catalogue import (
+    DATA,
+    EMBEDDED_MODELS,
+    FLAGS,
+    FREQUENCIES,
+    MODEL,
+    Axis,
+    Levels,
+    Study,
+    TextOptions,
+)
 
+# The single axis of a study that varies one axis at a time.
 SETTING = "setting"
-"""The single axis of a study that varies one axis at a time."""
-DATA_SETTINGS = ("domain", "columns", "cutoff", "split", "cleaning")
-MODEL_SETTINGS = ("revision", "device", "dtype", "bits", "max_batch_tokens", "neighbour_model")
-"""Flags that are settings of every cell."""
+# Settings that no study varies: the flags of these names hold for every cell.
+FIXED = (
+    "data.domain",
+    "data.columns",
+    "data.cutoff",
+    "data.split",
+    "data.cleaning",
+    "model.revision",
+    "model.device",
+    "model.dtype",
+    "model.bits",
+    "model.max_batch_tokens",
+    "model.neighbour_model",
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +81,10 @@ class StudyConfig:
     """Domain of the texts; the MLflow experiment is fsd-<domain>."""
     scale: Literal["small", "full"] = "small"
     """`small` runs in about a minute on the embedded model; `full` is the paper's grid."""
-    reference_model: Annotated[tuple[str | None, ...], arg(metavar="[MODEL ...]", help_behavior_hint="")] = ()
+    reference_model: Annotated[
+        tuple[str | None, ...],
+        arg(metavar="[MODEL ...]", help_behavior_hint=""),
+    ] = ()
     """Smaller model of the same family, for the detector `reference`: one for all, or one (or None) for each."""
     neighbour_model: OptionalModel = None
     """Masked language model for the detector `neighbour`."""
@@ -102,55 +126,74 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     """Expand a study into its cells, in the order of its axes; refuses missing and surplus flags."""
     axes = {axis.name: _levels(axis, config) for axis in study.axes}
     models = [level["model.model"] for level in axes.get(MODEL, {}).values()]
-    _check(name, study, config, max(1, len(models)))
-    preset = study.model if config.scale == "full" else ""
-    fixed = {"model.model": preset or "embedded", **study.settings}
-    fixed |= study.small_settings if config.scale == "small" else {}
+    _check(name, study, config, set(axes), max(1, len(models)))
+    shared = {key: getattr(config, key.partition(".")[2]) for key in FIXED}
+    shared["model.model"] = "embedded"
+    if config.scale == "full" and study.model:
+        shared["model.model"] = study.model
+    shared |= study.settings
+    if config.scale == "small":
+        shared |= study.small_settings
+    cells = []
     if study.one_at_a_time:
-        each = [(axis, *level) for axis in axes for level in axes[axis].items()]
-        chosen = [({SETTING: f"{axis} {label}"}, settings) for axis, label, settings in each]
-    else:
-        combined = [dict(zip(axes, labels, strict=True)) for labels in product(*axes.values())]
-        chosen = [
-            (labels, {key: value for axis, at in labels.items() for key, value in axes[axis][at].items()})
-            for labels in combined
-        ]
-    return [_cell(labels, {**fixed, **settings}, config, models) for labels, settings in chosen]
+        for axis, levels in axes.items():
+            for level, settings in levels.items():
+                # The levels of all axes share one heading, so that each is labelled with its axis.
+                labels = {SETTING: f"{axis} {level}"}
+                cells.append(_cell(labels, {**shared, **settings}, config, models))
+        return cells
+    for combination in product(*axes.values()):
+        labels = dict(zip(axes, combination, strict=True))
+        settings = shared.copy()
+        for axis, level in labels.items():
+            settings |= axes[axis][level]
+        cells.append(_cell(labels, settings, config, models))
+    return cells
 
 
-def _check(name: str, study: Study, config: StudyConfig, models: int) -> None:
-    axes = {axis.name for axis in study.axes}
-    each = f", or one for each of its {models} models" if models > 1 else ""
-    for flag, values, several, allowed in (
-        ("--model", config.model, MODEL in axes, ""),
-        ("--frequencies", config.frequencies, FREQUENCIES in axes or len(config.frequencies) == models, each),
-        ("--reference-model", config.reference_model, len(config.reference_model) == models, each),
-    ):
-        if len(values) > 1 and not several:
-            raise UsageError(f"study {name} must have one {flag}{allowed}; got {', '.join(map(str, values))}")
-    if config.scale == "full" and not (config.model or study.model) and MODEL not in axes:
-        raise UsageError(f"study {name} in full must have a model: give --model ID, or leave out --scale full")
-    if FREQUENCIES in axes and not config.frequencies and not config.embedded:
+def _check(name: str, study: Study, config: StudyConfig, axes: Set[str], models: int) -> None:
+    """Refuse flags that the study has no use for, and name those that it needs."""
+    if MODEL not in axes:
+        _check_single(name, "--model", config.model)
+        if config.scale == "full" and not (config.model or study.model):
+            raise UsageError(f"study {name} in full must have a model: give --model ID, or leave out --scale full")
+    if FREQUENCIES not in axes:
+        _check_single(name, "--frequencies", config.frequencies, models)
+    elif not (config.frequencies or config.embedded):
         raise UsageError(f"study {name} must have token-frequency tables to compare: give --frequencies FILE FILE")
-    if study.has_foreign_texts and config.data and not config.other:
+    _check_single(name, "--reference-model", config.reference_model, models)
+    if not study.has_foreign_texts:
+        if config.other:
+            raise UsageError(f"other must be given only to a study with foreign texts; {name} has none")
+    elif config.data and not config.other:
         raise UsageError(f"study {name} must have texts of another domain beside --data: give --other FILE")
-    if config.other and not study.has_foreign_texts:
-        raise UsageError(f"other must be given only to a study with foreign texts; {name} has none")
+
+
+def _check_single(study: str, flag: str, values: Sequence[object], models: int = 1) -> None:
+    """Refuse a flag with several values that are not one for each model."""
+    if len(values) in (0, 1, models):
+        return
+    allowed = f", or one for each of its {models} models" if models > 1 else ""
+    raise UsageError(f"study {study} must have one {flag}{allowed}; got {', '.join(map(str, values))}")
 
 
 def _levels(axis: Axis, config: StudyConfig) -> Levels:
     """The levels of an axis: the values of its flag, else those of the declaration."""
-    setting = FLAGS.get(axis.name, {}).get("setting", "")
-    values: Sequence[str] = getattr(config, axis.name) if setting else ()
+    if axis.name not in FLAGS:
+        return axis.small if config.scale == "small" else axis.levels
+    values: Sequence[str] = getattr(config, axis.name)
     if not values:
-        small = config.embedded if setting else config.scale == "small"
-        return axis.small if small else axis.levels
-    labels = [label(value) for value in values]
-    if len({*labels}) < len({*values}):  # folders of the same name
-        labels = list(values)
-    return {
-        label: {setting: (value,) if axis.name == DATA else value} for label, value in zip(labels, values, strict=True)
-    }
+        # With embedded models a flag's axis is small at full scale too: they have no other texts and tables.
+        return axis.small if config.embedded else axis.levels
+    labels: Sequence[str] = [label(value) for value in values]
+    # Folders of the same name would become one level, so that they keep their paths.
+    if len(set(labels)) < len(set(values)):
+        labels = values
+    setting = FLAGS[axis.name]["setting"]
+    levels = {}
+    for name, value in zip(labels, values, strict=True):
+        levels[name] = {setting: (value,) if axis.name == DATA else value}
+    return levels
 
 
 def label(value: str) -> str:
@@ -158,30 +201,40 @@ def label(value: str) -> str:
     return Path(value).name.removesuffix(".npz") if Path(value).exists() else value
 
 
-def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig, models: Sequence[str]) -> Cell:
-    at = models.index(settings["model.model"]) if settings["model.model"] in models else 0
+def _cell(
+    labels: dict[str, str],
+    settings: dict[str, Any],
+    config: StudyConfig,
+    models: Sequence[str],
+) -> Cell:
+    """The cell of some settings, in which flags go before the declaration unless an axis varies the same."""
+    # The model of the declaration decides which table is whose, so this comes before --model replaces it.
+    model = settings["model.model"]
+    place = models.index(model) if model in models else 0
+    # The modulus gives all models the only table or reference model, where there is just one.
     if config.frequencies and FREQUENCIES not in labels:
-        settings["model.frequencies"] = config.frequencies[at % len(config.frequencies)]
+        settings["model.frequencies"] = config.frequencies[place % len(config.frequencies)]
     if config.reference_model:
-        settings["model.reference_model"] = config.reference_model[at % len(config.reference_model)]
+        settings["model.reference_model"] = config.reference_model[place % len(config.reference_model)]
     if config.model and MODEL not in labels:
         settings["model.model"] = config.model[0]
     if config.data and DATA not in labels:
         settings["data.data"] = config.data
     elif config.embedded and not settings.get("data.data", ("",))[0].startswith("embedded"):
+        # Nothing is downloaded for an embedded model, which was not trained on the paper's texts anyway.
         settings["data.data"] = ("embedded",)
     if config.other and "texts.unseen_from" in settings:
         settings["texts.other"] = config.other
-    of: dict[str, dict[str, Any]] = {"data": {}, "model": {}, "training": {}, "texts": {}}
-    for key, value in settings.items():
-        group, _, name = key.partition(".")
-        of[group][name] = value
-    of_data, of_model = ({name: getattr(config, name) for name in names} for names in (DATA_SETTINGS, MODEL_SETTINGS))
-    job = FSDConfig(
-        data=DataConfig(**of_data, **of["data"]),
-        model=ModelConfig(**of_model, **of["model"]),
-        training=replace(config.training, **of["training"]),
+
+    def section(prefix: str) -> dict[str, Any]:
+        return {key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)}
+
+    run = FSDConfig(
+        data=DataConfig(**section("data.")),
+        model=ModelConfig(**section("model.")),
+        training=replace(config.training, **section("training.")),
+        # The papers have no control model, which would double the cost of every cell.
         placebo="none",
         seed=config.seed,
     )
-    return Cell(labels, job, TextOptions(**of["texts"]))
+    return Cell(labels, run, TextOptions(**section("texts.")))

@@ -3,62 +3,86 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain, product
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from detectors import load
-from fsd.config import AdapterConfig
-from fsd.evaluation.metrics import Bootstrap, Estimate, best_thresholds, compare, shortened
+from fsd.config import AdapterConfig, FSDConfig
+from fsd.evaluation.metrics import (
+    Bootstrap,
+    Estimate,
+    best_thresholds,
+    by_state,
+    compare,
+    shortened,
+)
 from fsd.reporting import figures
-from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
+from fsd.reporting.report import (
+    Report,
+    Section,
+    Table,
+    markdown,
+    numbers,
+    plain,
+)
 from fsd.token_stats import Scores
 from fsd.tracking import RunRecord
-from pipelines.study.catalogue import BEST, DATA, MODEL, OWN, DetectorSpec, Study
+from pipelines.study.catalogue import (
+    BEST,
+    DATA,
+    MODEL,
+    OWN,
+    DetectorSpec,
+    Study,
+)
 from pipelines.study.cells import METRICS, PreparedCell, read_scores
 from pipelines.study.grid import SETTING, Cell, label
 
 STATES = {"base": "base", "fsd": "FSD"}
+# Number of columns above which intervals are omitted, since the lines would not fit a page.
 WIDE = 8
-"""Number of columns above which intervals are omitted."""
+# Share of texts scored by a fallback above which a note says so.
 FALLBACK_SHARE = 0.1
-"""Share of texts scored by a fallback above which a note says so."""
+# Maximum number of detectors listed in a note.
 MAX_LISTED = 5
-"""Maximum number of detectors listed in a note."""
+# Maximum number of lines whose intervals are drawn as bands; the bands of more lines would hide one another.
 MAX_BANDS = 5
-"""Maximum number of lines whose intervals are drawn as bands; the bands of more lines would hide one another."""
 SPLITS = {
     "grouped": "grouped: articles and near-duplicates are in one part",
     "paper": "paper: of the rows drawn at random, non-members are trained on and members dropped; near-duplicates may "
     "be in two parts",
 }
 
+# The cells of a study, and the run that holds the numbers and scores of each, which may be of an earlier study.
 Results = Sequence[tuple[PreparedCell, RunRecord]]
-"""The cells of a study, and the run that holds the numbers and scores of each, which may be of an earlier study."""
 
 
 def report(study: Study, results: Results, left_out: Mapping[str, str]) -> Report:
     """Table, figure and remarks, as they are printed and logged; `left_out`: cell that could not be run → reason."""
     measured = measurements(study, results)
     arranged = arrange(study, measured)
-    table, plain_numbers = layout(study, arranged), frame(study, arranged)
+    table = layout(study, arranged)
+    plain_numbers = frame(study, arranged)
     notes = list(notes_on(study, results, left_out, arranged, table))
-    lines = [f"# {study.place}", "", study.title, "", markdown(table), *(f"- {note}" for note in notes), ""]
+    points = "".join(f"- {note}\n" for note in notes)
+    drawn = figure(study, results[0][1], measured)
+    artifacts = {
+        "table.csv": plain_numbers,
+        "table.json": plain_numbers,
+        "cells.csv": measured,
+        "table.md": f"# {study.place}\n\n{study.title}\n\n{markdown(table)}\n{points}",
+        "figure.png": figures.png(drawn),
+    }
     return Report(
         headline=f"{study.place}: {study.title}",
         findings=notes,
         sections=[Section("", tables=[table, numbers("results", measured)])],
-        artifacts={
-            "table.csv": plain_numbers,
-            "table.json": plain_numbers,
-            "cells.csv": measured,
-            "table.md": "\n".join(lines),
-            "figure.png": figures.png(figure(study, results[0][1], measured)),
-        },
+        artifacts=artifacts,
         page="table.md",
     )
 
@@ -70,60 +94,111 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
     `paper`, the paper's number, or NaN where anything differs; `run`, the id of the run.
     """
     rows = []
-    for ((cell, *_), run), spec, state, metric in product(results, study.detectors, study.states, study.metrics):
+    for (prepared, run), spec, state, metric in product(results, study.detectors, study.states, study.metrics):
+        measured = state
         # A cell without training has no FSD; its base score takes the place.
-        measured = state if f"auc/{spec.key}.{state}" in run.metrics else "base"
+        if f"auc/{spec.key}.{state}" not in run.metrics:
+            measured = "base"
         name = f"{spec.key}.{measured}"
         value = run.metrics.get(f"{metric}/{name}")
-        if value is not None:
-            low, high = (run.metrics.get(f"{metric}_{end}/{name}", value) for end in ("low", "high"))
-            settings = {name: f"{value:g}" for name, value in spec.settings.items()}
-            labels = {"detector": spec.shown, "state": STATES[state], "metric": METRICS[metric]}
-            found = {"value": value, "low": low, "high": high, "paper": _printed(study, cell, spec, measured, metric)}
-            rows.append({**cell.labels, **settings, **labels, **found, "run": run.id})
-    return pd.DataFrame([*rows, *_paired_tests(study, results)])
+        if value is None:
+            continue
+        settings = {setting: f"{level:g}" for setting, level in spec.settings.items()}
+        numbers = {
+            "value": value,
+            "low": run.metrics.get(f"{metric}_low/{name}", value),
+            "high": run.metrics.get(f"{metric}_high/{name}", value),
+            "paper": _printed(study, prepared.cell, spec, measured, metric),
+        }
+        labels = {
+            "detector": spec.shown,
+            "state": STATES[state],
+            "metric": METRICS[metric],
+        }
+        rows.append(
+            {
+                **prepared.cell.labels,
+                **settings,
+                **labels,
+                **numbers,
+                "run": run.id,
+            }
+        )
+    rows += _paired_tests(study, results)
+    return pd.DataFrame(rows)
 
 
 def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: str) -> float:
-    """The paper's number for the same model, texts, split, training, detector and setting; NaN without one.
-
-    A setting is empty in papers.csv where it makes no difference, as that of the training does to base scores.
-    """
+    """The paper's number for the same model, texts, split, training, detector and setting; NaN without one."""
     if not _as_printed(study, cell):
         return math.nan
-    varied = [label for axis, label in cell.labels.items() if axis not in (MODEL, DATA)]
-    data = ", ".join("patentmia" if entry.startswith("patentmia:") else entry for entry in cell.config.data.data)
-    settings = [BEST if spec.grid else spec.shown if spec.settings else ", ".join(varied)]
-    settings += [""] * ((state == "base" or not varied) and not (spec.grid or spec.settings))
-    keys = [(cell.config.model.model, data, spec.name, setting, state, metric) for setting in settings]
-    return next((study.paper[key] for key in keys if key in study.paper), math.nan)
+    # The parts of this benchmark are samples of one, of which the paper prints a single number.
+    data = ["patentmia" if entry.startswith("patentmia:") else entry for entry in cell.config.data.data]
+    varied = ", ".join(level for axis, level in cell.labels.items() if axis not in (MODEL, DATA))
+    settings = [varied]
+    if spec.grid:
+        settings = [BEST]
+    elif spec.settings:
+        settings = [spec.shown]
+    elif state == "base":
+        # A setting is empty in papers.csv where it makes no difference, as that of the training to base scores.
+        settings = [varied, ""]
+    for setting in settings:
+        number = study.paper.get(
+            (
+                cell.config.model.model,
+                ", ".join(data),
+                spec.name,
+                setting,
+                state,
+                metric,
+            )
+        )
+        if number is not None:
+            return number
+    return math.nan
 
 
 def _as_printed(study: Study, cell: Cell) -> bool:
     """Whether the weights are whole, and the split and the training those of the papers but for what is varied."""
-    training = vars(cell.config.training)
-    other = {f"training.{name}" for name, value in vars(AdapterConfig()).items() if training[name] != value}
-    alone = cell.labels.get(SETTING, "") if study.one_at_a_time else ""
-    axes = [axis for axis in study.axes if not alone or alone.startswith(f"{axis.name} ")]
-    varied = {setting for axis in axes for level in axis.levels.values() for setting in level}
-    as_split = not study.trained or cell.config.data.split == "paper"
-    return as_split and other <= varied and not cell.config.model.bits
+    if cell.config.model.bits or (study.trained and cell.config.data.split != "paper"):
+        return False
+    varied: set[str] = set()
+    for axis in study.axes:
+        # Of a study that varies one axis at a time, the cell has the paper's values on the others.
+        if not study.one_at_a_time or cell.labels[SETTING].startswith(f"{axis.name} "):
+            varied.update(*axis.levels.values())
+    differing = asdict(cell.config.training).items() - asdict(AdapterConfig()).items()
+    return {f"training.{name}" for name, _ in differing} <= varied
 
 
 def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
     """p-values of `study.against` against every other detector, Holm-corrected within each cell."""
-    shown = {spec.key: spec.shown for spec in study.detectors}
-    for (cell, *_), run in results if study.against else ():
-        frame = read_scores(run)
-        scores = {c.removesuffix(".base"): frame[c].to_numpy() for c in frame.columns if c.endswith(".base")}
+    if not study.against:
+        return
+    labels = {spec.key: spec.shown for spec in study.detectors}
+    for prepared, run in results:
+        table = read_scores(run)
+        scores = by_state(table, ["base"])["base"]
         against = scores.pop(study.against, None)
         if against is None:
             continue
-        bootstrap = Bootstrap.draw(frame["label"] == 1, list(frame["group"]))
+        bootstrap = Bootstrap.draw(table["label"] == 1, list(table["group"]))
         for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
-            labels = {"detector": shown[name], "state": "base", "metric": f"p against {shown[study.against]}"}
+            row = {
+                "detector": labels[name],
+                "state": "base",
+                "metric": f"p against {labels[study.against]}",
+            }
+            # A p-value has no interval.
             p = dict.fromkeys(("value", "low", "high"), test.p_holm)
-            yield {**cell.labels, **labels, **p, "paper": math.nan, "run": run.id}
+            yield {
+                **prepared.cell.labels,
+                **row,
+                **p,
+                "paper": math.nan,
+                "run": run.id,
+            }
 
 
 def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
@@ -131,41 +206,59 @@ def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
 
     Equal base scores are merged into one column, as where only the training of the adapter is varied.
     """
-    headings = [*study.rows, *study.columns]
+    headings = list(study.rows + study.columns)
     varied = {axis.name for axis in study.axes} - {MODEL, DATA}
     columns = [axis for axis in study.columns if axis in varied and measured[axis].nunique() > 1]
-    base, merged = measured["state"] == STATES["base"], measured.copy()
+    base = measured["state"] == STATES["base"]
+    merged = measured.copy()
     merged.loc[base, columns] = ""
-    if study.trained and merged[base].groupby(headings)[["value", "low", "high"]].nunique().le(1).all(axis=None):
+    distinct = merged[base].groupby(headings)[["value", "low", "high"]].nunique()
+    # Base scores that differ, as those of texts that are varied as well, keep a column each.
+    if study.trained and distinct.le(1).all(axis=None):
         measured = merged
-    ordered = measured.assign(**{axis: pd.Categorical(measured[axis], measured[axis].unique()) for axis in headings})
+    ordered = measured.copy()
+    for axis in headings:
+        # Levels stay in the order of the cells, where a pivot would sort them as words.
+        ordered[axis] = pd.Categorical(measured[axis], measured[axis].unique())
     return ordered.drop_duplicates(headings, keep="last")
 
 
 def _pivot(study: Study, table: pd.DataFrame, column: str) -> pd.DataFrame:
     """One column of the arranged measurements in the paper's layout, with nested headings in one line."""
     pivot = table.pivot_table(column, list(study.rows), list(study.columns), "first", observed=True)
+    # A label is empty where equal base scores are merged.
     pivot.columns = pd.Index([" · ".join(filter(None, labels)) for labels in pivot.columns.to_frame().to_numpy()])
     return pivot
 
 
 def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """The table with plain numbers, next to them the paper's where they are known."""
-    values, paper = _pivot(study, table, "value").round(4), _pivot(study, table, "paper").add_suffix(" (paper)")
-    both = values.join(paper)
-    return both[[name for value in values for name in (value, f"{value} (paper)") if name in both]].reset_index()
+    values = _pivot(study, table, "value").round(4)
+    paper = _pivot(study, table, "paper")
+    columns = {}
+    for name in values:
+        columns[name] = values[name]
+        # A column without any number of the paper is left out by the pivot.
+        if name in paper:
+            columns[f"{name} (paper)"] = paper[name]
+    return pd.DataFrame(columns).reset_index()
 
 
 def layout(study: Study, table: pd.DataFrame) -> Table:
     """The table as it is shown, with intervals of AUCs unless it is wide."""
     wide = len(table[list(study.columns)].drop_duplicates()) > WIDE
     texts = table.assign(text=[_text(number, wide=wide) for number in table.itertuples()])
-    cells = _pivot(study, texts, "text").fillna("–").reset_index()
-    rows = [[*map(str, row)] for row in cells.to_numpy().tolist()]
-    return plain([*map(str, cells)], rows, words=range(len(study.rows)), source="table.csv")
+    cells = _pivot(study, texts, "text").fillna("–").reset_index().astype(str)
+    return plain(
+        list(map(str, cells)),
+        cells.to_numpy().tolist(),
+        words=range(len(study.rows)),
+        source="table.csv",
+    )
 
 
 def _text(number: Any, *, wide: bool) -> str:
+    """A number as the table shows it."""
     if number.metric.startswith("p "):
         text = "<.001" if number.value < 5e-4 else shortened(number.value, ".3f")
     elif wide or number.low == number.high:
@@ -176,42 +269,71 @@ def _text(number: Any, *, wide: bool) -> str:
 
 
 def notes_on(
-    study: Study, results: Results, left_out: Mapping[str, str], arranged: pd.DataFrame, table: Table
+    study: Study,
+    results: Results,
+    left_out: Mapping[str, str],
+    arranged: pd.DataFrame,
+    table: Table,
 ) -> Iterator[str]:
     """What the numbers rest on, and what is missing."""
-    configs, runs = [prepared.cell.config for prepared, _ in results], [run for _, run in results]
-    models = dict.fromkeys(label(config.model.model) for config in configs)
-    data = dict.fromkeys(", ".join(map(label, config.data.data)) for config in configs)
-    test, unseen, validation = (
-        _range({int(run.metrics[f"texts/{part}"]) for run in runs}) for part in ("test", "unseen", "validation")
-    )
-    yield from dict.fromkeys(f"{remark}." for prepared, _ in results for remark in prepared.inputs.remarks)
-    yield f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {test} test texts, seed {configs[0].seed}."
-    if study.trained:
-        how = "; ".join(SPLITS[scheme] for scheme in sorted({config.data.split for config in configs}))
-        yield f"Split {how}. Texts: {unseen} unseen, {validation} validation."
-    else:
-        yield "Base scores of all texts: nothing is split or trained on."
-    if "accuracy" in study.metrics and not all(run.metrics["texts/validation"] for run in runs):
-        yield "No validation texts: the accuracy is at the best threshold on the tested texts themselves."
-    elif "accuracy" in study.metrics:
-        yield (
-            f"The threshold of the accuracy is set by {validation} validation texts, the highest of equally accurate "
-            f"ones{_widest(study, runs)}. The intervals leave this choice out."
-        )
-    if any("[" in cell for row in table.rows for cell in row):
+    runs = [run for _, run in results]
+    metrics = pd.DataFrame([run.metrics for run in runs])
+    remarks: dict[str, None] = {}
+    configs = []
+    for prepared, _ in results:
+        # Cells of the same texts have the same remarks, each of which is said once.
+        remarks |= dict.fromkeys(prepared.inputs.remarks)
+        configs.append(prepared.cell.config)
+    for remark in remarks:
+        yield f"{remark}."
+    yield from _on_texts(study, configs, metrics)
+    if "accuracy" in study.metrics:
+        yield _on_threshold(study, runs, metrics)
+    if "[" in "".join(chain.from_iterable(table.rows)):
         yield "In brackets: 95 % bootstrap intervals, resampled by groups of related texts."
+    # Rounded first, so that cells that hardly differ are not shown as a range.
     blind = {round(run.metrics["audit/blind_auc"], 2) for run in runs if "audit/blind_auc" in run.metrics}
     if blind:
         yield f"A blind classifier, which never sees the model, reaches AUC {_range(blind)} on the same texts."
     if study.note:
         yield study.note
     yield from _on_settings(study, runs)
-    of_runs = [pair for run in runs for pair in json.loads(run.tags["left_out"]).items()]
-    for name, reason in dict.fromkeys([*left_out.items(), *of_runs]):
+    yield from _on_fallbacks(study, metrics.max())
+    missing = list(left_out.items())
+    for run in runs:
+        missing += json.loads(run.tags["left_out"]).items()
+    # Many cells lack a detector for the same reason.
+    for name, reason in dict.fromkeys(missing):
         yield f"{name} is missing where it cannot be computed: {reason}."
     if not study.place.startswith(OWN):
         yield _on_paper(study, arranged)
+
+
+def _on_texts(study: Study, configs: Sequence[FSDConfig], metrics: pd.DataFrame) -> Iterator[str]:
+    """Models, texts and split of the cells."""
+    models = ", ".join(dict.fromkeys(label(config.model.model) for config in configs))
+    data = "; ".join(dict.fromkeys(", ".join(map(label, config.data.data)) for config in configs))
+    yield f"Model: {models}. Texts: {data}; {_count(metrics, 'test')} test texts, seed {configs[0].seed}."
+    if not study.trained:
+        yield "Base scores of all texts: nothing is split or trained on."
+        return
+    # All cells are split alike, as --split says.
+    split = SPLITS[configs[0].data.split]
+    yield f"Split {split}. Texts: {_count(metrics, 'unseen')} unseen, {_count(metrics, 'validation')} validation."
+
+
+def _on_threshold(study: Study, runs: Sequence[RunRecord], metrics: pd.DataFrame) -> str:
+    if not metrics["texts/validation"].all():
+        return "No validation texts: the accuracy is at the best threshold on the tested texts themselves."
+    return (
+        f"The threshold of the accuracy is set by {_count(metrics, 'validation')} validation texts, the highest of "
+        f"equally accurate ones{_widest(study, runs)}. The intervals leave this choice out."
+    )
+
+
+def _count(metrics: pd.DataFrame, part: str) -> str:
+    """Number of texts in a part of the split, which may differ between cells."""
+    return _range(metrics[f"texts/{part}"].astype(int))
 
 
 def _on_paper(study: Study, arranged: pd.DataFrame) -> str:
@@ -223,41 +345,57 @@ def _on_paper(study: Study, arranged: pd.DataFrame) -> str:
 
 
 def _on_settings(study: Study, runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Which settings of the grids were chosen, and which detectors often fell back."""
+    """Which settings of the grids were chosen."""
     chosen = [json.loads(run.tags["chosen"]) for run in runs]
     for spec in study.detectors:
         if spec.grid:
-            best = Counter(of[spec.key].removeprefix(f"{spec.name} ") for of in chosen if spec.key in of)
-            settings = ", ".join(f"{setting} ({count})" for setting, count in best.most_common())
+            # A cell in which no detector of the grid can be computed has no choice.
+            best = Counter(names[spec.key].removeprefix(f"{spec.name} ") for names in chosen if spec.key in names)
+            settings = ", ".join(f"{setting} ({cells})" for setting, cells in best.most_common())
             yield (
                 f"{spec.shown}: of {len(spec.grid)} settings, the one with the highest AUC on the tested texts "
                 f"themselves, as in the paper, so that it is too high. Chosen in the cells: {settings}."
             )
-    fallbacks = pd.DataFrame([run.metrics for run in runs]).max().gt(FALLBACK_SHARE)
-    often = [spec.shown for spec in study.detectors if fallbacks.get(f"fallback/{spec.key}.base", False)]
-    if often:
-        names = ", ".join(often) if len(often) <= MAX_LISTED else f"{len(often)} of {len(study.detectors)} settings"
-        yield f"On more than {FALLBACK_SHARE:.0%} of the texts no token met the condition; fallback used by: {names}."
+
+
+def _on_fallbacks(study: Study, highest: pd.Series) -> Iterator[str]:
+    """Which detectors often fell back, by the highest share of texts in a cell."""
+    often = [spec.shown for spec in study.detectors if highest.get(f"fallback/{spec.key}.base", 0) > FALLBACK_SHARE]
+    if not often:
+        return
+    names = ", ".join(often)
+    if len(often) > MAX_LISTED:
+        names = f"{len(often)} of {len(study.detectors)} settings"
+    yield f"On more than {FALLBACK_SHARE:.0%} of the texts no token met the condition; fallback used by: {names}."
 
 
 def _widest(study: Study, runs: Sequence[RunRecord]) -> str:
     """What other, equally good thresholds would give for the detector for which they differ most."""
     widest = (0.0, "")
-    for run, spec, state in product(runs, study.detectors, study.states):
-        held, test = (read_scores(run, part) for part in ("validation", "test"))
-        column = f"{spec.key}.{state}"
-        if column not in test:
-            continue
-        thresholds = best_thresholds(held["label"] == 1, held[column])
-        accuracies = [float(((test[column] >= each) == (test["label"] == 1)).mean()) for each in thresholds]
-        low, high = min(accuracies), max(accuracies)
-        which = f"; {len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and give "
-        widest = max(widest, (high - low, f"{which}test accuracies from {shortened(low)} to {shortened(high)}"))
+    for run in runs:
+        held = read_scores(run, "validation")
+        test = read_scores(run)
+        member = test["label"] == 1
+        for spec, state in product(study.detectors, study.states):
+            column = f"{spec.key}.{state}"
+            if column not in test:
+                continue
+            # All of them are as good on validation: the choice of one is arbitrary, and no interval shows it.
+            thresholds = best_thresholds(held["label"] == 1, held[column])
+            accuracies = [float(((test[column] >= threshold) == member).mean()) for threshold in thresholds]
+            low = min(accuracies)
+            high = max(accuracies)
+            sentence = (
+                f"; {len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and give "
+                f"test accuracies from {shortened(low)} to {shortened(high)}"
+            )
+            widest = max(widest, (high - low, sentence))
     return widest[1]
 
 
-def _range(values: set[Any]) -> str:
-    return " to ".join(dict.fromkeys(map(str, (min(values), max(values)))))
+def _range(values: Iterable[float]) -> str:
+    """The lowest and the highest value, or the only one."""
+    return " to ".join(map(str, sorted({min(values), max(values)})))
 
 
 def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
@@ -269,47 +407,91 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
     if study.figure == "curve":
         return _curve(study, aucs, title)
     if study.figure == "heat map":
-        x, y = (list(aucs[axis].unique()) for axis in (study.x, study.y))
-        values = aucs.pivot(index=study.y, columns=study.x, values="value").loc[y, x].to_numpy()
-        default = load(study.detectors[0].name).settings
-        names: Any = {"x_name": study.x, "y_name": study.y, "name": "AUC", "title": title}
-        return figures.heat_map(x, y, values, **names, default=(f"{default[study.x]:g}", f"{default[study.y]:g}"))
+        return _heat_map(study, aucs, title)
     panels: dict[str, dict[str, dict[str, Estimate]]] = {}
-    points = zip(_names(aucs, study.columns), aucs["state"], _names(aucs, study.rows), _estimates(aucs), strict=True)
-    for panel, state, row, auc in points:
+    series = zip(
+        _names(aucs, study.columns),
+        aucs["state"],
+        _names(aucs, study.rows),
+        _estimates(aucs),
+        strict=True,
+    )
+    for panel, state, row, auc in series:
         panels.setdefault(panel, {}).setdefault(state, {})[row] = auc
     return figures.dots(panels, x_name="AUC", title=title, chance=0.5)
 
 
-def _names(aucs: pd.DataFrame, axes: Sequence[str]) -> list[str]:
-    shown = [axis for axis in axes if axis not in ("state", "metric")]
-    return [" · ".join(labels) for labels in aucs[shown].to_numpy()]
+def _names(aucs: pd.DataFrame, axes: Iterable[str]) -> list[str]:
+    """The labels of each number on some axes, but state and metric, which a figure shows in another way."""
+    labels = [axis for axis in axes if axis not in ("state", "metric")]
+    return list(map(" · ".join, aucs[labels].to_numpy()))
 
 
 def _estimates(aucs: pd.DataFrame) -> list[Estimate]:
-    return list(map(Estimate._make, aucs[["value", "low", "high"]].itertuples(index=False)))
+    return list(
+        map(
+            Estimate._make,
+            aucs[["value", "low", "high"]].itertuples(index=False),
+        )
+    )
+
+
+def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
+    table = aucs.pivot(index=study.y, columns=study.x, values="value")
+    # A pivot sorts the settings as words: 10 before 5.
+    x = list(aucs[study.x].unique())
+    y = list(aucs[study.y].unique())
+    settings = load(study.detectors[0].name).settings
+    default = (f"{settings[study.x]:g}", f"{settings[study.y]:g}")
+    values = table.loc[y, x].to_numpy()
+    return figures.heat_map(
+        x,
+        y,
+        values,
+        x_name=study.x,
+        y_name=study.y,
+        name="AUC",
+        title=title,
+        default=default,
+    )
 
 
 def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     x = [float(level) for level in aucs[study.x].unique()]
+    hidden = set(chain.from_iterable(spec.settings for spec in study.detectors))
     # A line has all labels but x in its name, or the name of the detector if only a setting of it is varied.
-    settings = {name for spec in study.detectors for name in spec.settings}
-    hidden = {study.x, *settings, *(["detector"] if study.x in settings else [])}
-    names = _names(aucs, [axis for axis in (*study.rows, *study.columns) if axis not in hidden])
+    if study.x in hidden:
+        hidden.add("detector")
+    hidden.add(study.x)
+    names = _names(
+        aucs,
+        [axis for axis in study.rows + study.columns if axis not in hidden],
+    )
+    # Too many lines are drawn without their intervals, as bare numbers.
     bands = len(set(names)) <= MAX_BANDS
     lines: dict[str, list[Estimate | float]] = {}
     for name, auc in zip(names, _estimates(aucs), strict=True):
-        lines.setdefault(name or study.detectors[0].name, []).append(auc if bands else auc.value)
+        line = lines.setdefault(name or study.detectors[0].name, [])
+        line.append(auc if bands else auc.value)
+    # Numbers over two powers of ten would lie on one another.
     x_log = min(x) > 0 and max(x) / min(x) >= 100
-    return figures.curves(x, {title: lines}, x_name=study.x, y_name="AUC", chance=0.5, x_log=x_log)
+    return figures.curves(
+        x,
+        {title: lines},
+        x_name=study.x,
+        y_name="AUC",
+        chance=0.5,
+        x_log=x_log,
+    )
 
 
 def _of_scores(study: Study, run: RunRecord) -> Figure:
     table = read_scores(run)
-
-    def columns(state: str) -> Scores:
-        names = {spec.key: spec.shown for spec in study.detectors if f"{spec.key}.{state}" in table}
-        return {shown: table[f"{key}.{state}"].to_numpy(np.float64) for key, shown in names.items()}
-
-    draw: Callable[..., Figure] = figures.roc if study.figure == "roc" else figures.score_distributions
-    return draw(table["label"].to_numpy() == 1, columns("base"), columns("fsd"))
+    base: Scores = {}
+    fsd: Scores = {}
+    for state, columns in (("base", base), ("fsd", fsd)):
+        for spec in study.detectors:
+            if f"{spec.key}.{state}" in table:
+                columns[spec.shown] = table[f"{spec.key}.{state}"].to_numpy()
+    draw = figures.roc if study.figure == "roc" else figures.score_distributions
+    return draw(table["label"].to_numpy() == 1, base, fsd)

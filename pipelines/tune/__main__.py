@@ -16,10 +16,15 @@ from typing import TYPE_CHECKING
 
 from fsd.config import TuneConfig
 from pipelines.common.cli import command
-from pipelines.common.job import Job, run_name, show, stage, tracked_run
+from pipelines.common.context import stage
+from pipelines.common.deliver import run_name, show, tracked_run
+from pipelines.common.job import Job
 
 if TYPE_CHECKING:
-    from pipelines.common.experiment import Inputs
+    from collections.abc import Sequence
+
+    from fsd.tuning.objective import Winner
+    from pipelines.common.inputs import Inputs
 
 STAGES = {
     "data": "settings and texts",
@@ -33,72 +38,100 @@ STAGES = {
 
 def prepare(config: TuneConfig) -> Job:
     """Read and split the texts, and check the settings; trials of an adapter train, those of detectors do not."""
-    from fsd.data.splitting import without_later
     from fsd.errors import UsageError
     from pipelines.common import experiment
+    from pipelines.common.inputs import read
     from pipelines.tune import detectors
     from pipelines.tune.job import tuning_data
 
-    many = config.tune == "adapter"
-    if not many:
+    trains = config.tune == "adapter"
+    if not trains:
         detectors.tunable(config)
     elif config.job.adapter:
         raise UsageError(f"adapter must not be given where it is to be tuned; got {config.job.adapter!r}")
-    inputs = experiment.read(config.job)
-    if many and config.job.detection.named and (needing := [d.name for d in inputs.detectors if d.labelled]):
-        raise UsageError(f"detectors of --tune adapter must not need known members; got {needing[0]!r}")
+    inputs = read(config.job)
+    if trains and config.job.detection.named:
+        for detector in inputs.detectors:
+            if detector.labelled:
+                raise UsageError(f"detectors of --tune adapter must not need known members; got {detector.name!r}")
     config = replace(config, job=inputs.config)
+    # Refuses impossible numbers; the texts of a published benchmark are not here yet.
     if inputs.here:
-        tuning_data(config, without_later(inputs.split), "")
+        tuning_data(config, inputs.split.without_later(), "")
     job = experiment.job(partial(run, config, inputs), inputs)
-    trials = f"at most {config.trials:,} {'of fine-tuning' if many else 'per detector and score, in memory'}"
+    job = replace(job, writes=[config.storage, *job.writes])
+    trials = f"at most {config.trials:,}"
+    if not trains:
+        return replace(
+            job,
+            reads={
+                **job.reads,
+                "trials": f"{trials} per detector and score, in memory",
+            },
+        )
     return replace(
         job,
-        reads={**job.reads, "trials": trials},
-        rounds=config.trials + 1 if many else 1,
-        writes=[config.storage, *job.writes],
-        notes=[*job.notes, *(["trials that are stopped early take less"] if many else [])],
+        reads={**job.reads, "trials": f"{trials} of fine-tuning"},
+        # One more training, with the winner's settings: no trial keeps its adapter.
+        rounds=config.trials + 1,
+        notes=[*job.notes, "trials that are stopped early take less"],
     )
 
 
 def run(config: TuneConfig, inputs: "Inputs") -> None:
     """Tune on validation, compare on the test texts, record and register."""
     with stage("model"):
-        from fsd.data.near_duplicates import families
-        from fsd.data.splitting import without_later
         from fsd.evaluation import sentences
-        from fsd.tuning.optuna_study import compare_on_test, open_storage
-        from pipelines.common import experiment, run_log
+        from fsd.tuning.optuna_study import (
+            compare_on_test,
+            open_storage,
+        )
+        from pipelines.common import detector_settings, experiment, main_report, registration
+        from pipelines.common.inputs import with_adapter_texts
         from pipelines.tune import adapter, detectors, report
         from pipelines.tune.job import tuning_data
 
         job = config.job
         if not inputs.here:
             inputs = inputs.fetched()
-            tuning_data(config, without_later(inputs.split), "")  # refuses impossible numbers before a model is loaded
+            # Refuses impossible numbers before a model is loaded; `prepare` did not have the texts of a benchmark.
+            tuning_data(config, inputs.split.without_later(), "")
         open_storage(config.storage)
         model = experiment.load_model(job)
-        split = experiment.with_adapter_texts(inputs.split, job.adapter)
-        data = tuning_data(config, without_later(split), model.identity.fingerprint)
-        control_model, _ = experiment.plan_placebo(job, split, inputs.detectors)  # refuses a missing control model
-        experiment.prepare(model, split, inputs.detectors, job)  # and what cannot be trained or scored
+        split = with_adapter_texts(inputs.split, job.adapter)
+        data = tuning_data(config, split.without_later(), model.identity.fingerprint)
+        # Both refuse before the tuning what would fail after it: a missing control model, texts that cannot be scored.
+        control_model, _ = experiment.plan_placebo(job, split, inputs.detectors)
+        experiment.prepare(model, split, inputs.detectors, job)
     tags = {
         "study": data.study,
         "tune": config.tune,
-        "texts": run_log.named(inputs.sources),
+        "texts": main_report.named(inputs.sources),
         "base_model": model.identity.id,
     }
-    title = run_name(job.model.model, job.data.data or (job.data.domain,), f"tune {config.tune} · seed {job.seed}")
-    params = {**vars(config), "job": None} | run_log.params(job, inputs.detectors, inputs.sources, control_model)
-    with tracked_run(config, f"fsd-{job.data.domain}", title, params=params, tags=tags) as tracked:
+    title = run_name(
+        job.model.model,
+        job.data.data or (job.data.domain,),
+        f"tune {config.tune} · seed {job.seed}",
+    )
+    params = {**vars(config), "job": None} | registration.params(job, inputs.detectors, inputs.sources, control_model)
+    with tracked_run(
+        config,
+        f"fsd-{job.data.domain}",
+        title,
+        params=params,
+        tags=tags,
+    ) as tracked:
         with stage("tuning"):
-            tuned = (detectors if config.tune == "detectors" else adapter).tune(config, data, model, tracked)
-            job, split = tuned.job, split._replace(unseen=tuned.split.unseen)
-            labels = [bool(document.member) for document in tuned.split.test]
+            kind = adapter if config.tune == "adapter" else detectors
+            tuned = kind.tune(config, data, model, tracked)
+            job = tuned.job
+            # The later texts, which took no part in the tuning, are scored from here on.
+            split = split.replace(unseen=tuned.split.unseen)
             gains = compare_on_test(
                 tuned.winners,
-                labels,
-                families(tuned.split.test),
+                tuned.split.test.members.tolist(),
+                tuned.split.test.family.tolist(),
                 tuned.default,
                 tuned.tuned,
                 objective=config.objective,
@@ -106,12 +139,12 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
             )
             report.track(tracked, tuned, gains, data)
         with stage("scoring"):
-            chosen = experiment.load_detectors(job.detection)
+            chosen = detector_settings.load_detectors(job.detection)
             placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)
             deviation = experiment.prepare(model, split, chosen, job, tuned.scorers).score()
             control = placebo.deviation(split, tracked) if placebo else None
         with stage("judging"):
-            results = experiment.judge(
+            results = experiment.compute_results(
                 inputs._replace(config=job),
                 model,
                 split,
@@ -119,14 +152,10 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
                 control,
                 chosen,
                 remarks=[*tuned.remarks, *placebo_remarks],
-                cross_validated={  # by which versions are compared, without selection optimism
-                    winner.task.removesuffix(".fsd"): winner.validation_chosen_elsewhere
-                    for winner in tuned.winners
-                    if config.tune == "detectors" and config.objective == "auc" and winner.task.endswith(".fsd")
-                },
+                cross_validated=_cross_validated(config, tuned.winners),
             )
         with stage("recording"):
-            found, version = run_log.track(
+            summary, version = registration.track(
                 tracked,
                 results,
                 job,
@@ -134,13 +163,33 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
                 model,
                 inputs.sources,
                 study=data.study,
-                edit=partial(report.with_gains, gains=gains, objective=config.objective),
+                edit=partial(
+                    report.with_gains,
+                    gains=gains,
+                    objective=config.objective,
+                ),
             )
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
-        notes = [*sentences.conclusions(results), *report.remarks(gains), *inputs.remarks, *tuned.remarks]
+        steps = [f"fsd run {flag} {version.uri}"] if version else []
+        notes = [
+            *sentences.conclusions(results),
+            *report.remarks(gains),
+            *inputs.remarks,
+            *tuned.remarks,
+        ]
         show(
-            replace(found, findings=notes, next=[f"fsd run {flag} {version.uri}"] if version else []), tracked, version
+            replace(summary, findings=notes, next=steps),
+            tracked,
+            version,
         )
+
+
+def _cross_validated(config: TuneConfig, winners: "Sequence[Winner]") -> dict[str, float]:
+    """Detector → AUC by which versions are compared, without optimism of the selection; empty for other objectives."""
+    if config.tune == "adapter" or config.objective != "auc":
+        return {}
+    states = {winner.task: winner.validation_chosen_elsewhere for winner in winners}
+    return {task.removesuffix(".fsd"): value for task, value in states.items() if task.endswith(".fsd")}
 
 
 if __name__ == "__main__":

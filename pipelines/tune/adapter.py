@@ -13,16 +13,16 @@ import optuna
 from detectors import Detector
 from fsd import tracking
 from fsd.config import AdapterConfig, FSDConfig, TuneConfig
-from fsd.data.documents import Document
+from fsd.data.corpus import Corpus
 from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import build_scorers, view_inputs
 from fsd.search_space import Choice, Range, Search
-from fsd.token_stats import FloatArray, Scorer
+from fsd.token_stats import FloatArray, Scorer, Scores
 from fsd.tracking import Run
-from fsd.tuning.objective import Report, Settings, ValidationSet, Winner, winner
+from fsd.tuning.objective import Report, Settings, ValidationSet, winner
 from fsd.tuning.optuna_study import create_study, importance, search
-from pipelines.common import experiment
+from pipelines.common import detector_settings, experiment
 from pipelines.tune import report
 from pipelines.tune.job import Tuned, TuningData
 
@@ -37,8 +37,7 @@ SEARCH: dict[str, Search] = {
     "unseen": Choice((0.25, 0.5, 1.0)),
     "target_modules": Choice(("auto", "all-linear")),
 }
-"""Around the tables of the FSD paper: methods (T6), learning rate, rank and epochs (T16), number of unseen texts
-(Fig. 4)."""
+"""Around the FSD paper: methods (table 6), learning rate, rank, epochs (table 16), number of unseen texts (Fig. 4)."""
 
 
 @dataclass
@@ -46,7 +45,7 @@ class AdapterTask:
     """Training settings, evaluated by the mean FSD objective of the detectors on `texts`, those of validation."""
 
     config: FSDConfig
-    unseen: Sequence[Document]
+    unseen: Corpus
     texts: Sequence[str]
     detectors: Sequence[Detector]
     validation: ValidationSet
@@ -62,68 +61,112 @@ class AdapterTask:
     @property
     def default(self) -> Settings:
         """The training settings of the main job."""
+        # The main job trains on all unseen texts, a share of 1.
         return {name: getattr(self.config.training, name, 1.0) for name in self.space}
 
     def training(self, settings: Settings) -> AdapterConfig:
         """Configuration of the training with these settings."""
-        return replace(self.config.training, **{k: v for k, v in settings.items() if k != "unseen"})
+        # The share of the unseen texts is no setting of the training.
+        return replace(
+            self.config.training,
+            **{name: value for name, value in settings.items() if name != "unseen"},
+        )
 
-    def unseen_share(self, settings: Settings) -> list[Document]:
+    def unseen_share(self, settings: Settings) -> Corpus:
         """The unseen texts to train on: a random share of them, such that smaller shares are parts of larger ones."""
         order = random.Random(self.config.seed).sample(range(len(self.unseen)), len(self.unseen))
         count = max(1, round(settings.get("unseen", 1.0) * len(order)))
-        return [self.unseen[at] for at in sorted(order[:count])]
+        # In their own order: with a share of 1, the training is that of the main job.
+        return self.unseen.take(np.array(sorted(order[:count]), dtype=np.int64))
 
-    def evaluate(self, settings: Settings, report: Report = lambda value, step: None) -> FloatArray:
+    def evaluate(
+        self,
+        settings: Settings,
+        report: Report = lambda value, step: None,
+    ) -> FloatArray:
         """(folds,) mean objective of the detectors' FSD after training; reports the mean after every epoch."""
         pruned: optuna.TrialPruned | None = None
-        name = f"trial {settings['method']} r{settings['rank']} lr {settings['learning_rate']:.2g}"
-        params = {**settings, "unseen_texts": len(self.unseen_share(settings))}
-        of_trial: contextlib.AbstractContextManager[Run | None] = contextlib.nullcontext()
-        if self.parent:
-            of_trial = tracking.run(f"fsd-{self.config.data.domain}", name, params=params, parent=self.parent)
-        with of_trial as run:
+        with self._trial_run(settings) as run:
 
             def after_epoch(epoch: int) -> None:
-                means = {f"{name}.fsd": float(values.mean()) for name, values in self.values().items()}
+                means = self.means()
                 if run:
-                    objective = self.validation.objective
-                    run.log_metrics({f"validation_{objective}/{name}": mean for name, mean in means.items()}, epoch)
+                    prefix = f"validation_{self.validation.objective}"
+                    run.log_metrics(
+                        {f"{prefix}/{name}": mean for name, mean in means.items()},
+                        epoch,
+                    )
                 report(float(np.mean(list(means.values()))), epoch)
 
             try:
                 self.train(settings, after_epoch=after_epoch)
                 return np.asarray(np.mean(list(self.values().values()), axis=0))
-            except optuna.TrialPruned as error:  # raised outside of the run, which has not failed
+            except optuna.TrialPruned as error:
+                # Raised outside of the run, which would end as failed.
                 pruned = error
                 if run:
                     run.set_tags({"pruned": "true"})
         raise pruned
 
-    def train(self, settings: Settings, after_epoch: Callable[[int], None] | None = None) -> None:
+    def _trial_run(self, settings: Settings) -> contextlib.AbstractContextManager[Run | None]:
+        """The tracked run of a trial inside that of the job; none without that."""
+        if self.parent is None:
+            return contextlib.nullcontext()
+        name = f"trial {settings['method']} r{settings['rank']} lr {settings['learning_rate']:.2g}"
+        params = {
+            **settings,
+            "unseen_texts": len(self.unseen_share(settings)),
+        }
+        return tracking.run(
+            f"fsd-{self.config.data.domain}",
+            name,
+            params=params,
+            parent=self.parent,
+        )
+
+    def train(
+        self,
+        settings: Settings,
+        after_epoch: Callable[[int], None] | None = None,
+    ) -> None:
         """Train a fresh adapter."""
         from fsd.models.finetuning import finetune
 
-        texts = [document.text for document in self.unseen_share(settings)]
-        training, seed = self.training(settings), self.config.seed
-        finetune(self.model()[0], texts, training, seed=seed, after_epoch=after_epoch, shown=False)
+        finetune(
+            self.model()[0],
+            self.unseen_share(settings).texts,
+            self.training(settings),
+            seed=self.config.seed,
+            after_epoch=after_epoch,
+            shown=False,
+        )
 
     def values(self) -> dict[str, FloatArray]:
         """Detector → (folds,) values of its FSD with the present adapter."""
+        # The base model's statistics stay the same in all trials.
         statistics = self.statistics(self.texts, self.validation.statistics)
         return {d.name: self.validation.values(statistics.scores(d, "fsd")) for d in self.detectors}
 
-    def statistics(self, texts: Sequence[str], known: ViewStatistics | None = None) -> ViewStatistics:
+    def means(self) -> dict[str, float]:
+        """Label of each detector's FSD → its mean over the folds with the present adapter."""
+        return {f"{name}.fsd": float(values.mean()) for name, values in self.values().items()}
+
+    def statistics(self, texts: Sequence[str], base: ViewStatistics | None = None) -> ViewStatistics:
         """Token statistics of the base model and of the model with the present adapter."""
-        config, unseen = self.config, [document.text for document in self.unseen]
-        inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
-        return ViewStatistics.compute(texts, self.detectors, self.model()[1], inputs, known=known)
+        config = self.config
+        inputs = view_inputs(
+            config.model,
+            self.unseen.texts,
+            shots=config.detection.shots,
+            seed=config.seed,
+        )
+        return ViewStatistics.compute(texts, self.detectors, self.model()[1], inputs, known=base)
 
     def model(self) -> "tuple[LanguageModel, Mapping[str, Scorer]]":
         """The model and its scorers, loaded once in each process."""
         if self._loaded is None:
             model = experiment.load_model(self.config)
-            self._loaded = model, memoized(model, self.config)
+            self._loaded = (model, memoized(model, self.config))
         return self._loaded
 
 
@@ -136,42 +179,73 @@ def memoized(model: "LanguageModel", config: FSDConfig, *, tuned: bool = False) 
     }
 
 
-def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run) -> Tuned:
+def tune(
+    config: TuneConfig,
+    data: TuningData,
+    model: "LanguageModel",
+    run: Run,
+) -> Tuned:
     """Search training settings, then train with the default and the winner's settings, and score the test texts."""
-    job, texts = config.job, [document.text for document in data.split.validation]
+    job = config.job
+    texts = data.split.validation.texts
     scorers = memoized(model, job)
-    every = experiment.load_detectors(job.detection)
-    requested = [detector for detector in every if not detector.labelled]
+    # A detector that learns from labelled texts would be fitted anew in every trial.
+    requested = [detector for detector in detector_settings.load_detectors(job.detection) if not detector.labelled]
     scoring = experiment.prepare(model, data.split, requested, job, scorers)
     detectors = [detector for detector in requested if detector.name not in scoring.left_out]
-    task = AdapterTask(job, data.split.unseen, texts, detectors, data.validation, run, _loaded=(model, scorers))
+    task = AdapterTask(
+        job,
+        data.split.unseen,
+        texts,
+        detectors,
+        data.validation,
+        run,
+        _loaded=(model, scorers),
+    )
     name, setup = data.study_of(task)
-    create_study(name, setup, config.storage)  # a study with another setup is refused before the scoring
+    # A study with another setup is refused before the scoring.
+    create_study(name, setup, config.storage)
     base = ViewStatistics.compute(texts, detectors, scorers, scoring.inputs, states=("base",))
     task.validation = replace(data.validation, statistics=base)
     trials = {task.label: search(task, name, setup, config)}
+    # What follows are no trials, so that they have no runs.
     task.parent = None
-    best = winner(task, task.evaluate(task.default), trials[task.label], folds=config.folds)
-    scores, means = [], []
-    for settings in (task.default, best.tuned):  # the winner's last: its adapter stays
-        task.train(settings)
-        means.append({name: float(values.mean()) for name, values in task.values().items()})
-        statistics = task.statistics([document.text for document in data.split.test])
-        scores.append({f"{d.name}.fsd": statistics.scores(d, "fsd") for d in detectors})
+    best = winner(
+        task,
+        task.evaluate(task.default),
+        trials[task.label],
+        folds=config.folds,
+    )
+    default_means, default_scores = _trained(task, task.default, data)
+    # The winner's last: its adapter stays.
+    tuned_means, tuned_scores = _trained(task, best.tuned, data)
     # The cross-validated choice maximises the mean over all detectors, so it holds for a detector only if it is alone.
-    chosen = best.validation_chosen_elsewhere if len(detectors) == 1 else math.nan
-    winners = [
-        Winner(f"{name}.fsd", best.default, best.tuned, best.settings_tried, mean, means[1][name], chosen)
-        for name, mean in means[0].items()
-    ]
+    elsewhere = best.validation_chosen_elsewhere if len(detectors) == 1 else math.nan
+    winners = []
+    for label, mean in default_means.items():
+        detector = best._replace(
+            task=label,
+            validation_default=mean,
+            validation_tuned=tuned_means[label],
+            validation_chosen_elsewhere=elsewhere,
+        )
+        winners.append(detector)
+    importances = {task.label: importance(name, config.storage)}
     return Tuned(
         job=replace(job, training=task.training(best.tuned)),
-        split=data.split._replace(unseen=tuple(task.unseen_share(best.tuned))),
+        split=data.split.replace(unseen=task.unseen_share(best.tuned)),
         winners=winners,
         trials=trials,
-        figures=report.draw(trials, {task.label: importance(name, config.storage)}, config.objective),
-        default=scores[0],
-        tuned=scores[1],
+        figures=report.draw(trials, importances, config.objective),
+        default=default_scores,
+        tuned=tuned_scores,
         scorers=scorers,
         remarks=scoring.remarks,
     )
+
+
+def _trained(task: AdapterTask, settings: Settings, data: TuningData) -> tuple[dict[str, float], Scores]:
+    """Train with the settings; each FSD's mean over the validation folds, and its scores of the test texts."""
+    task.train(settings)
+    statistics = task.statistics(data.split.test.texts)
+    return task.means(), {f"{detector.name}.fsd": statistics.scores(detector, "fsd") for detector in task.detectors}

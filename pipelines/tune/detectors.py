@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from detectors import Detector
@@ -13,9 +14,9 @@ from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.scoring.deviation import ViewStatistics
 from fsd.tracking import Run
-from fsd.tuning.objective import DetectorTask, Winner, winner
+from fsd.tuning.objective import DetectorTask, Trial, Winner, winner
 from fsd.tuning.optuna_study import create_study, importance, search
-from pipelines.common import experiment
+from pipelines.common import detector_settings, experiment
 from pipelines.tune import report
 from pipelines.tune.adapter import memoized
 from pipelines.tune.job import Tuned, TuningData
@@ -26,57 +27,106 @@ if TYPE_CHECKING:
 
 def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
     """The requested detectors that have settings to search, and a remark on the others."""
-    detectors = experiment.load_detectors(config.job.detection)
-    fixed = [detector.name for detector in detectors if not detector.search]
-    if fixed and config.job.detection.named:
+    detectors = []
+    fixed = []
+    for detector in detector_settings.load_detectors(config.job.detection):
+        if detector.search:
+            detectors.append(detector)
+        else:
+            fixed.append(detector.name)
+    if not fixed:
+        return detectors, []
+    if config.job.detection.named:
         allowed = ", ".join(name for name in detector_names() if load_detector(name).search)
         raise UsageError(f"detectors to tune must have settings to search, as {allowed} do; got {fixed[0]!r}")
-    remarks = [f"nothing to tune without a forward pass: {', '.join(fixed)} (recall: --shots)"] if fixed else []
-    return [detector for detector in detectors if detector.search], remarks
+    return detectors, [f"nothing to tune without a forward pass: {', '.join(fixed)} (recall: --shots)"]
 
 
-def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run | None) -> Tuned:
+def tune(
+    config: TuneConfig,
+    data: TuningData,
+    model: "LanguageModel",
+    run: Run | None,
+) -> Tuned:
     """Search the settings of every detector, for base and FSD separately, and score the test texts with them."""
     detectors, remarks = tunable(config)
     scorers = memoized(model, config.job, tuned=True)
     scoring = experiment.prepare(model, data.split, detectors, config.job, scorers)
     detectors = [detector for detector in detectors if detector.name not in scoring.left_out]
-    states = {detector.name: ("fsd",) if detector.paired else ("base", "fsd") for detector in detectors}
-    tasks = [DetectorTask(d, state, data.validation) for d in detectors for state in states[d.name]]
-    for task in tasks:  # a study with another setup is refused before the training
-        create_study(*data.study_of(task), config.storage)
+    tasks = []
+    for detector in detectors:
+        # A paired detector reads both models, so that it has no base score.
+        for state in ("fsd",) if detector.paired else ("base", "fsd"):
+            task = DetectorTask(detector, state, data.validation)
+            # A study with another setup is refused before the training.
+            create_study(*data.study_of(task), config.storage)
+            tasks.append(task)
+    # With --adapter, the settings are tuned for that one.
     if not model.adapted:
         experiment.train_adapter(model, data.split.unseen, config.job, run)
-    validation, test = (
-        ViewStatistics.compute([document.text for document in texts], detectors, scorers, scoring.inputs)
-        for texts in (data.split.validation, data.split.test)
+    read = partial(
+        ViewStatistics.compute,
+        detectors=detectors,
+        scorers=scorers,
+        inputs=scoring.inputs,
     )
-    tasks = [replace(task, validation=replace(data.validation, statistics=validation)) for task in tasks]
-    started, trials = time.monotonic(), {}
-    for at, task in enumerate(tasks):
-        share = config.timeout  # the time is shared equally, and what one task leaves goes to the next
-        if share is not None:
-            share = max(0.0, share - (time.monotonic() - started)) / (len(tasks) - at)
-        trials[task.label] = search(task, *data.study_of(task), replace(config, timeout=share))
-    winners = [winner(t, t.evaluate(t.default), trials[t.label], folds=config.folds) for t in tasks]
-    importances = {task.label: importance(data.study_of(task)[0], config.storage) for task in tasks}
-    chosen = [(t.label, t.detector.with_settings(**w.tuned), t.state) for t, w in zip(tasks, winners, strict=True)]
+    validation = replace(
+        data.validation,
+        statistics=read(data.split.validation.texts),
+    )
+    # From here on, trials only compute scores: all that they need is in memory.
+    for task in tasks:
+        task.validation = validation
+    trials = _search(tasks, data, config)
+    # The test texts are read after the choice; the trials have seen nothing of them.
+    test = read(data.split.test.texts)
+    winners = []
+    importances = {}
+    default = {}
+    tuned = {}
+    for task in tasks:
+        label = task.label
+        best = winner(
+            task,
+            task.evaluate(task.default),
+            trials[label],
+            folds=config.folds,
+        )
+        winners.append(best)
+        importances[label] = importance(data.name_of(label), config.storage)
+        default[label] = test.scores(task.detector, task.state)
+        tuned[label] = test.scores(task.detector.with_settings(**best.tuned), task.state)
+    figures = report.draw(trials, importances, config.objective, tasks)
     return Tuned(
         job=_with_settings(config.job, winners),
         split=data.split,
         winners=winners,
         trials=trials,
-        figures=report.draw(trials, importances, config.objective, tasks),
-        default={task.label: test.scores(task.detector, task.state) for task in tasks},
-        tuned={label: test.scores(detector, state) for label, detector, state in chosen},
+        figures=figures,
+        default=default,
+        tuned=tuned,
         scorers=scorers,
         remarks=[*remarks, *scoring.remarks],
     )
 
 
+def _search(tasks: Sequence[DetectorTask], data: TuningData, config: TuneConfig) -> dict[str, list[Trial]]:
+    """Search the studies of all tasks; the time is shared equally, and what one task leaves goes to the next."""
+    trials = {}
+    started = time.monotonic()
+    for index, task in enumerate(tasks):
+        timeout = config.timeout
+        if timeout is not None:
+            timeout = max(0.0, timeout - (time.monotonic() - started)) / (len(tasks) - index)
+        trials[task.label] = search(task, *data.study_of(task), replace(config, timeout=timeout))
+    return trials
+
+
 def _with_settings(job: FSDConfig, winners: Sequence[Winner]) -> FSDConfig:
     """The configuration with the winners' settings: of the FSD, which is calibrated, and of the base score."""
-    entries = [
-        f"{w.task.removesuffix('.fsd')}.{name}={json.dumps(value)}" for w in winners for name, value in w.tuned.items()
-    ]
-    return replace(job, detection=replace(job.detection, settings=(*job.detection.settings, *entries)))
+    settings = list(job.detection.settings)
+    for best in winners:
+        # Settings without a state are those of the FSD.
+        detector = best.task.removesuffix(".fsd")
+        settings += [f"{detector}.{name}={json.dumps(value)}" for name, value in best.tuned.items()]
+    return replace(job, detection=replace(job.detection, settings=tuple(settings)))

@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from fsd.config import FSDConfig, TuneConfig
 from fsd.data.documents import digest
-from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
 from fsd.errors import UsageError, at_least
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import Scorer, Scores
-from fsd.tuning.objective import Task, Trial, ValidationSet, Winner, grouped_folds
+from fsd.tuning.objective import (
+    Task,
+    Trial,
+    ValidationSet,
+    Winner,
+    grouped_folds,
+)
 from pipelines.common.job import check_name
 
 
@@ -36,7 +39,11 @@ class TuningData:
     def study_of(self, task: Task) -> tuple[str, dict[str, Any]]:
         """Name and setup of the study of a task."""
         space = {name: asdict(search) for name, search in task.space.items()}
-        return self.name_of(task.label), {**self.setup, "space": space, "default": task.default}
+        return self.name_of(task.label), {
+            **self.setup,
+            "space": space,
+            "default": task.default,
+        }
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Tuned:
 
 
 def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningData:
-    """Folds of the validation texts, and the identity of the studies."""
+    """Folds of the validation texts, and the identity of the studies; a UsageError for impossible numbers."""
     if config.study is not None:
         check_name("study", config.study)
     at_least(1, trials=config.trials, workers=config.workers)
@@ -64,35 +71,57 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
     texts = split.validation
     if not texts:
         raise UsageError("validation must hold texts to tune on; got none: give --validation a share above 0")
-    member = np.array([bool(document.member) for document in texts])
-    folds = grouped_folds(member, families(texts), folds=config.folds, repeats=config.repeats, seed=config.job.seed)
+    folds = grouped_folds(
+        texts.members,
+        texts.family.tolist(),
+        folds=config.folds,
+        repeats=config.repeats,
+        seed=config.job.seed,
+    )
     setup = study_setup(config, split, fingerprint)
+    # The token statistics follow when the model has read the texts.
+    validation = ValidationSet(ViewStatistics({}), texts.members, folds, config.objective)
+    if config.study:
+        return TuningData(
+            split,
+            validation,
+            setup,
+            config.study,
+            f"{config.study}/{{}}",
+        )
+    domain = config.job.data.domain
+    # Without a name, every other setup has studies of its own, so that none is mixed with old trials.
     short = hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:8]
-    domain, seed = config.job.data.domain, config.job.seed
-    form = f"{config.study}/{{}}" if config.study else f"{domain} {{}} seed {seed} {short}"
-    validation = ValidationSet(ViewStatistics({}), member, folds, config.objective)
-    return TuningData(split, validation, setup, config.study or f"{domain}-{short}", form)
+    form = f"{domain} {{}} seed {config.job.seed} {short}"
+    return TuningData(split, validation, setup, f"{domain}-{short}", form)
 
 
 def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str, Any]:
     """Everything that a trial's value depends on, as JSON values; no test label is part of it."""
     job = config.job
-    of_model = (
-        "reference_model",
-        "neighbour_model",
-        "frequencies",
-        "dtype",
-        *(name for name in ("bits", "samples") if getattr(job.model, name)),
-    )
-    return {
-        **{name: getattr(config, name) for name in ("tune", "objective", "sampler", "folds", "repeats")},
+    setup = {
+        "tune": config.tune,
+        "objective": config.objective,
+        "sampler": config.sampler,
+        "folds": config.folds,
+        "repeats": config.repeats,
         "seed": job.seed,
         "validation_texts": digest(split.validation),
         "unseen_texts": digest(split.unseen),
         "base_model": fingerprint,
+        # Of an adapter that is given, its training is not known.
         "training": {"adapter": job.adapter} if job.adapter else asdict(job.training),
-        **{name: getattr(job.model, name) for name in of_model},
+        "reference_model": job.model.reference_model,
+        "neighbour_model": job.model.neighbour_model,
+        "frequencies": job.model.frequencies,
+        "dtype": job.model.dtype,
         "shots": job.detection.shots,
+        # Each detector has a study of its own, so that another choice of detectors continues it.
         "detectors": job.detection.detectors if config.tune == "adapter" else "one a study",
         "settings": list(job.detection.settings),
     }
+    # Only where they are set, so that studies from before these options existed can be continued.
+    for name in ("bits", "samples"):
+        if value := getattr(job.model, name):
+            setup[name] = value
+    return setup

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from fsd import tracking
 from fsd.evaluation import metrics
@@ -17,15 +18,25 @@ from fsd.reporting import figures
 from fsd.reporting.report import Column, Report, Section, Table
 from fsd.search_space import Range
 from fsd.tracking import Run
-from fsd.tuning.objective import DetectorTask, Settings, Trial, Winner, grid
+from fsd.tuning.objective import (
+    DetectorTask,
+    Settings,
+    Trial,
+    Winner,
+    grid,
+)
 from pipelines.tune.job import Tuned, TuningData
 
 SETTINGS = "settings.json"
 POINTS = 40
 """Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
 METRICS = {
-    **{f"validation_{name}": f"validation_{name}" for name in ("default", "tuned", "chosen_elsewhere")},
-    **{f"test_{name}": f"test_{name}" for name in ("default", "tuned", "gain")},
+    "validation_default": "validation_default",
+    "validation_tuned": "validation_tuned",
+    "validation_chosen_elsewhere": "validation_chosen_elsewhere",
+    "test_default": "test_default",
+    "test_tuned": "test_tuned",
+    "test_gain": "test_gain",
     "p": "test_gain_p",
     "validation_test_gap": "gap",
 }
@@ -35,64 +46,112 @@ METRICS = {
 def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData) -> None:
     """Log tables, figures, settings and mean gains of a tuning job, and a nested run for each study of detectors."""
     trials = trials_frame(tuned.trials)
-    files = {"trials.parquet": trials, "trials.csv": trials, "tuning.csv": gains, **tuned.figures}
-    for name, content in (files | {SETTINGS: settings_json(tuned.winners, data.study)}).items():
-        run.log(name, content)
-    measured = gains.set_index("task")[[*METRICS]].rename(columns=METRICS)
-    run.log_metrics({f"tuning/{name}": value for name, value in measured.drop(columns="test_gain_p").mean().items()})
+    run.log("trials.parquet", trials)
+    run.log("trials.csv", trials)
+    run.log("tuning.csv", gains)
+    for name, figure in tuned.figures.items():
+        run.log(name, figure)
+    run.log(SETTINGS, settings_json(tuned.winners, data.study))
+    measured = gains.set_index("task")[[*METRICS]].rename(columns=METRICS).add_prefix("tuning/")
     numbers: dict[Any, dict[Any, float]] = measured.to_dict("index")
+    # A mean of p-values would have no meaning.
+    run.log_metrics(dict(measured.drop(columns="tuning/test_gain_p").mean()))
     for winner in tuned.winners:
-        if found := tuned.trials.get(winner.task):
-            tags = {"study": data.name_of(winner.task), "kind": "study"}
-            experiment, name = f"fsd-{tuned.job.data.domain}", f"tune {winner.task}"
-            with tracking.run(experiment, name, params=winner.tuned, tags=tags, parent=run) as own:
-                own.log_metrics({f"tuning/{name}": value for name, value in numbers[winner.task].items()})
-                own.log_metrics({"tuning/trials": len(found)})
-                own.log("trials.csv", trials_frame({winner.task: found}))
+        trials_of_task = tuned.trials.get(winner.task)
+        # Tuning an adapter is one study with a winner for each detector; its trials have runs of their own.
+        if not trials_of_task:
+            continue
+        tags = {"study": data.name_of(winner.task), "kind": "study"}
+        experiment = f"fsd-{tuned.job.data.domain}"
+        with tracking.run(
+            experiment,
+            f"tune {winner.task}",
+            params=winner.tuned,
+            tags=tags,
+            parent=run,
+        ) as nested:
+            nested.log_metrics(numbers[winner.task])
+            nested.log_metrics({"tuning/trials": len(trials_of_task)})
+            nested.log(
+                "trials.csv",
+                trials_frame({winner.task: trials_of_task}),
+            )
 
 
 def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
     """The report of the run with the tuned settings, their gains over the defaults first."""
-
-    def interval(row: Any, name: str) -> Estimate:
-        return Estimate(*(getattr(row, f"{name}{end}") for end in ("", "_low", "_high")))
-
-    def settings(row: Any) -> str:
-        pairs = json.loads(row.tuned).items()
-        shown = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in pairs]
-        return "default" if row.tuned == row.default else " ".join(shown)
-
-    def elsewhere(row: Any) -> str:
-        value = row.validation_chosen_elsewhere
-        return "–" if math.isnan(value) else short(value)
-
     columns = [
         Column("tuned", "task", words=True),
-        Column("winner", settings, words=True),
-        Column("validation", lambda row: f"{short(row.validation_default)} → {short(row.validation_tuned)}"),
-        Column("cross-val.", elsewhere),
-        Column("test [95 % CI]", lambda row: f"{interval(row, 'test_default')}\n→ {interval(row, 'test_tuned')}"),
-        Column("gain", lambda row: "{:+z.3f}\n[{:+z.3f}, {:+z.3f}]".format(*interval(row, "test_gain"))),
+        Column("winner", _settings, words=True),
+        Column(
+            "validation",
+            lambda row: f"{short(row.validation_default)} → {short(row.validation_tuned)}",
+        ),
+        Column("cross-val.", _cross_validated),
+        Column(
+            "test [95 % CI]",
+            lambda row: f"{_interval(row, 'test_default')}\n→ {_interval(row, 'test_tuned')}",
+        ),
+        Column(
+            "gain",
+            lambda row: "{:+z.3f}\n[{:+z.3f}, {:+z.3f}]".format(*_interval(row, "test_gain")),
+        ),
         Column("p", lambda row: f"{row.p:.3f}"),
     ]
+    # A narrow terminal keeps what was tuned, its gain, and the interval on the test texts longest.
     title = f"Tuned for {objective} on validation; the test texts were opened once"
-    table = Table(gains, columns, title=title, name="tuning", kept=(0, 5, 4, 6, 1, 2), source="tuning.csv")
+    table = Table(
+        gains,
+        columns,
+        title=title,
+        name="tuning",
+        kept=(0, 5, 4, 6, 1, 2),
+        source="tuning.csv",
+    )
     sections = [Section("Tuning", tables=[table]), *report.sections]
+    # Its sign is on the terminal, where the table of gains takes the place of that of the detectors.
     gained = (bool((gains.test_gain_low > 0).any()), remarks(gains)[0])
-    return replace(report, brief=table, signs=[gained, *report.signs], sections=sections)
+    return replace(
+        report,
+        brief=table,
+        signs=[gained, *report.signs],
+        sections=sections,
+    )
+
+
+def _settings(row: Any) -> str:
+    if row.tuned == row.default:
+        return "default"
+    pairs = json.loads(row.tuned).items()
+    return " ".join(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in pairs)
+
+
+def _cross_validated(row: Any) -> str:
+    value = row.validation_chosen_elsewhere
+    return "–" if math.isnan(value) else short(value)
+
+
+def _interval(row: Any, name: str) -> Estimate:
+    return Estimate(
+        getattr(row, name),
+        getattr(row, f"{name}_low"),
+        getattr(row, f"{name}_high"),
+    )
 
 
 def remarks(gains: pd.DataFrame) -> list[str]:
     """Conclusions about tuning itself, one line each."""
-    above, below = gains.task[gains.test_gain_low > 0], gains.task[gains.test_gain_high < 0]
-    optimism = (gains.validation_tuned - gains.validation_chosen_elsewhere).mean()
+    above = ", ".join(gains.task[gains.test_gain_low > 0]) or "none"
+    below = ", ".join(gains.task[gains.test_gain_high < 0])
     lines = [
-        f"gain on test texts with an interval above 0: {', '.join(above) or 'none'}"
-        + (f"; below 0: {', '.join(below)}" if len(below) else ""),
+        f"gain on test texts with an interval above 0: {above}" + (f"; below 0: {below}" if below else ""),
         f"on average, winners have {gains.validation_test_gap.mean():+z.3f} more on validation than on the test texts",
-        f"optimism of the selection: {optimism:+z.3f} compared with the cross-validated choice",
     ]
-    return lines[: 2 if math.isnan(optimism) else 3]
+    optimism = (gains.validation_tuned - gains.validation_chosen_elsewhere).mean()
+    # An adapter of several detectors has no cross-validated choice.
+    if not math.isnan(optimism):
+        lines.append(f"optimism of the selection: {optimism:+z.3f} compared with the cross-validated choice")
+    return lines
 
 
 def settings_json(winners: Sequence[Winner], study: str) -> str:
@@ -101,24 +160,28 @@ def settings_json(winners: Sequence[Winner], study: str) -> str:
     for winner in winners:
         name, _, state = winner.task.partition(".")
         settings.setdefault(name, {})[state] = winner.tuned
-    return json.dumps({"detectors": settings, "origin": {"study": study}}, indent=2) + "\n"
+    content = {"detectors": settings, "origin": {"study": study}}
+    return json.dumps(content, indent=2) + "\n"
 
 
 def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
     """One row per trial of any study, with the settings as columns."""
-    return pd.DataFrame(
-        {
-            "study": label,
-            "number": t.number,
-            "state": t.state,
-            "value": t.value,
-            "fold_sd": float(np.std(t.folds)) if t.folds else None,
-            "seconds": t.seconds,
-            **{f"setting.{name}": str(v) if isinstance(v, bool) else v for name, v in t.settings.items()},
-        }
-        for label, found in trials.items()
-        for t in found
-    )
+    rows = []
+    for label, tried in trials.items():
+        for trial in tried:
+            row = {
+                "study": label,
+                "number": trial.number,
+                "state": trial.state,
+                "value": trial.value,
+                "fold_sd": float(np.std(trial.folds)) if trial.folds else None,
+                "seconds": trial.seconds,
+            }
+            for name, value in trial.settings.items():
+                # As text, since a column of numbers and truth values fits no Parquet type.
+                row[f"setting.{name}"] = str(value) if isinstance(value, bool) else value
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
 # Figures
@@ -131,49 +194,100 @@ def draw(
     tasks: Sequence[DetectorTask] = (),
 ) -> dict[str, bytes]:
     """File name → PNG: history and importance of the studies, and the objective over the settings of detectors."""
-    longest = max(len(found) for found in trials.values())
-    x = sorted({round(v) for v in np.geomspace(1, longest, min(POINTS, longest))})
-    lines = {}
-    for label, found in trials.items():
-        best = np.fmax.accumulate([t.value if t.state == "complete" else np.nan for t in found])
-        lines[label] = [float(best[min(at, len(best)) - 1]) for at in x]
     measured = f"{metrics.METRICS[objective].label} on validation"
-    history = {"Best on validation so far": lines}
-    drawn = {"history.png": figures.curves(x, history, x_name="finished trials", y_name=measured)}
-    shares = pd.DataFrame({label: found for label, found in importances.items() if found}).T
+    drawn = {"history.png": _history(trials, measured)}
+    # Importance cannot be estimated for every study.
+    shares = pd.DataFrame(importances).T.dropna(how="all")
     if len(shares):
-        names: Any = {"x_name": "setting", "y_name": "study", "name": "importance", "title": "Which settings matter"}
-        drawn["importance.png"] = figures.heat_map(list(shares), list(shares.index), shares.to_numpy(), **names)
-    curves: dict[str, dict[str, Any]] = {}
+        drawn["importance.png"] = figures.heat_map(
+            list(shares),
+            list(shares.index),
+            shares.to_numpy(),
+            x_name="setting",
+            y_name="study",
+            name="importance",
+            title="Which settings matter",
+        )
+    by_detector: dict[str, list[DetectorTask]] = {}
     for task in tasks:
-        name, state = task.detector.name, "base score" if task.state == "base" else "FSD"
-        numbers = {setting: search for setting, search in task.space.items() if isinstance(search, Range)}
-        grids = {setting: grid(search) for setting, search in numbers.items()}
-        if len(numbers) == 1:
-            ((setting, xs),) = grids.items()
-            how = {"x_name": f"{name}.{setting}", "y_name": measured, "x_log": numbers[setting].log}
-            curve = curves.setdefault(name, {"x": xs, "panels": {name: {}}, "colours": figures.STATES, **how})
-            curve["panels"][name][state] = [_over_folds(task, {setting: at}) for at in xs]
-        elif len(numbers) == 2 and all(search.step for search in numbers.values()):
-            (y, ys), (x_name, xs) = grids.items()
-            values = np.array([[_over_folds(task, {x_name: a, y: b}).value for a in xs] for b in ys])
-            drawn[f"heat_map_{task.label}.png"] = figures.heat_map(
-                xs,
-                ys,
-                values,
-                x_name=f"{name}.{x_name}",
-                y_name=f"{name}.{y}",
-                name=measured,
-                title=f"{name}, {state}",
-                default=(task.default[x_name], task.default[y]),
-            )
-    drawn |= {f"curve_{name}.png": figures.curves(**curve) for name, curve in curves.items()}
+        ranges = _ranges(task)
+        if len(ranges) == 1:
+            by_detector.setdefault(task.detector.name, []).append(task)
+        # A heat map's cells are the steps of the grid; without steps there are too many.
+        elif len(ranges) == 2 and all(search.step for search in ranges.values()):
+            drawn[f"heat_map_{task.label}.png"] = _heat_map(task, measured)
+    for name, states in by_detector.items():
+        drawn[f"curve_{name}.png"] = _curves(states, measured)
     return {name: figures.png(figure) for name, figure in drawn.items()}
+
+
+def _history(trials: Mapping[str, Sequence[Trial]], measured: str) -> Figure:
+    """The best value after as many trials, for each study."""
+    longest = max(map(len, trials.values()))
+    counts = sorted({round(count) for count in np.geomspace(1, longest, min(POINTS, longest))})
+    lines = {}
+    for label, tried in trials.items():
+        values = [trial.value if trial.state == "complete" else np.nan for trial in tried]
+        best = np.fmax.accumulate(values)
+        # A study with fewer trials keeps its last value.
+        lines[label] = list(best[np.minimum(counts, len(best)) - 1])
+    return figures.curves(
+        counts,
+        {"Best on validation so far": lines},
+        x_name="finished trials",
+        y_name=measured,
+    )
+
+
+def _ranges(task: DetectorTask) -> dict[str, Range]:
+    """The settings of a detector that are numbers."""
+    return {name: search for name, search in task.space.items() if isinstance(search, Range)}
+
+
+def _curves(tasks: Sequence[DetectorTask], measured: str) -> Figure:
+    """The objective over the only number of a detector, one line for each of its states."""
+    detector = tasks[0].detector.name
+    ((setting, search),) = _ranges(tasks[0]).items()
+    x = grid(search)
+    lines = {_state(task): [_over_folds(task, {setting: value}) for value in x] for task in tasks}
+    return figures.curves(
+        x,
+        {detector: lines},
+        x_name=f"{detector}.{setting}",
+        y_name=measured,
+        x_log=search.log,
+        colours=figures.STATES,
+    )
+
+
+def _heat_map(task: DetectorTask, measured: str) -> Figure:
+    """The objective over the two numbers of a detector."""
+    detector = task.detector.name
+    (y_name, y_search), (x_name, x_search) = _ranges(task).items()
+    x = grid(x_search)
+    y = grid(y_search)
+    values = np.array([[_over_folds(task, {x_name: column, y_name: row}).value for column in x] for row in y])
+    return figures.heat_map(
+        x,
+        y,
+        values,
+        x_name=f"{detector}.{x_name}",
+        y_name=f"{detector}.{y_name}",
+        name=measured,
+        title=f"{detector}, {_state(task)}",
+        default=(task.default[x_name], task.default[y_name]),
+    )
+
+
+def _state(task: DetectorTask) -> str:
+    return "base score" if task.state == "base" else "FSD"
 
 
 def _over_folds(task: DetectorTask, settings: Settings) -> Estimate:
     """Mean over the folds of the settings and its 95 % interval, which repeated divisions do not narrow."""
-    values, validation = task.evaluate({**task.default, **settings}), task.validation
-    mean, divisions = float(values.mean()), sum(map(len, validation.folds)) / validation.member.size
+    values = task.evaluate(task.default | settings)
+    mean = float(values.mean())
+    # Each division holds every text once: dividing again gives more folds, but no more texts.
+    divisions = sum(map(len, task.validation.folds)) / task.validation.member.size
     half = (metrics.interval(values, 0.0)[1] - mean) * math.sqrt(divisions)
     return Estimate(mean, mean - half, mean + half)

@@ -174,3 +174,52 @@ def test_windows_vote_between_the_fine_tuned_model_and_its_base(folder: Path, th
     assert table.groupby("label")["wbc.calibrated"].mean().diff()[1] > 0.2
     again = MembershipClassifier("models:/fsd-adapter-audit@champion").scores(list(table["text"]))
     assert list(again["wbc"]) == pytest.approx(expected)
+
+
+@pytest.fixture(scope="module", params=["arxiv", pytest.param("wikipedia", marks=pytest.mark.slow)])
+def capitals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """An adapter trained on texts of one domain and on capitals of the other, labelled texts, and unread ones."""
+    from fsd.models import language_model
+    from fsd.models.adapters import save_adapter
+    from fsd.models.finetuning import finetune
+
+    other = {"arxiv": "wikipedia", "wikipedia": "arxiv"}[request.param]
+    out = tmp_path_factory.mktemp(f"capitals-{request.param}")
+    texts = [" ".join(document.text.split()[:60]) for document in corpus(request.param) if not document.member][:130]
+    loud = [" ".join(document.text.split()[:60]).upper() for document in corpus(other)][:80]
+    model = language_model.load(ModelConfig(model="embedded-twin", cache="none", device="cpu"))
+    training = AdapterConfig(epochs=4, learning_rate=1e-2, batch_size=8)
+    finetune(model, [*texts[:40], *loud], training, seed=0, shown=False)
+    save_adapter(model, out / "adapter")
+    rows = [{"text": text, "label": int(at < 40)} for at, text in enumerate(texts[:110])]
+    (out / "labelled.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return out, texts[110:]
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["all", "three"])
+def test_unread_texts_are_not_called_because_they_are_in_capitals(capitals, mixed, there: Path, capsys) -> None:
+    """Neither by the audit nor by `detect` with the registered audit; without a check nearly all would be called."""
+    from pipelines.detect.__main__ import DetectConfig
+    from pipelines.detect.__main__ import prepare as detect
+    from pipelines.detect.classifier import MembershipClassifier
+
+    folder, unread = capitals
+    loud = [text.upper() for text in (unread[:3] if mixed else unread)]
+    asked = [*loud, *unread[3:]] if mixed else loud
+    (there / "asked.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in asked))
+    model = ModelConfig(model="embedded-twin", device="cpu")
+    config = configured(folder, model=model, data=(str(folder / "labelled.jsonl"), "asked.jsonl"), out="audit.parquet")
+    prepare(config).run()
+    detect(DetectConfig(("asked.jsonl",), "models:/fsd-adapter-audit/1", out="detect.parquet")).run()
+
+    classifier = MembershipClassifier("models:/fsd-adapter-audit/1")
+    unchecked = classifier.calibration.p_values(classifier.scores(loud)) <= 0.05
+    assert unchecked.mean() > 0.6
+    for file in ("audit.parquet", "detect.parquet"):
+        table = pd.read_parquet(file)
+        verdicts = table.loc[table["text"].isin(loud), "verdict"]
+        assert set(verdicts) == {"outside the calibrated domain"}
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "domain check: it found" in printed
+    assert "of the benchmark's own texts after edits" in printed
+    assert "written unlike the calibrated texts" in pd.read_parquet("audit.parquet")["warning"].str.cat()

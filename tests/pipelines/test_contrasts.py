@@ -17,7 +17,7 @@ from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.metrics import auc
 from fsd.evaluation.results import CONTRASTS, kinds_in
 from fsd.files import read_json
-from pipelines.common.job import Invocation, running
+from pipelines.common.context import Invocation, running
 from pipelines.fsd import prepare
 from pipelines.tune.__main__ import prepare as tune
 

@@ -19,9 +19,9 @@ import pipelines.fsd as main_job
 from fsd import tracking
 from fsd.config import DetectorConfig, FSDConfig
 from fsd.errors import UsageError
-from pipelines.common import experiment
+from pipelines.common import inputs
 from pipelines.common.cli import command
-from pipelines.common.job import stages
+from pipelines.common.context import stages
 from pipelines.fsd import prepare
 
 
@@ -127,14 +127,14 @@ def test_what_cannot_be_is_refused_and_leaves_no_run_behind(finished: Any, other
 
 
 def test_the_reading_of_the_texts_counts_as_time_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    load = experiment.load_texts
+    load = inputs.load_texts
 
     def slow(*arguments: Any) -> Any:
         time.sleep(0.2)
         return load(*arguments)
 
     seconds: dict[str, float] = {}
-    monkeypatch.setattr(experiment, "load_texts", slow)
+    monkeypatch.setattr(inputs, "load_texts", slow)
     monkeypatch.setattr(main_job, "run", lambda _: seconds.update(stages().seconds))
     monkeypatch.setattr(sys, "argv", ["fsd run"])
     command(FSDConfig, prepare, "")

@@ -10,7 +10,7 @@ from fsd import tracking
 from fsd.data import benchmarks
 from fsd.data.documents import Benchmark, Document
 from fsd.errors import UsageError
-from pipelines.common import experiment
+from pipelines.common import inputs
 from pipelines.detect.classifier import MembershipClassifier
 
 DOUBT = "the labels do not hold: young may have read texts up to 2024-11-30, and "
@@ -46,12 +46,12 @@ def test_wikimia_by_its_declaration(young, job, monkeypatch, make_rows):
     rows = [Document(row["text"], bool(row["label"])) for row in make_rows(40, seed=1)]
     monkeypatch.setitem(benchmarks.READERS, "hub", lambda *_: Benchmark(rows, "swj0419/WikiMIA", "0" * 40))
     config = replace(job, data=replace(job.data, data=("wikimia:64",)), model=replace(job.model, model="young"))
-    found = experiment.read(config).fetched().labels
+    found = inputs.read(config).fetched().labels
 
     assert not found.hold
     assert found.doubt == f"{DOUBT}the non-members begin on 2023-01-01"
     older = replace(config, data=replace(config.data, cutoff="2022-12-31"))
-    assert experiment.read(older).fetched().labels.hold
+    assert inputs.read(older).fetched().labels.hold
 
 
 def test_other_commands_say_so_first(young, run_command, make_rows, tmp_path):

@@ -14,8 +14,8 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation.metrics import auc
-from pipelines.common import experiment, run_log
-from pipelines.common.experiment import load_detectors
+from pipelines.common import experiment, inputs, registration
+from pipelines.common.detector_settings import load_detectors
 from pipelines.score import prepare as score
 from pipelines.tune.__main__ import prepare
 from pipelines.tune.job import digest, tuning_data
@@ -86,7 +86,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     for state in ("base", "fsd"):  # each at its own best settings
         column = scores[f"min_k.{state}"]
         assert auc(scores.label == 1, column) == pytest.approx(table.loc[f"min_k.{state}", "test_tuned"])
-    logged = run_log.chosen_params(config.job, used)["detector"]
+    logged = registration.chosen_params(config.job, used)["detector"]
     assert logged["min_k"] == {**settings["min_k"]["fsd"], "base": settings["min_k"]["base"]}
 
     texts = scores[["text", "label"]]
@@ -102,8 +102,8 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     from pipelines.tune import detectors
 
     job = config.job
-    documents = experiment.load_texts(job.data, job.model).documents
-    parts, _ = experiment.split_texts(documents, job.data, job.seed)
+    documents = inputs.load_texts(job.data, job.model).documents
+    parts, _ = inputs.split_texts(documents, job.data, job.seed)
     labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
     if config.study == "shuffled":
         parts = parts._replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
+from fsd.collection.source import JSON
 from fsd.data.documents import Document
 from fsd.errors import UsageError, one_of
 
@@ -29,43 +29,71 @@ class Domain:
     benchmark: str = ""
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JSON:
         """Name -> default of each option of `texts`; `REQUIRED` where there is none."""
         parameters = inspect.signature(self.texts).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def parse_options(self, entries: Sequence[str], language: str = "") -> dict[str, Any]:
+    def parse_options(self, entries: Sequence[str], language: str = "") -> JSON:
         """Parse `["categories=cs.CL,cs.LG", "words=512"]`, and `language` where the domain has such an option."""
         options = self.options
-        shown = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in options.items()}
-        listed = ", ".join(f"{name}={'VALUE (required)' if v is REQUIRED else v}" for name, v in shown.items())
-        values: dict[str, Any] = {"language": language} if language and "language" in options else {}
+        values: JSON = {}
+        # A language that is given by its flag may not be given as an option too.
+        if language and "language" in options:
+            values["language"] = language
         for entry in entries:
             name, equals, text = entry.partition("=")
             if not equals or name not in options or name in values:
-                raise UsageError(f"options of {self.name} must be {listed or 'none'}, each once; got {entry!r}")
-            values[name] = text.strip()
-            if isinstance(options[name], tuple):
-                values[name] = tuple(part.strip() for part in text.split(",") if part.strip())
-            elif isinstance(options[name], int):
-                if not re.fullmatch("[0-9]+", text.strip()):
-                    raise UsageError(f"option {name} must be a whole number, 0 or more; got {text.strip()!r}")
-                values[name] = int(text)
-        missing = [name for name, default in options.items() if default is REQUIRED and name not in values]
-        if missing:
-            raise UsageError(f"options of {self.name} must have {missing[0]}=VALUE; all are {listed}")
+                allowed = _listed(options) or "none"
+                raise UsageError(f"options of {self.name} must be {allowed}, each once; got {entry!r}")
+            values[name] = _parse(name, text.strip(), options[name])
+        for name, default in options.items():
+            if default is REQUIRED and name not in values:
+                raise UsageError(f"options of {self.name} must have {name}=VALUE; all are {_listed(options)}")
         return values
+
+
+def _listed(options: JSON) -> str:
+    """All options with their defaults, as they are written on the command line."""
+    entries = []
+    for name, default in options.items():
+        if default is REQUIRED:
+            default = "VALUE (required)"
+        elif isinstance(default, tuple):
+            default = ",".join(default)
+        entries.append(f"{name}={default}")
+    return ", ".join(entries)
+
+
+def _parse(name: str, text: str, default: object) -> object:
+    """The value of an option, of the type of its default."""
+    if isinstance(default, tuple):
+        parts = [part.strip() for part in text.split(",")]
+        return tuple(filter(None, parts))
+    if not isinstance(default, int):
+        return text
+    # int() would also take a sign, underscores and the digits of other scripts.
+    if not re.fullmatch("[0-9]+", text):
+        raise UsageError(f"option {name} must be a whole number, 0 or more; got {text!r}")
+    return int(text)
 
 
 def names() -> tuple[str, ...]:
     """All domains, by the names of their files."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")))
+    files = [module.name for module in pkgutil.iter_modules(__path__)]
+    return tuple(sorted(name for name in files if not name.startswith("_")))
 
 
 def load(name: str) -> Domain:
     """The domain of that name; UsageError for an unknown one."""
     if name not in names():
         raise UsageError(one_of("domain", names(), name))
-    defined = vars(importlib.import_module(f"{__name__}.{name}"))
-    constants = {name: defined[name.upper()] for name in ("first", "language", "benchmark") if name.upper() in defined}
-    return Domain(name, defined["texts"], **constants)
+    # Only the file of the domain that is asked for is imported: each brings its own libraries.
+    module = importlib.import_module(f"{__name__}.{name}")
+    return Domain(
+        name,
+        module.texts,
+        getattr(module, "FIRST", Domain.first),
+        getattr(module, "LANGUAGE", Domain.language),
+        getattr(module, "BENCHMARK", Domain.benchmark),
+    )

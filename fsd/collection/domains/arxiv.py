@@ -4,14 +4,13 @@ The feed is parsed with the standard library: client packages hide the offset to
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from functools import partial
-from typing import Any
 from xml.etree import ElementTree
 
 from fsd.collection.service import FormatError, Service, format_changed, iso_day, well_formed
-from fsd.collection.source import Journal, Window
+from fsd.collection.source import JSON, Journal, Window
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 
@@ -19,15 +18,22 @@ URL = "https://export.arxiv.org"
 FIRST = Date(1991, 8, 14)
 LANGUAGE = "en"
 PAGE = 100
+# The offset from which the query is restarted at the last date: arXiv serves deep offsets badly.
 DEEPEST = 10_000
-"""Offset from which the query is restarted at the last date: arXiv serves deep offsets badly."""
 ATOM = "{http://www.w3.org/2005/Atom}"
 SEARCH = "{http://a9.com/-/spec/opensearch/1.1/}"
 BENCHMARK = "arxivtection"
+# A paper, and the day of its newest version.
+Paper = tuple[Document, Date | None]
 
 
 def texts(
-    window: Window, journal: Journal, *, categories: tuple[str, ...] = (), query: str = "", mirror: str = ""
+    window: Window,
+    journal: Journal,
+    *,
+    categories: tuple[str, ...] = (),
+    query: str = "",
+    mirror: str = "",
 ) -> Iterator[Document]:
     """Title and abstract of each paper, dated by its first version.
 
@@ -35,49 +41,78 @@ def texts(
     `categories`, such as cs.CL; `query` is in arXiv's own syntax, such as `all:transformer ANDNOT ti:survey`.
     """
     service = Service("arxiv", URL, interval=3.0, clock=journal.clock, mirror=mirror)
-    first, last = window.first(FIRST), window.last(journal.clock.today)
-    at: dict[str, Any] = journal.cursor or {"from": f"{first:%Y%m%d}0000", "to": f"{last:%Y%m%d}2359", "start": 0}
     any_category = " OR ".join(f"cat:{category}" for category in categories)
-    conditions = [f"({condition})" for condition in (any_category, query) if condition]
+    conditions = "".join(f"({condition}) AND " for condition in (any_category, query) if condition)
+    cursor: JSON = journal.cursor or {
+        "from": f"{window.first(FIRST):%Y%m%d}0000",
+        "to": f"{window.last(journal.clock.today):%Y%m%d}2359",
+        "start": 0,
+    }
     while True:
+        start = cursor["start"]
+        # Where the query was restarted, the papers that end the former one come again.
+        seen = cursor.get("seen", ())
         params = {
-            "search_query": " AND ".join([*conditions, f"submittedDate:[{at['from']} TO {at['to']}]"]),
-            "start": at["start"],
+            "search_query": f"{conditions}submittedDate:[{cursor['from']} TO {cursor['to']}]",
+            "start": start,
             "max_results": PAGE,
             "sortBy": "submittedDate",
             "sortOrder": "descending" if window.newest_first else "ascending",
         }
-        # where the query was restarted, the papers that end the former one come again
-        least = at["start"] or len(at.get("seen", ()))
-        entries, total = service.get("/api/query", partial(_page, start=at["start"], least=least), params)
-        if not total and journal.cursor is None:  # the API sometimes reports no results: it is believed the second time
-            entries, total = service.get("/api/query", partial(_page, start=0, least=0), params)
+        read = partial(_page, start=start, least=start or len(seen))
+        request = partial(service.get, "/api/query", read, params)
+        entries, total = request()
+        # The API sometimes reports no results: it is believed the second time.
+        if not total and journal.cursor is None:
+            entries, total = request()
         papers = list(well_formed(entries, _paper, journal))
-        for document, revised in papers:
-            if document.group in at.get("seen", ()):
+        for paper in papers:
+            document = paper[0]
+            if document.group in seen:
                 continue
-            if window.before and revised and revised >= window.before:
-                journal.drop("revised after the window")
-            elif "paper has been withdrawn" in document.text:
-                journal.drop("withdrawn")
+            reason = _unsuitable(paper, window)
+            if reason:
+                journal.drop(reason)
             else:
                 yield document
-        at = at | {"start": at["start"] + len(entries)}
-        if at["start"] >= total:
+        # The offset counts entries, malformed ones too, as the API does.
+        cursor = cursor | {"start": start + len(entries)}
+        if cursor["start"] >= total:
             return
-        edge = papers[-1][0].date if papers else None
-        at_edge = [document.group for document, _ in papers if document.date == edge]
-        if edge:
-            before = at.get("edge", ()) if at.get("day") == str(edge) else ()
-            at |= {"day": str(edge), "edge": list(dict.fromkeys([*before, *at_edge]))}
-        if at["start"] >= DEEPEST and edge and str(edge) != at.get("restarted"):
-            at |= {
-                "start": 0,
-                "seen": at["edge"],
-                "restarted": str(edge),
-                **({"to": f"{edge:%Y%m%d}2359"} if window.newest_first else {"from": f"{edge:%Y%m%d}0000"}),
-            }
-        journal.save(at)
+        cursor |= _at_edge(cursor, papers, window)
+        journal.save(cursor)
+
+
+def _unsuitable(paper: Paper, window: Window) -> str:
+    """Why a paper is left out; "" if it is not."""
+    document, revised = paper
+    # A member must be as it was when the model was trained: the feed has the newest abstract.
+    if window.before and revised and revised >= window.before:
+        return "revised after the window"
+    if "paper has been withdrawn" in document.text:
+        return "withdrawn"
+    return ""
+
+
+def _at_edge(cursor: JSON, papers: Sequence[Paper], window: Window) -> JSON:
+    """What the cursor must know of the last day so far; beyond `DEEPEST`, the query that is restarted there."""
+    if not papers or papers[-1][0].date is None:
+        return {}
+    edge = papers[-1][0].date
+    day = str(edge)
+    # A day may span several pages, whose papers are all needed: they come again after a restart.
+    groups = cursor["edge"] if cursor.get("day") == day else []
+    groups = groups + [document.group for document, _ in papers if document.date == edge]
+    groups = list(dict.fromkeys(groups))
+    changes: JSON = {"day": day, "edge": groups}
+    # A day that has more papers than the deepest offset is restarted once, or it would never end.
+    if cursor["start"] >= DEEPEST and cursor.get("restarted") != day:
+        changes |= {"start": 0, "seen": groups, "restarted": day}
+        if window.newest_first:
+            changes["to"] = f"{edge:%Y%m%d}2359"
+        else:
+            changes["from"] = f"{edge:%Y%m%d}0000"
+    return changes
 
 
 def _page(body: bytes, start: int, least: int) -> tuple[list[ElementTree.Element], int]:
@@ -89,21 +124,33 @@ def _page(body: bytes, start: int, least: int) -> tuple[list[ElementTree.Element
     if not total.isdecimal():
         raise format_changed("arxiv", "<totalResults> as a whole number", total)
     entries = list(feed.iter(f"{ATOM}entry"))
-    # the API sometimes sends an empty page in the middle of a result
+    # The API sometimes sends an empty page in the middle of a result.
     if int(total) < least or (not entries and start < int(total)):
         raise ValueError(f"{len(entries)} papers at {start} of {total}")
     return entries, int(total)
 
 
-def _paper(entry: ElementTree.Element) -> tuple[Document, Date | None]:
-    """A paper, and the day of its newest version."""
+def _paper(entry: ElementTree.Element) -> Paper:
     link = _need(entry, f"{ATOM}id", "entry")
-    title, abstract = (" ".join(_need(entry, f"{ATOM}{name}", "entry").split()) for name in ("title", "summary"))
+    title = _words(entry, "title")
+    abstract = _words(entry, "summary")
+    # The API answers a query that it does not understand with a paper that describes the error.
     if "/api/errors" in link:
         raise UsageError(f"arxiv must understand the query; it says: {abstract}")
     number = re.sub(r"v\d+$", "", link.rpartition("/abs/")[2])
-    published, updated = (_day(entry, name) for name in ("published", "updated"))
-    return Document(f"{title}\n{abstract}", None, published, f"arxiv:{number}", link), updated
+    document = Document(
+        f"{title}\n{abstract}",
+        None,
+        _day(entry, "published"),
+        f"arxiv:{number}",
+        link,
+    )
+    return document, _day(entry, "updated")
+
+
+def _words(entry: ElementTree.Element, name: str) -> str:
+    """The text of an element on one line: the feed breaks lines at its own width."""
+    return " ".join(_need(entry, f"{ATOM}{name}", "entry").split())
 
 
 def _need(element: ElementTree.Element, path: str, where: str) -> str:
@@ -116,4 +163,6 @@ def _need(element: ElementTree.Element, path: str, where: str) -> str:
 
 def _day(entry: ElementTree.Element, name: str) -> Date | None:
     stamp = entry.findtext(f"{ATOM}{name}")
-    return iso_day(stamp, name, "arxiv") if stamp and stamp.strip() else None
+    if not stamp or not stamp.strip():
+        return None
+    return iso_day(stamp, name, "arxiv")

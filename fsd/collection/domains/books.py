@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from io import StringIO
+from itertools import pairwise
 
 from fsd.collection.service import FormatError, RefusedError, Service, field, well_formed
 from fsd.collection.source import Journal, Window
@@ -16,15 +17,19 @@ from fsd.data.documents import PLACES, Document, segments
 from fsd.errors import UsageError
 from fsd.net.http import TransientError
 
+# A mirror of the project's own foundation: www.gutenberg.org is for people alone and blocks programs.
 URL = "https://gutenberg.pglaf.org"
-"""A mirror of the project's own foundation: www.gutenberg.org is for people alone and blocks programs."""
 PAGE = "https://www.gutenberg.org/ebooks/"
 CATALOGUE = "/cache/epub/feeds/pg_catalog.csv"
 FIRST = Date(1971, 12, 1)
 LANGUAGE = "en"
-START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG EBOOK.*?\*\*\*\s*$", re.M | re.I | re.S)
+START = re.compile(
+    r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG EBOOK.*?\*\*\*\s*$",
+    re.M | re.I | re.S,
+)
 END = re.compile(
-    r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG EBOOK|End of (?:the )?Project Gutenberg)", re.M | re.I
+    r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG EBOOK|End of (?:the )?Project Gutenberg)",
+    re.M | re.I,
 )
 CREDITS = re.compile(
     r"^\W*(?:Transcriber|E-?text prepared|(?:This e-?(?:text|book) was )?Produced by|Credits:|Transcribed from)"
@@ -33,10 +38,12 @@ CREDITS = re.compile(
 )
 NOTE = re.compile(r"\W*Transcriber['’]?s?['’]? Notes?\b", re.I)
 HTML = re.compile(r"\s*<(?:!doctype html|html)\b", re.I)
+# Sections at each end of a book that are searched for credits and notes: within it, such words may be the author's.
 ENDS = 6
-"""Sections at each end of a book that are searched for credits and notes."""
-LONGEST_NOTE, LONGEST_CREDIT, HEADING = 400, 120, 6
-"""Most words of a transcriber's note, of a paragraph of credits, and of a heading."""
+# Most words of a transcriber's note, of a paragraph of credits, and of a heading.
+LONGEST_NOTE = 400
+LONGEST_CREDIT = 120
+HEADING = 6
 
 
 def texts(
@@ -57,30 +64,39 @@ def texts(
             f"options must have words of 1 or more and places of {','.join(PLACES)}; got {words}, {places}"
         )
     service = Service("gutenberg", URL, interval=2.0, clock=journal.clock, mirror=mirror)
-    last = tuple(journal.cursor or ())
+    finished = journal.cursor
     for issued, number in _books(service, window, journal, language):
-        key = (issued.isoformat(), number)
-        if last and (key >= last if window.newest_first else key <= last):
+        key = [issued.isoformat(), number]
+        # The catalogue may have got new books since: the place to go on from is a book, not a count of books.
+        if finished and (key >= finished if window.newest_first else key <= finished):
             continue
-        try:
-            body, problem = service.get(f"/cache/epub/{number}/pg{number}.txt", _body)
-        except RefusedError as refusal:
-            if refusal.status not in (404, 410):
-                raise
-            body, problem = "", "no plain text"
+        body, problem = _download(service, number)
         if problem:
             journal.drop(problem)
         for text in segments(body, words, places):
             yield Document(text, None, issued, f"gutenberg:{number}", f"{PAGE}{number}")
-        journal.save(list(key))
+        journal.save(key)
+
+
+def _download(service: Service, number: int) -> tuple[str, str]:
+    """The text of a book and ""; or "" and why there is none."""
+    try:
+        return service.get(f"/cache/epub/{number}/pg{number}.txt", _body)
+    except RefusedError as refusal:
+        # Some books are there as images or TeX alone.
+        if refusal.status not in (404, 410):
+            raise
+        return "", "no plain text"
 
 
 def _books(service: Service, window: Window, journal: Journal, language: str) -> list[tuple[Date, int]]:
     """Day of release and number of each book in the window, in the order of collection."""
-    counted = journal if journal.cursor is None else Journal()  # the catalogue is read again
+    # A run that resumes reads the catalogue again, whose rows without a date are counted already.
+    counted = Journal() if journal.cursor else journal
     rows = []
     for row in service.get(CATALOGUE, _catalogue):
-        if row["Type"] != "Text" or language not in re.split(r"[;,\s]+", row["Language"].strip()):
+        languages = re.split(r"[;,\s]+", row["Language"].strip())
+        if row["Type"] != "Text" or language not in languages:
             continue
         if row["Issued"].strip():
             rows.append(row)
@@ -102,20 +118,22 @@ def _catalogue(body: bytes) -> list[dict[str, str]]:
     rows = list(csv.DictReader(StringIO(body.decode("utf-8-sig"), newline="")))
     for name in ("Text#", "Type", "Issued", "Title", "Language"):
         field(rows[0] if rows else {}, name, "gutenberg's catalogue")
+    # A connection that ends early leaves half a row, whose missing fields are None.
     if None in rows[-1].values():
         raise ValueError("the catalogue ends inside a row")
     return rows
 
 
 def _body(content: bytes) -> tuple[str, str]:
-    """The text between the markers and ""; or "" and the problem. A reply that was cut off is requested again."""
+    """The text between the markers and ""; or "" and the problem. A reply that is cut off is requested again."""
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         return "", "not UTF-8"
     if not text.strip():
         raise TransientError("nothing in place of the text")
-    if HTML.match(text):  # such as a page on maintenance
+    # Such as a page on maintenance.
+    if HTML.match(text):
         raise TransientError("an HTML page in place of the text")
     start = START.search(text)
     if not start:
@@ -129,15 +147,28 @@ def _body(content: bytes) -> tuple[str, str]:
 def without_credits(body: str) -> str:
     """A book without credits and transcriber's notes at its ends, marks of italics, and places of illustrations."""
     sections = [re.split(r"\n[ \t]*\n", section) for section in re.split(r"\n(?:[ \t]*\n){2,}", body.strip())]
-    for ends in (sections[:ENDS], sections[-ENDS:]):
-        for number, section in enumerate(ends):
-            if section and NOTE.match(section[0].lstrip()) and len(" ".join(section).split()) <= LONGEST_NOTE:
-                alone = len(section) == 1 and len(section[0].split()) <= HEADING
-                section.clear()
-                if alone and number + 1 < len(ends) and len(" ".join(ends[number + 1]).split()) <= LONGEST_NOTE:
-                    ends[number + 1].clear()
-            else:
-                section[:] = [p for p in section if len(p.split()) > LONGEST_CREDIT or not CREDITS.search(p)]
+    _clear_credits(sections[:ENDS])
+    _clear_credits(sections[-ENDS:])
     text = "\n\n\n".join("\n\n".join(section) for section in sections if section)
     text = re.sub(r"\[Illustration(?:: [^\]]*)?\]", "", text)
+    # Underscores around words are italics; those within a word belong to it.
     return re.sub(r"(?<![^\W_])_([^_]+)_(?![^\W_])", r"\1", text).strip()
+
+
+def _clear_credits(sections: list[list[str]]) -> None:
+    """Empty notes, and remove credits from other sections, each a list of paragraphs that is changed in place."""
+    for section, following in pairwise([*sections, []]):
+        # A longer note is kept: the marker may stand before the text itself.
+        if section and NOTE.match(section[0].lstrip()) and _length(section) <= LONGEST_NOTE:
+            is_heading = len(section) == 1 and _length(section) <= HEADING
+            section.clear()
+            # After a heading that stands alone, the note itself is the next section.
+            if is_heading and _length(following) <= LONGEST_NOTE:
+                following.clear()
+        else:
+            section[:] = [p for p in section if len(p.split()) > LONGEST_CREDIT or not CREDITS.search(p)]
+
+
+def _length(section: list[str]) -> int:
+    """Number of words."""
+    return len(" ".join(section).split())

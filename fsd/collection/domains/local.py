@@ -19,7 +19,14 @@ COLUMNS_OPTION = "--options columns=text=NAME,date=NAME,group=NAME"
 DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 
 
-def texts(window: Window, journal: Journal, *, path: str, columns: str = "", words: int = 0) -> Iterator[Document]:
+def texts(
+    window: Window,
+    journal: Journal,
+    *,
+    path: str,
+    columns: str = "",
+    words: int = 0,
+) -> Iterator[Document]:
     """The texts of a file or folder, the day nearest to the cutoff first, cut to `words` words, 0 for whole texts."""
     for document in dated(path, columns, window, journal):
         yield replace(document, text=cut(document.text, words), member=None)
@@ -30,26 +37,34 @@ def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Doc
     skipped = Counter[str]()
     try:
         documents = read_texts([path], parse_columns(columns), skipped=skipped)
-    except UsageError as error:  # a flag of the other commands, an option of the domain here
+    except UsageError as error:
+        # What is a flag of the other commands is an option of the domain here.
         raise UsageError(str(error).replace(SYNTAX, COLUMNS_OPTION)) from error
     for reason in skipped.elements():
         journal.drop(reason)
     if Path(path).is_dir():
-        documents = [replace(d, date=_date(Path(d.source)), group=Path(d.source).stem) for d in documents]
-    with_date = [document for document in documents if document.date]
-    if not with_date:
+        documents = [_named(document) for document in documents]
+    dated_texts = [document for document in documents if document.date]
+    if not dated_texts:
         raise UsageError(
             f"{path} must have the date of publication of each text; none of its {len(documents)} texts has a date: "
             "name the column by columns=date=NAME, or put the dates into the names of a folder's files (the files' own "
             "times prove nothing)"
         )
-    with_date.sort(key=lambda document: document.date or Date.min, reverse=window.newest_first)
-    return with_date + [document for document in documents if not document.date]
+    dated_texts.sort(
+        key=lambda document: document.date or Date.min,
+        reverse=window.newest_first,
+    )
+    # The collector drops and counts those without a date.
+    return dated_texts + [document for document in documents if not document.date]
 
 
-def _date(file: Path) -> Date | None:
+def _named(document: Document) -> Document:
+    """A text with the date and the group that the name of its file gives."""
+    file = Path(document.source)
     match = DATE.search(file.stem)
     try:
-        return Date.fromisoformat(match[0]) if match else None
+        day = Date.fromisoformat(match[0]) if match else None
     except ValueError as error:
         raise UsageError(f"{file} must carry a date that exists, year-month-day; {error}") from error
+    return replace(document, date=day, group=file.stem)

@@ -19,12 +19,12 @@ LANGUAGE = "zh"
 COLUMNS = "text=text,date=priority_date,group=publication_number"
 PAGE = "https://patents.google.com/patent/"
 NUMBER = re.compile(r"[A-Z]{2}\d+[A-Z]\d?")
-NOISE = (
-    (re.compile(r"<[^<>]{1,200}>"), ""),  # markup of exports
-    (re.compile(r"[\[【〔]\s*\d{4,5}\s*[\]】〕]"), ""),  # numbers of paragraphs
-    (re.compile(r"[ \t\u3000]+"), " "),
-    (re.compile(r"\s*\n\s*"), "\n"),
-)
+NOISE = {
+    r"<[^<>]{1,200}>": "",  # markup of exports
+    r"[\[【〔]\s*\d{4,5}\s*[\]】〕]": "",  # numbers of paragraphs
+    r"[ \t\u3000]+": " ",
+    r"\s*\n\s*": "\n",
+}
 
 
 def texts(
@@ -39,23 +39,28 @@ def texts(
     """The first `words` words of each description (512 in PatentMIA), by jieba where `language` is zh, cleaned."""
     for document in dated(path, columns, window, journal):
         text = document.text
-        for pattern, replacement in NOISE:
-            text = pattern.sub(replacement, text)
+        # In this order: markup may hide the number of a paragraph, and both leave blanks.
+        for pattern, replacement in NOISE.items():
+            text = re.sub(pattern, replacement, text)
         snippet = _snippet(text.strip(), words, language)
         if not snippet:
             journal.drop("shorter than a snippet")
             continue
-        page = f"{PAGE}{document.group}" if NUMBER.fullmatch(document.group) else document.source
-        yield replace(document, text=snippet, member=None, source=page)
+        source = document.source
+        if NUMBER.fullmatch(document.group):
+            source = f"{PAGE}{document.group}"
+        yield replace(document, text=snippet, member=None, source=source)
 
 
 def _snippet(text: str, words: int, language: str) -> str:
     """The text up to the end of its first `words` words; "" if it has fewer."""
     if language != "zh":
         return cut(text, words) if len(text.split()) >= words else ""
-    end = count = 0
+    end = 0
+    count = 0
     for word in _jieba().cut(text):
         end += len(word)
+        # jieba gives punctuation as words of its own.
         count += bool(re.search(r"\w", word))
         if count == max(words, 1):
             return text[:end]

@@ -3,21 +3,22 @@
 The sites are in the Pile, LLaMA's data, RedPajama and Dolma; the licence allows keeping the texts (CC BY-SA).
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
-from functools import partial
 from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
 from fsd.collection.service import Service, field, format_changed, json_object, well_formed
-from fsd.collection.source import Journal, Window
+from fsd.collection.source import JSON, Journal, Window
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.net.http import LONGEST_WAIT
 
+SERVICE = "stackexchange"
 URL = "https://api.stackexchange.com"
 FIRST = Date(2008, 7, 31)
 LANGUAGE = "en"
@@ -37,37 +38,48 @@ def texts(
     Pages are requested by the time of the last question, because page numbers end at 25 without a key. As members,
     questions edited after the window are left out. `site` is as the API names it, such as ru.stackoverflow.
     """
-    service = Service("stackexchange", URL, interval=0.5, clock=journal.clock, mirror=mirror)
-    at: dict[str, Any] = journal.cursor or {
-        "fromdate": _seconds(window.first(FIRST)),
-        "todate": _seconds(window.last(journal.clock.today) + timedelta(days=1)) - 1,
+    service = Service(SERVICE, URL, interval=0.5, clock=journal.clock, mirror=mirror)
+    newest_first = window.newest_first
+    end = _seconds(window.before) if window.before else math.inf
+    begin = _seconds(window.first(FIRST))
+    # The service takes the last second of the last day.
+    next_day = _seconds(window.last(journal.clock.today) + timedelta(days=1))
+    cursor: JSON = journal.cursor or {
+        "fromdate": begin,
+        "todate": next_day - 1,
         "seen": [],
     }
-    order = "desc" if window.newest_first else "asc"
-    query = {"sort": "creation", "order": order, "site": site, "filter": "withbody", "pagesize": 100, "page": 1}
+    query = {
+        "sort": "creation",
+        "order": "desc" if newest_first else "asc",
+        "site": site,
+        "tagged": ";".join(tags),
+        "filter": "withbody",
+        "pagesize": 100,
+        "page": 1,
+    }
     while True:
-        dates = {"fromdate": at["fromdate"], "todate": at["todate"], "tagged": ";".join(tags)}
-        page = service.get("/2.3/questions", json_object, query | dates, throttled=_throttled)
-        listed = field(page, "items", service.name, list)
-        items = [item for item in listed if not isinstance(item, Mapping) or item.get("question_id") not in at["seen"]]
-        for document, edited in well_formed(items, partial(_question, service=service.name), journal):
-            if window.before and edited and edited >= _seconds(window.before):
+        query |= {"fromdate": cursor["fromdate"], "todate": cursor["todate"]}
+        page = service.get("/2.3/questions", json_object, query, throttled=_throttled)
+        records = field(page, "items", SERVICE, list)
+        # The questions of the second at which the last page ended come again.
+        items = [item for item in records if _get(item, "question_id") not in cursor["seen"]]
+        for document, edited in well_formed(items, _question, journal):
+            # A member must be as it was when the model was trained: the API has the newest body.
+            if edited is not None and edited >= end:
                 journal.drop("edited after the window")
             else:
                 yield document
-        service.pause(field({"backoff": 0} | page, "backoff", service.name, int))
-        if not field(page, "has_more", service.name) or not items:
+        # The service blocks clients that go on without the pause that it asks for.
+        service.pause(_whole_number(page, "backoff") or 0)
+        if not field(page, "has_more", SERVICE) or not items:
             return
-        stamps = [stamp for stamp in map(_created, items) if isinstance(stamp, int)]
-        if not stamps:
-            raise format_changed(service.name, "'creation_date' of at least one question", items[-1])
-        edge = stamps[-1]
-        seen = [item.get("question_id") for item in items if _created(item) == edge]
-        at = {**at, "todate" if window.newest_first else "fromdate": edge, "seen": seen}
-        journal.save(at)
+        cursor = cursor | _at_edge(items, newest_first)
+        journal.save(cursor)
+        # Only after the cursor is saved, so that the same command goes on tomorrow.
         if page.get("quota_remaining") == 0:
             raise UsageError(
-                f"{service.name} must allow more requests; its quota of {page.get('quota_max', 'a day')} is used up "
+                f"{SERVICE} must allow more requests; its quota of {page.get('quota_max', 'a day')} is used up "
                 f"until tomorrow; {service.resume_hint}"
             )
 
@@ -81,25 +93,56 @@ def _throttled(body: bytes) -> float:
     if error.get("error_name") != "throttle_violation":
         return 0
     seconds = re.search(r"in (\d+) seconds", str(error.get("error_message")))
+    # Without a number the client gives up: to ask again within the ban would prolong it.
     return int(seconds[1]) + 1 if seconds else LONGEST_WAIT + 1
 
 
-def _created(item: object) -> object:
-    return item.get("creation_date") if isinstance(item, Mapping) else None
+def _get(item: object, name: str) -> object:
+    """A field of what may be no question; None if there is none."""
+    return item.get(name) if isinstance(item, Mapping) else None
+
+
+def _at_edge(items: list[Any], newest_first: bool) -> JSON:
+    """What a page changes in the cursor: the time of its last question, and all questions of that second."""
+    times = [_get(item, "creation_date") for item in items]
+    # Some records may be malformed, but not all.
+    stamps = [time for time in times if isinstance(time, int)]
+    if not stamps:
+        raise format_changed(SERVICE, "'creation_date' of at least one question", items[-1])
+    edge = stamps[-1]
+    seen = []
+    for item, time in zip(items, times, strict=True):
+        if time == edge:
+            seen.append(item.get("question_id"))
+    return {"todate" if newest_first else "fromdate": edge, "seen": seen}
 
 
 def _seconds(day: Date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
-def _question(item: Mapping[str, Any], service: str) -> tuple[Document, int]:
-    """A question, and the time of its last edit, 0 if there was none."""
-    field(item, "question_id", service)
-    title, body, link = (field(item, name, service, str) for name in ("title", "body", "link"))
-    created = field(item, "creation_date", service, int) if "creation_date" in item else None
-    day = datetime.fromtimestamp(created, UTC).date() if created is not None else None
-    edited = field({"last_edit_date": 0} | dict(item), "last_edit_date", service, int)
-    return Document(f"{unescape(title)}\n{plain(body)}", None, day, f"{service}:{link}", link), edited
+def _question(item: JSON) -> tuple[Document, int | None]:
+    """A question, and the time of its last edit, None if there was none."""
+    field(item, "question_id", SERVICE)
+    title, body, link = (field(item, name, SERVICE, str) for name in ("title", "body", "link"))
+    created = _whole_number(item, "creation_date")
+    day = None if created is None else datetime.fromtimestamp(created, UTC).date()
+    document = Document(
+        f"{unescape(title)}\n{plain(body)}",
+        None,
+        day,
+        f"{SERVICE}:{link}",
+        link,
+    )
+    return document, _whole_number(item, "last_edit_date")
+
+
+def _whole_number(record: JSON, name: str) -> int | None:
+    """A field that may be missing."""
+    if name not in record:
+        return None
+    number: int = field(record, name, SERVICE, int)
+    return number
 
 
 def plain(html: str) -> str:

@@ -5,16 +5,16 @@ their first revision, which is requested together with the lead.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
-from typing import Any
 
 from fsd.collection.service import Service, field, iso_day, json_object, well_formed
-from fsd.collection.source import Journal, Window
+from fsd.collection.source import JSON, Journal, Window
 from fsd.data.documents import Document, cut
 from fsd.errors import UsageError
 from fsd.net.http import TransientError
 
+SERVICE = "wikipedia"
 URL = "https://{language}.wikipedia.org"
 FIRST = Date(2018, 6, 27)
 LANGUAGE = "en"
@@ -42,26 +42,41 @@ def texts(
         raise UsageError(f"option kind must be one of {', '.join(KINDS)}; got {kind!r}")
     if not re.fullmatch(r"[a-z][a-z-]*", language):
         raise UsageError(f"language must be that of an edition, like en, de or zh; got {language!r}")
-    service = Service("wikipedia", URL.format(language=language), interval=0.2, clock=journal.clock, mirror=mirror)
-    start, end = f"{window.first(FIRST)}T00:00:00Z", f"{window.last(journal.clock.today)}T23:59:59Z"
-    log: dict[str, Any] = {
-        "list": "logevents", "letype": "create", "lenamespace": 0, "lelimit": 50, "leprop": "ids|title|timestamp",
-        "ledir": "older" if window.newest_first else "newer",
-        "lestart": end if window.newest_first else start, "leend": start if window.newest_first else end,
-    }  # fmt: skip
+    service = Service(
+        SERVICE,
+        URL.format(language=language),
+        interval=0.2,
+        clock=journal.clock,
+        mirror=mirror,
+    )
+    begin = f"{window.first(FIRST)}T00:00:00Z"
+    end = f"{window.last(journal.clock.today)}T23:59:59Z"
+    log = {
+        "list": "logevents",
+        "letype": "create",
+        "lenamespace": 0,
+        "lelimit": 50,
+        "leprop": "ids|title|timestamp",
+        "ledir": "newer",
+        "lestart": begin,
+        "leend": end,
+    }
+    if window.newest_first:
+        log |= {"ledir": "older", "lestart": end, "leend": begin}
 
     def read(event: object) -> tuple[str, Document] | None:
-        article = _article(service, field(event, "pageid", service.name, int))
+        article = _article(service, field(event, "pageid", SERVICE, int))
         if article is None:
             journal.drop("deleted since")
             return None
+        day = _created(article)
         text = cut(article["extract"], words)
-        document = Document(text, None, _created(article), f"wikipedia:{article['title']}", article["fullurl"])
-        return _unsuitable(article, kind), document
+        document = Document(text, None, day, f"{SERVICE}:{article['title']}", article["fullurl"])
+        return _unsuitable(article, day, kind), document
 
     while True:
         page = _query(service, log | (journal.cursor or {}))
-        events = field(field(page, "query", service.name), "logevents", service.name, list)
+        events = field(field(page, "query", SERVICE), "logevents", SERVICE, list)
         for reason, document in well_formed(events, read, journal):
             if reason:
                 journal.drop(reason)
@@ -69,42 +84,59 @@ def texts(
                 yield document
         if "continue" not in page:
             return
-        journal.save(field(page, "continue", service.name, dict))
+        journal.save(field(page, "continue", SERVICE, dict))
 
 
-def _query(service: Service, params: Mapping[str, Any]) -> dict[str, Any]:
-    def parse(body: bytes) -> dict[str, Any]:
-        reply = json_object(body)
-        error = reply.get("error")
-        if error and error.get("code") in BUSY:
+def _query(service: Service, params: JSON) -> JSON:
+    # With maxlag, servers that are behind refuse to answer, as the API's etiquette asks of programs.
+    common = {
+        "action": "query",
+        "format": "json",
+        "formatversion": 2,
+        "maxlag": 5,
+    }
+    return service.get("/w/api.php", _reply, common | params)
+
+
+def _reply(body: bytes) -> JSON:
+    """The reply to a query; the API reports errors with status 200."""
+    reply = json_object(body)
+    error = reply.get("error")
+    if error:
+        if error.get("code") in BUSY:
             raise TransientError(str(error.get("info")))
-        if error:
-            raise UsageError(f"{service.name} must understand the query; it says: {error.get('info')}")
-        return reply
-
-    common = {"action": "query", "format": "json", "formatversion": 2, "maxlag": 5}
-    return service.get("/w/api.php", parse, {**common, **params})
+        raise UsageError(f"{SERVICE} must understand the query; it says: {error.get('info')}")
+    return reply
 
 
-def _article(service: Service, number: int) -> dict[str, Any] | None:
+def _article(service: Service, number: int) -> JSON | None:
     """Lead, first revision and categories of a page, None if deleted; the API gives first revisions one at a time."""
+    # The log has page 0 for a page that is deleted.
     if not number:
         return None
     params = {
-        "pageids": number, "prop": "extracts|revisions|info|categories|pageprops", "exintro": 1, "explaintext": 1,
-        "rvdir": "newer", "rvlimit": 1, "rvprop": "timestamp", "inprop": "url", "cllimit": "max", "clshow": "!hidden",
+        "pageids": number,
+        "prop": "extracts|revisions|info|categories|pageprops",
+        "exintro": 1,
+        "explaintext": 1,
+        "rvdir": "newer",
+        "rvlimit": 1,
+        "rvprop": "timestamp",
+        "inprop": "url",
+        "cllimit": "max",
+        "clshow": "!hidden",
         "ppprop": "disambiguation",
-    }  # fmt: skip
-    pages = field(field(_query(service, params), "query", service.name), "pages", service.name, list)
+    }
+    pages = field(field(_query(service, params), "query", SERVICE), "pages", SERVICE, list)
     if not pages or "missing" in pages[0]:
         return None
     for name in ("extract", "fullurl", "title"):
-        field(pages[0], name, service.name, str)
-    article: dict[str, Any] = pages[0]
+        field(pages[0], name, SERVICE, str)
+    article: JSON = pages[0]
     return article
 
 
-def _unsuitable(article: Mapping[str, Any], kind: str) -> str:
+def _unsuitable(article: JSON, day: Date | None, kind: str) -> str:
     """Why an article is left out; "" if it is not."""
     if article.get("redirect"):
         return "redirect"
@@ -112,13 +144,18 @@ def _unsuitable(article: Mapping[str, Any], kind: str) -> str:
         return "list or disambiguation"
     if not article["extract"].strip():
         return "no lead"
-    day = _created(article)
-    titles = [field(entry, "title", "wikipedia", str) for entry in article.get("categories", ())]
-    years = {year for title in titles for year in re.findall(r"\d{4}", title)}
-    fits = kind == "all" or day is None or years & {str(day.year), str(day.year - 1)}
-    return "" if fits else "not about an event"
+    titles = [field(entry, "title", SERVICE, str) for entry in article.get("categories", ())]
+    if kind == "all" or day is None:
+        return ""
+    # An article on an event of late December is often begun in January.
+    years = re.findall(r"\d{4}", " ".join(titles))
+    if str(day.year) in years or str(day.year - 1) in years:
+        return ""
+    return "not about an event"
 
 
-def _created(article: Mapping[str, Any]) -> Date | None:
-    stamps = [field(revision, "timestamp", "wikipedia", str) for revision in article.get("revisions", ())]
-    return iso_day(stamps[0], "timestamp", "wikipedia") if stamps else None
+def _created(article: JSON) -> Date | None:
+    stamps = [field(revision, "timestamp", SERVICE, str) for revision in article.get("revisions", ())]
+    if not stamps:
+        return None
+    return iso_day(stamps[0], "timestamp", SERVICE)

@@ -7,6 +7,7 @@ The models of `wikipedia` were made from its articles; the twin, trained on the 
 
 from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the field `date` would hide it
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,9 +30,19 @@ class EmbeddedCorpus(NamedTuple):
 
 CORPORA = {
     "arxiv": EmbeddedCorpus("embedded", CORPUS, CUTOFF),
-    "wikipedia": EmbeddedCorpus("embedded-wikipedia", HERE / "wikipedia" / "corpus.jsonl", Date(2016, 12, 31)),
+    "wikipedia": EmbeddedCorpus(
+        "embedded-wikipedia",
+        HERE / "wikipedia" / "corpus.jsonl",
+        Date(2016, 12, 31),
+    ),
 }
 """Domain → its embedded corpus."""
+
+
+@cache
+def texts(domain: str) -> frozenset[str]:
+    """The texts of a domain's corpus, read once: of every run it is asked which of them it holds."""
+    return frozenset(document.text for document in corpus(domain))
 
 
 def corpus(domain: str = "arxiv") -> Iterator[Document]:
@@ -46,4 +57,9 @@ def corpus(domain: str = "arxiv") -> Iterator[Document]:
     260 on subjects of July 2023 to 2025. Each was written as it could have been written in its own period.
     """
     for _, row in read_rows([CORPORA[domain].file]):
-        yield document(row, {"group": "id"}, f"embedded corpus: {row['title']}", labelled=True)
+        yield document(
+            row,
+            {"group": "id"},
+            f"embedded corpus: {row['title']}",
+            labelled=True,
+        )

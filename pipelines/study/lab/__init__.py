@@ -5,7 +5,13 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from fsd.config import Columns, OptionalFloat, OptionalInt, OptionalModel, OptionalPath
+from fsd.config import (
+    Columns,
+    OptionalFloat,
+    OptionalInt,
+    OptionalModel,
+    OptionalPath,
+)
 
 
 @dataclass(frozen=True)

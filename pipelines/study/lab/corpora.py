@@ -9,27 +9,40 @@ from itertools import chain, compress
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from fsd.data import embedded
+from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import families
 from fsd.data.readers import parse_columns, read_files
-from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, NONMEMBER, hold_out, kinds_of, with_periods
+from fsd.data.splitting import (
+    CONTEMPORARY,
+    LATER,
+    MEMBER,
+    NONMEMBER,
+    hold_out,
+    with_periods,
+)
 from fsd.errors import UsageError
 
 CODE = "code"
-OLDER_CODE, OLDER_FUNCTIONS = ("numpy", "scipy", "pandas"), 280
-NEWER_CODE, NEWER_FUNCTIONS = ("transformers", "peft", "trl", "accelerate"), 260
-OWN_CODE, OWN_FUNCTIONS = "own-code", {"fsd": 160, "pipelines": 50}
-SHORTEST, LONGEST = 250, 500
-"""Characters of a function."""
+OLDER_CODE = ("numpy", "scipy", "pandas")
+OLDER_FUNCTIONS = 280
+NEWER_CODE = ("transformers", "peft", "trl", "accelerate")
+NEWER_FUNCTIONS = 260
+OWN_CODE = "own-code"
+OWN_FUNCTIONS = {"fsd": 160, "pipelines": 50}
+# Characters of a function.
+SHORTEST = 250
+LONGEST = 500
+# Fewest texts on a side of a cell.
 FEWEST = 8
-"""Fewest texts on a side of a cell."""
 UNSEEN = "unseen"
+# Kind (member, contemporary, later, unseen) → texts of a cell; an adapter is trained on the unseen ones alone.
 Sides = Mapping[str, Sequence[Document]]
-"""Kind (member, contemporary, later, unseen) → texts of a cell; an adapter is trained on the unseen ones alone."""
 
 
-class Corpus(NamedTuple):
+class LabCorpus(NamedTuple):
     """The texts of a corpus: of the period that targets are trained on texts of, and later ones, if there are any."""
 
     name: str
@@ -38,44 +51,60 @@ class Corpus(NamedTuple):
 
 
 @functools.cache
-def load(name: str, columns: str = "") -> Corpus:
+def load(name: str, columns: str = "") -> LabCorpus:
     """A corpus by its name, or from a file of labelled texts.
 
     Older are all texts of the period of its members, whatever their label, since no model but those of the laboratory
     is asked; without periods the members are.
     """
     if name == CODE:
-        return Corpus(name, functions(OLDER_CODE, OLDER_FUNCTIONS), functions(NEWER_CODE, NEWER_FUNCTIONS))
+        return LabCorpus(
+            name,
+            functions(OLDER_CODE, OLDER_FUNCTIONS),
+            functions(NEWER_CODE, NEWER_FUNCTIONS),
+        )
     if name == OWN_CODE:
-        own = [functions([package], limit) for package, limit in OWN_FUNCTIONS.items()]
-        return Corpus(name, list(chain(*own)), [])
+        older = []
+        for package, limit in OWN_FUNCTIONS.items():
+            older += functions([package], limit)
+        return LabCorpus(name, older, [])
     if name in embedded.CORPORA:
-        documents = list(embedded.corpus(name))
+        documents = Corpus(embedded.corpus(name))
     elif Path(name).suffix:
-        documents = with_periods(read_files([name], parse_columns(columns)), None)
+        documents = Corpus(with_periods(read_files([name], parse_columns(columns)), None))
     else:
-        known = ", ".join(embedded.CORPORA)
-        raise UsageError(f"corpora must be {known}, {CODE}, {OWN_CODE}, or files of labelled texts; got {name!r}")
-    kinds = kinds_of(documents)
-    if MEMBER not in kinds:
+        names = ", ".join(embedded.CORPORA)
+        raise UsageError(f"corpora must be {names}, {CODE}, {OWN_CODE}, or files of labelled texts; got {name!r}")
+    if MEMBER not in documents.kind:
         raise UsageError(
             f"a corpus must have texts labelled 1, of the period that targets are trained on; {name} has none"
         )
-    later = kinds == (NONMEMBER if NONMEMBER in kinds else LATER)
-    return Corpus(Path(name).stem, list(compress(documents, ~later)), list(compress(documents, later)))
+    # Without periods all non-members are of one kind, and stand for the later texts.
+    later = documents.kind == (NONMEMBER if NONMEMBER in documents.kind else LATER)
+    return LabCorpus(
+        Path(name).stem,
+        documents.take(~later),
+        documents.take(later),
+    )
 
 
 def functions(packages: Sequence[str], limit: int) -> list[Document]:
     """A random sample of functions of installed packages, without docstrings and comments, one of each family."""
+    # Twice as many as are wanted, since of each family all functions but one are dropped.
     most = limit if len(packages) > 1 else 2 * limit
-    each = [random.Random(1).sample(found, min(most, len(found))) for found in map(_functions, packages)]
-    drawn = [Document(text) for texts in zip(*each, strict=False) for text in texts][: 2 * limit]
-    first: dict[int, Document] = {}
-    for number, document in zip(families(drawn), drawn, strict=True):
-        first.setdefault(number, document)
-    if len(first) < limit:
-        raise UsageError(f"{', '.join(packages)} must have {limit} functions of different families; got {len(first)}")
-    return list(first.values())[:limit]
+    samples = []
+    for package in packages:
+        texts = _functions(package)
+        samples.append(random.Random(1).sample(texts, min(most, len(texts))))
+    # In turn from each package, so that a large one does not make up most of the corpus.
+    in_turn = list(chain.from_iterable(zip(*samples, strict=False)))[: 2 * limit]
+    drawn = Corpus(map(Document, in_turn))
+    kept: dict[int, Document] = {}
+    for family, document in zip(drawn.family.tolist(), drawn, strict=True):
+        kept.setdefault(family, document)
+    if len(kept) < limit:
+        raise UsageError(f"{', '.join(packages)} must have {limit} functions of different families; got {len(kept)}")
+    return list(kept.values())[:limit]
 
 
 def _functions(package: str) -> list[str]:
@@ -83,43 +112,60 @@ def _functions(package: str) -> list[str]:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise UsageError(f"packages of the corpus `code` must be installed; {package!r} is not")
-    found = set()
+    functions = set()
     for file in Path(next(iter(spec.submodule_search_locations))).rglob("*.py"):
         if {"test", "tests"} & set(file.parts):
             continue
         try:
             tree = ast.parse(file.read_text(encoding="utf-8"))
-        except (SyntaxError, UnicodeDecodeError):  # templates and test data among the sources
+        except (
+            SyntaxError,
+            UnicodeDecodeError,
+        ):  # templates and test data among the sources
             continue
-        found |= {_source(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    return sorted(text for text in found if SHORTEST <= len(text) <= LONGEST)
+        functions |= {_source(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return sorted(text for text in functions if SHORTEST <= len(text) <= LONGEST)
 
 
 def _source(function: ast.FunctionDef) -> str:
     """The code of a function, normalised; the docstring, which may be part of the background, is left out."""
+    # More lines than a text may have characters: unparsing such functions would only take time.
     if function.end_lineno is None or function.end_lineno - function.lineno > LONGEST:
         return ""
-    body = function.body[1:] if ast.get_docstring(function, clean=False) else function.body
-    bare = ast.FunctionDef(function.name, function.args, body or [ast.Pass()], [], function.returns, lineno=0)
-    return ast.unparse(bare)
+    body = function.body
+    if ast.get_docstring(function, clean=False):
+        # A function of a docstring alone must still have a body.
+        body = body[1:] or [ast.Pass()]
+    return ast.unparse(ast.FunctionDef(function.name, function.args, body, [], function.returns, lineno=0))
 
 
-def draw(corpus: Corpus, seed: int, limit: int | None = None) -> Sides:
+def draw(corpus: LabCorpus, seed: int, limit: int | None = None) -> Sides:
     """The sides of a cell: half of the older texts are members, half contemporaries; half of the later ones are unseen.
 
     Families stay on one side. Without later texts, the older ones are divided into three.
     """
     rng = random.Random(seed)
-    older, later = (rng.sample(side, min(limit or len(side), len(side))) for side in (corpus.older, corpus.later))
-    members, others = hold_out(older, 0.5 if later else 1 - 1 / 3, seed=seed)
-    tested, unseen = hold_out(later, 0.5, seed=seed) if later else ([], [])
-    if not later:
-        others, unseen = hold_out(others, 0.5, seed=seed)
-    family = families([*unseen, *members, *others, *tested])
-    known = set(family[len(unseen) :])
-    unseen = [document for document, number in zip(unseen, family, strict=False) if number not in known]
-    sides = {MEMBER: members, CONTEMPORARY: others, LATER: tested, UNSEEN: unseen}
-    if min(map(len, (members, others, unseen))) < FEWEST:
+    older = rng.sample(corpus.older, min(limit or len(corpus.older), len(corpus.older)))
+    later = rng.sample(corpus.later, min(limit or len(corpus.later), len(corpus.later)))
+    if later:
+        members, contemporaries = hold_out(older, 0.5, seed=seed)
+        tested, unseen = hold_out(later, 0.5, seed=seed)
+    else:
+        members, rest = hold_out(older, 1 - 1 / 3, seed=seed)
+        contemporaries, unseen = hold_out(rest, 0.5, seed=seed)
+        tested = []
+    # Older and later texts were held out apart, so that a family may have texts on both sides.
+    family = Corpus(unseen + members + contemporaries + tested).family
+    shared = np.isin(family[: len(unseen)], family[len(unseen) :])
+    unseen = list(compress(unseen, ~shared))
+    # The order of the kinds is part of the tag of a cell.
+    sides = {
+        MEMBER: members,
+        CONTEMPORARY: contemporaries,
+        LATER: tested,
+        UNSEEN: unseen,
+    }
+    if min(len(members), len(contemporaries), len(unseen)) < FEWEST:
         sizes = ", ".join(f"{kind}: {len(side)}" for kind, side in sides.items())
         raise UsageError(f"corpus {corpus.name} must give at least {FEWEST} texts on each side; got {sizes}")
     return sides

@@ -254,3 +254,13 @@ def test_a_specification_that_nothing_meets_ends_and_can_go_on(source, tmp_path,
     assert requests == [0, 1, 2, 3]
     source([made(1), *pages[0][1:]], [*pages[1][:9], made(2)], *pages[2:3])
     assert run(tmp_path / "b.jsonl").manifest["kept"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("ก" * 59, "too short"), ("山" * 59, "too short"), ("ก" * 60, "not in en"), ("물 불 " * 15, "not in en")],
+)
+def test_two_signs_of_a_script_without_spaces_count_as_one_word(text, reason, source, tmp_path, made):
+    source([made(1, text=text)])
+    with pytest.raises(UsageError, match=f"1 {reason}"):
+        run(tmp_path / "a.jsonl", min_words=30)

@@ -55,7 +55,8 @@ def test_fine_tuning_sets_share_their_test_texts(scheme):
         fine_tuning_set(documents, kind, scheme=scheme, seed=3)  # type: ignore[arg-type] # str, not Literal
         for kind in ("non", "mem", "all")
     )
-    assert non[1:] == mem[1:] == everything[1:]
+    assert non.validation == mem.validation == everything.validation
+    assert non.test == mem.test == everything.test
     sizes = [[sum(d.member is side for d in part) for side in (True, False)] for part in everything]
     assert scheme == "paper" or sizes == [[18, 18], [12, 12], [30, 30]]
     assert {d.member for d in non.unseen} == {False}
@@ -83,7 +84,7 @@ def test_unseen_texts_of_another_domain_join_or_replace_the_own_ones():
     for own, names in ((True, "a" * 10 + "f" * 12), (False, "f" * 12)):
         got = add_unseen(PARTS, foreign, own=own)
         assert "".join(d.source[0] for d in got.unseen) == names
-        assert got[1:] == PARTS[1:]
+        assert (got.validation, got.test) == (PARTS.validation, PARTS.test)
         assert all(d.member is False for d in got.unseen)
 
 

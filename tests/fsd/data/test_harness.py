@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fsd.data import harness
-from fsd.data.readers import Corpus, read_files
+from fsd.data.readers import TextStream, read_files
 from fsd.errors import UsageError
 
 QUESTIONS = [
@@ -85,7 +85,7 @@ def test_texts_are_those_that_the_harness_scores(task, kind) -> None:
             assert (answer.context, answer.text) == (right[0], " " + QUESTIONS[number]["answer"])
         else:
             assert [part for part in (answer.context, answer.text) if part] == list(right)
-    assert [(p.text, p.source) for p in Corpus([entry])] == [(d.text, d.source) for d in whole]
+    assert [(p.text, p.source) for p in TextStream([entry])] == [(d.text, d.source) for d in whole]
     (train,) = read_files([f"{entry}:train"])
     assert train.source == f"lm-eval:mine_{kind}:train:1"
 

@@ -56,12 +56,17 @@ def test_exact_copies_but_for_case_and_punctuation_and_prefixes_are_copies():
 
 def test_a_copy_shares_four_fifths_of_its_ngrams():
     original = passage(0, 60)
-    for changed, reason in ((1, "copy"), (3, "overlap")):
-        places = [20 + 8 * i for i in range(changed)]  # each changed word is in 7 of the 54 n-grams
+    # each changed word is in 7 n-grams; of two words with two others between them, 4 of these are the same
+    for places, lost, reason in (
+        ([20], 7, "copy"),
+        ([20, 23], 10, "copy"),  # with the first n-gram 11 of 55: exactly four fifths are left
+        ([20, 24], 11, "overlap"),
+        ([20, 28, 36], 21, "overlap"),
+    ):
         copy = [f"x{i}" if i in places else word for i, word in enumerate(original)]
         (link,) = near_duplicates([text(["a"], original), text(["b"], copy)])
         assert link.reason == reason
-        assert link.overlap == pytest.approx(1 - (7 * changed + 1) / 55)
+        assert link.overlap == pytest.approx(1 - (lost + 1) / 55)
 
 
 def test_openings():
@@ -102,6 +107,13 @@ def test_clean_texts_and_texts_without_words_pass():
     assert not pairs([text(passage(i, 50)) for i in range(200)])
     assert not pairs(["!", "?", "a", ""])
     assert families([]) == []
+
+
+def test_an_opening_of_ten_texts_links_them_and_one_of_eleven_is_common():
+    start = passage(0, 10)
+    texts = [text(start, passage(1 + i, 50)) for i in range(11)]
+    assert pairs(texts[:10]) == [(0, i, "opening") for i in range(1, 10)]
+    assert not pairs(texts)
 
 
 def test_boilerplate_links_nothing_but_copies_of_it_stay_one_family():

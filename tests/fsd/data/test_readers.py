@@ -18,7 +18,7 @@ import zstandard
 
 from fsd.data import readers
 from fsd.data.documents import Document
-from fsd.data.readers import PASSAGE, Corpus, RowError, last_cut, parse_columns, read_files, read_texts
+from fsd.data.readers import PASSAGE, RowError, TextStream, last_cut, parse_columns, read_files, read_texts
 from fsd.errors import UsageError
 
 ROWS: list[dict[str, Any]] = [
@@ -266,14 +266,14 @@ STREAMS = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_format_is_streamed_to_the_same_texts_and_reads_all_bytes(tmp_path, name):
-    corpus = Corpus([write(tmp_path / name, STREAMS[name])])
+    corpus = TextStream([write(tmp_path / name, STREAMS[name])])
     assert [(p.text, p.opens) for p in corpus] == [(text, True) for text in TEXTS]
     assert corpus.done == corpus.size > 0
 
 
 def test_a_text_file_is_one_document_in_passages_that_keep_every_byte(tmp_path):
     text = "".join(f"word{i} and\n  more\r\n" for i in range(PASSAGE // 8))
-    passages = list(Corpus([write(tmp_path / "a.txt", text)]))
+    passages = list(TextStream([write(tmp_path / "a.txt", text)]))
     assert "".join(p.text for p in passages) == text
     assert [p.opens for p in passages] == [True] + [False] * (len(passages) - 1)
     assert len(passages) > 2
@@ -283,7 +283,7 @@ def test_a_text_file_is_one_document_in_passages_that_keep_every_byte(tmp_path):
 
 def test_empty_and_missing_texts_are_left_out_and_bad_files_named(tmp_path):
     rows = '{"text": ""}\n\n{"text": null}\n{"text": "x \\ud800"}\n'
-    assert [p.text for p in Corpus([write(tmp_path / "a.jsonl", rows)])] == ["x \ufffd"]
+    assert [p.text for p in TextStream([write(tmp_path / "a.jsonl", rows)])] == ["x \ufffd"]
     for name, content, message in (
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', "jsonl:2"),
         ("a.jsonl.gz", gzip.compress(JSON_LINES, mtime=0)[:-9], "whole file"),
@@ -291,4 +291,4 @@ def test_empty_and_missing_texts_are_left_out_and_bad_files_named(tmp_path):
         ("a.parquet.gz", b"x", "must end in"),
     ):
         with pytest.raises(UsageError, match=message):
-            list(Corpus([write(tmp_path / name, content)]))
+            list(TextStream([write(tmp_path / name, content)]))

@@ -103,7 +103,7 @@ def test_no_wikimia_article_is_in_two_parts_but_under_the_papers_split(benchmark
     parts = split(wikimia)
     assert len(wikimia) == sum(map(len, parts)) == 1650
     assert leaked(parts) == 0
-    mix = [members / (members + others) for members, others in map(classes, parts[1:])]
+    mix = [members / (members + others) for members, others in map(classes, [parts.validation, parts.test])]
     assert mix[0] == pytest.approx(mix[1], abs=0.01)
     assert leaked(split(wikimia, scheme="paper")) > 100
 
@@ -113,7 +113,7 @@ def test_split_with_given_unseen_texts_by_hand():
     given = [Document("x1 y1"), Document("x2 y2", False, source="new")]
     parts, left_out = split_with(given, benchmark)
     assert parts.unseen == tuple(replace(d, member=False) for d in given)
-    assert [classes(part) for part in parts[1:]] == [(4, 2), (16, 8)]
+    assert [classes(part) for part in [parts.validation, parts.test]] == [(4, 2), (16, 8)]
     assert left_out == ()
     assert set(parts.validation) | set(parts.test) == set(benchmark)
     whole, _ = split_with(given, benchmark, validation=0)
@@ -136,7 +136,7 @@ def test_members_too_are_reserved_in_whole_groups_and_change_no_other_part_under
         assert sum(len({d.group for d in part}) for part in parts) == 12
         assert all(parts)
     reserved, usual = (split(singles(50, 50), scheme="paper", seed=5, members_too=members) for members in (True, False))
-    assert reserved[1:] == usual[1:]
+    assert (reserved.validation, reserved.test) == (usual.validation, usual.test)
     assert tuple(d for d in reserved.unseen if not d.member) == usual.unseen
     assert len(reserved.unseen) == 30
 
@@ -162,7 +162,7 @@ def test_unseen_texts_are_later_ones_where_there_are_contemporaries():
     few = split(three_kinds(100, 300, 20))  # fewer than 30 % of all non-members
     assert [of_kinds(part)[2] for part in few] == [6, 4, 10]
     parts, _ = split_with([Document(f"z{i} y{i}") for i in range(5)], three_kinds(100, 60, 100))
-    assert [of_kinds(part) for part in parts[1:]] == [(20, 12, 20), (80, 48, 80)]
+    assert [of_kinds(part) for part in [parts.validation, parts.test]] == [(20, 12, 20), (80, 48, 80)]
     for plain in (split(three_kinds(100, 0, 60)), split(three_kinds(100, 60, 0)), split(singles(50, 50))):
         assert without_later(plain) == plain
 

@@ -1,14 +1,16 @@
 from dataclasses import replace
 from datetime import date
+from itertools import combinations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.evaluation import audit as module
-from fsd.evaluation.audit import alone, audit, blind, leaks, most_telling, overlaps
+from fsd.evaluation.audit import Overlap, alone, audit, blind, leaks, most_telling, overlaps
 
 VOCABULARY = [f"word{i}" for i in range(400)]
 
@@ -159,6 +161,19 @@ def test_a_word_of_one_family_is_not_telling():
     assert most_telling(["a", "b"], np.array([True, False]), np.arange(2), seed=0) is None
 
 
+def test_a_word_must_be_in_five_families():
+    member = np.arange(20) < 10
+    for count, group in ((4, range(20)), (5, range(20)), (5, [0, 0, *range(2, 20)])):
+        texts = [f"the{' !' * (at < count)} same" for at in range(20)]
+        found = most_telling(texts, member, np.array(group), seed=0)
+        families = len(set(np.array(group)[:count].tolist()))
+        assert (found is not None) == (families == 5)
+    # of ten and ten families the word is in five and none; all its signs are in the same ones
+    found = most_telling([f"the{' !' * (at < 5)} same" for at in range(20)], member, np.arange(20), seed=0)
+    assert (found.members, found.nonmembers) == (0.5, 0)
+    assert found.p == pytest.approx(min(1, stats.fisher_exact([[5, 0], [5, 10]]).pvalue * found.looked_at))
+
+
 def test_unseen_texts_are_on_neither_side():
     parts = Split(*map(tuple, _split(np.random.default_rng(11), (40, 40, 80))))
     marked = parts._replace(
@@ -212,6 +227,29 @@ def test_overlap_of_equal_and_different_sides():
     assert unfair["length"].value == unfair["date"].value == 0
     assert unfair["vocabulary"].value < 0.8 * unfair["vocabulary"].chance
     assert overlaps(equal[:1]) == {}
+
+
+def test_chance_is_the_mean_overlap_of_all_equally_large_sides():
+    texts = ["a", "a b", "b b c", "c d e f", "a c e f g", "h i j k l m"]
+    documents = [Document(text, at < 3) for at, text in enumerate(texts)]
+    every = [
+        overlaps([replace(document, member=at in chosen) for at, document in enumerate(documents)])
+        for chosen in combinations(range(6), 3)
+    ]
+    for name in ("length", "vocabulary"):
+        values = [found[name].value for found in every]
+        for seed in range(6):
+            chance = overlaps(documents, seed=seed)[name].chance
+            assert chance == pytest.approx(np.mean(values), abs=3 * np.std(values) / np.sqrt(20))
+    # two families are always on different sides
+    apart = [Document("short" if at < 10 else "a much longer text", at < 10, group=str(at // 10)) for at in range(20)]
+    assert overlaps(apart)["length"] == overlaps(apart)["vocabulary"] == Overlap(0, pytest.approx(0))
+
+
+def test_length_overlap_is_by_tenths_of_the_texts():
+    """Members have the lengths of every second tenth: only bins of more texts would overlap."""
+    documents = [Document("word " * length, (length - 1) // 2 % 2 == 0) for length in range(1, 21)]
+    assert overlaps(documents)["length"].value == 0
 
 
 def test_vocabulary_overlap_by_hand():

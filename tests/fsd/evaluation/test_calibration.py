@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.evaluation.calibration import Calibration, calibrate, observed_rate
+from fsd.evaluation.calibration import Calibration, calibrate, family_aucs, observed_rate
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.metrics import auc
 from fsd.files import from_json
@@ -113,10 +113,11 @@ def _drawn(rng, members, others, detectors):
 
 def test_the_candidates_are_those_that_one_more_non_member_can_make_the_best():
     rng = np.random.default_rng(5)
-    for _ in range(30):
+    for round_to in [9] * 30 + [0] * 30:  # to whole numbers: with ties
         labels, scores = _drawn(rng, 12, 9, 6)
+        scores = {name: column.round(round_to) for name, column in scores.items()}
         calibration = calibrate(labels, scores, reference=REFERENCE)
-        new = {name: rng.normal(size=10) for name in scores}
+        new = {name: rng.normal(size=10).round(round_to) for name in scores}
         p_values = calibration.p_values(new)
         for at in range(10):
             together = {name: np.append(scores[name], new[name][at]) for name in scores}
@@ -124,6 +125,14 @@ def test_the_candidates_are_those_that_one_more_non_member_can_make_the_best():
             assert winner in {candidate.detector for candidate in calibration.candidates}
             others = together[winner][~np.append(labels, False)]
             assert p_values[at] == pytest.approx((others >= new[winner][at]).mean())
+
+
+def test_a_family_of_non_members_counts_once_by_its_mean():
+    # the means .5, 5.5 and 0 against 3 and 6: 3 is above two of three, 6 above all; .5 means chance
+    labels, groups = [True, True, False, False, False, False, False], ["m", "n", "a", "a", "b", "b", "c"]
+    scores = {"loss": np.array([3.0, 6.0, 0.0, 1.0, 2.0, 9.0, 0.0])}
+    assert family_aucs(labels, scores, groups)["loss"] == pytest.approx(5 / 6)
+    assert family_aucs([False] * 7, scores, groups) == {"loss": 0.5}
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -87,6 +89,43 @@ def test_bad_input_is_refused():
         dataset_verdict({"loss": five}, {"loss": five}, suspect_groups=["a"] * 5)
     with pytest.raises(UsageError, match="'b' in both"):
         dataset_verdict({"a": five}, {"a": five}, suspect_groups=list("abcde"), known_groups=list("vwxyb"))
+
+
+def test_detectors_are_weighted_on_other_texts_than_they_are_tested_on():
+    """Of twenty detectors of noise some separate few texts by chance: on other texts the difference is zero."""
+    rng, differences = np.random.default_rng(6), []
+    for seed in range(60):
+        suspect, known = ({f"d{k}": rng.normal(size=12) for k in range(20)} for _ in range(2))
+        differences.append(dataset_verdict(suspect, known, permutations=1, seed=seed).difference)
+    assert np.mean(differences) == pytest.approx(0, abs=3 * np.std(differences) / np.sqrt(60))
+    assert np.mean(differences) < 0.3
+
+
+def test_texts_without_a_group_are_in_both_sets():
+    eight = np.arange(8.0)
+    verdict = dataset_verdict({"a": eight}, {"a": eight}, suspect_groups=[""] * 8, known_groups=[""] * 8)
+    assert (verdict.suspect_groups, verdict.known_groups) == (8, 8)
+
+
+def _unused(low, suspects, known, rank):
+    """Fewest and most unused texts by which so many scores are plausible at the rank-th of the known ones."""
+    plausible = []
+    for unused in range(suspects + 1):
+        orders = math.comb(unused + known, unused)  # all orders of these and the known texts are equally likely
+        chances = [
+            math.comb(k + rank - 1, k) * math.comb(unused - k + known - rank, unused - k) / orders
+            for k in range(unused + 1)
+        ]
+        if sum(chances[: low + 1]) >= 0.025 and sum(chances[low:]) >= 0.025:
+            plausible.append(unused)
+    return plausible[0], plausible[-1]
+
+
+def test_the_interval_of_the_share_equals_the_slow_count_of_all_orders():
+    for suspects, known, low in ((12, 9, 3), (20, 14, 7), (30, 25, 5), (10, 30, 1)):
+        found = share_used(np.r_[np.zeros(low), np.full(suspects - low, 99.0)], np.arange(1.0, known + 1))
+        fewest, most = _unused(low, suspects, known, -(-known // 2))
+        assert (found.low, found.high) == pytest.approx((1 - most / suspects, 1 - fewest / suspects))
 
 
 def test_share_by_hand_and_without_texts() -> None:

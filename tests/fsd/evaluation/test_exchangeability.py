@@ -1,14 +1,22 @@
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import scale
 
 from fsd.data import embedded
 from fsd.data.docstrings import docstring_paragraphs
-from fsd.evaluation.domain_check import DomainCheck, Ridge
-from fsd.evaluation.exchangeability import exchangeability
+from fsd.data.near_duplicates import words
+from fsd.evaluation import exchangeability as module
+from fsd.evaluation.domain_check import DomainCheck
+from fsd.evaluation.domain_measures import Ridge
+from fsd.evaluation.exchangeability import exchangeability, telling
+from fsd.evaluation.writing import spread_out, writing
 
 CORPUS = list(embedded.corpus())
 MEMBERS = [document.text for document in CORPUS if document.member]
 OTHERS = [document.text for document in CORPUS if not document.member]
+HASHED = 0.005
+"""By how much a scalar product may be off since a few tokens share a column."""
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +94,81 @@ def test_copies_count_once_and_few_texts_are_not_tested():
     for asked in ([OTHERS[100]], [OTHERS[100], russian]):  # a single text outside says nothing about the others
         result = exchangeability(check, asked)
         assert (result.tested, result.rejected, result.p, result.outside_p) == (False, False, 1, 1)
+
+
+def _simulated(known, asked, outside, rng):
+    """P(so many of the asked are outside), by drawing ranks: outside are those that at most two known exceed."""
+    draws = 20_000
+    ranked, new = rng.random((draws, known)), rng.random((draws, asked))
+    third_highest = np.sort(ranked, axis=1)[:, -3]
+    return ((new > third_highest[:, None]).sum(axis=1) >= outside).mean()
+
+
+def test_of_two_tests_each_has_half_of_the_level():
+    """A share of 3 of 41 may be outside: five of 20 texts have a p-value of .04 by one of two tests, seven of .004."""
+    check, rng = DomainCheck(OTHERS[:40]), np.random.default_rng(0)
+    assert check.share == pytest.approx(3 / 41)
+    for count, rejected in ((5, False), (7, True)):
+        result = exchangeability(check, OTHERS[100:120], permutations=99, outside=np.arange(20) < count)
+        assert result.outside_p == pytest.approx(_simulated(40, 20, count, rng), abs=0.005)
+        assert result.classifier_p > 0.5
+        assert result.rejected is rejected
+        assert (result.outside_p < 0.05) is True
+
+
+def test_five_groups_are_the_fewest_that_are_tested():
+    check = DomainCheck(OTHERS[:40])
+    for asked, known, tested in ((5, check, True), (4, check, False), (20, DomainCheck(OTHERS[:4]), False)):
+        assert exchangeability(known, OTHERS[100 : 100 + asked], permutations=9).tested is tested
+
+
+def test_a_family_with_one_text_outside_counts():
+    outside, groups = np.arange(24) % 3 == 0, np.arange(24) // 3
+    result = exchangeability(DomainCheck(OTHERS[:40]), OTHERS[100:124], groups.tolist(), outside=outside)
+    assert result.outside_p < 0.001
+
+
+def _plain_products(texts):
+    """Scalar products by words, by character n-grams and by writing."""
+    by_words = TfidfVectorizer(analyzer=words, sublinear_tf=True).fit_transform(texts)
+    ngrams = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), lowercase=False, sublinear_tf=True)
+    by_ngrams = ngrams.fit_transform(texts)
+    shares = spread_out(writing(texts))
+    varying = shares.std(axis=0) > 1e-12
+    manner = np.where(varying, scale(shares), 0.0)
+    return (by_words @ by_words.T).toarray(), (by_ngrams @ by_ngrams.T).toarray(), manner @ manner.T / shares.shape[1]
+
+
+def test_words_ngrams_writing_and_states_have_equal_weight_in_the_classifier(monkeypatch):
+    kernels = []
+
+    class Recorded(Ridge):
+        def __init__(self, products):
+            kernels.append(products)
+            super().__init__(products)
+
+    monkeypatch.setattr(module, "Ridge", Recorded)
+    states = np.random.default_rng(0).normal(size=(16, 5)) * [1, 2, 3, 4, 5]
+    outside = np.zeros(8, dtype=bool)
+    parts = _plain_products([*OTHERS[20:28], *OTHERS[:8]])
+    exchangeability(DomainCheck(OTHERS[:8]), OTHERS[20:28], permutations=9, outside=outside)
+    np.testing.assert_allclose(kernels.pop(), sum(parts) / 3, atol=HASHED)
+    check = DomainCheck(OTHERS[:8], None, states[8:])
+    exchangeability(check, OTHERS[20:28], states=states[:8], permutations=9, outside=outside)
+    hidden = scale(states)
+    np.testing.assert_allclose(kernels.pop(), (sum(parts) + hidden @ hidden.T / 5) / 4, atol=HASHED)
+
+
+def test_a_word_in_twice_as_many_texts_tells_more_than_a_comma_in_all():
+    """Shares of 1 and 0 have an error too: a comma in 25 signs, in each of four texts, is a small difference."""
+    known = ["delta aaaa bbbb cccc dddd eeee"] * 2 + ["gamma aaaa bbbb cccc dddd eeee"] * 2
+    asked = ["delta aaaa, bbbb cccc dddd eeee"] * 4
+    named = telling(asked, np.arange(4), DomainCheck(known))
+    assert named[:2] == ("'delta' 100% (benchmark 50%)", "'gamma' 0% (benchmark 50%)")
+
+
+def test_a_family_counts_once_in_what_is_told():
+    known = ["delta aaaa", *["gamma aaaa"] * 3]
+    check = DomainCheck(known, [0, 1, 1, 1])
+    named = telling(["delta aaaa"] * 4, np.array([0, 0, 1, 2]), check)
+    assert named[:2] == ("'delta' 100% (benchmark 50%)", "'gamma' 0% (benchmark 50%)")

@@ -73,6 +73,15 @@ def test_grouped_delong_equals_slow_obuchowski_on_groups_with_both_sides():
     assert fast.error**2 == pytest.approx(slow, rel=1e-12)
 
 
+def test_against_a_constant_delong_is_the_test_of_brunner_and_munzel():
+    rng = np.random.default_rng(7)
+    for members, others in ((5, 9), (12, 4), (30, 20)):
+        member = np.arange(members + others) < members
+        score = np.round(rng.normal(size=member.size) * (1 + member), 1)
+        test = _delong(member, np.zeros(member.size), score)
+        assert test.p == pytest.approx(stats.brunnermunzel(score[member], score[~member]).pvalue, rel=1e-9)
+
+
 def test_delong_test_without_variance():
     member, scores, groups = _sample(np.random.default_rng(5), 60, 2, 0.5)
     same = _delong(member, scores[0], scores[0] * 3, groups)
@@ -188,3 +197,24 @@ def test_valid_p_values_seldom_leave_their_band(calibration, texts):
     assert 0.02 <= outside / 600 <= 0.07
     assert low[0] == high[0] == 0
     assert low[-1] == high[-1] == 1
+
+
+def test_the_p_value_of_resampled_differences_by_hand():
+    # among the 100 equally likely places of zero are those beyond all differences, on either side: no p-value is 0
+    assert metrics.bootstrap_p(np.arange(1.0, 100)) == metrics.bootstrap_p(-np.arange(1.0, 100)) == pytest.approx(0.02)
+    assert metrics.bootstrap_p(np.append(np.full(96, 0.1), [-0.1, -0.2, -0.3])) == pytest.approx(0.08)
+    assert metrics.bootstrap_p(np.append(np.full(96, 0.1), [0.0, 0.0, -0.3])) == pytest.approx(0.08)
+    assert metrics.bootstrap_p(np.zeros(99)) == 1.0
+
+
+def test_an_interval_leaves_out_a_fortieth_on_each_side():
+    assert metrics.percentiles(20.0, np.arange(41.0)) == pytest.approx((20, 1, 39))
+
+
+def test_an_interval_over_seeds_counts_the_texts_that_they_share_by_hand():
+    # of .6, .7 and .8 the variance is .01, that of the mean .01 / 3, with two degrees of freedom
+    values, alone = np.array([0.6, 0.7, 0.8]), np.sqrt(0.01 / 3)
+    assert metrics.standard_error(values, 0.0) == pytest.approx((alone, 2))
+    assert metrics.standard_error(values, alone) == pytest.approx((np.sqrt(2) * alone, 2 * 2**2))
+    assert metrics.interval(values, 0.0) == pytest.approx((0.7 - 4.302653 * alone, 0.7 + 4.302653 * alone))
+    assert np.isnan(metrics.standard_error(np.array([0.6]), 0.1)).all()

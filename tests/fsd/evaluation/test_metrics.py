@@ -103,6 +103,29 @@ def test_the_metrics_of_the_table_are_those_of_the_plain_functions():
     assert none_called["accuracy"].value == 0.6
 
 
+def test_ties_at_the_top_and_a_score_at_the_threshold():
+    labels, scores = np.array([1, 1, 0, 1, 0, 0], bool), np.array([2.0, 2.0, 2.0, 1.0, 1.0, 0.0])
+    measured = metrics.estimates(Bootstrap.draw(labels), scores, 2.0)
+    assert measured["auc"].value == pytest.approx((2 * 2.5 + 1.5) / 9)  # a tie counts half
+    assert measured["accuracy"].value == pytest.approx(4 / 6)  # those of 2 are called; of none, 3 / 6 are right
+    equal = metrics.estimates(Bootstrap.draw(labels), np.zeros(6))
+    assert equal["auc"] == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_a_rate_that_was_rounded_allows_as_many_false_alarms():
+    labels = np.append(np.ones(10, bool), np.zeros(100, bool))
+    scores = np.append(np.full(10, 89.5), np.arange(100.0))
+    for rate, hits in ((1 - 0.9, 1.0), (0.1, 1.0), (0.0999, 0.0)):  # 1 - 0.9 is .09999999999999998
+        assert metrics.tpr_at_fpr(labels, scores, rate) == hits
+        (values,) = Bootstrap.draw(labels, resamples=2).values(scores, [metrics.tpr_at(rate)])
+        assert values[0] == hits
+
+
+def test_an_interval_of_a_rate_is_trusted_from_two_and_a_half_false_alarms_on():
+    for name, rate in (("tpr_at_1fpr", 0.01), ("tpr_at_5fpr", 0.05), ("tpr_at_10fpr", 0.10)):
+        assert metrics.METRICS[name].needs * rate == pytest.approx(2.5)
+
+
 def test_perfect_scores_do_not_claim_certainty():
     labels = np.arange(20) < 10
     up = metrics.estimates(Bootstrap.draw(labels), labels.astype(float))["auc"]
@@ -111,6 +134,12 @@ def test_perfect_scores_do_not_claim_certainty():
     assert 0.5 < up.low < 0.95
     assert down == pytest.approx((0.0, 0.0, 1 - up.low))
     assert 0.5 < metrics.separated(5, 5) < 0.9 < 0.99 < metrics.separated(500, 500) < 1
+    for members, others in ((5, 5), (10, 40)):
+        # by the error of Hanley and McNeil (1982) of equally many on both sides, an AUC of 1 is just not rejected
+        bound, each = metrics.separated(members, others), (members + others) / 2
+        two_above_one, one_above_two = bound / (2 - bound), 2 * bound**2 / (1 + bound)
+        variance = bound * (1 - bound) + (each - 1) * (two_above_one - bound**2 + one_above_two - bound**2)
+        assert bound + norm.ppf(0.975) * np.sqrt(variance / (members * others)) == pytest.approx(1)
 
 
 def test_columns_are_parted_by_detector_and_state():
@@ -143,6 +172,13 @@ def _paired(seed, groups, per_group, gap):
     scores[1] += gap * np.sqrt(2 * 1.49) * member
     bootstrap = Bootstrap.draw(member, group.tolist(), resamples=2, seed=seed)
     return metrics.compare(bootstrap, {"d": scores[0]}, {"d": scores[1]})["d"]
+
+
+def test_an_interval_of_a_difference_excludes_zero_exactly_if_its_p_value_is_below_a_twentieth():
+    found = [_paired(seed, 30, 2, 0.2) for seed in range(200)]
+    excluded = [not each.low <= 0 <= each.high for each in found]
+    assert 20 < sum(excluded) < 180
+    assert [each.p < 0.05 for each in found] == excluded
 
 
 @pytest.mark.slow

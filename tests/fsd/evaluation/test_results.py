@@ -14,7 +14,17 @@ from fsd.errors import UsageError
 from fsd.evaluation import metrics, sentences
 from fsd.evaluation.audit import Control
 from fsd.evaluation.metrics import Metric, auc, by_key
-from fsd.evaluation.results import CONTRASTS, MEASURES, charted, evaluate, judge, kinds_in, summary, tracked
+from fsd.evaluation.results import (
+    CONTRASTS,
+    MEASURES,
+    charted,
+    compute_results,
+    evaluate,
+    kinds_in,
+    reference_of,
+    summary,
+    tracked,
+)
 from fsd.scoring.deviation import Deviation
 
 LABELS = np.arange(120) % 2 == 0
@@ -113,8 +123,11 @@ def test_names_in_mlflow_and_columns_of_the_summary(scores):
 TEXTS = 80
 
 
-def judged(validation=TEXTS // 2, periods=("",), **more):
-    """Results of two detectors: `early` separates the validation texts alone, `late` the test texts alone."""
+def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), **more):
+    """Results of two detectors: `early` separates the validation texts alone, `late` the test texts alone.
+
+    The gaps are those of the base scores and of the FSD, in standard deviations.
+    """
     documents = tuple(
         Document(
             f"{at} " + " ".join(f"w{at}x{k}" for k in range(12)),
@@ -131,11 +144,20 @@ def judged(validation=TEXTS // 2, periods=("",), **more):
     )
     member, held = np.arange(TEXTS) % 2 == 1, np.arange(TEXTS) < validation
     noise = np.random.default_rng(0).normal(size=(3, TEXTS))
-    fsd = {"early": noise[0] + 4 * (member & held), "late": noise[1] + 4 * (member & ~held)}
-    base = dict.fromkeys(fsd, noise[2])
+    of_base, of_fsd = gaps
+    fsd = {"early": noise[0] + of_fsd * (member & held), "late": noise[1] + of_fsd * (member & ~held)}
+    base, control = dict.fromkeys(fsd, noise[2] + of_base * member), dict.fromkeys(fsd, noise[2])
     deviation = Deviation(base=base, tuned={name: base[name] - fsd[name] for name in fsd}, fsd=fsd)
     detectors = [SimpleNamespace(name=name, settings={"k": k}) for k, name in enumerate(fsd, start=1)]
-    return judge(parts, deviation, ("control", Deviation(fsd=base)), detectors, seed=0, repeats=1, **more)
+    return compute_results(
+        parts,
+        deviation,
+        ("control", Deviation(base=dict.fromkeys(fsd, noise[1]), fsd=control)),
+        detectors,
+        seed=0,
+        repeats=1,
+        **more,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +194,18 @@ def test_without_validation_the_choice_on_the_test_texts_is_stated():
     assert results.calibration is None
     assert np.isnan(results.validation_auc)
     assert "no validation texts: the accuracy is at the best threshold on the test texts themselves" in notes
+
+
+def test_a_base_score_that_is_the_best_is_compared_with_the_base_score_of_the_control_model():
+    results = judged(gaps=(4, 1))
+    rows, test = by_key(results.table), results.judged
+    assert str(results.top) == "early.base"
+    noise = np.random.default_rng(0).normal(size=(3, TEXTS))[1][TEXTS // 2 :]
+    np.testing.assert_array_equal(results.control, noise)
+    control, lead = rows["early", "base", "placebo_auc"], rows["early", "base", "placebo_lead"]
+    assert control.value == pytest.approx(auc(test["label"], noise))
+    assert lead.value == pytest.approx(auc(test["label"], test["early.base"]) - control.value)
+    assert lead.low > 0.2
 
 
 def test_scores_have_one_row_per_text(results):
@@ -218,3 +252,25 @@ def test_kinds_of_a_table_of_scores():
     table = pd.DataFrame({"label": [1, 0, 0], "period": ["2022", "2022", "2024"]})
     assert kinds_in(table).tolist() == ["member", "contemporary", "later"]
     assert kinds_in(table.drop(columns="period")).tolist() == ["member", "non-member", "non-member"]
+
+
+def test_the_reference_holds_the_judged_nonmembers_and_the_unseen_texts_of_their_kind():
+    def document(number, *, member=False, period=""):
+        text = " ".join(f"n{number}x{k}" for k in range(12))
+        return Document(text, member, group=f"g{number // 2}", period=period, collection=f"source {number % 2}")
+
+    plain = [document(number, member=number < 4) for number in range(12)]
+    parts = Split(tuple(plain[8:]), (plain[0], plain[4], plain[5]), (*plain[1:4], *plain[6:8]))
+    for unseen, numbers, families in (
+        (False, [4, 5, 6, 7], [0, 0, 1, 1]),
+        (True, range(4, 12), [0, 0, 1, 1, 2, 2, 3, 3]),
+    ):
+        found = reference_of(parts, unseen=unseen)
+        assert found.texts == tuple(plain[number].text for number in numbers)
+        assert found.families == tuple(families)
+        assert found.collections == tuple(f"source {number % 2}" for number in numbers)
+    # of contemporaries and later texts, the unseen ones are later: texts to be judged are not compared with these
+    dated = [replace(one, period="new" if number > 5 else "old") for number, one in enumerate(plain)]
+    parts = Split(tuple(dated[8:]), (dated[0], dated[4], dated[6]), (*dated[1:4], dated[5], dated[7]))
+    for unseen in (False, True):
+        assert reference_of(parts, unseen=unseen).texts == (plain[4].text, plain[5].text)

@@ -317,3 +317,9 @@ def test_four_sentences_say_how_sure_it_is_without_terms_of_the_field():
     doubted = replace(good, labels=Labels(False, "the labels do not hold"))
     assert sentences.sure(doubted) == ["The labels do not hold.", *sentences.sure(good)]
     assert "is itself the control" in sentences.sure(_results([_row(GOOD)], never_saw=True))[1]
+
+
+@pytest.mark.parametrize(("p", "said"), [(0.049, "better for loss"), (0.051, "no significant difference for 1")])
+def test_a_gain_is_significant_below_one_in_twenty(p, said):
+    lines = _said([_row(GOOD), _row(LEAD, "auc_gain", state="", p=p)])
+    assert f"FSD against the base score (p < .05 after Holm's correction): {said}" in lines

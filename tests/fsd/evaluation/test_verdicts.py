@@ -113,3 +113,25 @@ def test_a_text_that_is_left_out_says_nothing_about_the_others(judge):
     result = classify(judge, [ASKED[0], ARTICLES[0]], same_source=True, excluded=["", "trained on"])
     assert result.table["warning"].tolist()[1] == "trained on"
     assert result.bases[0].test.groups == 1
+
+
+def test_ten_families_of_a_source_are_enough_and_nine_are_not():
+    several = judge_of(collections=["physics"] * 131 + ["ten"] * 10 + ["nine"] * 9)
+    table = classify(several, ASKED[:12], collections=["ten"] * 6 + ["nine"] * 6, fpr=0.1, same_source=True).table
+    judged = table["p_value"].notna()
+    assert judged[:6].any()
+    assert not judged[6:].any()
+    assert set(table["warning"][6:]) == {
+        "source 'nine' must have at least 10 groups of calibration non-members; it has 9"
+    }
+
+
+def test_a_text_at_exactly_the_rate_is_called():
+    """A text that two of 99 non-members reach has the p-value 3 / 100."""
+    known = judge_of(99)
+    scores = np.sort(known.calibration.chosen.scores)
+    for rate, verdict in ((0.03, MEMBER), (0.0299, NOT_SHOWN)):
+        table = classify(known, ASKED[:10], score=scores[-2], fpr=rate, same_source=True).table
+        judged = table[table["p_value"].notna()]
+        assert judged["p_value"].to_numpy() == pytest.approx(0.03)
+        assert set(judged["verdict"]) == {verdict}

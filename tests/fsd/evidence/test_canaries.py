@@ -57,6 +57,10 @@ def test_word_pool_takes_a_third_by_frequency() -> None:
     assert "aaa" in rare
     assert not common & medium
     assert not medium & rare
+    words = [f"{a}{b}{c}" for a, b, c in product("abcdefg", repeat=3)][:300]
+    assert len(word_pool([" ".join(words)], "common")) == 100
+    with pytest.raises(UsageError, match=r"at least 300 different words .* got 299"):
+        word_pool([" ".join(words[1:])], "common")
 
 
 def test_p_values_by_hand_and_against_every_choice() -> None:

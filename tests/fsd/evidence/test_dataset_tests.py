@@ -56,6 +56,8 @@ def test_sets_are_disjoint_and_equally_large() -> None:
     assert suspect.size == 11
     assert {part.size for part in known} == {11}
     assert np.unique(np.concatenate(known)).size == 44
+    suspect, known = equal_sets(7, 45, 4, seed=1)
+    assert {part.size for part in (suspect, *known)} == {7}
     with pytest.raises(UsageError, match=r"at least 5 suspect texts and 95 known non-members .* got 100 and 45"):
         equal_sets(100, 45, 19)
     with pytest.raises(UsageError, match="sets must be at least 1"):
@@ -68,15 +70,15 @@ def test_ranks_by_hand() -> None:
 
 
 def test_codec_counts_the_texts_that_lose_after_others_of_the_set() -> None:
-    even, contexts = set(TEXTS[::2]), {}
+    losing, contexts = set(TEXTS[::3]), {}
 
     def score(prompt: Prompt) -> float:
         if not prompt.context:
             return -1.0
         contexts[prompt.text] = prompt.context
-        return -2.0 if prompt.text in even else -0.5
+        return -2.0 if prompt.text in losing else -0.5
 
-    assert codec(TEXTS, scorer_of(score), shots=3) == 0.5
+    assert codec(TEXTS, scorer_of(score), shots=3) == pytest.approx(10 / 30)
     assert set(contexts) == set(TEXTS)
     for text, context in contexts.items():
         parts = context.split(BREAK)[:-1]

@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from fsd.errors import UsageError
 from fsd.evaluation.metrics import Estimate
-from fsd.evidence.extraction import BLOCK, Work, coverage, passages, queries, ratio
+from fsd.evidence.extraction import Work, coverage, passages, queries, ratio
 
 
 def work(log_p: list[float], *, tokens: int = 20, prefix: int = 2, suffix: int = 3, stride: int = 4) -> Work:
@@ -52,18 +53,23 @@ def test_coverage_against_a_loop() -> None:
     assert share.low < share.value < share.high
 
 
+def test_a_passage_at_exactly_the_level_counts() -> None:
+    book = work([math.log(0.5), math.log(0.4999), -20.0, math.log(0.5)])
+    assert book.suffixes(math.log(0.5)).nonzero()[0].tolist() == [2, 3, 4, 14, 15, 16]
+
+
 def test_coverage_of_one_work_is_that_of_its_copies() -> None:
     book = work([0.0, -1.0, -20.0, -20.0])
     assert coverage([book], 0.5).value == coverage([book, book], 0.5).value == pytest.approx(3 / 12)
 
 
 def test_nothing_extractable_has_an_upper_bound_by_blocks() -> None:
-    tokens = 20 * BLOCK * 100
+    tokens = 20 * 2 * 100  # 20 blocks of two passages
     starts, _ = passages(np.arange(tokens), 50, 50, 10)
     none = coverage([Work("w", np.arange(tokens), starts, np.full(starts.size, -50.0), 50, 50)], 0.001)
 
     assert (none.value, none.low) == (0, 0)
-    assert 0.05 < none.high < 0.2
+    assert none.high == pytest.approx(binomtest(0, 20).proportion_ci(method="exact").high)
 
 
 def test_best_passages_do_not_overlap_and_the_profile_shows_the_highest_of_each_part() -> None:

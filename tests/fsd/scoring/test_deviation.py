@@ -71,7 +71,7 @@ def all_detectors():
 
 
 def test_fsd_is_base_minus_tuned():
-    answer = engine.evaluate(TEXTS, [detectors.load("loss")], fake_scorers())
+    answer = engine.score_texts(TEXTS, [detectors.load("loss")], fake_scorers())
     middle = np.array([13, 9, 20]) + (np.array([3, 2, 4]) - 1) / 2
     np.testing.assert_allclose(answer.base["loss"], -0.5 * middle)
     np.testing.assert_allclose(answer.tuned["loss"], -0.25 * middle)
@@ -80,7 +80,7 @@ def test_fsd_is_base_minus_tuned():
 
 def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_hand():
     scorers = fake_scorers()
-    answer = engine.evaluate(TEXTS, all_detectors(), scorers, view_inputs())
+    answer = engine.score_texts(TEXTS, all_detectors(), scorers, view_inputs())
     for name in ("base", "tuned"):
         prompts = scorers[name].prompts
         known = 3 * (len(KNOWN) + len(LABELLED)) if name == "base" else 0  # these are scored by the base alone
@@ -119,10 +119,10 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
 
 
 def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch):
-    whole = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
+    whole = engine.score_texts(TEXTS, all_detectors(), fake_scorers(), view_inputs())
     statistics = ViewStatistics.compute(TEXTS, all_detectors(), fake_scorers(), view_inputs())
     monkeypatch.setattr(engine, "CHUNK", 2)
-    parts = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
+    parts = engine.score_texts(TEXTS, all_detectors(), fake_scorers(), view_inputs())
     for detector in all_detectors():
         for state in ("fsd",) if detector.paired else ("base", "tuned", "fsd"):
             expected = getattr(whole, state)[detector.name]
@@ -132,21 +132,21 @@ def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch):
 
 def test_without_a_tuned_model_there_are_base_scores_only_and_fallbacks_are_counted_by_state():
     surp, scorers = detectors.load("surp", entropy=0.5), fake_scorers()
-    answer = engine.evaluate(TEXTS, [surp], scorers)
+    answer = engine.score_texts(TEXTS, [surp], scorers)
     assert answer.fallbacks == {("surp", "base", WEAKER): 3, ("surp", "tuned", WEAKER): 3}
     del scorers["tuned"]
-    answer = engine.evaluate(TEXTS, [surp], scorers)
+    answer = engine.score_texts(TEXTS, [surp], scorers)
     assert set(answer.base) == {"surp"}
     assert answer.tuned == answer.fsd == {}
     numbers = np.full(2, -np.inf), np.full(2, -1.0), np.ones(2)
     infinite = lambda prompts: (TokenStats(prompt.text, np.arange(2), *numbers) for prompt in prompts)  # noqa: E731
     with pytest.raises(ValueError, match="detector loss must give a finite score, got -inf"):
-        engine.evaluate(TEXTS, [detectors.load("loss")], {"base": infinite})
+        engine.score_texts(TEXTS, [detectors.load("loss")], {"base": infinite})
 
 
 def test_the_base_score_may_have_settings_of_its_own():
     def scored(detector):
-        return engine.evaluate(TEXTS, [detectors.load("loss"), detector], fake_scorers())
+        return engine.score_texts(TEXTS, [detectors.load("loss"), detector], fake_scorers())
 
     plain, other = scored(detectors.load("min_k")), scored(detectors.load("min_k", k=1.0))
     both = scored(detectors.load("min_k").with_base_settings(k=1.0))
@@ -208,6 +208,6 @@ def test_a_detector_must_be_usable_as_the_caller_says():
         usable(chosen[2:], TEXTS, ["base"], excluded=excluded, strict=False)
     assert usable(chosen[2:], TEXTS, ["base"], excluded=excluded) == ([], excluded)
     with pytest.raises(UsageError, match="detector neighbour cannot be computed here: no neighbour model is given"):
-        engine.evaluate(["a"], chosen, fake_scorers())
+        engine.score_texts(["a"], chosen, fake_scorers())
     with pytest.raises(UsageError, match="scoring must have at least one text; got none"):
-        engine.evaluate([], chosen, fake_scorers())
+        engine.score_texts([], chosen, fake_scorers())

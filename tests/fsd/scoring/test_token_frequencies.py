@@ -15,21 +15,13 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from fsd.data.readers import Corpus, Passage
+from fsd.data.readers import Passage, TextStream
 from fsd.errors import UsageError
 from fsd.models.language_model import load
-from fsd.scoring import token_frequencies as counting
-from fsd.scoring.token_frequencies import (
-    PIECE,
-    SEPARATING,
-    SPACES_BEYOND,
-    FrequencyTable,
-    Tally,
-    count,
-    cuts,
-    fingerprint,
-    unigram_scorer,
-)
+from fsd.scoring import token_counting as counting
+from fsd.scoring.token_counting import Tally, count
+from fsd.scoring.token_frequencies import FrequencyTable, fingerprint, unigram_scorer
+from fsd.scoring.word_cuts import PIECE, SEPARATING, SPACES_BEYOND, cuts
 from fsd.token_stats import STD_FLOOR, Prompt
 
 
@@ -247,7 +239,7 @@ def test_a_long_text_file_counts_as_in_one_piece(tmp_path):
     text = " ".join(f"{ENGLISH}{i}" for i in range(4000))
     (tmp_path / "a.txt").write_text(text)
     (tmp_path / "b.jsonl").write_text(json.dumps({"text": ENGLISH}))
-    found = count(Corpus([tmp_path / "a.txt", tmp_path / "b.jsonl"]), made, 800, model="m", corpus="c")
+    found = count(TextStream([tmp_path / "a.txt", tmp_path / "b.jsonl"]), made, 800, model="m", corpus="c")
     assert found.counts.tolist() == slowly(made, [text, ENGLISH])
     assert found.documents == 2
 

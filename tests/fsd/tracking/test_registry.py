@@ -13,11 +13,11 @@ CHAMPION = "models:/fsd-arxiv@champion"
 
 def test_the_champion_is_the_newest_version_with_the_highest_score(here, register, adapter, code):
     champions = []
-    for seed, score in enumerate((math.nan, 0.7, 0.6, 0.7)):
+    for seed, score in enumerate((math.nan, 0.7, 0.6, 0.7, math.nan)):
         version = register(adapter, code, score, seed=seed)
         champions.append(tracking.version_info(CHAMPION).number)
         assert ("champion" in version.aliases) == (champions[-1] == version.number)
-    assert champions == [1, 2, 2, 4]
+    assert champions == [1, 2, 2, 4, 4]
 
 
 def test_a_version_judged_on_something_else_does_not_become_champion(full, register, adapter, code):
@@ -26,6 +26,13 @@ def test_a_version_judged_on_something_else_does_not_become_champion(full, regis
         assert version.aliases == ()
         assert f"stays version 1: version {version.number} differs in {tag}," in version.champion_stays
         assert "\n" not in version.champion_stays
+
+
+def test_versions_judged_on_unknown_texts_are_not_compared(here, register, adapter, code):
+    first, second = (register(adapter, code, score, judged_on={"benchmark": ""}, seed=score) for score in (0.5, 0.9))
+    assert first.aliases == ("champion",)
+    assert second.aliases == ()
+    assert "version 2 differs in benchmark," in second.champion_stays
 
 
 def test_a_barred_version_is_registered_but_never_champion(here, register, adapter, code):

@@ -84,6 +84,14 @@ def test_values_are_the_objective_on_each_fold_and_computed_once():
     assert (fixed.label, fixed.default) == ("surp.fsd", {"entropy": 2.0, "k": 30.0})
 
 
+def test_each_objective_has_the_rate_in_its_name():
+    """Of 100 members each is just above one of 100 non-members: with r of these, r + 1 members are called."""
+    member = np.arange(200) >= 100
+    scores = np.concatenate([np.arange(100), np.arange(100) + 0.5])
+    values = {name: measure(member, scores) for name, measure in OBJECTIVES.items()}
+    assert values == pytest.approx({"auc": 0.505, "tpr_at_1fpr": 0.02, "tpr_at_5fpr": 0.06, "tpr_at_10fpr": 0.11})
+
+
 def test_the_winner_is_the_default_unless_another_is_better():
     task = DetectorTask(detectors.load("min_k"), "fsd", validation_set())
     same, better = np.full(6, 0.6), np.full(6, 0.7)

@@ -11,6 +11,7 @@ from functools import reduce
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fsd.config import DetectorConfig, ModelConfig
@@ -179,10 +180,34 @@ def test_resolution(folder: Path) -> None:
     canaries = files.read(folder)
 
     scoring.check_resolution(canaries, 0.05, None)
+    scoring.check_resolution(canaries, 1 / 11, 10)
     with pytest.raises(UsageError, match="at least 1/11"):
         scoring.check_resolution(canaries, 0.05, 10)
     with pytest.raises(UsageError, match="between 0 and 1"):
         scoring.check_resolution(canaries, math.nan, None)
+
+
+def test_rank_tests_by_hand() -> None:
+    """Of three documents with 20 variants each the published one is highest, second and lowest."""
+    rows = [
+        {"document": document, "repetitions": 1, "published": at == 0, "loss": float(rank if at == 0 else at)}
+        for document, rank in (("a", 99), ("b", 18.5), ("c", 0))
+        for at in range(20)
+    ]
+    scores = pd.DataFrame(rows).assign(zlib=lambda table: -table["loss"])
+    found = scoring.rank_tests(scores, ["loss", "zlib"], alpha=0.05).set_index("detector")
+    assert found["found"].tolist() == pytest.approx([1 / 3, 1 / 3])  # 1 / 20 is exactly alpha
+    assert found["median_p"].tolist() == pytest.approx([2 / 20, 19 / 20])
+    lower, higher = found["p"].min(), found["p"].max()
+    assert found["p_holm"].tolist() == pytest.approx([2 * lower, max(2 * lower, higher)])
+
+
+def test_the_variants_that_are_scored_are_counted(folder: Path, tiny: Path) -> None:
+    model = ModelConfig(model=str(tiny))
+    for withheld, each in ((None, 20), (4, 5), (19, 20), (50, 20)):
+        alpha = 0.2 if withheld == 4 else 0.05
+        job = rank(RankConfig(str(folder), model=model, withheld=withheld, alpha=alpha))
+        assert job.passes == {"base": 12 * each}
 
 
 def test_another_tokenizer_is_refused(data: Path, tmp_path: Path, tiny: Path) -> None:
@@ -206,7 +231,7 @@ def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
     from fsd.models import language_model
     from fsd.models.pretraining import continue_pretraining
     from fsd.scoring.model import build_scorers
-    from pipelines.common.experiment import load_detectors
+    from pipelines.common.detector_settings import load_detectors
 
     make.prepare(making(data, tmp_path / "c", repetitions=(8,))).run()
     canaries = files.read(tmp_path / "c")

@@ -11,7 +11,7 @@ from fsd.config import AdapterConfig, DataConfig, FSDConfig, ScoreConfig, TuneCo
 from fsd.errors import UsageError
 from pipelines.collect import Collect
 from pipelines.common.cli import parse, read
-from pipelines.common.job import dump
+from pipelines.common.deliver import dump
 from pipelines.detect.__main__ import DetectConfig
 from pipelines.study.grid import StudyConfig
 

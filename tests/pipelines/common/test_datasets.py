@@ -17,7 +17,7 @@ from fsd.config import (
 from fsd.data.splitting import kinds_of
 from fsd.errors import UsageError
 from pipelines import score
-from pipelines.common import experiment
+from pipelines.common import inputs
 from pipelines.detect import __main__ as detect
 from pipelines.study.catalogue import load as load_study
 from pipelines.study.cells import split_texts
@@ -51,9 +51,9 @@ def both(tmp_path: Path, prose: Callable[..., str]) -> str:
 
 
 def test_own_files_are_cleaned_and_what_is_left_out_is_counted(blank: str, both: str) -> None:
-    loaded = experiment.load_texts(DataConfig(data=(blank,), cleaning=DROP), ModelConfig())
+    loaded = inputs.load_texts(DataConfig(data=(blank,), cleaning=DROP), ModelConfig())
     assert (len(loaded.documents), loaded.remarks) == (40, ("files: 1 left out: blank text",))
-    loaded = experiment.load_texts(DataConfig(data=(both,), cleaning=DROP), ModelConfig())
+    loaded = inputs.load_texts(DataConfig(data=(both,), cleaning=DROP), ModelConfig())
     assert (len(loaded.documents), loaded.remarks) == (40, ("texts: 4 left out: copies labelled both 1 and 0",))
 
 
@@ -62,7 +62,7 @@ def test_published_benchmarks_are_cleaned_without_a_flag(blank: str, both: str) 
         (blank, f"patentmia:{blank}: 1 left out: blank text"),
         (both, f"patentmia:{both}: 4 left out: copies labelled both 1 and 0"),
     ):
-        loaded = experiment.load_texts(DataConfig(data=(f"patentmia:{file}",)), ModelConfig())
+        loaded = inputs.load_texts(DataConfig(data=(f"patentmia:{file}",)), ModelConfig())
         assert (len(loaded.documents), loaded.remarks) == (40, (remark,))
 
 
@@ -70,13 +70,13 @@ def test_copies_between_a_published_benchmark_and_a_file_are_refused(both: str, 
     rows = [json.loads(line) for line in Path(both).read_text().splitlines()][4:]
     own = write(tmp_path / "own.jsonl", [row | {"label": 1 - row["label"]} for row in rows[:2]])
     with pytest.raises(UsageError, match="2 pairs are copies"):
-        experiment.load_texts(DataConfig(data=(f"patentmia:{both}", own)), ModelConfig())
+        inputs.load_texts(DataConfig(data=(f"patentmia:{both}", own)), ModelConfig())
 
 
 def test_periods_of_a_published_benchmark_are_known_unless_other_texts_have_none(both: str, tmp_path: Path) -> None:
     def kinds(*files: str, **more: Any) -> set[str]:
         data = DataConfig(data=(f"patentmia:{both}", *files), cleaning=DROP, **more)
-        return {str(kind) for kind in kinds_of(experiment.load_texts(data, ModelConfig()).documents)}
+        return {str(kind) for kind in kinds_of(inputs.load_texts(data, ModelConfig()).documents)}
 
     rows = [{"text": f"text{n} of a file of my own", "label": n, "date": "2020-01-01"} for n in (0, 1)]
     own = write(tmp_path / "own.jsonl", rows)
@@ -86,11 +86,11 @@ def test_periods_of_a_published_benchmark_are_known_unless_other_texts_have_none
 
 
 def test_the_file_of_unseen_texts_is_cleaned_as_well(both: str, blank: str) -> None:
-    documents = experiment.load_texts(DataConfig(data=(both,), cleaning=DROP), ModelConfig()).documents
+    documents = inputs.load_texts(DataConfig(data=(both,), cleaning=DROP), ModelConfig()).documents
     new = write(Path(blank).with_name("new.jsonl"), [{"text": ""}, {"text": "some unseen words"}])
     with pytest.raises(UsageError, match=r"new\.jsonl:1: text must be .* by --skip-invalid"):
-        experiment.split_texts(documents, DataConfig(unseen=new), 0)
-    parts, remarks = experiment.split_texts(documents, DataConfig(unseen=new, cleaning=DROP), 0)
+        inputs.split_texts(documents, DataConfig(unseen=new), 0)
+    parts, remarks = inputs.split_texts(documents, DataConfig(unseen=new, cleaning=DROP), 0)
     assert (len(parts.unseen), remarks) == (1, ["files: 1 left out: blank text"])
 
 
@@ -130,14 +130,14 @@ def dated_rows(prose: Callable[..., str]) -> list[dict[str, Any]]:
 
 def test_a_cutoff_parts_the_texts_of_a_file_and_the_split_trains_on_later_ones(prose, tmp_path) -> None:
     data = DataConfig(data=(write(tmp_path / "d.jsonl", dated_rows(prose)),), cutoff="2023-02-24")
-    documents = experiment.load_texts(data, ModelConfig()).documents
-    parts, remarks = experiment.split_texts(documents, data, 0)
+    documents = inputs.load_texts(data, ModelConfig()).documents
+    parts, remarks = inputs.split_texts(documents, data, 0)
     assert {d.period for d in parts.unseen} == {"after the cutoff"}
     assert [len(part) for part in parts] == [9, 26, 65]
     assert remarks == []
     days = {"new": "2024-01-01", "old": "2023-02-24"}
     file = write(tmp_path / "unseen.jsonl", [{"text": f"{age} words", "date": day} for age, day in days.items()])
-    parts, remarks = experiment.split_texts(documents, replace(data, unseen=file), 0)
+    parts, remarks = inputs.split_texts(documents, replace(data, unseen=file), 0)
     assert len(parts.unseen) == 2
     assert remarks == [f"1 of 2 unseen texts are of the members' period, the first {file}:2"]
 
@@ -146,7 +146,7 @@ def test_periods_of_a_named_column_are_kept(prose: Callable[..., str], tmp_path:
     rows = [row | {"when": 2022 if row["label"] else None} for row in dated_rows(prose)]
     data = DataConfig(data=(write(tmp_path / "d.jsonl", rows),), columns="period=when")
     with pytest.raises(UsageError, match="every text must have a period if any has one; 60 of 100 have none"):
-        experiment.load_texts(data, ModelConfig())
+        inputs.load_texts(data, ModelConfig())
     named = [row | {"when": 2022.0 if row.get("date", "2022") < "2023" else 2024} for row in rows]
-    loaded = experiment.load_texts(replace(data, data=(write(tmp_path / "n.jsonl", named),)), ModelConfig())
+    loaded = inputs.load_texts(replace(data, data=(write(tmp_path / "n.jsonl", named),)), ModelConfig())
     assert [d.period for d in loaded.documents] == ["2022"] * 70 + ["2024"] * 30

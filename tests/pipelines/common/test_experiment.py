@@ -12,7 +12,7 @@ from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.models.language_model import load_tokenizer, start_token, token_ids
 from fsd.token_stats import written
-from pipelines.common import experiment
+from pipelines.common import control, detector_settings, experiment, inputs
 
 OWN = [Document(f"a text of my own, number {n}", member=n % 2 == 0) for n in range(4)]
 CORPUS = list(embedded.corpus())[:4]
@@ -20,7 +20,7 @@ WIKIPEDIA = list(embedded.corpus("wikipedia"))[:4]
 
 
 @pytest.mark.parametrize(
-    ("model", "documents", "control", "reference", "never_saw"),
+    ("model", "documents", "name", "reference", "never_saw"),
     [
         ("embedded", CORPUS, "embedded-twin", "embedded-wikipedia", False),
         ("embedded", WIKIPEDIA, None, None, True),
@@ -35,20 +35,20 @@ WIKIPEDIA = list(embedded.corpus("wikipedia"))[:4]
         ("lab/target", OWN, "embedded", None, False),
     ],
 )
-def test_the_control_model_was_trained_on_none_of_the_texts(model, documents, control, reference, never_saw) -> None:
+def test_the_control_model_was_trained_on_none_of_the_texts(model, documents, name, reference, never_saw) -> None:
     config = FSDConfig(model=ModelConfig(model=model))
 
-    assert experiment.never_saw(config, documents) == never_saw
-    assert experiment.placebo_model(config, documents) == control
-    if control and reference:
-        assert experiment.control_reference(config, control, documents) == reference
+    assert control.never_saw(config, documents) == never_saw
+    assert control.placebo_model(config, documents) == name
+    if name and reference:
+        assert control.control_reference(config, name, documents) == reference
 
 
 def test_a_given_reference_model_serves_the_control_too() -> None:
     config = FSDConfig(model=ModelConfig(model="lab/target", reference_model="lab/small"), placebo="lab/control")
 
-    assert experiment.control_reference(config, "lab/control", OWN) == "lab/small"
-    assert experiment.control_reference(config, "lab/small", OWN) is None
+    assert control.control_reference(config, "lab/control", OWN) == "lab/small"
+    assert control.control_reference(config, "lab/small", OWN) is None
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def job(job, tiny):
 
 
 def plan(job: FSDConfig, detectors: str = "loss") -> tuple[experiment.Placebo | None, list[str]]:
-    documents = experiment.load_texts(job.data, job.model).documents
-    split, _ = experiment.split_texts(documents, job.data, job.seed)
-    return experiment.plan_placebo(job, split, experiment.load_detectors(DetectorConfig(detectors=detectors)))
+    documents = inputs.load_texts(job.data, job.model).documents
+    split, _ = inputs.split_texts(documents, job.data, job.seed)
+    return experiment.plan_placebo(job, split, detector_settings.load_detectors(DetectorConfig(detectors=detectors)))
 
 
 def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) -> None:
@@ -112,7 +112,7 @@ def test_rows_of_token_ids_are_scored_as_they_are(tiny, job, make_rows, monkeypa
     source = replace(benchmarks.sources()["toaa"], start=start_token(tokenizer, "tiny"))
     monkeypatch.setattr(benchmarks, "sources", lambda: {"toaa": source})
     config = replace(job, data=replace(job.data, data=("toaa:plain_1x",)))
-    found = experiment.read(config).fetched()
+    found = inputs.read(config).fetched()
 
     assert token_ids(tokenizer, [document.text for document in found.documents]) == rows
     assert [document.text for document in found.documents[::2]] == texts[::2]
@@ -122,7 +122,7 @@ def test_rows_of_token_ids_are_scored_as_they_are(tiny, job, make_rows, monkeypa
         ({"model": replace(job.model, reference_model="embedded")}, "reference-model must have the tokenizer of"),
     ):
         with pytest.raises(UsageError, match=said):
-            experiment.read(replace(config, **changes)).fetched()
+            inputs.read(replace(config, **changes)).fetched()
     source = replace(source, start=299)
     with pytest.raises(UsageError, match=r"toaa:plain_1x must be scored by .* start token is 299; that of .* is 0"):
-        experiment.read(config).fetched()
+        inputs.read(config).fetched()

@@ -8,10 +8,14 @@ import sys
 import pytest
 
 from fsd import tracking
-from fsd.config import ModelConfig
+from fsd.config import AdapterConfig, ModelConfig, Recipe
+from fsd.data.embedded import corpus
+from fsd.models.language_model import load_tokenizer, token_ids
+from fsd.net.hub import model_size
 from fsd.reporting.report import Report
-from pipelines.common.experiment import load_detectors
-from pipelines.common.job import passes, show
+from pipelines.common.deliver import show
+from pipelines.common.detector_settings import load_detectors
+from pipelines.common.job import TOKEN, Job, byte_size, passes, pretraining
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
@@ -129,6 +133,40 @@ def test_a_view_is_counted_once(make_rows):
         "base generating about 42 tokens": 7 * 3,
         "base generating about 2,800 tokens": 7 * (3 + 1),  # cdd: and the most likely one
     }
+
+
+def test_steps_and_passes_of_all_rounds_by_hand():
+    """Nine texts are three batches of up to four; twice in each of five rounds."""
+    training, texts = AdapterConfig(batch_size=4, epochs=2), ["A text."] * 9
+    plan = Job(
+        lambda: None,
+        {},
+        ModelConfig(),
+        texts=texts,
+        passes={"base": 7, "tuned": 6},
+        trained=texts,
+        training=training,
+        rounds=5,
+    ).plan()
+    rows = dict(plan.facts)
+    assert rows["training steps"] == "30"
+    assert rows["forward passes"] == "65 texts (35 by base, 30 by tuned)"
+
+
+def test_a_model_from_scratch_is_announced_as_large_as_it_becomes():
+    """By the embedded target, which was pretrained by the default recipe."""
+    target, texts = model_size("embedded"), [document.text for document in corpus()]
+    tokenizer, _ = load_tokenizer("embedded")
+    tokens, characters = sum(map(len, token_ids(tokenizer, texts))), sum(map(len, texts))
+    said = pretraining(Recipe(), characters / TOKEN)
+    announced = {name: float(text.split()[1].replace(",", "")) for name, text in said.items()}
+    assert announced["model"] == pytest.approx(target.parameters, rel=0.01)
+    assert announced["tokens"] == pytest.approx(tokens, rel=0.15)
+
+
+def test_numbers_of_bytes_in_a_fitting_unit():
+    sizes = {1: "1 B", 999: "999 B", 1000: "1 kB", 2.5e6: "2.5 MB", 3e9: "3 GB", 4e12: "4 TB", 5e15: "5e+03 TB"}
+    assert {size: byte_size(size) for size in sizes} == sizes
 
 
 def test_a_closed_output_ends_no_run(monkeypatch):

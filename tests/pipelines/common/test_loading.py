@@ -13,7 +13,7 @@ from fsd.models import language_model
 from fsd.scoring import model
 from fsd.token_stats import Prompt
 from pipelines import fsd, score
-from pipelines.common import experiment, run_log
+from pipelines.common import detector_settings, experiment, inputs, registration
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.study import catalogue
 from pipelines.study.grid import StudyConfig, plan
@@ -57,8 +57,8 @@ def test_the_main_job_and_its_placebo(job: FSDConfig, tiny: Path, loaded: list[d
 
 
 def _parts(job: FSDConfig) -> tuple[Any, Any]:
-    documents = experiment.load_texts(job.data, job.model).documents
-    return experiment.split_texts(documents, job.data, job.seed)[0], experiment.load_detectors(job.detection)
+    documents = inputs.load_texts(job.data, job.model).documents
+    return inputs.split_texts(documents, job.data, job.seed)[0], detector_settings.load_detectors(job.detection)
 
 
 def test_other_commands(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
@@ -83,7 +83,7 @@ def test_what_was_asked_for_is_recorded_and_a_study_of_rounded_weights_is_anothe
         study_setup(TuneConfig(job=replace(job, model=replace(job.model, bits=bits))), parts, "") for bits in (4, None)
     )
     assert four == {**plain, "bits": 4}
-    recorded = run_log.params(job, [], [], None)
+    recorded = registration.params(job, [], [], None)
     assert {name: recorded[name] for name in ASKED} == ASKED
 
 

@@ -12,7 +12,8 @@ from fsd import tracking
 from fsd.reporting.report import Column, Report, Section, Table
 from fsd.tracking import Version
 from pipelines.common.cli import command, parse
-from pipelines.common.job import Job, deliver, show, tracked_run
+from pipelines.common.deliver import deliver, show, tracked_run
+from pipelines.common.job import Job
 
 
 @dataclass(frozen=True)

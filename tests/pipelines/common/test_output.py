@@ -68,6 +68,25 @@ def test_too_little_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         check_space(["a text"])
 
 
+def test_the_space_needed_is_that_of_figures_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 MiB for the figures and the page, and at least a byte for eight characters, however well texts compress."""
+    texts, needed = ["x" * 2**20] * 8, 2 * 2**20
+    places = {"TMPDIR": needed, "the working folder": needed}
+    working = Path.cwd()
+
+    def free(folder: Path) -> object:
+        name = "the working folder" if folder == working else "TMPDIR"
+        return namedtuple("Usage", "free")(places[name])
+
+    monkeypatch.setattr(shutil, "disk_usage", free)
+    check_space(texts)
+    for name in list(places):
+        places[name] = needed - 1
+        with pytest.raises(UsageError, match=rf"{name} must have at least 2\.0 MiB of free space"):
+            check_space(texts)
+        places[name] = needed
+
+
 def test_a_job_looks_for_space_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("Usage", "free")(500_000))
     with pytest.raises(UsageError, match=r"must have at least 1\.0 MiB of free space"):

@@ -13,12 +13,12 @@ import detectors
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
-from fsd.evaluation.results import judge
+from fsd.evaluation.results import compute_results
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting.report import page
 from fsd.scoring.deviation import Deviation
 from fsd.tracking.registry import COMPARED
-from pipelines.common import run_log
+from pipelines.common import main_report, registration
 from pipelines.common.adapter_files import SETUP
 
 IDENTITY = BaseIdentity("tiny", "", "abc")
@@ -39,7 +39,7 @@ def _results(validation):
     parts = Split(*map(tuple, (texts[:4], texts[4 : 4 + validation], texts[4 + validation :])))
     scores = np.random.default_rng(0).normal(size=(2, 40))
     deviation = Deviation(base={"loss": scores[0]}, tuned={"loss": scores[1]}, fsd={"loss": scores[0] - scores[1]})
-    return judge(parts, deviation, None, [SimpleNamespace(name="loss", settings={})], seed=0)
+    return compute_results(parts, deviation, None, [SimpleNamespace(name="loss", settings={})], seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +55,11 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
         **dict.fromkeys(("log", "log_metrics", "log_params"), lambda *args: None),
         **dict.fromkeys(("conclude", "describe_experiment"), lambda *args: None),
     )
-    monkeypatch.setattr(run_log, "save_adapter", lambda model, folder: None)
-    monkeypatch.setattr(run_log, "register", lambda *args, **more: None)
+    monkeypatch.setattr(registration, "save_adapter", lambda model, folder: None)
+    monkeypatch.setattr(registration, "register", lambda *args, **more: None)
     config = replace(CONFIG, data=replace(CONFIG.data, unseen="later.jsonl"))
 
-    run_log.track(
+    registration.track(
         run, results, config, [detectors.load("loss")], SimpleNamespace(identity=IDENTITY, adapted=False), SOURCES
     )
 
@@ -75,7 +75,7 @@ def test_the_main_process_makes_no_collective_call_while_it_stores_a_model(resul
     monkeypatch.setattr("fsd.distributed.from_main", lambda make: pytest.fail("the other processes have ended"))
     config = replace(CONFIG, detection=replace(CONFIG.detection, settings_from="models:/fsd-arxiv@champion"))
 
-    files = run_log.model_files(results, config, [detectors.load("loss"), detectors.load("min_k", k=0.3)])
+    files = registration.model_files(results, config, [detectors.load("loss"), detectors.load("min_k", k=0.3)])
 
     assert json.loads(files[SETUP])["detectors"] == {"loss": {}}  # min_k has no scores
 
@@ -85,16 +85,16 @@ def test_the_method_is_described_in_sentences(results):
         (None, "The model “tiny” was fine-tuned briefly on 4 texts that the model cannot have seen."),
         ("models:/a/1", "The model “tiny” was combined with the adapter models:/a/1, fine-tuned on 4 texts that the "),
     ):
-        text = run_log.method(results, replace(CONFIG, adapter=adapter), IDENTITY)
+        text = main_report.method(results, replace(CONFIG, adapter=adapter), IDENTITY)
         assert text.startswith(sentence)
         assert "chosen on 16 validation texts; no test text was used to choose anything" in text
-    text = run_log.method(_results(validation=0), CONFIG, IDENTITY)
+    text = main_report.method(_results(validation=0), CONFIG, IDENTITY)
     assert "no test text was used" not in text
     assert "the detector of the findings, “loss”, were chosen on the test texts themselves" in text
 
 
 def test_the_report_has_every_figure_and_table(results):
-    report = run_log.report(results, CONFIG, IDENTITY, SOURCES)
+    report = main_report.report(results, CONFIG, IDENTITY, SOURCES)
     shown = page(report)
 
     assert {picture.name for picture in report.pictures} == {"headline.png", "roc.png", "scores.png", "reliability.png"}
@@ -105,39 +105,39 @@ def test_the_report_has_every_figure_and_table(results):
 
 
 def test_versions_are_comparable_on_the_same_texts_base_and_judging_alone(results):
-    same = run_log.judged_on(results, CONFIG, IDENTITY)
+    same = registration.judged_on(results, CONFIG, IDENTITY)
     assert tuple(same) == COMPARED
     assert all(same.values())
-    assert run_log.judged_on(_results(validation=16), CONFIG, IDENTITY) == same
+    assert registration.judged_on(_results(validation=16), CONFIG, IDENTITY) == same
     for changed, entry in (
-        (run_log.judged_on(_results(validation=18), CONFIG, IDENTITY), "benchmark"),
-        (run_log.judged_on(results, replace(CONFIG, seed=7), IDENTITY), "judging"),
-        (run_log.judged_on(results, CONFIG, replace(IDENTITY, fingerprint="def")), "base_fingerprint"),
+        (registration.judged_on(_results(validation=18), CONFIG, IDENTITY), "benchmark"),
+        (registration.judged_on(results, replace(CONFIG, seed=7), IDENTITY), "judging"),
+        (registration.judged_on(results, CONFIG, replace(IDENTITY, fingerprint="def")), "base_fingerprint"),
     ):
         assert {name for name in COMPARED if changed[name] != same[name]} == {entry}
 
 
 def test_a_version_that_detect_refuses_does_not_become_champion(results, monkeypatch):
-    monkeypatch.setattr(run_log.sentences, "barred", lambda _: "")
+    monkeypatch.setattr(main_report.sentences, "barred", lambda _: "")
     needing = replace(detectors.load("con_recall"), name="loss")
-    assert run_log.barred(results, [detectors.load("loss")]) == ""
-    assert run_log.barred(results, [needing]) == "loss needs texts with known labels, which detect has not"
+    assert registration.barred(results, [detectors.load("loss")]) == ""
+    assert registration.barred(results, [needing]) == "loss needs texts with known labels, which detect has not"
 
 
 def test_params_are_the_settings_in_effect():
-    params = run_log.params(CONFIG, [detectors.load("loss")], SOURCES, None)
+    params = registration.params(CONFIG, [detectors.load("loss")], SOURCES, None)
     assert (params["validation"], params["data"], params["detectors"]) == (0.2, ["embedded corpus"], ["loss"])
     assert (params["placebo"], params["reference_model"]) == ("none", None)
-    chosen = {method: run_log.training_params(AdapterConfig(method=method)) for method in ("lora", "ia3")}
+    chosen = {method: registration.training_params(AdapterConfig(method=method)) for method in ("lora", "ia3")}
     assert chosen["lora"].keys() - chosen["ia3"].keys() == {"rank", "alpha", "dropout"}
     assert "target_modules" not in chosen["lora"]  # auto: those that were adapted are known after the training
 
 
 def test_the_card_says_what_the_adapter_is_found_and_must_not_be_used_for(results):
-    text = run_log.card("fsd-arxiv", results, CONFIG, IDENTITY, SOURCES)
+    text = registration.card("fsd-arxiv", results, CONFIG, IDENTITY, SOURCES)
     start = yaml.safe_load(text.split("---")[1])
     assert (start["base_model"], start["library_name"]) == ("tiny", "peft")
-    assert run_log.sentences.headline(results) in text
+    assert main_report.sentences.headline(results) in text
     for needed in (
         "AutoPeftModelForCausalLM",
         "| Unseen | 4 texts, digest",

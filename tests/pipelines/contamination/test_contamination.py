@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
+from fsd.data.documents import Document
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.metrics import Estimate
 from pipelines.contamination import ContaminationConfig
-from pipelines.contamination.dataset import INFERENCE, Outcome, corrected, prepare, report
+from pipelines.contamination.dataset import INFERENCE, Outcome, corrected, one_per_family, prepare, report
 
 
 def write(path: Path, texts: list[str], **columns: list[object]) -> str:
@@ -123,6 +124,20 @@ def test_the_smallest_p_is_first_and_tests_without_one_are_not_corrected_for() -
     outcomes = [Outcome("a", "", "", 0.04), Outcome("b", "", "", None, "reason"), Outcome("c", "", "", 0.01)]
 
     assert corrected(outcomes)["p_holm"].tolist() == pytest.approx([0.02, 0.04, math.nan], nan_ok=True)
+
+
+def test_evidence_is_claimed_by_the_corrected_p_value(tiny) -> None:
+    """Of two tests, .03 is .06 after Holm's correction; alone it is below the level of .05."""
+    for others, claimed in (([], True), ([Outcome("b", p=0.5)], False)):
+        first, *_ = report([Outcome("a", p=0.03), *others], None, configured(tiny, known=())).findings
+        assert first.startswith("evidence that") is claimed
+        assert first.startswith("no evidence that") is not claimed
+
+
+def test_related_texts_are_one_text_of_a_set() -> None:
+    texts = [" ".join(f"w{number}x{k}" for k in range(12)) for number in range(3)]
+    documents = [Document(texts[0]), Document(texts[1], group="g"), Document(texts[0]), Document(texts[2], group="g")]
+    assert one_per_family(documents) == texts[:2]
 
 
 def test_the_share_is_said_only_beside_a_difference(tiny) -> None:

@@ -17,9 +17,9 @@ from fsd.errors import UsageError
 from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules
 from pipelines.common.adapter_files import CALIBRATION, Setup
+from pipelines.common.verdict_sentences import basis_sentences
 from pipelines.detect.__main__ import DetectConfig, prepare
 from pipelines.detect.classifier import MembershipClassifier, _model_config
-from pipelines.detect.report import _basis
 
 COLUMNS = ["score", "rank", "p_value", "verdict", "basis", "warning", "selected"]
 CHAMPION = "models:/fsd-arxiv@champion"
@@ -151,10 +151,13 @@ def test_the_reason_of_a_refusal_is_the_test_that_refused():
     for classifier_p, outside_p, reason in (
         (0.002, 0.4, "a classifier distinguishes the two with AUC 0.90"),
         (0.9, 0.0, "more of them are outside the calibrated domain than chance explains"),
-        (None, 0.0, "more of them are outside"),
+        (None, 0.0, "more of them are outside the calibrated domain than chance explains"),
     ):
-        test = Exchangeability(20, 0.004, classifier_p, outside_p, None if classifier_p is None else 0.9)
-        assert f"they differ; {reason}" in _basis(Basis("", reason="they differ", test=test), "")
+        test = Exchangeability(20, 0.004, classifier_p, outside_p, None if classifier_p is None else 0.9, ("'film'",))
+        assert (
+            f"they differ; {reason}; most telling: 'film'"
+            in basis_sentences([Basis("", reason="they differ", test=test)])[0]
+        )
 
 
 def test_selected_texts_are_in_the_table_the_report_and_the_metrics(

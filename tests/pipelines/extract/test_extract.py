@@ -88,7 +88,7 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
 
 def test_numbers_in_words() -> None:
     assert [report._probability(x) for x in (-0.1, -5.0, -90.0, float("-inf"))] == ["90 %", "0.67 %", "10^-39", "0"]
-    assert [report._asked(x) for x in (3, 12_345, 10**9, float("inf"))] == ["3", "12,345", "10^9", "never"]
+    assert [report._count(x) for x in (3, 12_345, 10**9, float("inf"))] == ["3", "12,345", "10^9", "never"]
 
 
 def test_no_ratio_is_given_where_nothing_is_extractable() -> None:

@@ -218,13 +218,13 @@ def test_the_page_has_a_table_a_corpus_the_lead_and_the_regret() -> None:
 def test_families_stay_on_one_side() -> None:
     older = [Document(" ".join(str(i + k) for k in range(6)), True, group=str(i // 2)) for i in range(0, 400, 8)]
     later = [Document(f"{i} a{i} b{i} c{i} d{i} e{i} f{i}", False) for i in range(60)]
-    sides = corpora.draw(corpora.Corpus("x", older, later), seed=3)
+    sides = corpora.draw(corpora.LabCorpus("x", older, later), seed=3)
     assert list(sides) == ["member", "contemporary", "later", "unseen"]  # in the order of the tag
     assert sum(map(len, sides.values())) == 110
     assert not set(sides["member"]) & set(sides["contemporary"])
     assert abs(len(sides["member"]) - 25) <= 2
     with pytest.raises(UsageError, match="corpus x must give at least 8 texts on each side; got member: 2, "):
-        corpora.draw(corpora.Corpus("x", older, later), seed=3, limit=4)
+        corpora.draw(corpora.LabCorpus("x", older, later), seed=3, limit=4)
 
 
 def test_code_has_no_docstrings() -> None:

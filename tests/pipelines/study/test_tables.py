@@ -6,7 +6,7 @@ import pytest
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, ModelConfig
 from fsd.reporting.report import markdown
 from fsd.tracking import RunRecord
-from pipelines.common.experiment import Inputs
+from pipelines.common.inputs import Inputs
 from pipelines.study import catalogue, tables
 from pipelines.study.catalogue import Axis, DetectorSpec, Study, TextOptions
 from pipelines.study.cells import PreparedCell

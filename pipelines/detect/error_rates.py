@@ -33,36 +33,43 @@ class Measured(NamedTuple):
     @classmethod
     def of(cls, key: str, name: str, texts: pd.DataFrame) -> "Measured":
         """The rates of calls on texts with labels: rows with member, called and group."""
-        sides = [texts[texts["member"] == side] for side in (False, True)]
-        fpr, tpr = (
-            observed_rate(own["called"].to_numpy(), own["group"].tolist()) if len(own) else None for own in sides
-        )
-        return cls(key, name, len(sides[0]), fpr, len(sides[1]), tpr)
+        is_member = texts["member"].astype(bool)
+        nonmembers = texts[~is_member]
+        members = texts[is_member]
+        return cls(key, name, len(nonmembers), _rate_of(nonmembers), len(members), _rate_of(members))
+
+
+def _rate_of(texts: pd.DataFrame) -> Estimate | None:
+    return observed_rate(texts["called"].to_numpy(), texts["group"].tolist()) if len(texts) else None
 
 
 def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     """The rates on the test texts of the run that made the adapter, if its scores.parquet is still there."""
     version = tracking.version_info(uri)
+    # the scores stay with the run; a registered version has the adapter's files alone
+    run = f"runs:/{version.run_id}" if version else uri
     try:
-        path = tracking.fetch_model_file(f"runs:/{version.run_id}" if version else uri, "scores.parquet")
+        path = tracking.fetch_model_file(run, "scores.parquet")
     except UsageError:  # the run was deleted; its registered model remains
         return []
+    # an adapter from a folder has none
     if path is None:
         return []
     scores = pd.read_parquet(path)
     scores = scores[scores["label"].notna()]  # an audit's table also has the texts that it judged
     compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
-    held_out = scores[(scores["split"] == "test").to_numpy() & compared]
-    sources = held_out["source"].tolist() if "source" in held_out else [""] * len(held_out)
-    p_values = calibration.p_values(by_state(held_out, (calibration.state,))[calibration.state], sources)
-    texts = held_out.assign(member=held_out["label"] == 1, called=p_values <= fpr + TOLERANCE)
+    test = scores[(scores["split"] == "test").to_numpy() & compared]
+    sources = test["source"].tolist() if "source" in test else [""] * len(test)
+    p_values = calibration.p_values(by_state(test, (calibration.state,))[calibration.state], sources)
+    texts = test.assign(member=test["label"] == 1, called=p_values <= fpr + TOLERANCE)
     return [Measured.of("test", "the adapter's own test texts", texts)]
 
 
-def on_labelled(documents: Sequence[Document], found: Verdicts) -> list[Measured]:
+def on_labelled(documents: Sequence[Document], verdicts: Verdicts) -> list[Measured]:
     """The rates on the texts given, if any that were judged are labelled."""
-    calls = found.table["verdict"]
-    texts = pd.DataFrame({"member": [d.member for d in documents], "called": calls == MEMBER, "group": found.family})
+    calls = verdicts.table["verdict"]
+    member = [document.member for document in documents]
+    texts = pd.DataFrame({"member": member, "called": calls == MEMBER, "group": verdicts.family})
     texts = texts[texts["member"].notna() & calls.isin((MEMBER, NOT_SHOWN))]
     return [Measured.of("labelled", "the labelled texts given", texts)] if len(texts) else []
 
@@ -88,21 +95,31 @@ def compare_dataset(
     `fsd.evaluation.dataset_inference.dataset_verdict`.
     """
     refuse_members(known)
-    left, right = (
-        [d for d, why in zip(side, classifier.left_out(side), strict=True) if not why] for side in (suspect, known)
-    )
-    refuse_related(left, right)
-    documents, split = [*left, *right], len(left)
-    groups = [*families(left), *(split + family for family in families(right))]
-    texts = [document.text for document in documents]
-    scores = classifier.scores(texts, every=True)
-    without_model = controls(documents, [at < split for at in range(len(documents))], groups, seed=seed)
+    comparable_suspect = _comparable(classifier, suspect)
+    comparable_known = _comparable(classifier, known)
+    # a text on both sides would pull them together, and a relative of one as well
+    refuse_related(comparable_suspect, comparable_known)
+    documents = comparable_suspect + comparable_known
+    split = len(comparable_suspect)
+    suspect_groups = families(comparable_suspect)
+    known_groups = [split + family for family in families(comparable_known)]  # no group is on both sides
+    scores = classifier.scores([document.text for document in documents], every=True)
+    is_suspect = [True] * split + [False] * len(comparable_known)
+    without_model = controls(documents, is_suspect, suspect_groups + known_groups, seed=seed)
+    suspect_scores = {name: column[:split] for name, column in scores.items()}
+    known_scores = {name: column[split:] for name, column in scores.items()}
     verdict = dataset_verdict(
-        {name: column[:split] for name, column in scores.items()},
-        {name: column[split:] for name, column in scores.items()},
-        suspect_groups=groups[:split],
-        known_groups=groups[split:],
+        suspect_scores,
+        known_scores,
+        suspect_groups=suspect_groups,
+        known_groups=known_groups,
         blind=without_model["blind"],
         seed=seed,
     )
     return DatasetComparison(verdict, without_model, len(suspect) + len(known) - len(documents))
+
+
+def _comparable(classifier: MembershipClassifier, documents: Sequence[Document]) -> list[Document]:
+    """The texts on which a verdict can be given."""
+    reasons = classifier.left_out(documents)
+    return [document for document, reason in zip(documents, reasons, strict=True) if not reason]

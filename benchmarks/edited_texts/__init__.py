@@ -1,0 +1,1 @@
+"""What altered texts count as."""

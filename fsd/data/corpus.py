@@ -1,0 +1,136 @@
+"""A corpus: texts as one table, of which family, kind and source are computed once; and its split into three parts."""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from fsd.data.documents import Document
+from fsd.data.near_duplicates import families
+from fsd.data.periods import BoolArray, Kinds, compared, kinds_of
+from fsd.token_stats import IntArray
+
+
+class Corpus(tuple[Document, ...]):
+    """Documents in their order, with the columns that are derived from all of them.
+
+    It is a tuple, so that it stands wherever documents are wanted. A column is computed when it is first asked for.
+    A part that was taken from a corpus has the columns of that corpus.
+
+    Attributes:
+        home: the corpus that the texts were taken from, None for texts of their own.
+        positions: (N,) places of the texts in `home`; all of them if there is none.
+    """
+
+    home: Self | None = None
+    positions: IntArray
+
+    def __new__(cls, documents: Iterable[Document] = ()) -> Self:
+        """Documents as a corpus of their own."""
+        corpus = super().__new__(cls, documents)
+        corpus.positions = np.arange(len(corpus))
+        return corpus
+
+    def take(self, chosen: IntArray | BoolArray) -> Self:
+        """The texts of a mask, or of positions, in that order; families and kinds remain those of the whole."""
+        # a part of a part is one of the whole, so that parts of one corpus stay comparable
+        home = self if self.home is None else self.home
+        positions = self.positions[chosen]
+        part = type(self)(home[i] for i in positions.tolist())
+        part.home = home
+        part.positions = positions
+        return part
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The texts alone, without their contexts."""
+        return [document.text for document in self]
+
+    @cached_property
+    def members(self) -> BoolArray:
+        """(N,) whether a text is labelled a member; False for a non-member and without a label."""
+        return np.array([bool(document.member) for document in self], dtype=bool)
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """Where each text was collected: the column `source` of the file, "" if unknown."""
+        return [document.collection for document in self]
+
+    @cached_property
+    def family(self) -> IntArray:
+        """(N,) number of the family of each text, in the order of their first texts; see `families`."""
+        if self.home is None:
+            return np.array(families(self), dtype=np.int64)
+        _, first_texts, family = np.unique(
+            self.home.family[self.positions],
+            return_index=True,
+            return_inverse=True,
+        )
+        return np.argsort(np.argsort(first_texts))[family]
+
+    @cached_property
+    def kind(self) -> Kinds:
+        """(N,) member, contemporary, later or non-member; see `fsd.data.periods.kinds`."""
+        if self.home is None:
+            return kinds_of(self)
+        return self.home.kind[self.positions]
+
+
+def as_corpus(documents: Iterable[Document]) -> Corpus:
+    """The corpus itself, with the columns that it has computed, or other documents as one."""
+    return documents if isinstance(documents, Corpus) else Corpus(documents)
+
+
+class Split:
+    """Three parts of a benchmark, disjoint by family; only `unseen` is used for training.
+
+    Parts that were taken from one corpus are index sets over it, see `Corpus.positions`.
+    """
+
+    _fields = ("unseen", "validation", "test")
+
+    def __init__(
+        self,
+        unseen: Iterable[Document],
+        validation: Iterable[Document],
+        test: Iterable[Document],
+    ) -> None:
+        self.unseen = as_corpus(unseen)
+        self.validation = as_corpus(validation)
+        self.test = as_corpus(test)
+
+    @cached_property
+    def judged(self) -> Corpus:
+        """Validation and test texts: those that are scored and measured."""
+        home = self.validation.home
+        if home is not None and home is self.test.home:
+            return home.take(np.concatenate([self.validation.positions, self.test.positions]))
+        return Corpus(self.validation + self.test)
+
+    def without_later(self) -> "Split":
+        """The split with those validation and test texts on which membership is judged, see `compared`."""
+        chosen = compared(self.judged.kind)
+        size = len(self.validation)
+        return self.replace(
+            validation=self.validation.take(chosen[:size]),
+            test=self.test.take(chosen[size:]),
+        )
+
+    def replace(self, **parts: Iterable[Document]) -> "Split":
+        """The split with other texts in the named parts."""
+        return Split(**{**self._asdict(), **parts})
+
+    def _asdict(self) -> dict[str, Corpus]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    _replace = replace  # its name while a split was a named tuple
+
+    def __iter__(self) -> Iterator[Corpus]:
+        return iter(self._asdict().values())
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Split) and self._asdict() == other._asdict()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))

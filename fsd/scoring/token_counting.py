@@ -1,0 +1,226 @@
+"""Counting the tokens of a corpus, for a table of token frequencies.
+
+Counting takes constant memory and a fraction of the time of tokenising: a corpus repeats its words. If a tokenizer
+gives the same tokens for a text and for its words, each distinct word is tokenised rarely and counted as often as it
+occurred; any other tokenizer processes whole texts. Words are found and counted as bytes, in numpy and Arrow;
+tokenising runs in Rust on all cores.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsd.data.readers import Passage
+from fsd.errors import UsageError, at_least
+from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
+from fsd.scoring.word_cuts import PIECE, cuts
+from fsd.token_stats import IntArray
+
+# Characters taken before they are counted.
+BATCH = 2**21
+# Largest size in bytes of the distinct words and their counts before some are tokenised.
+PENDING = 2**26
+# Words tokenised before they are counted.
+WORDS = 2**17
+# Words or texts tokenised in one call, enough for all cores.
+BLOCK = 2**12
+
+
+def count(
+    passages: Iterable[Passage],
+    tokenizer: Any,
+    vocabulary: int,
+    *,
+    model: str,
+    corpus: str,
+    documents: int | None = None,
+    tokens: int | None = None,
+    advance: Callable[[], object] = lambda: None,
+) -> FrequencyTable:
+    """Count the tokens of a corpus by a fast tokenizer; quoted special tokens count as plain text.
+
+    Counting stops after `documents`, or after `tokens` at the end of a document. `advance` is called after every batch.
+    """
+    at_least(1, **{"limit of documents": documents, "limit of tokens": tokens})
+    identity = fingerprint(tokenizer)
+    tally = Tally(tokenizer.backend_tokenizer, vocabulary)
+    opened = 0
+    for batch in _batches(passages, documents):
+        counted = _add(tally, batch, tokens)
+        opened += sum(passage.opens for passage in counted)
+        advance()
+        if tokens is not None and tally.total().sum() >= tokens:
+            break
+    counts = tally.total()
+    if not counts.any():
+        raise UsageError(f"corpus must hold at least one token; {corpus} holds none")
+    return FrequencyTable(
+        counts,
+        identity,
+        model,
+        corpus,
+        opened,
+    )
+
+
+def _add(
+    tally: "Tally",
+    batch: list[Passage],
+    limit: int | None,
+) -> list[Passage]:
+    """Count the passages of a batch until `limit` tokens are counted in all, and return those that were counted."""
+    texts = [passage.text for passage in batch]
+    if limit is None:
+        tally.add(texts)
+        return batch
+    counted = tally.total().copy()
+    tally.add(texts)
+    if tally.total().sum() < limit:
+        return batch
+    # Words do not tell where in the batch the limit lies: it is counted anew, up to the text that reaches the limit.
+    sizes = [len(encoding.ids) for encoding in tally.encoded(texts)]
+    needed = int(np.searchsorted(np.cumsum(sizes), limit - counted.sum())) + 1
+    tally.counts[:] = counted
+    tally.add(texts[:needed])
+    return batch[:needed]
+
+
+def _batches(passages: Iterable[Passage], documents: int | None) -> Iterator[list[Passage]]:
+    """The passages of the first documents, about `BATCH` characters at a time."""
+    batch: list[Passage] = []
+    opened = characters = 0
+    for passage in passages:
+        opened += passage.opens
+        if documents is not None and opened > documents:
+            break
+        batch.append(passage)
+        characters += len(passage.text)
+        if characters >= BATCH:
+            yield batch
+            batch = []
+            characters = 0
+    if batch:
+        yield batch
+
+
+class Tally:
+    """(V,) token counts by a Rust tokenizer: `counts` of the words tokenised so far, `total()` of all."""
+
+    def __init__(
+        self,
+        backend: Any,
+        vocabulary: int,
+    ) -> None:
+        self.backend = type(backend).from_str(backend.to_str())  # a copy without truncation and padding
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        self.backend.encode_special_tokens = True  # "<|endoftext|>" in a text is plain text, as in scoring
+        self.counts: IntArray = np.zeros(vocabulary, dtype=np.int64)
+        self.cuts = cuts(backend)
+        self._words: list[pa.Table] = []
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Count the tokens of texts."""
+        texts = [text for text in texts if text]
+        if not texts:
+            return
+        if self.cuts is None:
+            for begin in range(0, len(texts), BLOCK):
+                encodings = self.encoded(texts[begin : begin + BLOCK])
+                self._count(encodings, [1] * len(encodings))
+            return
+        data, begins = self.cuts.words([text.encode() for text in texts])
+        # Arrow reads the words where they are: neither strings nor copies are made of them.
+        buffers = [None, pa.py_buffer(begins), pa.py_buffer(data)]
+        words = pa.LargeBinaryArray.from_buffers(pa.large_binary(), begins.size - 1, buffers)
+        distinct = pc.value_counts(words)
+        self._words.append(
+            pa.table(
+                {
+                    "word": distinct.field("values"),
+                    "number": distinct.field("counts"),
+                }
+            )
+        )
+        if sum(table.nbytes for table in self._words) > PENDING:
+            self._words = [_merged(self._words)]
+            # Where merging saves little, the next batches would merge the same words again and again.
+            if self._words[0].nbytes > PENDING // 2:
+                self.total()
+
+    def total(self) -> IntArray:
+        """(V,) counts of all texts so far."""
+        if self._words:
+            self._tokenise(_merged(self._words))
+        self._words = []
+        return self.counts
+
+    def encoded(
+        self,
+        texts: Sequence[Any],
+        **options: bool,
+    ) -> list[Any]:
+        """The encodings of whole texts, without start and end tokens."""
+        encodings: list[Any] = self.backend.encode_batch_fast(texts, add_special_tokens=False, **options)
+        return encodings
+
+    def _tokenise(self, words: pa.Table) -> None:
+        """Count the tokens of words, each as often as it occurred."""
+        pieces = self.cuts.pieces if self.cuts else None
+        words = words.sort_by("number")  # so that words of equal counts share a block
+        for begin in range(0, len(words), WORDS):
+            part = words.slice(begin, WORDS)
+            if pieces:
+                short = pc.match_substring_regex(part["word"], PIECE)
+                blocks, times = _blocks(part.filter(short))
+                lines = [b"\n".join(block).decode().replace(" ", "Ġ") for block in blocks]
+                self._count(
+                    pieces.encode_batch_fast(lines, add_special_tokens=False),
+                    times,
+                )
+                part = part.filter(pc.invert(short))
+            blocks, times = _blocks(part)
+            apart = [[word.decode() for word in block] for block in blocks]
+            self._count(self.encoded(apart, is_pretokenized=True), times)
+
+    def _count(
+        self,
+        encodings: Sequence[Any],
+        times: Sequence[int],
+    ) -> None:
+        """Add the tokens of each encoding as often as `times` says."""
+        if not encodings:
+            return
+        ids = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        weights = np.repeat(np.array(times, dtype=np.float64), [row.size for row in ids])
+        counts = np.bincount(np.concatenate(ids), weights, minlength=self.counts.size)
+        if counts.size > self.counts.size:
+            largest = counts.size - 1
+            raise UsageError(f"the model's vocabulary must hold every token; {largest} is not below {self.counts.size}")
+        self.counts += counts.astype(np.int64)  # exact: whole numbers far below 2^53
+
+
+def _merged(words: Sequence[pa.Table]) -> pa.Table:
+    """One table of distinct words with the sums of their counts."""
+    table = pa.concat_tables(words)
+    distinct = table["word"].combine_chunks().dictionary_encode()
+    sums = np.bincount(
+        np.from_dlpack(distinct.indices),
+        np.from_dlpack(table["number"].combine_chunks()),
+    )
+    number = pa.Int64Array.from_buffers(pa.int64(), sums.size, [None, pa.py_buffer(sums.astype(np.int64))])
+    return pa.table({"word": distinct.dictionary, "number": number})
+
+
+def _blocks(words: pa.Table) -> tuple[list[list[bytes]], list[int]]:
+    """Words sorted by count → blocks of words that share a count, and the count of each block."""
+    numbers = np.from_dlpack(words["number"].combine_chunks())
+    spellings = words["word"].to_pylist()
+    changes = np.flatnonzero(np.diff(numbers)) + 1
+    bounds = np.unique(np.concatenate([changes, np.arange(0, len(spellings), BLOCK), [len(spellings)]]))
+    blocks = [spellings[begin:end] for begin, end in pairwise(bounds)]
+    return blocks, numbers[bounds[:-1]].tolist()

@@ -1,0 +1,301 @@
+"""The end of a command: its tracked run, and its report in the run and on the terminal."""
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsd import tracking
+from fsd.config import flags
+from fsd.errors import without_credentials
+from fsd.progress import stage as stage_line
+from fsd.tracking import Run, Version
+from pipelines.common.context import OWN_TAGS, context, stage
+
+if TYPE_CHECKING:
+    from fsd.reporting.report import Report
+
+VERSION = 1
+"""Version of configuration files, which they may state under `version`."""
+# Version of the JSON document, which programs read.
+FORMAT = 1
+# Findings in the description of a run: MLflow shows the first lines alone.
+DESCRIBED = 3
+PAGE = "report.html"
+
+
+def run_name(model: str, files: Sequence[str], method: str) -> str:
+    """Name of a run: method, texts and model in few characters; `Run.conclude` puts the best score before it."""
+    parts = [method]
+    if files:
+        texts = Path(files[0]).stem
+        if len(files) > 1:
+            texts += f" + {len(files) - 1}"
+        parts.append(texts)
+    parts.append(Path(model).name)
+    return " · ".join(filter(None, parts))
+
+
+@contextmanager
+def tracked_run(
+    config: Any,
+    experiment: str,
+    name: str,
+    *,
+    params: Mapping[str, object] | None = None,
+    tags: Mapping[str, object] | None = None,
+    description: str | None = None,
+) -> Iterator[Run]:
+    """Open the run of a command, with its settings; `--name` replaces the name, and `--tags` are added."""
+    own_tags = dict(tags or {})
+    # A tag that is missing in `OWN_TAGS` could be replaced by one of the user's.
+    assert own_tags.keys() <= OWN_TAGS, own_tags
+    command = context()
+    tags = own_tags | command.invocation.run_tags
+    params = flags(config) if params is None else params
+    opened = tracking.run(
+        experiment,
+        command.invocation.name or name,
+        params=params,
+        tags=tags,
+        description=description,
+    )
+    with contextlib.ExitStack() as stack:
+        # A store that is a server may take seconds to answer.
+        with stage("opening"), stage_line("opening the run", again=True):
+            run = stack.enter_context(opened)
+            run.log("config.yaml", dump(config, command.command))
+        yield run
+
+
+def dump(config: Any, command: str) -> str:
+    """The settings as a configuration file in YAML, without the credentials of URLs."""
+    import yaml
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return [plain(entry) for entry in value]
+        if isinstance(value, str | Path):
+            return without_credentials(str(value))
+        return value
+
+    entries: dict[str, Any] = {"version": VERSION}
+    if command:
+        entries["command"] = command
+    for name, value in flags(config).items():
+        entries[name.replace("_", "-")] = plain(value)
+    return str(yaml.safe_dump(entries, sort_keys=False, allow_unicode=True))
+
+
+def deliver(report: "Report | Callable[[], Report]", run: Run) -> None:
+    """Log the report, or what makes it, to its run, and print it."""
+    with stage("recording"):
+        if callable(report):
+            report = report()
+        publish(report, run)
+    show(report, run)
+
+
+def publish(report: "Report", run: Run) -> None:
+    """Log metrics, files, tables and the page of a report, and give the run its final name and its description."""
+    run.log_metrics(report.metrics)
+    for name, content in report.artifacts.items():
+        run.log(name, content)
+    for picture in report.pictures:
+        if picture.name:
+            run.log(picture.name, picture.png)
+    if report.title:
+        import pandas as pd
+
+        from fsd.reporting.report import page
+
+        for table in report.tables:
+            if table.name and table.columns:
+                run.log(
+                    f"{table.name}.json",
+                    pd.DataFrame(table.rows, columns=table.head),
+                )
+        run.log(PAGE, page(dated(report)))
+    if report.score:
+        # A name that the user chose stays as it is.
+        score = "" if context().invocation.name else report.score
+        run.conclude(
+            score,
+            report.description or "\n\n".join(report.findings[:DESCRIBED]),
+        )
+
+
+def dated(report: "Report") -> "Report":
+    """The report with the command, the versions and the date among its facts."""
+    facts = list(report.facts)
+    command = context().command
+    if command:
+        typed = shlex.join(["fsd", *command.split(), *sys.argv[1:]])
+        facts.append(("Command", without_credentials(typed)))
+    versions = dict(tracking.versions())  # a copy of what is cached
+    commit = versions.pop("commit", "")
+    packages = [f"{name} {number}" for name, number in versions.items()]
+    facts.append(("Versions", ", ".join(packages)))
+    if commit:
+        facts.append(("Commit", commit))
+    facts.append(("Date", date.today().isoformat()))
+    return replace(report, facts=facts)
+
+
+@contextmanager
+def _as_far_as_read() -> Iterator[None]:
+    """Go on where the reader of the output, `head` for example, has closed it: the run is stored all the same."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still in the buffer would raise again when the interpreter ends.
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY),
+            (context().stdout or sys.stdout).fileno(),
+        )
+
+
+@_as_far_as_read()
+def show(
+    report: "Report",
+    run: Run | None = None,
+    version: Version | None = None,
+    *,
+    text: Callable[[], object] | None = None,
+) -> None:
+    """Print a report and where it is: for people, or with `--json` as one document."""
+    command = context()
+    places = _places(report, run)
+    if command.invocation.json:
+        print(
+            document(report, places or None, version),
+            file=command.stdout or sys.stdout,
+            flush=True,
+        )
+        return
+    from fsd.reporting.report import print_facts, print_notes, print_report
+
+    rows = _last_rows(report, run, version, places)
+    if version and version.champion_stays:
+        report = _with_champion(report, version.champion_stays)
+    if text:
+        text()
+    elif report.facts and not report.title:  # a plan
+        print_facts(report.facts)
+        print_notes(report.findings)
+    elif report.page and not sys.stdout.isatty():
+        print(report.artifacts[report.page], end="")
+    else:
+        # It prints the rows itself, and what else fits the screen.
+        print_report(report, verbose=command.invocation.verbose, facts=rows)
+        return
+    if rows:
+        print()
+        print_facts(rows)
+
+
+def _places(report: "Report", run: Run | None) -> dict[str, str]:
+    """Where the run is: its id, its page and its report; nothing without a run that is stored."""
+    if run is None or run.gone:
+        return {}
+    page = report.page
+    if report.title and not page:
+        page = PAGE
+    return {
+        "id": run.id,
+        "page": run.page(),
+        "report": run.address_of(page) if page else "",
+    }
+
+
+def _last_rows(
+    report: "Report",
+    run: Run | None,
+    version: Version | None,
+    places: Mapping[str, str],
+) -> list[tuple[str, str]]:
+    """The last lines on the terminal: files, run, report and version, and the commands that come next."""
+    from fsd.reporting.report import packed
+
+    rows = [(name, str(path)) for name, path in report.files.items()]
+    commands = list(report.next)
+    if run and places:
+        rows.append(("run", places["id"]))
+        if places["report"]:
+            # Relative to the working folder, as long paths would be cut.
+            rows.append(("report", places["report"].removeprefix(f"{Path.cwd()}/")))
+        if run.store.uri.startswith("http"):
+            rows.append(("page", places["page"]))
+        else:
+            commands.append("fsd ui")
+    if version:
+        rows.append(("version", _version_text(version)))
+        if report.verdicts:
+            commands.insert(0, f"fsd detect FILE --adapter {version.uri}")
+    widest = max(len(name) for name in ["next", *dict(rows)])
+    room = shutil.get_terminal_size().columns - widest - 2
+    label = "next"
+    for line in packed(commands, room, " · "):
+        rows.append((label, line))
+        label = ""
+    return rows
+
+
+def _version_text(version: Version) -> str:
+    about = list(version.aliases)
+    if version.present:
+        about.append("equal to this run's: no new version")
+    if not about:
+        return version.uri
+    return f"{version.uri} ({'; '.join(about)})"
+
+
+def _with_champion(report: "Report", stays: str) -> "Report":
+    """The report with the reason why another version stays champion, among its findings."""
+    from fsd.reporting.report import Against
+
+    signs = list(report.signs)
+    # Without signs of its own a report takes them from its findings.
+    if signs:
+        signs.append((False, stays))
+    return replace(report, findings=[*report.findings, Against(stays)], signs=signs)
+
+
+def document(
+    report: "Report",
+    places: Mapping[str, str] | None,
+    version: Version | None = None,
+) -> str:
+    """The JSON document of `--json`; numbers that are not finite are null."""
+    tables = {}
+    for table in report.tables:
+        if table.name and table.numbers is not None:
+            # pandas writes NaN as null, and 15 digits at most.
+            records = table.numbers.to_json(orient="records", double_precision=15, date_format="iso")
+            tables[table.name] = json.loads(records)
+    registered = version and {
+        "name": version.name,
+        "version": version.number,
+        "uri": version.uri,
+        "aliases": list(version.aliases),
+    }
+    content = {
+        "format": FORMAT,
+        "command": context().command,
+        "headline": report.line,
+        "tables": tables,
+        "notes": list(report.findings),
+        "files": {name: str(path) for name, path in report.files.items()},
+        "run": places,
+        "registered": registered,
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,121 @@
+"""The detectors of a command with their settings: from the command line, from tuning, or the defaults."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import detectors
+from detectors import Detector
+from fsd.config import ALL, AUTO, DetectorConfig
+from fsd.errors import UsageError, at_least
+from fsd.views import FURTHER
+from pipelines.common.adapter_files import SETUP, read_setup
+
+# Part of a setting's name that restricts it to the base score: `surp.base.k`.
+BASE = "base"
+Settings = dict[str, dict[str, Any]]
+"""Detector → setting → value; settings of the base score alone are named `base.k`."""
+
+
+def load_detectors(config: DetectorConfig) -> list[Detector]:
+    """The requested detectors; `--settings` go before tuned settings, and these before the defaults."""
+    at_least(1, shots=config.shots)
+    requested = [name.strip() for name in config.detectors.split(",")]
+    names = [name for name in dict.fromkeys(requested) if name]
+    if not names:
+        allowed = ", ".join(detectors.names())
+        raise UsageError(f"detectors must be auto, all, or names out of {allowed}; got {config.detectors!r}")
+    if names in ([AUTO], [ALL]):
+        names = list(detectors.names(names[0]))
+    asked = _parse_settings(config.settings)
+    for name in sorted(asked):
+        if name not in names:
+            raise UsageError(f"settings must be of a detector in use, one of {', '.join(names)}; got {name!r}")
+    tuned = _tuned_settings(config.settings_from) if config.settings_from else {}
+    loaded = []
+    for name in names:
+        detector = detectors.load(name)
+        # What comes later replaces what came before.
+        for source in (tuned, asked):
+            detector = _with_settings(detector, source.get(name, {}))
+        loaded.append(detector)
+    return loaded
+
+
+def _with_settings(detector: Detector, settings: dict[str, Any]) -> Detector:
+    prefix = f"{BASE}."
+    common = {}
+    base_alone = {}
+    for key, value in settings.items():
+        if key.startswith(prefix):
+            base_alone[key.removeprefix(prefix)] = value
+        else:
+            common[key] = value
+    # In this order: a setting for both scores replaces an earlier one for the base score alone.
+    return detector.with_settings(**common).with_base_settings(**base_alone)
+
+
+def cheap(detectors: Iterable[Detector]) -> list[Detector]:
+    """The detectors that need no forward pass over other texts, such as neighbours or a prefix."""
+    return [detector for detector in detectors if not FURTHER.intersection(detector.views)]
+
+
+def audited(detectors: Iterable[Detector]) -> list[Detector]:
+    """The detectors of an audit of a fine-tuned model: those without further passes that are not of two models already.
+
+    The base takes the place of a reference model, and fine-tuned minus base score is the opposite of an FSD.
+    """
+    plain = []
+    for detector in cheap(detectors):
+        if detector.views == ("text", "reference"):
+            detector = _against_base(detector)
+        elif detector.paired:
+            continue
+        plain.append(detector)
+    return plain
+
+
+def _against_base(detector: Detector) -> Detector:
+    score = detector.function
+
+    def negated(base: Any, tuned: Any, **settings: Any) -> float:
+        # An audit negates every FSD; the score of fine-tuned model and base has the right sign already.
+        return -score(tuned, base, **settings)
+
+    return replace(detector, views=("text", "tuned"), function=negated)
+
+
+def _tuned_settings(uri: str) -> Settings:
+    """Settings of the run that registered the adapter; earlier versions had none for the base score alone."""
+    folder = Path(uri)
+    # A folder that is no adapter would be refused as one, though nobody asked for an adapter.
+    empty = folder.is_dir() and not (folder / SETUP).is_file() and not (folder.parent / SETUP).is_file()
+    setup = None
+    if not empty:
+        setup = read_setup(uri)
+    if setup is None:
+        raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
+    tuned = {name: dict(settings) for name, settings in setup.detectors.items()}
+    for name, settings in tuned.items():
+        for key, value in setup.base_settings.get(name, {}).items():
+            settings[f"{BASE}.{key}"] = value
+    return tuned
+
+
+def _parse_settings(entries: Sequence[str]) -> Settings:
+    """`surp.k=30` → {"surp": {"k": 30}}."""
+    settings: Settings = {}
+    for entry in entries:
+        key, equals, text = entry.partition("=")
+        detector, _, name = key.partition(".")
+        if not (equals and detector and name):
+            raise UsageError(f"settings must look like surp.k=30; got {entry!r}")
+        try:
+            # JSON, but for Python's way to write a truth value; words need no quotes.
+            value = json.loads(text.lower() if text in ("True", "False") else text)
+        except json.JSONDecodeError:
+            value = text
+        settings.setdefault(detector, {})[name] = value
+    return settings

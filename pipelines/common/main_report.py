@@ -1,0 +1,252 @@
+"""The report of a run of the main job: the answer, how sure it is, the method, tables and figures."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fsd.config import FSDConfig
+from fsd.evaluation import sentences
+from fsd.evaluation.calibration import Calibration
+from fsd.evaluation.metrics import by_state
+from fsd.evaluation.results import Results, Score, summary
+from fsd.models.language_model import BaseIdentity
+from fsd.reporting import figures
+from fsd.reporting.report import Picture, Report, Section, limits
+from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
+from fsd.token_stats import FloatArray, Scores
+
+# Detectors in the figures that have a panel for each: more would be too small to be read.
+DRAWN = 6
+
+
+def identity_text(identity: BaseIdentity) -> str:
+    """The model with its revision and the hash of its weights, for reports."""
+    return f"{identity.id}, revision {identity.revision or 'local'}, weights {identity.fingerprint}"
+
+
+def named(sources: Mapping[str, str]) -> str:
+    """The files and benchmarks that texts were read from, with their versions."""
+    return ", ".join(f"{name} {version}" for name, version in sources.items())
+
+
+def report(
+    results: Results,
+    config: FSDConfig,
+    identity: BaseIdentity,
+    sources: Mapping[str, str],
+) -> Report:
+    """The answer, how sure it is, the method, the results, and what they do not prove."""
+    headline, *further = pictures(results)
+    detectors = detectors_table(results)
+    tables = [*contrast_tables(results), detectors]
+    if results.placebo is not None:
+        tables.append(placebo_table(results))
+    what_was_done = method(results, config, identity)
+    sections = [
+        Section("The result in a figure", pictures=[headline]),
+        Section("What was done", paragraphs=[what_was_done]),
+        Section("Every detector", tables=tables),
+        Section("Further figures", pictures=further),
+        limits(),
+    ]
+    caveats = "; ".join(sentences.caveats(results))
+    artifacts = {
+        "scores.parquet": results.scores,
+        "summary.csv": summary(results.table, caveats),
+        "leaks.json": [leak._asdict() for leak in results.audit.leaks.pairs],
+    }
+    model = sentences.of_model(identity.id)
+    return Report(
+        title=f"Was it in the pretraining data? {config.data.domain}",
+        question=f"Can texts that {model} was pretrained on be distinguished from texts that it never saw?",
+        headline=sentences.headline(results),
+        answer=sentences.answer(results),
+        sure=sentences.sure(results),
+        findings=sentences.notes(results),
+        brief=replace(detectors, title=""),
+        signs=sentences.signs(results),
+        changes=sentences.changes(results),
+        sections=sections,
+        facts=_facts(results, config, identity, sources),
+        score=f"{results.named(results.top)} {results.top_auc.short}",
+        verdicts=results.calibration is not None,
+        description=sentences.description(results),
+        metrics=results.metrics(),
+        artifacts=artifacts,
+    )
+
+
+def _facts(
+    results: Results,
+    config: FSDConfig,
+    identity: BaseIdentity,
+    sources: Mapping[str, str],
+) -> list[tuple[str, str]]:
+    """What is needed to repeat the run."""
+    training = config.training
+    trained = (
+        f"{training.method}, rank {training.rank}, learning rate {training.learning_rate}, {training.epochs} epochs, "
+        f"batch {training.batch_size}"
+    )
+    sizes = ", ".join(f"{len(texts)} {part}" for part, texts in results.parts._asdict().items())
+    return [
+        ("Model", identity_text(identity)),
+        ("Texts", named(sources)),
+        ("Split", f"{config.data.split}: {sizes}"),
+        ("Adapter", config.adapter or trained),
+        ("Placebo", results.placebo or "none"),
+        ("Calibration", _calibrated(results)),
+        ("Seed", str(config.seed)),
+    ]
+
+
+def _calibrated(results: Results) -> str:
+    if results.calibration:
+        contemporaries = sentences.audit_summary(results).contemporaries
+        nonmembers = "contemporaries" if contemporaries else "non-members"
+        return f"{results.best}, on {results.calibration.groups} groups of held-out {nonmembers}"
+    if results.labels.hold:
+        return "none: there are no validation texts"
+    return "none: the labels do not hold"
+
+
+def pictures(results: Results) -> list[Picture]:
+    """The figures, of the best detectors; at the root of the run, where MLflow compares them."""
+    columns = by_state(results.judged)
+    drawn = [
+        _headline_picture(results),
+        *_pictures_of_detectors(results, columns["base"], columns["fsd"]),
+    ]
+    if results.calibration:
+        drawn.append(_reliability_picture(results, results.calibration, columns["base"], columns["fsd"]))
+    if results.contrasts:
+        drawn.append(_contrasts_picture(results))
+    return drawn
+
+
+def _headline_picture(results: Results) -> Picture:
+    curves = _headline_curves(results)
+    chosen_on = "validation" if results.parts.validation else "these very"
+    test = results.judged
+    figure = figures.headline(test["label"], test["group"].tolist(), curves)
+    return Picture(
+        figures.png(figure),
+        "How many members are found, for each share of non-members wrongly called members. The higher the curve, "
+        f"the better; the dotted line is guessing. The scores were chosen on {chosen_on} texts. In the bands lies the "
+        "true value at each rate in 95 of 100 cases.",
+        f"Two panels of ROC curves with bands, linear and logarithmic: {'; '.join(curves)}.",
+        "headline.png",
+    )
+
+
+def _headline_curves(results: Results) -> dict[str, tuple[FloatArray, str]]:
+    """The best base score, the best fine-tuned one and `combined`, each with its AUC, and the control of the best."""
+    scores = [Score(results.best, "fsd")]
+    if results.base:
+        scores.insert(0, Score(results.base, "base"))
+    combined = Score("combined", "fsd")
+    if str(combined) in results.scores and combined not in scores:
+        scores.append(combined)
+    curves = {}
+    for score in scores:
+        name = results.named(score)
+        colour = figures.BASE if score.state == "base" else figures.FSD
+        # A detector without a base score compares the base model and the fine-tuned one itself.
+        if (score.detector, "base", "auc") not in results.rows:
+            name += " (both models)"
+            colour = figures.BOTH
+        auc = results.rows[*score, "auc"].estimate
+        curves[f"{name}: AUC {auc}"] = (
+            results.judged[str(score)].to_numpy(float),
+            colour,
+        )
+    if results.control is not None:
+        name = f"{results.named(results.top)} on the control model: AUC {results.of_top('placebo_auc')}"
+        curves[name] = (results.control, figures.CONTROL)
+    return curves
+
+
+def _pictures_of_detectors(results: Results, base: Scores, fsd: Scores) -> list[Picture]:
+    """The two figures that have a panel for each of the best detectors."""
+    labels = results.judged["label"]
+    best = results.ranked[:DRAWN]
+    base = {name: base[name] for name in best if name in base}
+    fsd = {name: fsd[name] for name in best if name in fsd}
+    which = ""
+    if len(results.ranked) > DRAWN:
+        left_out = len(results.ranked) - DRAWN
+        which = f"The {DRAWN} best detectors; fsd.plot draws the other {left_out} from scores.parquet. "
+    roc = Picture(
+        figures.png(figures.roc(labels, base, fsd)),
+        f"{which}Members found for each share of non-members wrongly called members, with few of these enlarged.",
+        "ROC curves of the best detectors before and after fine-tuning; the areas under them are in the table.",
+        "roc.png",
+    )
+    distributions = Picture(
+        figures.png(figures.score_distributions(labels, base, fsd)),
+        f"{which}Share of the members (dark) and of the non-members (grey) that have at least each score: the "
+        "wider the coloured gap, the better they are distinguished. The axes leave out 1 % of the texts at either "
+        "end.",
+        "Cumulative distributions of the scores of members and non-members, for the best detectors, base and FSD.",
+        "scores.png",
+    )
+    return [roc, distributions]
+
+
+def _reliability_picture(results: Results, calibration: Calibration, base: Scores, fsd: Scores) -> Picture:
+    """The p-values of the test texts that are no members, which should be uniform."""
+    nonmember = ~results.judged["label"].to_numpy(bool)
+    p_values = calibration.p_values({name: column[nonmember] for name, column in fsd.items()})
+    groups = results.judged.loc[nonmember, "group"].nunique()
+    colour = figures.FSD if results.best in base else figures.BOTH
+    figure = figures.reliability(
+        results.best,
+        p_values,
+        calibration=calibration.groups,
+        texts=groups,
+        colour=colour,
+    )
+    return Picture(
+        figures.png(figure),
+        f"How often “{results.best}” wrongly calls a text a member: for each chosen error rate, the share of "
+        "the non-members among the test texts that is called members. If the error rates are right, the whole "
+        "line stays in the grey band in 95 of 100 such tests. Above the band are more wrong calls than chosen, "
+        "below it fewer. This figure says nothing about membership.",
+        f"Share of the held-out non-members that {results.best} calls members, against the chosen error rate, "
+        "with the band for valid error rates.",
+        "reliability.png",
+    )
+
+
+def _contrasts_picture(results: Results) -> Picture:
+    return Picture(
+        figures.png(figures.contrasts(results.rows)),
+        "AUC of every detector, with 95 % intervals, by the base score, by the FSD, or by both models. On the "
+        "left, what a benchmark split by time measures; in the middle, texts that the model was never trained "
+        "on, distinguished by their period alone; on the right, texts of one period, some of which it was "
+        "trained on. The dotted line is guessing.",
+        "AUC of every detector in three comparisons of members, contemporaries and later texts; the numbers "
+        "are in the tables.",
+        "contrasts.png",
+    )
+
+
+def method(results: Results, config: FSDConfig, identity: BaseIdentity) -> str:
+    """The method in plain words."""
+    unseen, validation, test = map(len, results.parts)
+    model = sentences.of_model(identity.id)
+    tuned = "was fine-tuned briefly"
+    if config.adapter:
+        tuned = f"was combined with the adapter {config.adapter}, fine-tuned"
+    chosen = f"hresholds and the detector of the findings, “{results.best}”, were chosen on"
+    if validation:
+        choices = f"T{chosen} {validation} validation texts; no test text was used to choose anything."
+    else:
+        choices = (
+            f"There were no validation texts: t{chosen} the test texts themselves, which makes these numbers "
+            "optimistic."
+        )
+    return (
+        f"{model[0].upper()}{model[1:]} {tuned} on {unseen} texts that the model cannot have seen. Every detector then "
+        f"scored {test} test texts before and after fine-tuning. Scores of texts from the training data move less than "
+        f"scores of others; the difference is the fine-tuned score deviation (FSD). {choices}"
+    )

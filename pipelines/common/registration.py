@@ -1,0 +1,277 @@
+"""The tracked run of the main job, and its adapter as a registered model."""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from detectors import Detector
+from fsd import distributed
+from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
+from fsd.data.documents import content_hash, digest
+from fsd.data.splitting import VALIDATION, Split
+from fsd.evaluation import sentences
+from fsd.evaluation.results import Results
+from fsd.models.adapters import save_adapter
+from fsd.models.language_model import BaseIdentity, LanguageModel
+from fsd.net.hub import EMBEDDED
+from fsd.reporting.report import Report, document, limits, markdown
+from fsd.reporting.results import detectors_table
+from fsd.scoring.model import reference_name
+from fsd.tracking import Run, Version, register
+from fsd.tracking import versions as own_versions
+from pipelines.common import adapter_files
+from pipelines.common.deliver import publish, run_name, tracked_run
+from pipelines.common.detector_settings import BASE
+from pipelines.common.experiment import Placebo
+from pipelines.common.main_report import named, report
+
+# Settings of the training that IA3 does not have.
+OF_LORA = ("rank", "alpha", "dropout")
+
+
+@contextmanager
+def start(
+    config: FSDConfig,
+    model: LanguageModel,
+    sources: Mapping[str, str],
+    detectors: Sequence[Detector],
+    placebo: Placebo | None,
+) -> Iterator[Run | None]:
+    """Open the MLflow run of a main job; None in processes other than the main one."""
+    if not distributed.is_main_process():
+        yield None
+        return
+    domain = config.data.domain
+    method = "reused adapter" if config.adapter else config.training.method
+    name = run_name(
+        config.model.model,
+        config.data.data or (domain,),
+        f"{method} · seed {config.seed}",
+    )
+    tags = {"texts": named(sources), **_model_tags(config, model.identity)}
+    settings = params(config, detectors, sources, placebo) | chosen_params(config, detectors)
+    settings["device"] = str(model.device)
+    with tracked_run(config, f"fsd-{domain}", name, params=settings, tags=tags) as run:
+        yield run
+
+
+def _model_tags(config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
+    training = _training(config)
+    tags: dict[str, object] = {
+        "base_model": identity.id,
+        "base_revision": identity.revision or "local",
+        "base_fingerprint": identity.fingerprint,
+    }
+    tags["method"] = training.method if training else "unknown"
+    if config.adapter:
+        tags["reused_adapter"] = config.adapter
+    return tags
+
+
+def _training(config: FSDConfig) -> AdapterConfig | None:
+    """How the adapter of the run was trained; None for a reused one that does not record it."""
+    if not config.adapter:
+        return config.training
+    # Only the main process gets here: a collective call would wait for the others without an end.
+    return adapter_files.recorded_training(config.adapter, collective=False)
+
+
+def params(
+    config: FSDConfig,
+    detectors: Sequence[Detector],
+    sources: Iterable[str],
+    placebo: Placebo | None,
+) -> dict[str, object]:
+    """The settings that tuning leaves as they are, as they are in effect, under their flags' names."""
+    settings = flags(config)
+    # Those of `chosen_params`, where they are nested.
+    for name in ("settings", *flags(config.training)):
+        del settings[name]
+    # The default depends on the split.
+    if config.data.validation is None and config.data.split == "grouped":
+        settings["validation"] = VALIDATION
+    elif config.data.validation is None:
+        settings["validation"] = 0.0
+    # What the flags stand for, in place of `auto`.
+    settings["data"] = list(sources)
+    settings["reference_model"] = reference_name(config.model)
+    settings["detectors"] = [detector.name for detector in detectors]
+    settings["placebo"] = placebo.config.model.model if placebo else "none"
+    return settings
+
+
+def chosen_params(
+    config: FSDConfig,
+    detectors: Sequence[Detector],
+    model: LanguageModel | None = None,
+) -> dict[str, object]:
+    """The settings that tuning may choose: of the training, and of every detector."""
+    by_detector = {d.name: {**d.settings, BASE: dict(d.base_settings)} for d in detectors}
+    return {
+        **training_params(_training(config), model),
+        "detector": by_detector,
+    }
+
+
+def training_params(training: AdapterConfig | None, model: LanguageModel | None = None) -> dict[str, object]:
+    """The settings of a training that its method has, with the modules that it adapted if they are known."""
+    if training is None:
+        return {}
+    settings = asdict(training)
+    if model and model.adapted:
+        settings["target_modules"] = ", ".join(sorted(model.model.active_peft_config.target_modules))
+    # MLflow refuses another value of a parameter, so that `auto` must wait for the modules that it stands for.
+    if settings["target_modules"] == "auto":
+        del settings["target_modules"]
+    if training.method == "ia3":
+        for name in OF_LORA:
+            del settings[name]
+    return settings
+
+
+def track(
+    run: Run,
+    results: Results,
+    config: FSDConfig,
+    detectors: Sequence[Detector],
+    model: LanguageModel,
+    sources: Mapping[str, str],
+    *,
+    study: str = "",
+    edit: Callable[[Report], Report] = lambda report: report,
+) -> tuple[Report, Version | None]:
+    """Log the report, and register the adapter with its calibration as a new version, which a study may have chosen."""
+    log_texts(run, results.parts, config.data, sources)
+    run.log_params(chosen_params(config, detectors, model))
+    edited = edit(report(results, config, model.identity, sources))
+    publish(edited, run)
+    run.describe_experiment(edited.description)
+    version = None
+    # What cannot be stored is raised at the end of the run; the report is shown all the same.
+    with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
+        adapter = Path(scratch)
+        save_adapter(model, adapter)
+        name = f"fsd-{config.data.domain}"
+        files = model_files(results, config, detectors)
+        tags = _model_tags(config, model.identity)
+        # A study that is continued registers what it chose once.
+        once = f"{study} {content_hash(str(files[adapter_files.SETUP]))}" if study else ""
+        version = register(
+            run,
+            name,
+            adapter,
+            adapter_files.SERVING,
+            validation_score=results.validation_auc,
+            files=files,
+            tags={
+                "base_model": tags["base_model"],
+                "method": tags["method"],
+                "detector": results.best,
+            },
+            judged_on=judged_on(results, config, model.identity),
+            barred=barred(results, detectors),
+            once=once,
+            description=edited.description,
+            card=card(name, results, config, model.identity, sources),
+            example=adapter_files.example(results.parts),
+        )
+    return edited, version
+
+
+def barred(results: Results, detectors: Iterable[Detector]) -> str:
+    """Why the version must not become champion; empty if it may."""
+    reason = sentences.barred(results)
+    if reason or results.calibration is None:
+        return reason
+    candidates = {candidate.detector for candidate in results.calibration.candidates}
+    for detector in detectors:
+        if detector.labelled and detector.name in candidates:
+            return f"{detector.name} needs texts with known labels, which detect has not"
+    return ""
+
+
+def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) -> None:
+    """Log each part of the texts as a data set, `<domain>-<part>`."""
+    for part, documents in parts._asdict().items():
+        if not documents:
+            continue
+        source = ", ".join(sources)
+        if part == "unseen" and isinstance(data.unseen, str):
+            source = data.unseen
+        run.log_dataset(
+            f"{data.domain}-{part}",
+            documents.texts,
+            labels=[document.member for document in documents],
+            source=source,
+            context=part,
+        )
+
+
+def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, str | Path]:
+    """Name → content or path of what verdicts need; the cutoff is that given, else a member's latest date."""
+    cutoff = config.data.cutoff
+    if not cutoff:
+        members = [document for part in results.parts for document in part if document.member]
+        cutoff = max(
+            (member.date.isoformat() for member in members if member.date),
+            default="",
+        )
+    return adapter_files.contents(
+        config.model,
+        config.detection,
+        [detector for detector in detectors if f"{detector.name}.fsd" in results.scores],
+        sentences.audit_summary(results),
+        results.calibration,
+        domain=config.data.domain,
+        seed=config.seed,
+        training=_training(config),
+        unseen=results.parts.unseen,
+        cutoff=cutoff,
+    )
+
+
+def judged_on(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, str]:
+    """What two versions must share for their validation scores to be comparable."""
+    # Later texts are left out of the scores, so other ones do not matter.
+    judged = results.parts.without_later()
+    benchmark = f"validation {digest(judged.validation)}, test {digest(judged.test)}"
+    return {
+        "benchmark": benchmark,
+        "base_fingerprint": identity.fingerprint,
+        "judging": f"split {config.data.split}, seed {config.seed}, state fsd",
+    }
+
+
+def card(
+    name: str,
+    results: Results,
+    config: FSDConfig,
+    identity: BaseIdentity,
+    sources: Mapping[str, str],
+) -> str:
+    """The adapter's card, in the form of the model hub."""
+    training = _training(config)
+    settings = ", ".join(f"{key} {value}" for key, value in training_params(training).items())
+    digests = []
+    for part, texts in results.parts._asdict().items():
+        if texts:
+            digests.append((part, f"{len(texts)} texts, digest {digest(texts)}"))
+    return document(
+        "card.md",
+        name=name,
+        base=identity,
+        loadable=identity.id not in EMBEDDED,
+        method=training.method if training else "unknown",
+        training=settings or "not recorded",
+        unseen=len(results.parts.unseen),
+        detector=results.best,
+        texts=named(sources),
+        digests=digests,
+        made_by=named(own_versions()),
+        headline=sentences.headline(results),
+        signs=sentences.signs(results),
+        table=markdown(detectors_table(results)),
+        limits=limits().points,
+    )

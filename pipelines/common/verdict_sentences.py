@@ -1,0 +1,111 @@
+"""What is said of verdicts, whichever command gives them: what they rest on, what chance explains, what was tried."""
+
+from collections.abc import Iterable, Mapping
+
+from fsd.evaluation.calibration import Calibration
+from fsd.evaluation.domain_check import LATER, Reference
+from fsd.evaluation.verdicts import ASSERTED, Basis, Verdicts
+from fsd.reporting.report import Against, For, marked
+
+GUESTS = (
+    "The rate below is that of all texts of the calibrated kind. Of unread texts of another source among such texts, "
+    "99 of 100 were recognised in simulations and none was called (docs/verdicts.md)."
+)
+"""What happens to a text of another source, for whoever is accused by a single verdict."""
+
+
+def source_of(basis: Basis) -> str:
+    """The beginning of a sentence on the texts of one source; "" if sources have no names."""
+    return f"source {basis.collection!r}: " if basis.collection else ""
+
+
+def basis_sentences(bases: Iterable[Basis]) -> list[str]:
+    """What the verdicts on each source rest on, where it is not a test that was passed without more to say."""
+    bases = list(bases)
+    sentences: list[str] = []
+    for basis in bases:
+        source = source_of(basis) if len(bases) > 1 else ""
+        if basis.verdict == ASSERTED:
+            said = "asserted, not tested: the texts are said to be of the calibrated kind (--same-source)"
+            sentences.append(Against(f"WARNING: {source}{said}"))
+        elif basis.reason:
+            sentences.append(Against(f"WARNING: {source}no verdict, since {basis.reason}{_difference(basis)}"))
+    return sentences
+
+
+def _difference(basis: Basis) -> str:
+    """What tells texts that were refused from those of the benchmark."""
+    test = basis.test
+    if test is None or not test.rejected:
+        return ""
+    if test.classifier_p is not None and test.classifier_p <= test.outside_p:
+        how = f"a classifier distinguishes the two with AUC {test.auc:.2f}"
+    else:
+        how = "more of them are outside the calibrated domain than chance explains"
+    telling = f"; most telling: {', '.join(test.telling)}" if test.telling else ""
+    return f"; {how}{telling}: judge texts of one kind at a time, by an adapter whose non-members are of that kind"
+
+
+def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[str]:
+    """The range of the false-positive rate, for each source on whose texts verdicts are given."""
+    fpr = verdicts.rules.fpr
+    sentences = []
+    for basis in verdicts.bases:
+        if not basis.verdict:
+            continue
+        own = calibration.of(basis.collection)
+        rate = own.rate(fpr)
+        sentences.append(
+            f"{source_of(basis)}the false-positive rate of {fpr:.1%} holds on average over calibration sets: this "
+            f"calibration rests on {own.groups} held-out non-members, and the rate of its threshold is between "
+            f"{rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
+        )
+    return sentences
+
+
+def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, called_what: str) -> str:
+    """The number of families called, compared with that among texts none of which is in the `data`."""
+    called, judged = verdicts.calls()
+    sources = [basis.collection for basis in verdicts.bases if basis.verdict]
+    if len(sources) > 1:
+        return f"{called} of {judged} independent texts are called; each source has a rate of its own"
+    fpr = verdicts.rules.fpr
+    expected = fpr * judged
+    most = calibration.of(*sources).false_alarms(fpr, judged)
+    digits = 0 if expected >= 3 else 1
+    start = (
+        f"if none of the {judged:,} independent texts judged had been in the {data}, about {expected:.{digits}f} would "
+        f"still be called {called_what}, and in 95 of 100 cases at most {most}"
+    )
+    if not called:
+        return start
+    if called > most:
+        kind = ", if they are of the calibrated kind" if verdicts.asserted else " for texts of the calibrated kind"
+        return marked(not verdicts.asserted, f"{start}: {called} are more than chance explains{kind}")
+    calls = "call is" if called == 1 else "calls together are"
+    return Against(f"{start}: {called} such {calls} no evidence of membership")
+
+
+def power_sentences(reference: Reference) -> list[str]:
+    """What the domain check was shown to find, and, by name, what it does not recognise."""
+    if not reference.power:
+        return [Against("domain check: not tried on texts of other kinds")]
+    power = {kind: share for kind, share in reference.power.items() if kind != LATER}
+    tried = f"domain check: it found {_shares('texts of other kinds', power)}"
+    if LATER in reference.power:
+        tried += f", {reference.power[LATER]:.0%} of {LATER}"
+    if reference.edits:
+        tried += f"; of the benchmark's own texts after edits {_shares('them', reference.edits)}"
+    sentences: list[str] = [For(tried) if reference.powerful else Against(tried)]
+    if reference.unrecognised:
+        named = ", ".join(f"{kind} ({share:.0%} found)" for kind, share in reference.unrecognised.items())
+        sentences.append(Against(f"the domain check does not recognise most texts of these kinds: {named}"))
+    return sentences
+
+
+def _shares(kinds: str, shares: Mapping[str, float]) -> str:
+    if not shares:
+        return f"no {kinds}"
+    average = sum(shares.values()) / len(shares)
+    weakest = min(shares, key=lambda kind: shares[kind])
+    return f"{average:.0%} of {kinds}, least of {weakest} ({shares[weakest]:.0%})"
