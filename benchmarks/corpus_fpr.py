@@ -21,11 +21,11 @@ from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.documents import Document
 from fsd.data.readers import read_files
 from fsd.evaluation.audit import blind
-from fsd.evaluation.calibration import observed_rate
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.models import language_model
 from fsd.models.finetuning import finetune
 from fsd.scoring.model import prepare
+from fsd.statistics.intervals import observed_rate
 from fsd.token_stats import IntArray, Scores
 from pipelines.common.detector_settings import cheap, load_detectors
 

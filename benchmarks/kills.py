@@ -156,7 +156,7 @@ COMMANDS = {
         [
             Moment("shared models trained", "file:cache/lab/models-*/"),
             Moment("first cell finished", "file:cache/lab/*.parquet"),
-            Moment("measuring", "pipelines.study.lab.results:measure"),
+            Moment("measuring", "pipelines.research.study.lab.results:measure"),
             Moment("closing the run", END),
         ],
     ),

@@ -23,12 +23,12 @@ from fsd.data.documents import Document, cut
 from fsd.data.near_duplicates import unrelated
 from fsd.data.overlap import overlap
 from fsd.data.readers import Passage, read_files, read_texts
-from fsd.evaluation.metrics import shortened
 from fsd.evidence.dataset_tests import BREAK, exchangeability
 from fsd.models.finetuning import finetune
 from fsd.reporting.report import p_value
 from fsd.scoring.model import Model, build_scorers, open_model
-from pipelines.contamination.dataset import inference_test
+from fsd.statistics.intervals import shortened
+from pipelines.evidence.contamination.dataset import inference_test
 
 FORMS = (
     {"output_type": "generate_until", "doc_to_text": "Begin: {{begin}}\nContinue:", "doc_to_target": "end"},

@@ -172,7 +172,7 @@ def plot(scores: "pd.DataFrame", labels: Sequence[bool]) -> "tuple[Figure, Figur
     Returns:
         Two matplotlib figures: ROC curves with a panel per detector, and distributions with one per detector and state.
     """
-    from fsd.evaluation.metrics import by_state
+    from fsd.evaluation.rows import by_state
     from fsd.reporting import figures
 
     members = _members(scores, labels)

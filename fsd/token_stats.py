@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fsd.errors import UsageError
 from fsd.unspaced import SCORED_UNSPACED
 
+BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 

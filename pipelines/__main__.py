@@ -25,29 +25,29 @@ GROUPS = {
     },
     "one book, a benchmark, fine-tuning data, or texts not yet published": {
         "extract": (
-            "pipelines.extract",
+            "pipelines.evidence.extract",
             "can passages of this book be extracted? beside a control",
         ),
         "contamination": (
-            "pipelines.contamination",
+            "pipelines.evidence.contamination",
             "was this benchmark, as a whole, in the training data?",
         ),
         "adapter-audit": (
-            "pipelines.adapter_audit",
+            "pipelines.evidence.adapter_audit",
             "was this in the fine-tuning data of a model with a known base?",
         ),
         "canary": (
-            "pipelines.canary",
+            "pipelines.evidence.canary",
             "publish random canaries, and test exactly whether a model was trained on them",
         ),
     },
     "research and preparation": {
         "overlap": (
-            "pipelines.overlap",
+            "pipelines.evidence.overlap",
             "how much of these texts stands in that corpus, word for word?",
         ),
         "compare": (
-            "pipelines.compare",
+            "pipelines.research.compare",
             "mean and interval of every score over seeds and runs",
         ),
         "tune": (
@@ -55,7 +55,7 @@ GROUPS = {
             "choose detector or adapter settings with Optuna",
         ),
         "study": (
-            "pipelines.study",
+            "pipelines.research.study",
             "the papers' tables and figures; our own: lab, real, domains, truth",
         ),
         "collect": (
@@ -63,11 +63,11 @@ GROUPS = {
             "collect texts published after a model's knowledge cutoff",
         ),
         "pretrain": (
-            "pipelines.pretrain",
+            "pipelines.research.pretrain",
             "pretrain a small model whose members are known",
         ),
         "frequencies": (
-            "pipelines.frequencies",
+            "pipelines.research.frequencies",
             "count token frequencies of a reference corpus for DC-PDD",
         ),
     },

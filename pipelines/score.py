@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
     from fsd.data.corpus import Corpus
     from fsd.data.documents import Document
-    from fsd.evaluation.metrics import Estimate, Row
+    from fsd.evaluation.rows import Row
     from fsd.reporting.report import Report, Table
     from fsd.scoring.model import ScoringJob
+    from fsd.statistics.intervals import Estimate
     from fsd.views import Detector
     from pipelines.common.shards import Folder, Worker
 
@@ -187,8 +188,8 @@ def make_report(
     remarks: Sequence[str],
 ) -> "Report":
     """The metrics of the labelled texts beside the blind classifier, and what could not be computed."""
-    from fsd.evaluation.metrics import by_key
     from fsd.evaluation.results import tracked as metrics_of
+    from fsd.evaluation.rows import by_key
     from fsd.reporting.report import Against, Report, Section, marked
 
     results, blind, doubts = measured
@@ -321,8 +322,9 @@ def measure(documents: "Sequence[Document]", table: "pd.DataFrame", *, seed: int
 
 def metrics_table(results: "pd.DataFrame") -> "Table":
     """The metrics of labelled texts; no lines without labels."""
-    from fsd.evaluation.metrics import METRICS, by_key
+    from fsd.evaluation.rows import by_key
     from fsd.reporting.report import Column, Table
+    from fsd.statistics.metrics import METRICS
 
     rows = by_key(results)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
-    "nodes": 232_300,
+    "nodes": 232_500,
     "nodes a line of code": 8.9,
     "functions of folded complexity above 15": 0,
     "statements of more than 40 nodes": 177,

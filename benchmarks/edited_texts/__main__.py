@@ -23,7 +23,7 @@ import detectors
 from benchmarks.verdict_mixtures.targets import sources
 from fsd.config import ModelConfig, Recipe
 from fsd.data.documents import Document
-from fsd.evaluation.calibration import TOLERANCE, calibrate, observed_rate
+from fsd.evaluation.calibration import TOLERANCE, calibrate
 from fsd.evaluation.domain_check import Reference, tried
 from fsd.evaluation.verdicts import MEMBER, OUT_OF_DOMAIN, Judge, Rules
 from fsd.evaluation.writing import edited
@@ -32,6 +32,7 @@ from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import continue_pretraining
 from fsd.scoring import deviation
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
+from fsd.statistics.intervals import observed_rate
 from fsd.token_stats import Scores
 from pipelines.common.adapter_files import AUDITED
 from pipelines.common.detector_settings import audited

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.evidence.trials import ALPHA, EXTRACTABLE, LEVELS
-from fsd.evaluation.calibration import observed_rate
-from fsd.evaluation.metrics import Estimate
 from fsd.evidence.extraction import ratio
 from fsd.reporting import figures
 from fsd.reporting.report import markdown, plain
+from fsd.statistics.intervals import Estimate, observed_rate
 
 Targets = Sequence[Mapping[str, Any]]
 """The results of `trials.target`, one per seed."""

@@ -18,7 +18,7 @@ from fsd.data.docstrings import docstring_paragraphs
 from fsd.data.embedded import corpus
 from fsd.data.splitting import split_labelled
 from fsd.evaluation.dataset_inference import dataset_verdict
-from fsd.evaluation.metrics import by_key
+from fsd.evaluation.rows import by_key
 from fsd.evidence import dataset_tests
 from fsd.models import adapters, language_model
 from fsd.models.finetuning import finetune
@@ -30,10 +30,10 @@ from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.scoring.sampling import Sampling
 from fsd.token_stats import Scorer, Scores
 from fsd.views import usable
-from pipelines.adapter_audit import AuditConfig, audit
-from pipelines.canary import MakeConfig, files, make, rank
 from pipelines.common.detector_settings import cheap, load_detectors
-from pipelines.extract import works
+from pipelines.evidence.adapter_audit import AuditConfig, audit
+from pipelines.evidence.canary import MakeConfig, files, make, rank
+from pipelines.evidence.extract import works
 
 LEVELS = (0, 1, 2, 4, 8, 16, 32)
 ALPHA = 0.05

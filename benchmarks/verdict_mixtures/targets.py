@@ -18,7 +18,7 @@ from fsd.models.finetuning import finetune
 from fsd.models.pretraining import continue_pretraining
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
-from pipelines.study.lab import corpora
+from pipelines.research.study.lab import corpora
 
 DETECTORS = ("loss", "perplexity", "zlib", "min_k", "min_k_pp", "surp", "reference", "min_k_reference", "combined")
 COPIES = 3

@@ -17,6 +17,9 @@ from fsd.errors import UsageError
 UP_TO = "up to the cutoff"
 AFTER = "after the cutoff"
 """Periods of texts that are parted by their dates alone."""
+# Neighbours of a bound are computed, which the first and the last day of the calendar have not.
+EARLIEST = Date(1000, 1, 1)
+LATEST = Date(9998, 12, 31)
 MEMBER = "member"
 CONTEMPORARY = "contemporary"
 LATER = "later"
@@ -68,11 +71,14 @@ def parse_cutoff(text: str | None) -> Date | None:
 
 
 def parse_day(name: str, text: str) -> Date:
-    """The day of an option of that name; UsageError if it is no day."""
+    """The day of an option of that name; UsageError if it is no day between `EARLIEST` and `LATEST`."""
     try:
-        return Date.fromisoformat(text)
+        day = Date.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"{name} must be a day like 2023-02-24; got {text!r}") from error
+    if not EARLIEST <= day <= LATEST:
+        raise UsageError(f"{name} must be a day from {EARLIEST} to {LATEST}; got {text!r}")
+    return day
 
 
 def with_periods(documents: Documents, cutoff: Date | None) -> list[Document]:

@@ -34,8 +34,11 @@ from fsd.data.documents import Document
 from fsd.data.near_duplicates import families, near_duplicates, words
 from fsd.data.splitting import Split, without_later
 from fsd.errors import UsageError
-from fsd.evaluation.metrics import METRICS, BoolArray, Bootstrap, Estimate, auc, group_index, percentiles
-from fsd.token_stats import FloatArray, IntArray
+from fsd.statistics.bootstrap import Bootstrap
+from fsd.statistics.groups import group_index
+from fsd.statistics.intervals import Estimate, percentiles
+from fsd.statistics.metrics import METRICS, auc
+from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 SHUFFLES = 20
 BINS = 10

@@ -24,7 +24,9 @@ from scipy import stats
 
 from fsd.errors import UsageError
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.metrics import LEVEL, BoolArray, Estimate, auc, group_index, group_means
+from fsd.statistics.groups import group_index, group_means
+from fsd.statistics.intervals import LEVEL, Estimate
+from fsd.statistics.metrics import auc
 from fsd.token_stats import FloatArray, Scores
 
 TOLERANCE = 1e-9
@@ -253,24 +255,3 @@ def family_aucs(labels: ArrayLike, scores: Scores, groups: Sequence[Hashable] | 
         name: auc(sides, np.concatenate([group_means(column[~member], family), column[member]]))
         for name, column in scores.items()
     }
-
-
-def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -> Estimate:
-    """Share of N ≥ 1 texts for which `called` is true, with an exact interval that accounts for groups.
-
-    It is Clopper and Pearson's at the effective sample size of Korn and Graubard (1998, Survey Methodology 24(2),
-    193-201): n over the factor by which grouping inflates the variance; the number of groups if all texts agree.
-    """
-    group = group_index(groups, called.size)
-    share = float(called.mean())
-    size = float(group.max() + 1)
-    # without groups, or without any variance, there is no design effect to estimate
-    if 0 < share < 1 and 1 < size < called.size:
-        sums = np.bincount(group, weights=called - share)
-        variance = size / (size - 1) * float(sums @ sums) / called.size**2
-        size = min(called.size, max(1.0, share * (1 - share) / max(variance, 1e-12) + 1))
-    hits = share * size
-    misses = (1 - share) * size
-    low = float(stats.beta.ppf((1 - LEVEL) / 2, hits, misses + 1)) if hits > 0 else 0.0
-    high = float(stats.beta.ppf((1 + LEVEL) / 2, hits + 1, misses)) if misses > 0 else 1.0
-    return Estimate(share, low, high)

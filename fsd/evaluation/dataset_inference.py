@@ -16,8 +16,9 @@ from scipy.stats import betabinom
 
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control
-from fsd.evaluation.metrics import LEVEL, BoolArray, Estimate, group_index, group_means
-from fsd.token_stats import FloatArray, IntArray, Scores
+from fsd.statistics.groups import group_index, group_means
+from fsd.statistics.intervals import LEVEL, Estimate
+from fsd.token_stats import BoolArray, FloatArray, IntArray, Scores
 
 FEWEST = 5
 """Smallest number of groups in each set; with fewer, not even perfect separation gives a p-value below .01."""

@@ -20,8 +20,8 @@ from scipy import stats
 from fsd.data import embedded
 from fsd.evaluation import domain_measures
 from fsd.evaluation.domain_measures import Measure
-from fsd.evaluation.metrics import group_index, group_means
 from fsd.evaluation.writing import edited
+from fsd.statistics.groups import group_index, group_means
 from fsd.token_stats import FloatArray, IntArray
 
 LEVEL = 0.08

@@ -20,9 +20,9 @@ from typing_extensions import override
 
 from fsd.data.near_duplicates import words
 from fsd.errors import printable
-from fsd.evaluation.metrics import BoolArray, group_members
 from fsd.evaluation.writing import MEASURES, spread_out, writing
-from fsd.token_stats import FloatArray, IntArray
+from fsd.statistics.groups import group_members
+from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 FOLDS = 10
 """Parts in which the vectors of the benchmark are compared with the others."""

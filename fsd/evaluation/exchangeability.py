@@ -24,9 +24,9 @@ from fsd.data.near_duplicates import words
 from fsd.errors import printable
 from fsd.evaluation.domain_check import DomainCheck
 from fsd.evaluation.domain_measures import CHARACTERS, LONGEST_WORD, TELLING, Ridge, Similarity
-from fsd.evaluation.metrics import BoolArray, group_index, group_means
 from fsd.evaluation.writing import MEASURES, spread_out, writing
-from fsd.token_stats import FloatArray, IntArray
+from fsd.statistics.groups import group_index, group_means
+from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 LEVEL = 0.05
 """Texts of the same kind are found different in at most this share of all cases; verdicts on them are then withheld."""

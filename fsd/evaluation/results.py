@@ -23,21 +23,12 @@ from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split, without_later
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.metrics import (
-    METRICS,
-    BoolArray,
-    Bootstrap,
-    Estimate,
-    Row,
-    auc,
-    best_thresholds,
-    by_key,
-    by_state,
-    compare,
-    estimates,
-)
+from fsd.evaluation.rows import Row, by_key, by_state, compare
 from fsd.scoring.deviation import Deviation
-from fsd.token_stats import FloatArray, Scores
+from fsd.statistics.bootstrap import Bootstrap
+from fsd.statistics.intervals import Estimate
+from fsd.statistics.metrics import METRICS, auc, best_thresholds, estimates
+from fsd.token_stats import BoolArray, FloatArray, Scores
 from fsd.views import Detector
 
 STATES = ("base", "tuned", "fsd")

@@ -8,8 +8,10 @@ from typing import NamedTuple, TypeVar
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.splitting import CONTEMPORARY
 from fsd.evaluation.audit import Audit, Leaks, explains
-from fsd.evaluation.metrics import METRICS, Estimate, Row, shortened
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Results, Score
+from fsd.evaluation.rows import Row
+from fsd.statistics.intervals import Estimate, shortened
+from fsd.statistics.metrics import METRICS
 
 Line = TypeVar("Line")
 

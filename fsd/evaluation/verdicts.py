@@ -1,63 +1,21 @@
 """Verdicts on texts from their scores and a calibration, given only where something shows that the error rate holds."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from numpy.typing import NDArray
 
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
-from fsd.errors import UsageError
 from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.domain_check import States
 from fsd.evaluation.exchangeability import FEWEST, Exchangeability, exchangeability
-from fsd.evaluation.metrics import BoolArray, group_index, group_members
+from fsd.statistics.multiplicity import check_fdr, discoveries
 from fsd.token_stats import FloatArray, IntArray, Scores
-
-SPLIT = 0.5
-"""p-values above this estimate the share of non-members in Storey's correction."""
-_SLACK = 1e-9
-
-
-def discoveries(
-    p_values: ArrayLike, groups: Sequence[Hashable] | None = None, *, fdr: float = 0.1, storey: bool = False
-) -> BoolArray:
-    """(N,) texts selected as members by Benjamini and Hochberg's procedure over families, on average `fdr` wrongly.
-
-    A family counts once, by Simes' combination of its p-values; within a selected one, texts are selected at the level
-    fdr · R / F for R of F families (Benjamini and Bogomolov 2014, https://arxiv.org/abs/1106.3670). This is valid for
-    conformal p-values that share a calibration set (Bates et al. 2023, https://arxiv.org/abs/2104.08279). `storey`
-    multiplies p-values by the estimated share of families without members, (1 + number with p > .5) / (F / 2) (Storey,
-    Taylor and Siegmund 2004, https://doi.org/10.1111/j.1467-9868.2004.00439.x).
-    """
-    check_fdr(fdr)
-    values = np.asarray(p_values, dtype=np.float64)
-    selected = np.zeros(values.size, dtype=bool)
-    if not values.size:
-        return selected
-    rows = group_members(group_index(groups, values.size))
-    adjusted = [stats.false_discovery_control(values[of_family]) for of_family in rows]
-    # the smallest adjusted p-value is Simes' p-value of the family
-    simes = np.array([p_values_of_family.min() for p_values_of_family in adjusted])
-    null_share = 1.0
-    if storey:
-        null_share = min(1.0, (1 + (simes > SPLIT).sum()) / (simes.size * (1 - SPLIT)))
-    called = stats.false_discovery_control(simes) * null_share <= fdr + _SLACK
-    for family in np.flatnonzero(called):
-        selected[rows[family]] = adjusted[family] * null_share <= fdr * called.mean() + _SLACK
-    return selected
-
-
-def check_fdr(fdr: float) -> None:
-    """A UsageError unless a false discovery rate is between 0 and 1."""
-    if not 0 < fdr < 1:
-        raise UsageError(f"fdr must be above 0 and below 1; got {fdr:g}")
-
 
 MEMBER = "member"
 NOT_SHOWN = "not shown"

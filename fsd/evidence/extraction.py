@@ -13,9 +13,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from fsd.errors import UsageError, at_least
-from fsd.evaluation.calibration import observed_rate
-from fsd.evaluation.metrics import BoolArray, Estimate
-from fsd.token_stats import FloatArray, IntArray
+from fsd.statistics.intervals import Estimate, observed_rate
+from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 LEVELS = (0.001, 0.01, 0.5)
 """Values of p_z from which a passage counts as extractable in a table: .1 %, 1 % and 50 %."""

@@ -16,7 +16,7 @@ import xxhash
 from fsd.config import ModelConfig
 from fsd.distributed import num_processes
 from fsd.errors import UsageError
-from fsd.net.gguf import reading
+from fsd.models.gguf import reading
 from fsd.net.hub import ModelSize, check_memory, fingerprint, locate, model_size
 from fsd.token_stats import IDS, written
 

@@ -17,7 +17,7 @@ import xxhash
 
 from fsd.errors import UsageError, first_line
 from fsd.files import check_regular, from_json, read_bytes
-from fsd.net import gguf
+from fsd.models import gguf
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
 EMBEDDED = {

@@ -20,9 +20,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 from numpy.typing import ArrayLike
 
-from fsd.evaluation import metrics
-from fsd.evaluation.metrics import Bootstrap, Estimate, Row, shortened
 from fsd.evaluation.results import CONTRASTS
+from fsd.evaluation.rows import Row
+from fsd.statistics import conformal, intervals, metrics
+from fsd.statistics.bootstrap import Bootstrap
+from fsd.statistics.intervals import Estimate, shortened
 from fsd.token_stats import FloatArray, Scores
 
 BASE = "#0072B2"
@@ -268,7 +270,7 @@ def headline(
         tpr, *resampled = bootstrap.values(values, measures).T
         low, high = np.quantile(
             resampled,
-            [(1 - metrics.LEVEL) / 2, (1 + metrics.LEVEL) / 2],
+            [(1 - intervals.LEVEL) / 2, (1 + intervals.LEVEL) / 2],
             axis=0,
         )
         for axis in (linear, log):
@@ -389,7 +391,7 @@ def _p_values(
     label: str,
 ) -> FloatArray:
     """Share of the p-values (n,) up to each of `ALPHA`, and the band of valid ones for these `counts` of texts."""
-    low, high = metrics.conformal_band(*counts, ALPHA)
+    low, high = conformal.conformal_band(*counts, ALPHA)
     # Conformal p-values are fractions k / n, which `ALPHA` meets only up to rounding.
     share: FloatArray = (np.asarray(p_values) <= ALPHA[:, None] + 1e-9).mean(axis=1)
     axis.fill_between(

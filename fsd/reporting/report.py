@@ -22,7 +22,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from fsd.errors import printable
-from fsd.evaluation.metrics import Row, shortened
+from fsd.evaluation.rows import Row
+from fsd.statistics.intervals import shortened
 
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or another program, where COLUMNS does not set them."""

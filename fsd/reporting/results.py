@@ -3,9 +3,10 @@
 from functools import partial
 from typing import Any
 
-from fsd.evaluation.metrics import METRICS, shortened
 from fsd.evaluation.results import CONTRASTS, Results
 from fsd.reporting.report import Column, Table, p_value
+from fsd.statistics.intervals import shortened
+from fsd.statistics.metrics import METRICS
 
 
 def _table(

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fsd.config import NEIGHBOURS
 from fsd.errors import UsageError
+from fsd.models.gguf import reading
 from fsd.models.language_model import torch_device
-from fsd.net.gguf import reading
 from fsd.net.hub import locate
 from fsd.token_stats import UNIT, UNSPACED
 

@@ -13,15 +13,11 @@ from numpy.typing import ArrayLike
 from sklearn.model_selection import StratifiedGroupKFold
 
 from fsd.errors import UsageError
-from fsd.evaluation.metrics import (
-    BoolArray,
-    auc,
-    group_index,
-    tpr_at_fpr,
-)
 from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range, Search
-from fsd.token_stats import FloatArray, IntArray
+from fsd.statistics.groups import group_index
+from fsd.statistics.metrics import auc, tpr_at_fpr
+from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 OBJECTIVES: dict[str, Callable[[BoolArray, FloatArray], float]] = {
     "auc": auc,

@@ -33,10 +33,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from fsd.config import TuneConfig
 from fsd.errors import UsageError, import_failure
-from fsd.evaluation.metrics import Bootstrap, compare, estimates
+from fsd.evaluation.rows import compare
 from fsd.files import check_regular
 from fsd.progress import progress
 from fsd.search_space import Choice, Search
+from fsd.statistics.bootstrap import Bootstrap
+from fsd.statistics.metrics import estimates
 from fsd.token_stats import Scores
 from fsd.tuning.objective import (
     Settings,

@@ -248,7 +248,8 @@ def program() -> str:
 
 def command_name() -> str:
     """The command without its program: `run` for `fsd run` and for `python -m pipelines.fsd`."""
-    name = re.sub(r"^(fsd |(python -m )?pipelines\.)", "", program()).replace("_", "-")
+    # a command may be in a group of its own, as pipelines.evidence.canary is
+    name = re.sub(r"^(fsd |(python -m )?pipelines\.(evidence\.|research\.)?)", "", program()).replace("_", "-")
     return "run" if name == "fsd" else name
 
 

@@ -298,7 +298,7 @@ def pretraining(recipe: Recipe, tokens: float) -> dict[str, str]:
 
 def on_this_machine(name: str) -> bool:
     """Whether a file or model can be read without the network."""
-    from fsd.net.gguf import SMOLLM2
+    from fsd.models.gguf import SMOLLM2
     from fsd.net.hub import EMBEDDED
 
     return name in (SMOLLM2, *EMBEDDED) or Path(name).expanduser().exists()

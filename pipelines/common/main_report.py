@@ -6,8 +6,8 @@ from dataclasses import replace
 from fsd.config import FSDConfig
 from fsd.evaluation import sentences
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.metrics import by_state
 from fsd.evaluation.results import Results, Score, summary
+from fsd.evaluation.rows import by_state
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
 from fsd.reporting.report import Picture, Report, Section, limits

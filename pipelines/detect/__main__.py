@@ -78,7 +78,7 @@ def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
     from fsd.data.splitting import parse_cutoff
     from fsd.errors import UsageError
-    from fsd.evaluation.verdicts import check_fdr
+    from fsd.statistics.multiplicity import check_fdr
     from pipelines.common import shards
     from pipelines.common.inputs import read_cleaned, read_own
 

@@ -11,11 +11,12 @@ from fsd.data.documents import Document
 from fsd.data.near_duplicates import families, refuse_members, refuse_related
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
-from fsd.evaluation.calibration import TOLERANCE, Calibration, observed_rate
+from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
-from fsd.evaluation.metrics import Estimate, by_state
 from fsd.evaluation.results import kinds_in
+from fsd.evaluation.rows import by_state
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts
+from fsd.statistics.intervals import Estimate, observed_rate
 from pipelines.detect.classifier import MembershipClassifier
 
 

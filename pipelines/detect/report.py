@@ -11,7 +11,6 @@ import pandas as pd
 
 from fsd.data.documents import Document
 from fsd.evaluation.dataset_inference import DatasetVerdict
-from fsd.evaluation.metrics import Estimate
 from fsd.evaluation.verdicts import MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
 from fsd.files import digest
 from fsd.reporting import figures
@@ -29,6 +28,7 @@ from fsd.reporting.report import (
     p_value,
     plain,
 )
+from fsd.statistics.intervals import Estimate
 from pipelines.common.main_report import identity_text
 from pipelines.common.output import described
 from pipelines.common.verdict_sentences import GUESTS, basis_sentences, chance_sentence, power_sentences, rate_sentences

@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fsd import tracking
-from fsd.evaluation import metrics
-from fsd.evaluation.metrics import Estimate
-from fsd.evaluation.metrics import shortened as short
 from fsd.reporting import figures
 from fsd.reporting.report import Column, Report, Section, Table
 from fsd.search_space import Range
+from fsd.statistics import intervals, metrics
+from fsd.statistics.intervals import Estimate
+from fsd.statistics.intervals import shortened as short
 from fsd.tracking import Run
 from fsd.tuning.objective import (
     DetectorTask,
@@ -289,5 +289,5 @@ def _over_folds(task: DetectorTask, settings: Settings) -> Estimate:
     mean = float(values.mean())
     # Each division holds every text once: dividing again gives more folds, but no more texts.
     divisions = sum(map(len, task.validation.folds)) / task.validation.member.size
-    half = (metrics.interval(values, 0.0)[1] - mean) * math.sqrt(divisions)
+    half = (intervals.interval(values, 0.0)[1] - mean) * math.sqrt(divisions)
     return Estimate(mean, mean - half, mean + half)

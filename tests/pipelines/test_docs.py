@@ -154,7 +154,7 @@ def runnable(config: Any, tiny: Path) -> Any:
 def runs_offline(command: Command) -> bool:
     """Whether the command needs no service; tuning, studies and evidence have tests of their own."""
     services = r"api:|hf://|--device spread|--bits|--engine|--shard "  # these of an array have no numbers
-    modules = ("pipelines.fsd", "pipelines.score", "pipelines.frequencies")
+    modules = ("pipelines.fsd", "pipelines.score", "pipelines.research.frequencies")
     if command.page in ("README.md", "tutorial.md"):
         return False
     return command.module in modules and not command.inline and not re.search(services, " ".join(command.arguments))

@@ -1,10 +1,9 @@
-"""Command lines that nobody thought of: drawn anew each day, and what counts as a finding."""
+"""Command lines that nobody thought of, and what counts as a finding."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ from benchmarks.hostile import __main__ as hostile
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_command_lines_of_today(root: Path, tmp_path: Path) -> None:
-    """Repeat a failure with the seed that it prints."""
-    seed = date.today().strftime("%Y%m%d")
+def test_drawn_command_lines(root: Path, tmp_path: Path) -> None:
+    """One seed, so that a tree which passed does not fail the next day; `python -m benchmarks.hostile` draws others."""
+    seed = "20261124"
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.hostile", "--count", "200", "--seed", seed],
         cwd=root,

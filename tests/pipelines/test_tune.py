@@ -13,7 +13,7 @@ from fsd.config import DetectorConfig, ScoreConfig, TuneConfig
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
-from fsd.evaluation.metrics import auc
+from fsd.statistics.metrics import auc
 from pipelines.common import experiment, inputs, registration
 from pipelines.common.detector_settings import load_detectors
 from pipelines.score import prepare as score

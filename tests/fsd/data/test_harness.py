@@ -123,8 +123,8 @@ def test_without_the_extra_it_is_named(monkeypatch) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_contamination_compares_the_test_with_the_training_split(task, tiny, capsys) -> None:
     from fsd.config import ModelConfig
-    from pipelines.contamination import ContaminationConfig
-    from pipelines.contamination.dataset import Outcome, prepare, report
+    from pipelines.evidence.contamination import ContaminationConfig
+    from pipelines.evidence.contamination.dataset import Outcome, prepare, report
 
     entry = task("choices")
     rng = random.Random(0)

@@ -6,10 +6,11 @@ import pytest
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.evaluation.calibration import Calibration, calibrate, family_aucs, observed_rate
+from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.metrics import auc
 from fsd.files import from_json
+from fsd.statistics.intervals import observed_rate
+from fsd.statistics.metrics import auc
 
 REFERENCE = Reference(("one text", "another"), (0, 1), ("", ""), {"novels": 0.97})
 

@@ -6,7 +6,7 @@ import pytest
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, blind
 from fsd.evaluation.dataset_inference import dataset_verdict, share_used
-from fsd.evaluation.metrics import Estimate
+from fsd.statistics.intervals import Estimate
 
 SPLITS = 300
 

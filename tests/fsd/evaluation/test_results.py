@@ -11,9 +11,8 @@ import pytest
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
-from fsd.evaluation import metrics, sentences
+from fsd.evaluation import sentences
 from fsd.evaluation.audit import Control
-from fsd.evaluation.metrics import Metric, auc, by_key
 from fsd.evaluation.results import (
     CONTRASTS,
     MEASURES,
@@ -25,7 +24,10 @@ from fsd.evaluation.results import (
     summary,
     tracked,
 )
+from fsd.evaluation.rows import by_key
 from fsd.scoring.deviation import Deviation
+from fsd.statistics import metrics
+from fsd.statistics.metrics import Metric, auc
 
 LABELS = np.arange(120) % 2 == 0
 GROUPS = [f"g{i // 4}-{i % 2}" for i in range(120)]

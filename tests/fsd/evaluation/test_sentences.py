@@ -11,10 +11,11 @@ from fsd.data.knowledge_cutoffs import Labels
 from fsd.data.splitting import Split
 from fsd.evaluation import sentences
 from fsd.evaluation.audit import Audit, Control, Leaks, Overlap, Telling, explains
-from fsd.evaluation.metrics import Estimate, Row
 from fsd.evaluation.results import Results, Score
+from fsd.evaluation.rows import Row
 from fsd.evaluation.sentences import AuditSummary, advice, advised, audit_summary, too_few
 from fsd.files import from_json
+from fsd.statistics.intervals import Estimate
 
 HIGH, MIDDLE, CHANCE = Estimate(0.99, 0.98, 1.0), Estimate(0.70, 0.65, 0.75), Estimate(0.52, 0.47, 0.57)
 GOOD, POOR = Estimate(0.92, 0.90, 0.94), Estimate(0.53, 0.48, 0.58)

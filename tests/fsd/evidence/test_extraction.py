@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import binomtest
 
 from fsd.errors import UsageError
-from fsd.evaluation.metrics import Estimate
 from fsd.evidence.extraction import Work, coverage, passages, queries, ratio
+from fsd.statistics.intervals import Estimate
 
 
 def work(log_p: list[float], *, tokens: int = 20, prefix: int = 2, suffix: int = 3, stride: int = 4) -> Work:

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from fsd.evaluation import metrics
-from fsd.evaluation.metrics import Estimate
 from fsd.reporting import figures as plots
+from fsd.statistics import metrics
+from fsd.statistics.intervals import Estimate
 
 RNG = np.random.default_rng(0)
 LABELS = np.arange(60) % 2 == 0

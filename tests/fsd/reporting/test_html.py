@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.evaluation.metrics import Row, by_key
 from fsd.evaluation.results import Score, evaluate
+from fsd.evaluation.rows import Row, by_key
 from fsd.reporting.report import Picture, Report, Section, limits, p_value, page, plain, shown
 from fsd.reporting.results import detectors_table, placebo_table
 

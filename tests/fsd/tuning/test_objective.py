@@ -5,9 +5,9 @@ import pytest
 
 import detectors
 from fsd.errors import UsageError
-from fsd.evaluation.metrics import auc, tpr_at_fpr
 from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range
+from fsd.statistics.metrics import auc, tpr_at_fpr
 from fsd.token_stats import TokenStats
 from fsd.tuning.objective import (
     OBJECTIVES,

@@ -28,7 +28,7 @@ from pipelines.common.cli import command, parse, read
 from pipelines.common.job import Job
 from pipelines.common.output import write_table
 from pipelines.detect.__main__ import DetectConfig
-from pipelines.study.grid import StudyConfig
+from pipelines.research.study.grid import StudyConfig
 
 FOLDER = Path(__file__).parents[3] / "pipelines"
 PIPELINES = sorted(

@@ -13,7 +13,7 @@ from pipelines.collect import Collect
 from pipelines.common.cli import parse, read
 from pipelines.common.deliver import dump
 from pipelines.detect.__main__ import DetectConfig
-from pipelines.study.grid import StudyConfig
+from pipelines.research.study.grid import StudyConfig
 
 
 @pytest.fixture

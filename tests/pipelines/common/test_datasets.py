@@ -19,9 +19,9 @@ from fsd.errors import UsageError
 from pipelines import score
 from pipelines.common import inputs
 from pipelines.detect import __main__ as detect
-from pipelines.study.catalogue import load as load_study
-from pipelines.study.cells import split_texts
-from pipelines.study.grid import Cell, StudyConfig, plan
+from pipelines.research.study.catalogue import load as load_study
+from pipelines.research.study.cells import split_texts
+from pipelines.research.study.grid import Cell, StudyConfig, plan
 
 DROP = CleaningConfig(skip_invalid=True, near_duplicates="drop")
 

@@ -15,8 +15,8 @@ from fsd.token_stats import Prompt
 from pipelines import fsd, score
 from pipelines.common import detector_settings, experiment, inputs, registration
 from pipelines.detect.classifier import MembershipClassifier
-from pipelines.study import catalogue
-from pipelines.study.grid import StudyConfig, plan
+from pipelines.research.study import catalogue
+from pipelines.research.study.grid import StudyConfig, plan
 from pipelines.tune import __main__ as tune
 from pipelines.tune.job import study_setup
 

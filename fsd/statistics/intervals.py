@@ -1,0 +1,106 @@
+"""A number with its 95 % interval."""
+
+import math
+import re
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+from scipy import stats
+
+from fsd.statistics.groups import group_index
+from fsd.token_stats import BoolArray, FloatArray
+
+LEVEL = 0.95
+"""Level of every interval."""
+
+
+_LEADING_ZERO = re.compile(r"^([+-]?)0\.")
+
+
+def shortened(number: float, spec: str = "z.2f") -> str:
+    """The number in a format, without a zero before its point: .71, -.05, 10.00; never -.00."""
+    return _LEADING_ZERO.sub(r"\1.", format(number, spec))
+
+
+class Estimate(NamedTuple):
+    """A number with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Two decimals, without the leading zero: .92 [.90, .94]."""
+        return "{} [{}, {}]".format(*map(shortened, self))
+
+    @property
+    def signed(self) -> str:
+        """The same for a difference: +.02 [-.01, +.05]."""
+        return "{} [{}, {}]".format(*(shortened(number, "+z.2f") for number in self))
+
+    @property
+    def short(self) -> str:
+        """The number alone: .92."""
+        return shortened(self.value)
+
+
+def percentiles(value: float, resampled: FloatArray) -> Estimate:
+    """The value with the interval of the middle 95 % of the resampled values."""
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(value), float(low), float(high))
+
+
+def separated(members: int, nonmembers: int) -> float:
+    """Lower bound for an AUC of exactly 1, by numbers of groups: Newcombe's method 5 (2006)."""
+    z = float(scipy.stats.norm.ppf((1 + LEVEL) / 2))
+    half = (members + nonmembers) / 2 - 1
+
+    def excess(theta: float) -> float:
+        inner = 1 + half * (1 - theta) / (2 - theta) + half * theta / (1 + theta)
+        return (1 - theta) ** 2 - z * z * theta * (1 - theta) * inner / (members * nonmembers)
+
+    return float(scipy.optimize.brentq(excess, 1e-12, 1 - 1e-12))
+
+
+def standard_error(values: FloatArray, over_texts: float) -> tuple[float, float]:
+    """Standard error of the mean of S values over seeds and texts, and its degrees of freedom; NaN for a single one.
+
+    Its square is s²/S + e², where s is the standard deviation over the seeds and e = `over_texts` the standard error
+    of the mean over the texts, which all seeds share. The degrees of freedom are Satterthwaite's, with e as known.
+    """
+    # one seed tells nothing of the spread over seeds
+    if values.size < 2:
+        return math.nan, math.nan
+    seeds = float(values.var(ddof=1)) / values.size
+    squared = seeds + over_texts**2
+    return math.sqrt(squared), (values.size - 1) * (squared / seeds) ** 2 if seeds else math.inf
+
+
+def interval(values: FloatArray, over_texts: float) -> tuple[float, float]:
+    """Student's 95 % interval of the mean of S values, see `standard_error`."""
+    error, degrees = standard_error(values, over_texts)
+    half = scipy.stats.t.ppf((1 + LEVEL) / 2, degrees) * error
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -> Estimate:
+    """Share of N ≥ 1 texts for which `called` is true, with an exact interval that accounts for groups.
+
+    It is Clopper and Pearson's at the effective sample size of Korn and Graubard (1998, Survey Methodology 24(2),
+    193-201): n over the factor by which grouping inflates the variance; the number of groups if all texts agree.
+    """
+    group = group_index(groups, called.size)
+    share = float(called.mean())
+    size = float(group.max() + 1)
+    # without groups, or without any variance, there is no design effect to estimate
+    if 0 < share < 1 and 1 < size < called.size:
+        sums = np.bincount(group, weights=called - share)
+        variance = size / (size - 1) * float(sums @ sums) / called.size**2
+        size = min(called.size, max(1.0, share * (1 - share) / max(variance, 1e-12) + 1))
+    hits = share * size
+    misses = (1 - share) * size
+    low = float(stats.beta.ppf((1 - LEVEL) / 2, hits, misses + 1)) if hits > 0 else 0.0
+    high = float(stats.beta.ppf((1 + LEVEL) / 2, hits + 1, misses)) if misses > 0 else 1.0
+    return Estimate(share, low, high)

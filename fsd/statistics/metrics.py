@@ -1,0 +1,142 @@
+"""How well scores separate members from non-members, each metric with its 95 % interval.
+
+Labels are (N,) with True for members; scores are (N,) float64, and higher means more likely a member.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike
+
+from fsd.errors import UsageError
+from fsd.statistics.bootstrap import Bootstrap, RocCurves
+from fsd.statistics.intervals import Estimate, percentiles, separated
+from fsd.token_stats import BoolArray, FloatArray
+
+FPR_SLACK = 1e-9
+"""A false-positive rate may exceed its bound by this much, so that .29 × 100 still allows 29 false alarms."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that measures one detector on one set of texts: its heading, and (K, R) ROC curves → (R,) values."""
+
+    label: str
+    of: Callable[[RocCurves], FloatArray]
+    needs_threshold: bool = False
+    """Whether it judges texts at a decision threshold from other texts."""
+    needs: int = 0
+    """Number of families of non-members from which on its interval has the promised coverage."""
+
+
+def _area(curves: RocCurves) -> FloatArray:
+    """Area under the curves through the origin, ties as straight lines: Mann-Whitney's U / mn."""
+    hits, alarms, _ = curves
+    below = np.concatenate([hits[:1] / 2, (hits[1:] + hits[:-1]) / 2])
+    area = np.einsum("kr,kr->r", np.diff(alarms, axis=0, prepend=0.0), below)
+    return np.asarray(area / (hits[-1] * alarms[-1]))
+
+
+def tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
+    """The largest TPR among thresholds whose FPR is at most `fpr`, never interpolated."""
+
+    def tpr(curves: RocCurves) -> FloatArray:
+        hits, alarms, _ = curves
+        # scores are distinct and alarms grow with them, so the number of points allowed tells the mildest of them
+        allowed = (alarms <= fpr * alarms[-1] + FPR_SLACK).sum(axis=0)
+        reached = np.take_along_axis(hits, np.maximum(allowed - 1, 0)[None], axis=0)[0]
+        return np.where(allowed > 0, reached / hits[-1], 0.0)
+
+    return tpr
+
+
+def _accuracy(curves: RocCurves) -> FloatArray:
+    """Share of texts on the right side of the threshold."""
+    hits, alarms, called = curves
+    # with a threshold above all scores nothing is called: every non-member is right, and no member
+    right = alarms[-1]
+    if called:
+        right = hits[called - 1] + alarms[-1] - alarms[called - 1]
+    return np.asarray(right / (hits[-1] + alarms[-1]))
+
+
+METRICS = {
+    "auc": Metric("AUC", _area),
+    "tpr_at_1fpr": Metric("TPR@1%FPR", tpr_at(0.01), needs=250),
+    "tpr_at_5fpr": Metric("TPR@5%FPR", tpr_at(0.05), needs=50),
+    "tpr_at_10fpr": Metric("TPR@10%FPR", tpr_at(0.10), needs=25),
+    "accuracy": Metric("Accuracy", _accuracy, needs_threshold=True),
+}
+"""Name → metric.
+
+On simulated data the intervals contain the true value in 92 to 97 of 100 cases, that of the TPR at 1 % from about 250
+families of non-members on, 2.5 / FPR; with 40 to 105 in 77 to 91, since it depends on the one or two highest of them.
+"""
+
+
+def checked_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[BoolArray, FloatArray]:
+    """(N,) labels and scores as arrays; an error unless there are members and non-members, with finite scores."""
+    member = np.asarray(labels, dtype=bool)
+    values = np.asarray(scores, dtype=np.float64)
+    if member.ndim != 1 or member.shape != values.shape:
+        raise ValueError(f"labels and scores must be (N,) alike, got {member.shape} and {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"scores must be finite, got {values[~np.isfinite(values)][0]}")
+    if member.all() or not member.any():
+        raise UsageError(
+            "an evaluation must have members and non-members; "
+            f"got {int(member.sum())} members among {member.size} texts"
+        )
+    return member, values
+
+
+def auc(labels: ArrayLike, scores: ArrayLike) -> float:
+    """Probability that a member scores higher than a non-member, ties counting half (Mann-Whitney's U / mn)."""
+    member, values = checked_scores(labels, scores)
+    m = member.sum()
+    n = member.size - m
+    return float((scipy.stats.rankdata(values)[member].sum() - m * (m + 1) / 2) / (m * n))
+
+
+def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(K + 1,) FPR, TPR and threshold of K distinct scores, from the strictest, +inf, to the mildest."""
+    # imported here: commands that never draw a curve start without scikit-learn
+    from sklearn.metrics import roc_curve
+
+    alarms, hits, thresholds = roc_curve(*checked_scores(labels, scores), drop_intermediate=False)
+    return alarms, hits, thresholds
+
+
+def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float) -> float:
+    """The largest TPR among thresholds whose FPR is at most `fpr` (0..1), never interpolated."""
+    alarms, hits, _ = roc(labels, scores)
+    return float(hits[alarms <= fpr + FPR_SLACK].max())
+
+
+def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
+    """(K,) all ε, falling, that maximise accuracy when score ≥ ε means member (FSD §3.2), each between two scores."""
+    member, values = checked_scores(labels, scores)
+    alarms, hits, scores_down = roc(member, values)
+    right = np.round(hits * member.sum() + (1 - alarms) * (~member).sum())
+    below = np.append(scores_down[1:], scores_down[-1])
+    middle = (scores_down + below) / 2
+    # between two neighbouring floating-point numbers there is none: the middle is rounded to one of them
+    thresholds = np.where(middle > below, middle, scores_down)
+    thresholds[0] = np.nextafter(scores_down[1], np.inf)  # in place of +inf
+    return np.asarray(thresholds[right == right.max()])
+
+
+def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None = None) -> dict[str, Estimate]:
+    """Every metric of (N,) scores with its 95 % interval by group; without a threshold none that needs it."""
+    _, scores = checked_scores(bootstrap.member, scores)
+    metrics = {name: metric for name, metric in METRICS.items() if threshold is not None or not metric.needs_threshold}
+    rows = bootstrap.values(scores, [metric.of for metric in metrics.values()], threshold)
+    measured = {name: percentiles(row[0], row[1:]) for name, row in zip(metrics, rows, strict=True)}
+    # every resample of texts that are fully separated is so too, and the bootstrap's interval would be a point
+    if measured["auc"].value == 1:
+        measured["auc"] = Estimate(1.0, separated(*bootstrap.sides), 1.0)
+    elif measured["auc"].value == 0:
+        measured["auc"] = Estimate(0.0, 0.0, 1 - separated(*bootstrap.sides))
+    return measured

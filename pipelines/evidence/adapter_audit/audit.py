@@ -1,0 +1,465 @@
+"""The audit of a fine-tuned model: its scores beside those of the base, measured, calibrated and registered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from fsd import tracking
+from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
+from fsd.data.documents import Document, digest
+from fsd.data.embedded import corpus
+from fsd.data.near_duplicates import families, refuse_contradictions
+from fsd.data.readers import parse_columns, read_files
+from fsd.data.splitting import Split, split_labelled
+from fsd.errors import UsageError
+from fsd.evaluation import results
+from fsd.evaluation.calibration import Calibration
+from fsd.evaluation.domain_check import States, tried
+from fsd.evaluation.results import Results, charted
+from fsd.evaluation.rows import by_key, by_state
+from fsd.evaluation.sentences import AuditSummary, audit_summary
+from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Judge, Rules, Verdicts
+from fsd.models import language_model
+from fsd.models.adapters import attach
+from fsd.models.finetuning import finetune
+from fsd.models.language_model import BaseIdentity
+from fsd.reporting import figures
+from fsd.reporting.report import (
+    Against,
+    For,
+    Picture,
+    Report,
+    Section,
+    Table,
+    limits,
+    marked,
+    numbers,
+    p_value,
+    plain,
+    shown,
+)
+from fsd.scoring import deviation
+from fsd.scoring.model import build_scorers
+from fsd.scoring.model_scorer import hidden_states
+from fsd.scoring.token_frequencies import fingerprint
+from fsd.token_stats import Scorer
+from fsd.tracking import Run, Version
+from fsd.views import Detector, usable
+from pipelines.common import adapter_files, context, deliver, job
+from pipelines.common.adapter_files import AUDITED
+from pipelines.common.detector_settings import audited, load_detectors
+from pipelines.common.job import Job
+from pipelines.common.output import check_table_path, write_table
+from pipelines.common.verdict_sentences import basis_sentences, chance_sentence, power_sentences, rate_sentences
+from pipelines.evidence.adapter_audit import AuditConfig
+
+FOUND = "in the fine-tuning data"
+
+
+def prepare(config: AuditConfig) -> Job:
+    """Read the texts, and check the settings: every text is scored by the base and by the fine-tuned model."""
+    if config.demo:
+        return Job(partial(demo, config.seed), {"texts": "100 embedded abstracts"})
+    parts, judged = texts_of(config)
+    check_table_path(config.out, config.data)
+    detectors = audited(load_detectors(config.detection))
+    texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
+    sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
+    reads = {
+        "texts": f"{job.files(config.data, len(texts))}: {sizes}",
+        "fine-tuned model": str(config.adapter or config.tuned),
+    }
+    return Job(
+        partial(run, config, parts, judged),
+        reads,
+        config.model,
+        texts=texts,
+        passes=job.passes(detectors, texts, config.model),
+        writes=["a registered adapter" if config.adapter else None, config.out],
+        experiment=f"fsd-{config.domain}",
+    )
+
+
+def texts_of(config: AuditConfig) -> tuple[Split, list[Document]]:
+    """The labelled texts in two parts, by family, and the texts to be judged."""
+    _check(config)
+    documents = read_files(config.data, parse_columns(config.columns))
+    labelled = [document for document in documents if document.member is not None]
+    judged = [document for document in documents if document.member is None]
+    labelled_texts = {document.text for document in labelled}
+    for document in judged:
+        if document.text in labelled_texts:
+            raise UsageError(f"a text to be judged must not be labelled elsewhere; {document.source} is")
+    # a text labelled both 1 and 0 would be on both sides of the measurement
+    refuse_contradictions(labelled)
+    parts = split_labelled(labelled, validation=config.validation, seed=config.seed)
+    # refused before anything is scored: the calibration would refuse the rate, but only at the end
+    groups = len(set(families([document for document in parts.validation if not document.member])))
+    if judged and config.fpr < 1 / (groups + 1):
+        raise UsageError(
+            f"fpr must be at least {1 / (groups + 1):.4g} = 1/({groups}+1), with {groups} families of other texts in "
+            f"validation; got {config.fpr:g}"
+        )
+    return parts, judged
+
+
+def _check(config: AuditConfig) -> None:
+    if not config.data:
+        raise UsageError("data must be given, files with labelled texts (or --demo); got none")
+    if (config.adapter is None) == (config.tuned is None):
+        raise UsageError(
+            "the fine-tuned model must be given by either --adapter or --tuned; "
+            f"got {'both' if config.adapter else 'none'}"
+        )
+    for name, share in (("validation", config.validation), ("fpr", config.fpr)):
+        if not 0 < share < 1:
+            raise UsageError(f"{name} must be above 0 and below 1; got {share:g}")
+
+
+def run(config: AuditConfig, parts: Split, judged: Sequence[Document]) -> None:
+    """Load the models, score, judge, write, track and print."""
+    with context.stage("model"):
+        models = load(config)
+    tags = {"task": "adapter audit", "model": config.model.model, "adapter": models.name}
+    title = deliver.run_name(config.model.model, config.data, "adapter audit")
+    with deliver.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+        with context.stage("scoring"):
+            audit = judge(parts, judged, models, config)
+        with context.stage("recording"):
+            result = report(audit, config, models.name)
+            deliver.publish(result, tracked)
+            write_table(audit.scores, config.out)
+            version = register(tracked, audit, config, models.identity) if config.adapter else None
+        deliver.show(result, tracked, version)
+
+
+@dataclass(frozen=True)
+class Models:
+    """The two models of an audit: scorers, name of the fine-tuned one, identity and hidden states of the base."""
+
+    scorers: dict[str, Scorer]
+    name: str
+    identity: BaseIdentity
+    states: States | None = None  # without them the domain check has one measure less
+
+
+def load(config: AuditConfig) -> Models:
+    """Load the base, and the fine-tuned model as an adapter on it or as a whole."""
+    # before the base is loaded, so that a wrong name is refused within a second
+    adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
+    base = language_model.load(config.model)
+    states = partial(hidden_states, base)
+    if adapter:
+        attach(base, adapter)
+        return Models(build_scorers(base, config.model), str(config.adapter), base.identity, states)
+    tuned = language_model.load(config.model, model=config.tuned, revision=None)
+    # scores are compared token by token
+    if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
+        raise UsageError(f"tuned must have the tokenizer of its base {config.model.model}; {config.tuned} has another")
+    scorers = build_scorers(base, config.model)
+    scorers["tuned"] = build_scorers(tuned, config.model)["base"]
+    return Models(scorers, str(config.tuned), base.identity, states)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit measured; in `results`, "base" is the fine-tuned model and "fsd" fine-tuned minus base score."""
+
+    results: Results
+    calibration: Calibration
+    scores: pd.DataFrame
+    detectors: Sequence[Detector]
+    verdicts: Verdicts | None  # on the texts without a label; None without such texts
+    remarks: Sequence[str]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per number, with the states "tuned" and "calibrated"."""
+        table = self.results.table[~self.results.table["metric"].isin(("accuracy", "validation_auc"))]
+        states = table["state"].replace({"base": "tuned", "fsd": self.calibration.state})
+        return table.assign(state=states).reset_index(drop=True)
+
+    @property
+    def summary(self) -> AuditSummary:
+        """How well the best detector and a blind classifier separate the labelled texts."""
+        return audit_summary(self.results, self.calibration.state)
+
+
+def judge(parts: Split, judged: Sequence[Document], models: Models, config: AuditConfig) -> Audit:
+    """Score all texts by fine-tuned minus base, measure on test, calibrate on validation, judge the others."""
+    texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
+    labelled = len(texts) - len(judged)
+    computable, left_out = _computable(texts, models.scorers, config.detection)
+    scored = deviation.score_texts(texts, computable, models.scorers, shown=True)
+    # FSD, base minus fine-tuned score, is lowest for the texts of the fine-tuning, which are the members here
+    calibrated = {name: -column for name, column in scored.fsd.items()}
+    compared = deviation.Deviation(
+        base={name: column[:labelled] for name, column in scored.tuned.items()},
+        fsd={name: column[:labelled] for name, column in calibrated.items()},
+    )
+    measured = results.compute_results(parts, compared, None, computable, seed=config.seed)
+    assert measured.calibration is not None  # the share of validation is above 0
+    reference = tried(measured.calibration.reference, states=models.states)
+    calibration = replace(measured.calibration, state=AUDITED, reference=reference)
+    verdicts = None
+    if judged:
+        of_judged = {name: column[labelled:] for name, column in calibrated.items()}
+        verdicts = Judge(calibration, models.states).classify(
+            judged,
+            lambda rows: {name: column[list(rows)] for name, column in of_judged.items()},
+            Rules(config.fpr, same_source=config.same_source),
+        )
+    table = results.score_table(parts._replace(test=(*parts.test, *judged)), scored)
+    return Audit(
+        results=measured,
+        calibration=calibration,
+        scores=_with_verdicts(table, list(calibrated), labelled, verdicts),
+        detectors=computable,
+        verdicts=verdicts,
+        remarks=[f"{name} left out: {reason}" for name, reason in left_out.items()],
+    )
+
+
+def _computable(
+    texts: Sequence[str], scorers: dict[str, Scorer], detection: DetectorConfig
+) -> tuple[list[Detector], dict[str, str]]:
+    """The detectors that compare two models on these texts, and why the others are left out."""
+    requested = load_detectors(detection)
+    comparable = {detector.name: detector for detector in audited(requested)}
+    excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in comparable}
+    detectors = [comparable.get(detector.name, detector) for detector in requested]
+    return usable(detectors, texts, scorers, excluded=excluded, strict=detection.named, use="used in an audit")
+
+
+def _with_verdicts(
+    table: pd.DataFrame, detectors: Sequence[str], labelled: int, verdicts: Verdicts | None
+) -> pd.DataFrame:
+    """The table of scores with calibrated ones, and with p-values and verdicts of the texts after the labelled ones."""
+    calibrated = {f"{name}.fsd": f"{name}.{AUDITED}" for name in detectors}
+    table = table.rename(columns=calibrated)
+    table[list(calibrated.values())] *= -1
+    is_judged = np.arange(len(table)) >= labelled
+    # a table of scores has labelled texts alone: it took those without a label for non-members of the test
+    table["label"] = table["label"].astype("Int64").mask(is_judged)
+    table["split"] = table["split"].mask(is_judged, "judged")
+    table["p_value"] = np.nan
+    table["verdict"] = pd.array([None] * len(table), "string")
+    table["warning"] = ""
+    if verdicts is not None:
+        named = verdicts.table.replace({"verdict": {MEMBER: FOUND}})
+        for name in ("p_value", "verdict", "warning"):
+            table.loc[is_judged, name] = named[name].to_numpy()
+    return table
+
+
+def detectors_table(audit: Audit) -> Table:
+    """One line per detector; the best on validation first, the others by their AUC."""
+    rows = by_key(audit.table)
+    state = audit.calibration.state
+    detectors = {row.detector for row in rows.values() if row.state == state}
+    lines = []
+    for name in sorted(
+        detectors, key=lambda name: (name != audit.calibration.detector, -rows[name, state, "auc"].value)
+    ):
+        gain = rows.get((name, "", "auc_gain"))  # a detector that reads both models has none
+        lines.append(
+            [
+                name,
+                shown(rows.get((name, "tuned", "auc"))),
+                shown(rows[name, state, "auc"]),
+                f"{gain.value:+z.2f}" if gain else "–",
+                p_value(gain and gain.p_holm),
+                f"{rows[name, state, 'tpr_at_5fpr'].value:.2f}",
+                f"{rows[name, state, 'tpr_at_1fpr'].value:.2f}",
+            ]
+        )
+    return plain(
+        [
+            "detector",
+            "fine-tuned AUC\n[95 % CI]",
+            "calibrated AUC\n[95 % CI]",
+            "gain",
+            "p (Holm)",
+            "TPR@5%FPR",
+            "TPR@1%FPR",
+        ],
+        lines,
+        caption="AUC of the fine-tuned model's scores alone, and of their difference from the base model's; 95 % "
+        "intervals by groups of related texts. TPR@5%FPR is the share of fine-tuning texts found when 5 of 100 others "
+        "are called fine-tuning texts. reference, min_k_reference and wbc compare the two models themselves.",
+        title=f"{len(audit.results.parts.test)} test texts",
+        name="results",
+        frame=audit.table,
+        marked=(0,),
+        kept=(0, 2, 1, 3, 4),
+    )
+
+
+def conclusions(audit: Audit) -> list[str]:
+    """The results in sentences, most important first."""
+    summary = audit.summary
+    start = (
+        f"{summary.detector}, best on validation: fine-tuned minus base score, AUC {summary.auc} on "
+        f"{len(audit.results.parts.test)} test texts"
+    )
+    if summary.auc.low <= 0.5:
+        lines = [f"{start}: not distinguishable from chance"]
+    elif summary.explains:
+        lines = [f"{start}; a blind classifier reaches {summary.blind}: the two sides differ without the model"]
+    else:
+        lines = [f"{start}: texts of the fine-tuning data can be distinguished from others"]
+    blind = f"no blind classifier could be trained: {summary.reason}"
+    if summary.blind is not None:
+        blind = f"a blind classifier, which never sees the model, reaches {summary.blind}"
+    lines.append(marked(summary.clean, blind))
+    if audit.verdicts is not None:
+        lines += verdict_sentences(audit.verdicts, audit.calibration)
+    return [*lines, *audit.remarks]
+
+
+def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[str]:
+    """How many of the texts without a label are called, what that rests on, and what chance explains."""
+    number = len(verdicts.table)
+    called = verdicts.count(MEMBER)
+    judged = called + verdicts.count(NOT_SHOWN)
+    answer = f"no verdict on any of the {number} texts without a label"
+    if judged:
+        answer = (
+            f"{called} of the {number} texts without a label are called fine-tuning data at a false-positive rate of "
+            f"{verdicts.rules.fpr:.1%}; it holds for texts of the kind of the labelled ones"
+        )
+    lines = [marked(called > 0, answer)]
+    outside = verdicts.count(OUT_OF_DOMAIN)
+    if outside:
+        reasons = verdicts.table.loc[verdicts.table["verdict"] == OUT_OF_DOMAIN, "warning"]
+        lines.append(Against(f"{outside} of them are outside the calibrated domain, such as: {reasons.iloc[0]}"))
+    lines += basis_sentences(verdicts.bases)
+    if judged > 1:
+        lines.append(chance_sentence(verdicts, calibration, "fine-tuning data", "fine-tuning data"))
+    return lines + rate_sentences(verdicts, calibration) + power_sentences(calibration.reference)
+
+
+def report(audit: Audit, config: AuditConfig, name: str) -> Report:
+    """The report; `name` is the fine-tuned model's."""
+    test = audit.scores[audit.scores["split"] == "test"]
+    scores = by_state(test, ("tuned", audit.calibration.state))
+    roc = figures.roc(test["label"].to_numpy(bool), *scores.values(), names=("fine-tuned", "calibrated score"))
+    caption = "Share of fine-tuning texts found against share of other texts wrongly called so."
+    verdicts = numbers("verdicts", audit.scores[audit.scores["split"] == "judged"])
+    measured = Section(
+        "Results",
+        tables=[detectors_table(audit), verdicts],
+        pictures=[Picture(figures.png(roc), caption, name="roc.png")],
+    )
+    summary = audit.summary
+    return Report(
+        title="Was it in the fine-tuning data?",
+        question=f"Can texts that {name} was fine-tuned on be distinguished from others, given the base "
+        f"{config.model.model}?",
+        findings=conclusions(audit),
+        sections=[measured, limits()],
+        facts=[
+            ("Base", config.model.model),
+            ("Fine-tuned model", name),
+            ("Texts", ", ".join(config.data)),
+            ("Seed", str(config.seed)),
+        ],
+        changes=[
+            "Texts of both labels from one period and kind, if a classifier without the model separates these.",
+            "More labelled texts, which narrow the intervals.",
+        ],
+        score=f"{summary.detector} {summary.auc.short}",
+        metrics=audit.results.audit.metrics() | charted(audit.table),
+        artifacts={
+            "scores.parquet": audit.scores,
+            "summary.csv": audit.table,
+            "calibration.json": audit.calibration.to_json(),
+        },
+        files={"scores": config.out} if config.out else {},
+    )
+
+
+def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity) -> Version | None:
+    """Register the adapter with the calibration as a version of fsd-<domain>, for `fsd detect` and MLflow.
+
+    None of the texts that it was trained on, which are the question, travels with it. It does not become champion if a
+    blind classifier explains the result, nor in place of an audit of another adapter.
+    """
+    summary = audit.summary
+    parts = audit.results.parts
+    files = adapter_files.contents(
+        config.model,
+        config.detection,
+        audit.detectors,
+        summary,
+        audit.calibration,
+        domain=config.domain,
+        seed=config.seed,
+    )
+    return tracking.register(
+        run,
+        f"fsd-{config.domain}",
+        tracking.fetch_adapter(str(config.adapter)),
+        adapter_files.SERVING,
+        validation_score=audit.results.validation_auc,
+        files=files,
+        tags={"base_model": identity.id, "adapter": config.adapter, "detector": summary.detector},
+        judged_on={
+            "benchmark": f"validation {digest(parts.validation)}, test {digest(parts.test)}",
+            "base_fingerprint": identity.fingerprint,
+            "judging": f"audit of {config.adapter}, seed {config.seed}, state {summary.state}",
+        },
+        barred=summary.sentence if summary.explains else "",
+        example=adapter_files.example(parts),
+    )
+
+
+def demo(seed: int) -> None:
+    """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
+    with context.stage("model"):
+        detection = DetectorConfig(detectors="loss,min_k,zlib")
+        config = AuditConfig(model=ModelConfig(cache="none"), detection=detection, seed=seed)
+        nonmembers = [document for document in corpus() if not document.member][:100]
+        half = len(nonmembers) // 2
+        trained_on = [replace(document, member=True) for document in nonmembers[:half]]
+        held_out = [replace(document, member=False) for document in nonmembers[half:]]
+        parts = split_labelled(trained_on + held_out, validation=config.validation, seed=seed)
+        model = language_model.load(config.model)
+        training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
+        finetune(model, [document.text for document in trained_on], training, seed=seed)
+        scorers = build_scorers(model, config.model)
+        fine_tuned = Models(scorers, "the embedded model", model.identity, partial(hidden_states, model))
+        # the base compared with itself: every difference is 0, as without fine-tuning
+        untouched = replace(fine_tuned, scorers=scorers | {"tuned": scorers["base"]})
+    with context.stage("scoring"):
+        tuned = detectors_table(judge(parts, [], fine_tuned, config))
+        control = detectors_table(judge(parts, [], untouched, config))
+    lines = [["fine-tuned on half", *row] for row in tuned.rows]
+    lines += [["control, not fine-tuned", *row] for row in control.rows]
+    table = plain(
+        ["model", *(column.heading for column in tuned.columns)],
+        lines,
+        words=(0, 1),
+        title=f"{len(parts.test)} test texts, half of them fine-tuning data",
+        name="results",
+        kept=(0, 1, 3, 2),
+        source="--json",
+    )
+    detector, _, auc, *_ = tuned.rows[0]
+    result = f"{detector}, fine-tuned minus base: AUC {auc}; the control: {control.rows[0][2]}"
+    deliver.show(
+        Report(
+            findings=[
+                result,
+                For(
+                    "the control is the base itself in place of the fine-tuned model: the same texts and labels, no "
+                    "training"
+                ),
+            ],
+            sections=[Section("", tables=[table])],
+            next=["fsd adapter-audit --model BASE --adapter DIR --data FILE"],
+        )
+    )

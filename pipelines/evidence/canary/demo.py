@@ -1,0 +1,115 @@
+"""The demonstration: a model that was trained on published canaries, and the same model before."""
+
+import copy
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fsd.config import DetectorConfig, ModelConfig, Recipe
+from fsd.data.embedded import corpus
+from fsd.data.readers import read_rows
+from fsd.models import language_model
+from fsd.models.pretraining import continue_pretraining
+from fsd.reporting.report import For, Report, Section, p_value
+from fsd.scoring.model import build_scorers
+from pipelines.common.context import stage
+from pipelines.common.deliver import show
+from pipelines.common.detector_settings import load_detectors
+from pipelines.common.job import Job
+from pipelines.common.output import write_table
+from pipelines.evidence.canary import DemoConfig, MakeConfig, files, make, rank
+
+DOCUMENTS = 30
+ALPHA = 0.05
+SCHEME: dict[str, Any] = {
+    "variants": 100,
+    "length": 6,
+    "alpha": 0.01,
+    "repetitions": (1, 4, 16),
+}
+
+
+def prepare(config: DemoConfig) -> Job:
+    """Nothing to check: the demonstration is always the same."""
+    return Job(partial(run, config), {"documents": f"{DOCUMENTS} embedded abstracts"})
+
+
+def made(
+    documents: Sequence[str],
+    words_of: Sequence[str],
+    seed: str,
+    **scheme: Any,
+) -> tuple[files.Canaries, list[str]]:
+    """Canaries of documents, of the words of some texts, and what is published."""
+    # By way of files, so that the demonstration does what `fsd canary make` does.
+    with tempfile.TemporaryDirectory(prefix="fsd-canary-") as scratch:
+        folder = Path(scratch, "canaries")
+        data = f"{scratch}/documents.jsonl"
+        words = f"{scratch}/words.jsonl"
+        write_table(pd.DataFrame({"text": documents}), data)
+        write_table(pd.DataFrame({"text": words_of}), words)
+        settings = MakeConfig((data,), str(folder), words=(words,), seed=seed, **scheme)
+        canaries = files.write(folder, *make.draw(settings))
+        published = [row["text"] for _, row in read_rows([folder / files.PUBLISHED])]
+    return canaries, published
+
+
+def run(config: DemoConfig) -> None:
+    """Make canaries, train on the published ones, and test the model that was trained on them and the one before."""
+    # The cache knows a model by its files, which the training does not change.
+    uncached = ModelConfig(cache="none")
+    with stage("model"):
+        # Members were read when the embedded model was trained: only the others show what this training adds.
+        abstracts = [document.text for document in corpus() if not document.member]
+        canaries, published = made(
+            abstracts[:DOCUMENTS],
+            abstracts,
+            f"demonstration {config.seed}",
+            **SCHEME,
+        )
+        model = language_model.load(uncached)
+        # A copy, since the training changes the weights in place.
+        trained = replace(model, model=copy.deepcopy(model.model))
+        continue_pretraining(
+            trained,
+            published,
+            Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed),
+        )
+    with stage("scoring"):
+        detectors = load_detectors(DetectorConfig(detectors="loss"))
+        tests = {}
+        for name, tested in (("trained", trained), ("control", model)):
+            scores = rank.score(
+                canaries,
+                detectors,
+                build_scorers(tested, uncached),
+                seed=config.seed,
+            )
+            tests[name] = rank.rank_tests(scores, ["loss"], alpha=ALPHA, seed=config.seed)
+    p = {name: p_value(rank.together(results)["p"].item()) for name, results in tests.items()}
+    table = rank.by_model(
+        tests,
+        title="canaries on the embedded model, detector loss",
+        name="results",
+        kept=(0, 1, 5, 4, 2),
+        source="--json",
+    )
+    result = (
+        f"all documents together: p {p['trained']} by the model that was trained on them, {p['control']} by the "
+        "one before"
+    )
+    report = Report(
+        findings=[
+            result,
+            For("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05"),
+            For("which variant is published was drawn at random, so the p-values are exact for any model"),
+        ],
+        sections=[Section("", tables=[table])],
+        next=["fsd canary make --data FILE --out canaries"],
+    )
+    show(report)

@@ -1,0 +1,142 @@
+"""The variants of each document, one of which is drawn, and the folder that is made of them."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import mode
+
+from fsd.data.documents import content_hash
+from fsd.data.readers import document, parse_columns, read_files, read_rows
+from fsd.errors import UsageError
+from fsd.evidence.canaries import (
+    MOST_REPETITIONS,
+    Scheme,
+    check_level,
+    published_index,
+    repetitions_of,
+    word_pool,
+)
+from fsd.reporting.report import Against, Report
+from pipelines.common import deliver, job
+from pipelines.common.job import Job
+from pipelines.common.output import check_new_folder
+from pipelines.evidence.canary import MakeConfig, files
+from pipelines.evidence.canary.files import BREAK, SEPARATOR, VERSION, Entry, Sealed
+
+
+def prepare(config: MakeConfig) -> Job:
+    """Check the settings, and draw."""
+    # A list that is replaced cannot be tested any more, although its canaries are published.
+    check_new_folder(Path(config.out))
+    sealed, published = draw(config)
+    variants = f"{config.variants:,} canaries each"
+    if config.kind == "paraphrase":
+        variants = "their own paraphrases"
+    reads = {
+        "documents": job.files(config.data, len(sealed.documents)),
+        "variants": f"{variants}, one of them published",
+        "published": f"{sealed.copies:,} copies",
+    }
+    return Job(partial(run, config, sealed, published), reads, writes=[config.out])
+
+
+def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> None:
+    """Write the folder, and print what to do with it."""
+    files.write(Path(config.out), sealed, published)
+    notes = [Against(f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test")]
+    if config.seed:
+        notes.append(Against("the seed was chosen by you: whoever guesses it knows which variants are published"))
+    report = Report(
+        headline=f"{len(sealed.documents)} documents, published {sealed.copies} times in all",
+        findings=notes,
+        files={"canaries": config.out},
+        next=[f"fsd canary test {config.out} --model MODEL"],
+    )
+    deliver.show(report)
+
+
+def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:
+    """The sealed list, and what is published of each document: the text, a blank line and a canary, or a paraphrase."""
+    _check(config)
+    # Not of `random`, whose states can be guessed from what was published.
+    seed = config.seed or secrets.token_hex(16)
+    if config.kind == "paraphrase":
+        listed = _paraphrases(config)
+        texts = list(map(SEPARATOR.join, listed))
+        # Of the scheme, only the seed has an effect here: the variants are in the list.
+        scheme = Scheme(seed, max(map(len, listed)), length=1)
+        tokenizer = ""
+    else:
+        texts = [source.text for source in read_files(config.data, parse_columns(config.columns))]
+        listed = [[]] * len(texts)
+        words, tokenizer = _words(config, texts)
+        scheme = Scheme(seed, config.variants, config.length, words)
+        scheme.check()
+    # The hash of the text is part of the key, so that one seed gives other documents other canaries.
+    keys = [(f"{number:06d}", content_hash(text)) for number, text in enumerate(texts, 1)]
+    repetitions = repetitions_of(seed, keys, config.repetitions)
+    entries = []
+    published = {}
+    for key, text, variants in zip(keys, texts, listed, strict=True):
+        candidates = variants or scheme.candidates(key)
+        index = published_index(seed, key, len(candidates))
+        entries.append(Entry(*key, index, repetitions[key], variants))
+        name, _ = key
+        published[name] = candidates[index] if variants else text + BREAK + candidates[index]
+    return Sealed(VERSION, config.kind, scheme, tokenizer, entries), published
+
+
+def _check(config: MakeConfig) -> None:
+    """Refuse settings that no documents can mend."""
+    # Half a surrogate pair of the command line could be neither hashed nor sealed.
+    if not (config.seed or "").isprintable():
+        raise UsageError(f"seed must be printable text; got {config.seed!r}")
+    check_level("alpha", config.alpha)
+    # The slack lets 1,000 variants reach a level of .001, whatever the rounding of their product.
+    if config.kind != "paraphrase" and config.variants * config.alpha < 1 - 1e-9:
+        raise UsageError(
+            f"variants must be at least 1/alpha = {1 / config.alpha:,.0f} for a p-value of {config.alpha:g} from one "
+            f"document; got {config.variants}"
+        )
+    for number in config.repetitions:
+        if not 1 <= number <= MOST_REPETITIONS:
+            raise UsageError(f"repetitions must be from 1 to {MOST_REPETITIONS:,}; got {number}")
+
+
+def _paraphrases(config: MakeConfig) -> list[list[str]]:
+    """The texts that each row lists as variants, of which one is published (STAMP, arXiv 2504.13416)."""
+    rows = []
+    for source, row in read_rows(config.data):
+        variants = row.get("variants")
+        # Each is checked as the text of a document would be, which it may become.
+        texts = [document({"text": text}, {}, source).text for text in variants] if isinstance(variants, list) else []
+        if len(set(texts)) < max(2, len(texts)):
+            raise UsageError(
+                f"{source}: variants must be a list of at least two different texts, each as fit to be published as "
+                f"the others; got {str(variants)[:60]}"
+            )
+        rows.append(texts)
+    return rows
+
+
+def _words(config: MakeConfig, texts: Sequence[str]) -> tuple[list[str], str]:
+    """The words to draw from, and the hash of the tokenizer in whose tokens they are equally long; "" without one."""
+    if config.kind == "digits":
+        return [], ""
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.token_frequencies import fingerprint
+
+    if config.words:
+        texts = [source.text for source in read_files(config.words)]
+    words = word_pool(texts, config.rarity)
+    if not config.tokenizer:
+        return words, ""
+    tokenizer, _ = load_tokenizer(config.tokenizer)
+    # With the blank before it, as in the middle of a canary, a word is another token than alone.
+    encoded = tokenizer([f" {word}" for word in words], add_special_tokens=False)
+    sizes = list(map(len, encoded["input_ids"]))
+    # Most words are kept by the most frequent length.
+    size = mode(sizes)
+    kept = [word for word, tokens in zip(words, sizes, strict=True) if tokens == size]
+    return kept, fingerprint(tokenizer)

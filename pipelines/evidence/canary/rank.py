@@ -1,0 +1,366 @@
+"""Scores of all variants of every canary, and the rank tests on them."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fsd.errors import UsageError, at_least
+from fsd.evidence.canaries import check_level, combined_p, rank_p
+from fsd.progress import progress
+from fsd.reporting import figures
+from fsd.reporting.report import (
+    Against,
+    Column,
+    For,
+    Picture,
+    Report,
+    Section,
+    Table,
+    p_value,
+)
+from fsd.scoring.deviation import ViewStatistics
+from fsd.scoring.model import open_model
+from fsd.statistics.intervals import Estimate, observed_rate
+from fsd.statistics.multiplicity import holm
+from fsd.token_stats import FloatArray, Prompt, Scorer
+from fsd.views import DRAWS, Detector, ViewInputs
+from pipelines.common.context import stage
+from pipelines.common.deliver import deliver, run_name, tracked_run
+from pipelines.common.detector_settings import load_detectors
+from pipelines.common.job import Job
+from pipelines.evidence.canary import RankConfig, files
+from pipelines.evidence.canary.files import COMMITMENT, SEALED, Canaries
+
+CONTEXT_WORDS = 32
+"""Last words of the document that precede its canary when it is scored."""
+FURTHER_VIEWS = {"neighbours", "primed", "tuned", *DRAWS}
+"""Views that a canary does not have: it has no neighbours, prefix and continuations of its own, and no tuned model."""
+RANK_COLUMNS = [
+    "detector",
+    "repetitions",
+    "documents",
+    "median_p",
+    "found",
+    "found_low",
+    "found_high",
+    "p",
+]
+COLUMNS = [
+    Column("detector", "detector"),
+    Column(
+        "published",
+        lambda row: f"{row.repetitions} ×" if row.repetitions else "all",
+    ),
+    Column("documents", "documents"),
+    Column("median p", lambda row: p_value(row.median_p)),
+    Column(
+        "found [95 % CI]",
+        lambda row: str(Estimate(row.found, row.found_low, row.found_high)),
+    ),
+    Column("combined p", lambda row: p_value(row.p)),
+    Column("p (Holm)", lambda row: "" if row.repetitions else p_value(row.p_holm)),
+]
+
+
+def prepare(config: RankConfig) -> Job:
+    """Read the folder, and check it against its commitment, and what its variants can show."""
+    at_least(1, withheld=config.withheld)
+    canaries = files.read(Path(config.folder))
+    check_resolution(canaries, config.alpha, config.withheld)
+    sealed = canaries.sealed
+    # One text a document, as all variants of a canary are about equally long.
+    texts = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
+    scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
+    return Job(
+        partial(run, config, canaries, load_detectors(config.detection)),
+        {"canaries": f"{len(texts):,} documents in {config.folder}"},
+        config.model,
+        texts=texts,
+        passes={"base": scored},
+        experiment=f"fsd-{config.domain}",
+    )
+
+
+def _scored(variants: int, withheld: int | None) -> int:
+    """How many variants of a document are scored: the published one, and those to which it is compared."""
+    return variants if withheld is None else min(variants, withheld + 1)
+
+
+def check_resolution(canaries: Canaries, alpha: float, withheld: int | None) -> None:
+    """Check that the variants can show a p-value of α: all documents together, or a single one with random canaries."""
+    check_level("alpha", alpha)
+    sealed = canaries.sealed
+    if sealed.kind == "paraphrase":
+        # Few paraphrases fit a document, so that a single one can show nothing; together they can.
+        finest = math.prod(1 / sealed.count(entry) for entry in sealed.documents)
+        limit = f"{finest:.2g}, the smallest p-value that these documents and their variants can show"
+    else:
+        scored = _scored(sealed.scheme.variants, withheld)
+        finest = 1 / scored
+        limit = f"1/{scored} = {finest:.2g} with {scored} variants of each canary scored"
+    # The slack lets 1/20 reach .05, however both are rounded.
+    if finest > alpha * (1 + 1e-9):
+        raise UsageError(f"alpha must be at least {limit}; got {alpha:g}")
+
+
+def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -> None:
+    """Load the model, score, test, track and print."""
+    name = config.model.model
+    sealed = canaries.sealed
+    with stage("model"):
+        model = open_model(
+            config.model,
+            config.api,
+            config.answers or f"{config.folder.rstrip('/')}.answers",
+        )
+        # By another tokenizer the variants have different numbers of tokens, and some are likelier for that alone.
+        if model.tokenizer and sealed.tokenizer not in ("", model.tokenizer):
+            raise UsageError(
+                f"model {config.api.tokenizer or name} must have the tokenizer that the canaries were made for (hash "
+                f"{sealed.tokenizer[:8]}); its own has {model.tokenizer[:8]}"
+            )
+        # What a detector reads besides would be of the canary without its document.
+        unfit = [detector.name for detector in requested if FURTHER_VIEWS.intersection(detector.views)]
+        # They tell whether a detector can be computed, which an API has to be asked.
+        examples = sealed.candidates(sealed.documents[0])[:2]
+        work = model.job(
+            requested,
+            examples,
+            excluded=dict.fromkeys(unfit, "it does not score a text after a context alone"),
+            strict=config.detection.named,
+            use="computed on canaries",
+        )
+    title = run_name(name, [config.folder], "canary test")
+    tags = {"task": "canary", "model": name}
+    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+        with stage("scoring"):
+            # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
+            scores = score(
+                canaries,
+                work.detectors,
+                model.scorers,
+                withheld=config.withheld,
+                seed=config.seed,
+            )
+            names = [detector.name for detector in work.detectors]
+            results = rank_tests(scores, names, alpha=config.alpha, seed=config.seed)
+        deliver(
+            partial(report, scores, results, canaries, config, work.remarks),
+            tracked,
+        )
+
+
+def report(
+    scores: pd.DataFrame,
+    results: pd.DataFrame,
+    canaries: Canaries,
+    config: RankConfig,
+    remarks: Sequence[str],
+) -> Report:
+    """The tests of all documents together, and by number of publications."""
+    of_all = together(results)
+    # The smallest p-value is that of a choice among detectors: it is told corrected for their number.
+    best = str(of_all["p_holm"].idxmin())
+    histogram = Picture(
+        figures.png(figures.p_value_histogram(best, rank_p_values(scores, best))),
+        "Rank p-values of the single documents: the share of variants that score at least as high as the "
+        "published one. A model that was not trained on them gives about as many values in each bar (grey line).",
+        name="ranks.png",
+    )
+    table = Table(
+        results,
+        COLUMNS,
+        caption="Rank tests by number of publications.",
+        title=f"canaries, found at p ≤ {config.alpha:g}",
+        name="results",
+        kept=(0, 1, 6, 5, 4),
+    )
+    metrics = {}
+    for metric in ("p", "found"):
+        for detector, value in of_all[metric].items():
+            metrics[f"canary_{metric}/{detector}"] = value
+    sealed = canaries.sealed
+    facts = [
+        ("Model", config.model.model),
+        ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents"),
+        ("Significance level", f"{config.alpha:g}"),
+    ]
+    return Report(
+        title="Was it in the training data? Canaries",
+        question=f"Was {config.model.model} trained on the documents that were published with a canary?",
+        findings=conclusions(of_all, best, canaries, config) + list(remarks),
+        sections=[Section("Results", tables=[table], pictures=[histogram])],
+        facts=facts,
+        changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
+        score=f"{best} p {p_value(of_all['p_holm'][best])}",
+        metrics=metrics,
+        artifacts={"canaries.parquet": scores},
+    )
+
+
+def score(
+    canaries: Canaries,
+    detectors: Sequence[Detector],
+    scorers: Mapping[str, Scorer],
+    *,
+    withheld: int | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Score the published variant of every document and the others, each after the end of its document."""
+    sealed = canaries.sealed
+    rng = np.random.default_rng(seed)
+    parts = []
+    with progress(len(sealed.documents), "canaries", "document", shown=True) as bar:
+        for entry in sealed.documents:
+            texts = _variants(sealed.candidates(entry), entry.published, withheld, rng)
+            end = _end(canaries.contexts[entry.id])
+            readers = {name: _after(end, scorer) for name, scorer in scorers.items()}
+            # The frequencies of tokens do not depend on what is before them.
+            if "unigram" in scorers:
+                readers["unigram"] = scorers["unigram"]
+            views = ViewStatistics.compute(texts, detectors, readers, ViewInputs(), states=("base",))
+            part = pd.DataFrame(
+                {
+                    "document": entry.id,
+                    "repetitions": entry.repetitions,
+                    "variant": texts,
+                }
+            )
+            part.insert(2, "published", part.index == 0)
+            for detector in detectors:
+                part[detector.name] = views.scores(detector, "base")
+            parts.append(part)
+            bar.update()
+    return pd.concat(parts, ignore_index=True)
+
+
+def _variants(
+    candidates: list[str],
+    published: int,
+    withheld: int | None,
+    rng: np.random.Generator,
+) -> list[str]:
+    """The variants that are scored, the published one first."""
+    variants = [candidates.pop(published)]
+    # Without a choice nothing is drawn: that would change what is drawn for the next documents.
+    if withheld is not None and withheld < len(candidates):
+        chosen = rng.choice(len(candidates), withheld, replace=False)
+        candidates = [candidates[index] for index in sorted(chosen)]
+    return variants + candidates
+
+
+def _end(context: str) -> str:
+    """The last `CONTEXT_WORDS` words of what precedes a canary, with the blanks after them."""
+    text = context.rstrip()
+    # The blanks between the words are kept by the group, so that the end reads as it was published.
+    pieces = re.split(r"([ \n])", text)
+    return "".join(pieces[1 - 2 * CONTEXT_WORDS :]) + context[len(text) :]
+
+
+def _after(context: str, scorer: Scorer) -> Scorer:
+    return lambda prompts: scorer([Prompt(prompt.text, context) for prompt in prompts])
+
+
+def rank_tests(
+    scores: pd.DataFrame,
+    detectors: Sequence[str],
+    *,
+    alpha: float,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The rank tests of every detector, by number of repetitions if there are several, and of all documents."""
+    repetitions = scores.groupby("document")["repetitions"].first().to_numpy()
+    # All documents together are level 0; a single other level would repeat their line.
+    levels = np.append(np.unique(repetitions), 0).tolist()
+    if len(levels) == 2:
+        levels = [0]
+    rows = []
+    for detector in detectors:
+        values, published = _by_document(scores, detector)
+        p = rank_p_values(scores, detector)
+        for level in levels:
+            chosen = (repetitions == level) | (level == 0)
+            # 20/1000 and .02 need not be the same float.
+            rate = observed_rate(p[chosen] <= alpha + 1e-9)
+            combined = combined_p(
+                list(compress(values, chosen)),
+                list(compress(published, chosen)),
+                seed=seed,
+            )
+            rows.append(
+                (
+                    detector,
+                    level,
+                    chosen.sum(),
+                    np.median(p[chosen]),
+                    *rate,
+                    combined,
+                )
+            )
+    table = pd.DataFrame(rows, columns=RANK_COLUMNS)
+    # Only the tests of all documents are corrected: those by level describe, and decide nothing.
+    p_holm = holm(dict(zip(detectors, together(table)["p"], strict=True)))
+    corrected = table["detector"].map(p_holm)
+    return table.assign(p_holm=corrected.where(table["repetitions"] == 0))
+
+
+def together(results: pd.DataFrame) -> pd.DataFrame:
+    """The rank tests of all documents together, by detector."""
+    return results[results["repetitions"] == 0].set_index("detector")
+
+
+def by_model(tested: Mapping[str, pd.DataFrame], **options: Any) -> Table:
+    """The rank tests of several models by the detector loss."""
+    rows = pd.concat([results.assign(model=name) for name, results in tested.items()])
+    return Table(rows, [Column("model", "model"), *COLUMNS[1:-1]], **options)
+
+
+def rank_p_values(scores: pd.DataFrame, detector: str) -> FloatArray:
+    """(D,) rank p-value of each document, in the order of their ids."""
+    values, published = _by_document(scores, detector)
+    return np.array(list(map(rank_p, values, published)))
+
+
+def _by_document(scores: pd.DataFrame, detector: str) -> tuple[list[FloatArray], list[int]]:
+    """Scores of the variants of each document, and which of them was published, in the order of their ids."""
+    values = []
+    published = []
+    for _, part in scores.groupby("document"):
+        values.append(part[detector].to_numpy())
+        published.append(int(part["published"].argmax()))
+    return values, published
+
+
+def conclusions(together: pd.DataFrame, best: str, canaries: Canaries, config: RankConfig) -> list[str]:
+    """The results in sentences, most important first."""
+    model = config.model.model
+    sealed = canaries.sealed
+    # Corrected, as the detector was chosen among several by its p-value.
+    p = float(together["p_holm"][best])
+    evidence = f"p {p_value(p)}" if p < 0.001 else f"p = {p_value(p)}"
+    if len(together) > 1:
+        evidence += f", corrected for {len(together)} detectors"
+    if p <= config.alpha:
+        result = f"{model} prefers the published variants: it was trained on them, or on something made of them"
+    else:
+        result = f"No evidence that {model} was trained on the published variants; this does not show that it was not"
+    seal = "the list matches its commitment"
+    if sealed.kind != "paraphrase":
+        seal += f"; {sealed.scheme.variants:,} variants per document"
+    advice = (
+        f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
+        "both files here could have been replaced"
+    )
+    return [
+        f"{together['documents'][best]} documents together, {best}: {evidence}. {result}",
+        For("the p-values are exact: which variant is published was drawn at random, and sealed before"),
+        For(seal),
+        Against(advice),
+    ]

@@ -1,0 +1,403 @@
+"""The tests of a whole data set, each with one p-value, and what they say together."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+
+from fsd.data.corpus import Corpus, as_corpus
+from fsd.data.documents import Documents
+from fsd.data.harness import is_task, training_split
+from fsd.data.knowledge_cutoffs import labels_for
+from fsd.data.near_duplicates import (
+    refuse_members,
+    refuse_related,
+    unrelated,
+)
+from fsd.data.readers import parse_columns, read_files
+from fsd.data.splitting import parse_cutoff
+from fsd.errors import UsageError, at_least
+from fsd.evaluation.audit import blind
+from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
+from fsd.evidence.canaries import check_level
+from fsd.evidence.dataset_tests import (
+    codec,
+    equal_sets,
+    exchangeability,
+    kernel_divergence,
+    rank_among,
+)
+from fsd.progress import progress
+from fsd.reporting.report import (
+    Against,
+    Column,
+    For,
+    Report,
+    Section,
+    Table,
+    marked,
+    p_value,
+)
+from fsd.scoring.deviation import score_texts
+from fsd.scoring.model import Model, open_model
+from fsd.statistics.multiplicity import holm
+from fsd.views import Detector
+from pipelines.common.context import stage
+from pipelines.common.deliver import deliver, run_name, tracked_run
+from pipelines.common.detector_settings import cheap, load_detectors
+from pipelines.common.job import Job, files, passes
+from pipelines.evidence.contamination import ContaminationConfig
+
+if TYPE_CHECKING:
+    from fsd.models.language_model import LanguageModel
+
+ORDER = "exchangeability"
+INFERENCE = "dataset inference"
+CODEC = "CoDeC"
+KERNEL = "kernel divergence"
+COLUMNS = [
+    Column("test", "name"),
+    Column("statistic", "statistic", words=True),
+    Column("compared with", "null", words=True),
+    Column("p", lambda test: p_value(test.p)),
+    Column("p (Holm)", lambda test: p_value(test.p_holm)),
+]
+
+
+class Outcome(NamedTuple):
+    """A test: its statistic and what that is compared with, and its p-value or the reason why it has none."""
+
+    name: str
+    statistic: str = "–"
+    null: str = "–"
+    p: float | None = None
+    reason: str = ""
+
+
+def prepare(config: ContaminationConfig) -> Job:
+    """Read the texts and check them; the tests by sets of texts are counted roughly."""
+    check_level("level", config.level)
+    at_least(1, orders=config.orders, sets=config.sets)
+    at_least(2, shard=config.shard)
+    suspect = Corpus(read_files(config.files, parse_columns(config.columns)))
+    if len(suspect) < 2 * config.shard:
+        raise UsageError(f"data must fill 2 shards of {config.shard} texts; got {len(suspect)} texts")
+    # A paired detector compares two models, and the API's or the user's is the only one here.
+    detectors = [detector for detector in cheap(load_detectors(config.detection)) if not detector.paired]
+    nonmembers, doubts, remarks = read_nonmembers(config, suspect)
+    scored = suspect.texts + nonmembers.texts
+    reads = {"data set": files(config.files, len(suspect))}
+    notes = doubts + remarks
+    # The test of order reads the texts in every order; the tests by sets read them before and after the fine-tuning.
+    readers = Counter(passes(detectors, scored, config.model, states=("base",)))
+    readers["base"] += (config.orders + 1) * len(suspect)
+    if nonmembers:
+        if not detectors:
+            raise UsageError("dataset inference must have a detector with a base score; got none")
+        readers["base"] += 2 * len(suspect)
+        reads["known non-members"] = files(config.known, len(nonmembers))
+        notes.append("the tests by sets of texts are counted roughly")
+    return Job(
+        partial(run, config, suspect, nonmembers, detectors, doubts, remarks),
+        reads,
+        config.model,
+        texts=scored,
+        passes=readers,
+        # Without texts to train on, the plan counts no training.
+        trained=suspect.texts if nonmembers else (),
+        training=config.training,
+        experiment=f"fsd-{config.domain}",
+        notes=notes,
+    )
+
+
+def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpus, list[str], list[str]]:
+    """The known non-members, none if their labels do not hold, with doubts about the labels and with remarks."""
+    nonmembers = Corpus()
+    if config.known:
+        nonmembers = Corpus(read_files(config.known, parse_columns(config.columns)))
+    # The data set is what members would be: dates of known non-members are compared with it.
+    members = [replace(document, member=True) for document in suspect]
+    labels = labels_for(config.model.model, [*members, *nonmembers], last=parse_cutoff(config.cutoff))
+    if not labels.hold:
+        nonmembers = Corpus()
+    remarks = []
+    # The splits of a task have texts in common, which its user did not choose: elsewhere a copy is a mistake.
+    if any(map(is_task, config.known)):
+        kept = Corpus(unrelated(suspect, nonmembers))
+        count = len(nonmembers) - len(kept)
+        remarks.append(f"{count:,} known texts are near-duplicates of the data set and were left out")
+        nonmembers = kept
+    if nonmembers:
+        refuse_members(nonmembers)
+        refuse_related(suspect, nonmembers)
+        # Drawn again in the test: sets that would be too small are refused before the model is loaded.
+        equal_sets(
+            len(one_per_family(suspect)),
+            len(one_per_family(nonmembers)),
+            config.sets,
+        )
+    return nonmembers, labels.said, remarks
+
+
+def run(
+    config: ContaminationConfig,
+    suspect: Corpus,
+    nonmembers: Corpus,
+    detectors: Sequence[Detector],
+    doubts: Sequence[str],
+    remarks: Sequence[str],
+) -> None:
+    """Open the model, run the tests, track and print."""
+    name = config.model.model
+    with stage("model"):
+        model = open_model(
+            config.model,
+            config.api,
+            config.answers or f"{config.files[0].rstrip('/')}.answers",
+        )
+        # The test of order needs no detector, so that an API which allows none of them can still be asked.
+        if nonmembers:
+            work = model.job(detectors, suspect.texts, strict=config.detection.named, use="used in dataset inference")
+            detectors = work.detectors
+    title = run_name(name, config.files, "contamination")
+    tags = {"task": "contamination", "model": name}
+    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+        with stage("scoring"):
+            outcomes = [order_test(suspect.texts, model, config)]
+            verdict = None
+            if nonmembers:
+                inference, verdict = inference_test(suspect, nonmembers, detectors, model, config.seed)
+                outcomes.append(inference)
+                if verdict.reason:  # the others rest on the same comparison
+                    outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
+                else:
+                    outcomes += rank_tests(
+                        one_per_family(suspect),
+                        one_per_family(nonmembers),
+                        model,
+                        config,
+                    )
+        deliver(partial(report, outcomes, verdict, config, doubts, remarks), tracked)
+
+
+def report(
+    outcomes: Sequence[Outcome],
+    verdict: DatasetVerdict | None,
+    config: ContaminationConfig,
+    doubts: Sequence[str] = (),
+    remarks: Sequence[str] = (),
+) -> Report:
+    """The tests, corrected for their number, and what they say together."""
+    name = config.model.model
+    data = ", ".join(config.files)
+    # Corrected before anything is said: with four tests, one in five data sets would be called read by chance.
+    table = corrected(outcomes)
+    tests = Table(
+        table,
+        COLUMNS,
+        caption="p is the chance of such a result, or a clearer one, if the model was not trained on the data set; "
+        "p (Holm) is corrected for the number of tests.",
+        title="tests of the data set as a whole",
+        name="results",
+        kept=(0, 4, 3, 1),
+    )
+    if config.known:
+        advice = "Known non-members of another period or kind than the data set make the tests beside them void."
+        commands = []
+    else:
+        advice = "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
+        # The training split of a benchmark is of the same kind, if the model has not read that as well.
+        split = training_split(config.files[0]) or "FILE"
+        commands = [f"fsd contamination {' '.join(config.files)} --model {name} --known {split}"]
+    metrics = {f"contamination_p/{test}": p for test, p in p_values(outcomes).items()}
+    if verdict and verdict.blind:
+        metrics["audit/blind_auc"] = verdict.blind.value
+    if verdict and verdict.share:
+        metrics["contamination/share"] = verdict.share.value
+    findings: list[str] = list(map(Against, doubts))
+    findings += conclusions(table, verdict, config)
+    findings += remarks
+    facts = [
+        ("Model", name),
+        ("Data set", data),
+        ("Known non-members", ", ".join(config.known) or "none"),
+        ("Seed", str(config.seed)),
+    ]
+    return Report(
+        title="Was it in the training data? A data set as a whole",
+        question=f"Was {name} trained on {data}?",
+        findings=findings,
+        sections=[Section("Tests", tables=[tests])],
+        facts=facts,
+        changes=[advice],
+        next=commands,
+        score=f"p {p_value(table['p_holm'].min())}",
+        metrics=metrics,
+    )
+
+
+def one_per_family(documents: Documents) -> list[str]:
+    """The first text of each family, so that the texts of a set are independent."""
+    texts: dict[int, str] = {}
+    corpus = as_corpus(documents)
+    for family, text in zip(corpus.family.tolist(), corpus.texts, strict=True):
+        texts.setdefault(family, text)
+    return list(texts.values())
+
+
+def p_values(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """The p-values of the tests that have one."""
+    return {outcome.name: outcome.p for outcome in outcomes if outcome.p is not None}
+
+
+def corrected(outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """One row per test, the smallest p first, corrected for their number by Holm's method."""
+    table = pd.DataFrame(outcomes).sort_values("p", kind="stable", ignore_index=True)
+    return table.assign(p_holm=table["name"].map(holm(p_values(outcomes))))
+
+
+def order_test(texts: Sequence[str], model: Model, config: ContaminationConfig) -> Outcome:
+    """Exchangeability: the published order of the texts against random ones."""
+    p, z = exchangeability(
+        texts,
+        model.scorers["base"],
+        shard=config.shard,
+        orders=config.orders,
+        seed=config.seed,
+    )
+    return Outcome(
+        ORDER,
+        f"mean z {z:+z.2f}",
+        f"{config.orders} random orders a shard of {config.shard}",
+        p,
+    )
+
+
+def inference_test(
+    suspect: Corpus,
+    nonmembers: Corpus,
+    detectors: Sequence[Detector],
+    model: Model,
+    seed: int,
+) -> tuple[Outcome, DatasetVerdict]:
+    """LLM Dataset Inference on the base scores of the detectors, with the AUC of the blind classifier."""
+    count = len(suspect)
+    texts = suspect.texts + nonmembers.texts
+    # Families of the two sides are numbered apart: none may be in both, as `refuse_related` has checked.
+    groups = [*suspect.family.tolist(), *(count + nonmembers.family).tolist()]
+    suspect_scores = {}
+    nonmember_scores = {}
+    for name, column in score_texts(texts, detectors, model.scorers, shown=True).base.items():
+        suspect_scores[name] = column[:count]
+        nonmember_scores[name] = column[count:]
+    verdict = dataset_verdict(
+        suspect_scores,
+        nonmember_scores,
+        suspect_groups=groups[:count],
+        known_groups=groups[count:],
+        blind=blind(texts, [True] * count + [False] * len(nonmembers), groups, seed=seed),
+        seed=seed,
+    )
+    outcome = Outcome(
+        INFERENCE,
+        f"difference {verdict.difference:+z.2f}",
+        f"{verdict.known_groups} known families, labels permuted",
+        verdict.p,
+        verdict.reason,
+    )
+    return outcome, verdict
+
+
+def rank_tests(
+    suspect: Sequence[str],
+    nonmembers: Sequence[str],
+    model: Model,
+    config: ContaminationConfig,
+) -> list[Outcome]:
+    """CoDeC and, with a model that can be fine-tuned, the kernel divergence score, by their ranks among known sets."""
+    chosen, reference = equal_sets(len(suspect), len(nonmembers), config.sets, seed=config.seed)
+    sets = [[suspect[index] for index in chosen]]
+    sets += [[nonmembers[index] for index in indices] for indices in reference]
+    null = f"rank among {config.sets} known sets of {len(chosen)} texts"
+    # Every set is as large as the data set's: the numbers of sets of other sizes cannot be compared.
+    scorer = model.scorers["base"]
+    shares = [codec(texts, scorer, shots=config.detection.shots, seed=config.seed) for texts in sets]
+    outcomes = [Outcome(CODEC, f"{shares[0]:.2f}", null, rank_among(shares[0], shares[1:]))]
+    if model.local is None:
+        outcomes.append(
+            Outcome(
+                KERNEL,
+                null=null,
+                reason="it fine-tunes the model, which an API does not allow",
+            )
+        )
+    else:
+        scores = divergences(model.local, sets, config)
+        outcomes.append(Outcome(KERNEL, f"{scores[0]:.3g}", null, rank_among(scores[0], scores[1:])))
+    return outcomes
+
+
+def divergences(
+    model: "LanguageModel",
+    sets: Sequence[Sequence[str]],
+    config: ContaminationConfig,
+) -> list[float]:
+    """Kernel divergence score of each set, on which the model is fine-tuned."""
+    from fsd.models import adapters
+    from fsd.models.finetuning import finetune
+    from fsd.scoring.model_scorer import hidden_states
+
+    scores = []
+    with progress(len(sets), KERNEL, "set", shown=True) as bar:
+        for texts in sets:
+            base = hidden_states(model, texts, depth=1, tuned=False)
+            finetune(model, texts, config.training, seed=config.seed, shown=False)
+            tuned = hidden_states(model, texts, depth=1, tuned=True)
+            scores.append(kernel_divergence(base, tuned))
+            # The next set begins from the same model.
+            adapters.detach(model)
+            bar.update()
+    return scores
+
+
+def conclusions(table: pd.DataFrame, verdict: DatasetVerdict | None, config: ContaminationConfig) -> list[str]:
+    """The results in sentences, most important first."""
+    model = config.model.model
+    significant = table[table["p_holm"] <= config.level].set_index("name")["p_holm"].to_dict()
+    if significant:
+        tests = ", ".join(f"{name} (p {p_value(p)})" for name, p in significant.items())
+        lines = [
+            f"evidence that {model} was trained on this data set, by {tests}, corrected for {table['p'].count()} tests"
+        ]
+    else:
+        lines = [f"no evidence that {model} was trained on this data set; this does not show that it was not"]
+    # Without a difference, the share would be told of texts that may all be unread.
+    if verdict and verdict.share and INFERENCE in significant:
+        lines.append(
+            For(
+                f"the share of the data set that the model was trained on is {verdict.share}, by its scores; used "
+                "texts that score like unused ones are not counted, so it may be more"
+            )
+        )
+    lines.append(
+        Against(
+            f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are "
+            "sorted"
+        )
+    )
+    if verdict and verdict.blind:
+        lines.append(
+            marked(
+                verdict.blind.low <= 0.5,
+                "a blind classifier, which never sees the model, distinguishes the two sets with AUC "
+                f"{verdict.blind}; the other tests hold as far as they differ in nothing but membership",
+            )
+        )
+    elif not config.known:
+        lines.append(Against("without known non-members (--known) only the order was tested"))
+    reasons = table[table["p"].isna()].set_index("name")["reason"]
+    return lines + [Against(f"{name} has no p-value: {reason}") for name, reason in reasons.items()]

@@ -1,0 +1,237 @@
+"""Tables, figure and sentences of an extraction."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fsd.evidence.extraction import LEVELS, Work, coverage, queries, ratio
+from fsd.reporting import figures
+from fsd.reporting.report import (
+    Against,
+    Picture,
+    Report,
+    Section,
+    Table,
+    marked,
+    plain,
+)
+from fsd.scoring.model import Model
+from fsd.statistics.intervals import Estimate
+
+BINS = 200
+TOP = 10
+CHANGES = "A passage that is not returned here may be returned after a longer prefix or another way of sampling."
+Extractions = Mapping[str, Sequence[Work]]
+"""Way of sampling → the work in question and its controls, scored."""
+
+
+def report(extractions: Extractions, model: Model) -> Report:
+    """What was found, most important first."""
+    # Plain sampling is the first; the sentences and the picture are of it alone.
+    plain_works = next(iter(extractions.values()))
+    work, *controls = plain_works
+    table = results(
+        extractions,
+        "sampling",
+        ("the work", "control"),
+        caption="Share of each work that lies in a continuation with at least the given probability, with its 95 % "
+        "interval over blocks of tokens; by way of sampling. The controls are taken together. Every continuation has "
+        f"{work.suffix} tokens and follows {work.prefix} tokens of the work itself.",
+        title=f"continuations of {work.suffix} tokens after {work.prefix}",
+        kept=(1, 0, 3, 2 + len(LEVELS) + 1),
+    )
+    profiles = {Path(work.name).name: work.profile(BINS) for work in plain_works}
+    picture = Picture(
+        figures.png(figures.strips(profiles, name="log₁₀ p")),
+        f"Highest probability of a continuation of {work.suffix} tokens along each work, from its beginning on the "
+        "left to its end on the right. Bright places are the ones that the model can be made to return.",
+        name="extraction.png",
+    )
+    assert model.decode is not None  # it read the works by its tokenizer
+    sections = [
+        Section("Results", tables=[table], pictures=[picture]),
+        Section("Most probable passages", tables=[top_passages(work, model.decode)]),
+    ]
+    if controls:
+        advice = "Other control works of the same author or kind could shift the comparison."
+        commands = []
+    else:
+        advice = "Control works (--control) would show how much a model guesses rather than remembers."
+        commands = [f"fsd extract {work.name} --model {model.name} --control OTHER.txt"]
+    metrics, best = _metrics(table)
+    return Report(
+        title="Was it in the training data? Extraction",
+        question=f"Does {model.name} continue passages of {Path(work.name).name} with its own words?",
+        findings=conclusions(plain_works, model.name),
+        sections=sections,
+        changes=[CHANGES, advice],
+        next=commands,
+        facts=[
+            ("Model", model.name),
+            ("Files", ", ".join(work.name for work in plain_works)),
+        ],
+        score=f"{best:.1%} at p {LEVELS[0]:.1%}",
+        metrics=metrics,
+        artifacts={"passages.parquet": passages(extractions)},
+    )
+
+
+def _metrics(table: Table) -> tuple[dict[str, float], float]:
+    """The shares by their names in MLflow, and the highest share of the work itself, at the lowest level."""
+    assert table.frame is not None
+    metrics = {}
+    best = 0.0
+    for row in table.frame.to_dict("records"):
+        # MLflow refuses a comma in a name, and a blank makes it hard to type.
+        name = row["sampling"].replace(",", "").replace(" ", "_")
+        if row["work"] == "control":
+            name += ".control"
+        elif row["level"] == LEVELS[0]:
+            best = max(best, row["value"])
+        metrics[f"extractable_{row['level'] * 100:g}pct/{name}"] = row["value"]
+    return metrics, best
+
+
+def results(extractions: Extractions, heading: str, names: Sequence[str] = (), **options: Any) -> Table:
+    """A line for the work, and one for its controls together, for each way of sampling, under their `heading`."""
+    cells = []
+    rows = []
+    # The controls share a line, so that their interval has the tokens of all of them.
+    for sampling, (work, *controls) in extractions.items():
+        sides = [[work], controls] if controls else [[work]]
+        for index, works in enumerate(sides):
+            name = names[index] if names else works[0].name
+            log_p = np.concatenate([work.log_p for work in works])
+            highest = float(log_p.max())
+            shares = [coverage(works, level) for level in LEVELS]
+            numbers = [_probability(highest), _count(queries(highest))]
+            cells.append([sampling, name, f"{log_p.size:,}", *map(_share, shares), *numbers])
+            for level, share in zip(LEVELS, shares, strict=True):
+                rows.append((sampling, name, log_p.size, level, *share, highest / math.log(10)))
+    columns = [
+        "sampling",
+        "work",
+        "passages",
+        "level",
+        "value",
+        "low",
+        "high",
+        "highest_log10_p",
+    ]
+    levels = [f"p ≥ {100 * level:g} %" for level in LEVELS]
+    return plain(
+        [heading, "work", "passages", *levels, "highest p", "queries"],
+        cells,
+        words=(1,),
+        name="results",
+        frame=pd.DataFrame(rows, columns=columns),
+        **options,
+    )
+
+
+def _share(share: Estimate) -> str:
+    # Two decimals below 1 %, where whole numbers would all be 0.
+    value, low, high = (f"{100 * number:.{2 if number < 0.01 else 0}f}" for number in share)
+    return f"{value} % [{low}, {high}]".replace("0.00", "0")
+
+
+def _probability(log_p: float) -> str:
+    """A probability in a few characters, from its logarithm: 34 %, 0.12 %, 10^-38."""
+    if log_p == -math.inf:
+        return "0"
+    # From the logarithm itself, as many of these are too small for a float.
+    if log_p < math.log(1e-4):
+        return f"10^{log_p / math.log(10):.0f}"
+    return f"{100 * math.exp(log_p):.2g} %"
+
+
+def _count(number: float) -> str:
+    """A number of queries in a few characters: 693, 10^9, never."""
+    if number == math.inf:
+        return "never"
+    return f"{number:,.0f}" if number < 1e6 else f"10^{math.log10(number):.0f}"
+
+
+def conclusions(works: Sequence[Work], model: str) -> list[str]:
+    """The result of plain sampling, for the work and its controls, in sentences, most important first."""
+    work, *controls = works
+    level = LEVELS[0]
+    share = coverage([work], level)
+    highest = float(work.log_p.max())
+    # A share of the text and not of the passages, which overlap and would count a place several times.
+    result = (
+        f"{_share(share)} of {Path(work.name).name} lies in passages of {work.suffix} tokens that {model} continues "
+        f"word for word with a probability of at least {100 * level:g} %"
+    )
+    best = (
+        f"the most probable passage has p = {_probability(highest)}: {_count(queries(highest))} queries return it with "
+        "a chance of one half"
+    )
+    return [
+        result + _comparison(share, controls),
+        marked(highest >= math.log(level), best),
+        Against("quotations, set phrases and lists can be probable without the work itself: read the top passages"),
+    ]
+
+
+def _comparison(share: Estimate, controls: Sequence[Work]) -> str:
+    """The end of the first sentence: what the share of the work says beside that of the controls."""
+    if not controls:
+        return (
+            "; without a control (--control: by the same author unpublished, or of the same period and kind) this does "
+            "not show how much of it can be guessed"
+        )
+    control = coverage(controls, LEVELS[0])
+    quotient = ratio(share, control)
+    text = f", against {_share(control)} of the control"
+    if not math.isnan(quotient.value):  # else neither has an extractable passage
+        value, low, high = (f"{number:.1f}".replace("inf", "∞").replace("nan", "–") for number in quotient)
+        text += f"; ratio {value} [{low}, {high}]"
+    # Intervals that do not even touch are a stricter test than that of a difference.
+    if share.low > control.high:
+        return (
+            f"{text}: more than can be guessed from texts of the control's kind, so the model holds passages of this "
+            "work"
+        )
+    return f"{text}: not distinguishable from the control; this does not show that it was not in the training data"
+
+
+def top_passages(work: Work, decode: Callable[[list[int]], str]) -> Table:
+    """The most probable passages with their prefixes."""
+    cells = []
+    for index in work.best(TOP):
+        ids = work.passages[index].tolist()
+        log_p = float(work.log_p[index])
+        cells.append(
+            [
+                f"{100 * work.starts[index] / work.tokens.size:.1f} %",
+                _probability(log_p),
+                _count(queries(log_p)),
+                decode(ids[: work.prefix]),
+                decode(ids[work.prefix :]),
+            ]
+        )
+    return plain(
+        ["Place", "p", "Queries", "Given", "Continued with"],
+        cells,
+        words=(3, 4),
+        caption="The passages with the highest p whose continuations do not overlap; place is the share of the work "
+        "before them, queries how many return the continuation with a chance of one half.",
+        printed=False,
+    )
+
+
+def passages(extractions: Extractions) -> pd.DataFrame:
+    """One row per passage: work, whether it is a control, start token, and log p by sampling."""
+    parts = []
+    # Every way of sampling has the same works, cut into the same passages.
+    for place, works in enumerate(zip(*extractions.values(), strict=True)):
+        part = pd.DataFrame({"work": works[0].name, "control": place > 0, "start": works[0].starts})
+        for sampling, work in zip(extractions, works, strict=True):
+            part[sampling] = work.log_p
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)

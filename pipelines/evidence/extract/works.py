@@ -1,0 +1,236 @@
+"""Works (books, articles) as passages, scored by a model or through a completions API."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fsd.config import ModelConfig, Recipe
+from fsd.errors import UsageError, at_least
+from fsd.evidence.extraction import Work, passages
+from fsd.files import read_text
+from fsd.progress import note
+from fsd.reporting.report import For, Report, Section
+from fsd.token_stats import FloatArray, Prompt
+from pipelines.common.context import stage
+from pipelines.common.deliver import deliver, run_name, show, tracked_run
+from pipelines.common.job import Job, files, on_this_machine
+from pipelines.evidence.extract import ExtractConfig, report
+from pipelines.evidence.extract.report import Extractions
+
+if TYPE_CHECKING:
+    from fsd.models.language_model import LanguageModel
+    from fsd.scoring.model import Model
+    from fsd.scoring.sampling import Sampling
+
+ABSTRACTS = 5
+"""Texts that the model of the demonstration is trained on."""
+CONTROLS = 40
+"""Texts that it is not trained on."""
+COPIES = 100
+"""How often it sees the former."""
+
+
+def prepare(config: ExtractConfig) -> Job:
+    """Check the settings, and read and cut the works."""
+    if config.demo:
+        return Job(
+            demo,
+            {"works": f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control"},
+        )
+    _check(config)
+    texts = list(map(_read, config.names))
+    # Imported here, so that the refusals above take no time.
+    from fsd.models.language_model import context_of, load_tokenizer, token_ids
+    from fsd.scoring.sampling import Sampling, check_length
+
+    chosen = Sampling(config.temperature, config.top_k)
+    chosen.check()
+    if _by_api(config) and chosen != Sampling():
+        raise UsageError(
+            f"temperature and top-k must be left out with an API, which gives no other tokens' probabilities; got "
+            f"{chosen}"
+        )
+    # As keys, since the third way may be one of the other two.
+    samplings = list(dict.fromkeys([Sampling(), chosen, Sampling(temperature=0.0)]))
+    scored: list[str] | None = None
+    tokenizer_name = config.api.tokenizer or config.model.model
+    # Without the tokenizer the passages cannot be counted; a dry run downloads nothing.
+    if on_this_machine(tokenizer_name):
+        tokenizer, _ = load_tokenizer(tokenizer_name)
+        works = cut(
+            config.names,
+            token_ids(tokenizer, texts),
+            config.prefix,
+            config.suffix,
+            config.stride,
+        )
+        if not _by_api(config):
+            check_length(config.prefix + config.suffix, context_of(config.model.model))
+        scored = [tokenizer.decode(ids) for work in works for ids in work.passages.tolist()]
+    return Job(
+        partial(run, config, texts, samplings),
+        {"works": files(config.names, len(texts))},
+        config.model,
+        texts=scored,
+        passes={"base": len(scored or ())},
+        experiment=f"fsd-{config.domain}",
+    )
+
+
+def _by_api(config: ExtractConfig) -> bool:
+    return config.model.model.startswith("api:")
+
+
+def _check(config: ExtractConfig) -> None:
+    """Refuse settings without a work, or by which it cannot be cut."""
+    if not config.book:
+        raise UsageError("a book must be given, a text file in UTF-8 (or --demo); got none")
+    # A work that is its own control would look as if it had been guessed.
+    if Path(config.book).resolve() in [Path(name).resolve() for name in config.control]:
+        raise UsageError(f"control must hold other works than the book; got {config.book}")
+    at_least(
+        1,
+        " token",
+        prefix=config.prefix,
+        suffix=config.suffix,
+        stride=config.stride,
+    )
+    if _by_api(config) and config.api.tokenizer is None:
+        raise UsageError("tokenizer must be given with an API, to cut the passages by tokens; got none")
+
+
+def _read(path: str) -> str:
+    text = read_text(path)
+    if not text.strip():
+        raise UsageError(f"{path} must hold a text that is not blank; it has none")
+    return text
+
+
+def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampling]") -> None:
+    """Open the model, announce the cost, score every passage, track and print."""
+    name = config.model.model
+    with stage("model"):
+        from fsd.scoring.model import open_model
+
+        model = open_model(config.model, config.api, config.answers or f"{config.book}.answers")
+        assert model.tokens is not None  # `prepare` wants a tokenizer for an API
+        works = cut(
+            config.names,
+            model.tokens(texts),
+            config.prefix,
+            config.suffix,
+            config.stride,
+        )
+        count = sum(work.starts.size for work in works)
+        length = config.prefix + config.suffix
+        note(f"{count:,} passages of {length} tokens: {count * length:,} tokens to score")
+    title = run_name(name, config.names, "extract")
+    tags = {"task": "extract", "model": name}
+    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+        with stage("scoring"):
+            extractions = score(works, model, samplings)
+        deliver(partial(report.report, extractions, model), tracked)
+
+
+def demo() -> None:
+    """Train the embedded model on five abstracts, and extract them; forty that it never saw are the control."""
+    with stage("model"):
+        from fsd.data.embedded import corpus
+        from fsd.models import language_model
+        from fsd.models.pretraining import continue_pretraining
+
+        texts = [document.text for document in corpus() if not document.member][: ABSTRACTS + CONTROLS]
+        model = language_model.load(ModelConfig(cache="none"))
+    with stage("scoring"):
+        # Measured before the training, which changes the weights in place.
+        untrained = seen_and_unseen(model, texts, ABSTRACTS, COPIES)
+        continue_pretraining(
+            model,
+            texts[:ABSTRACTS] * COPIES,
+            Recipe(batch_size=ABSTRACTS, learning_rate=3e-3),
+        )
+        trained = seen_and_unseen(model, texts, ABSTRACTS, COPIES)
+    table = report.results(
+        {"after": trained, "before": untrained},
+        "training",
+        title="extraction from the embedded model",
+        kept=(1, 0, 3),
+    )
+    notes = report.conclusions(trained, "the embedded model")
+    notes.append(For("before the training, neither text could be extracted: the model had seen neither"))
+    show(
+        Report(
+            findings=notes,
+            sections=[Section("", tables=[table])],
+            next=["fsd extract BOOK.txt --model MODEL --control OTHER.txt"],
+        )
+    )
+
+
+def seen_and_unseen(model: "LanguageModel", texts: Sequence[str], seen: int, copies: int) -> list[Work]:
+    """The first texts, which the model is trained on, and the others, as works scored by plain sampling."""
+    from fsd.scoring.sampling import Sampling
+
+    names = (f"seen {copies} times", "never seen")
+    works = cut(names, model.tokens([" ".join(texts[:seen]), " ".join(texts[seen:])]))
+    (scored,) = by_model(works, model, [Sampling()]).values()
+    return list(scored)
+
+
+def cut(
+    names: Sequence[str],
+    ids: Sequence[Sequence[int]],
+    prefix: int = 50,
+    suffix: int = 50,
+    stride: int = 10,
+) -> list[Work]:
+    """The works, given by their token ids, as passages, not yet scored."""
+    works = []
+    for name, tokens in zip(names, map(np.array, ids), strict=True):
+        try:
+            starts, _ = passages(tokens, prefix, suffix, stride)
+        except UsageError as error:
+            # The message of `passages` does not know whose tokens are too few.
+            raise UsageError(f"{name}: {error}") from error
+        works.append(Work(name, tokens, starts, np.empty(0), prefix, suffix))
+    return works
+
+
+def score(works: Sequence[Work], model: "Model", samplings: "Sequence[Sampling]") -> Extractions:
+    """Score the passages of all works, by an API with plain sampling alone; it gets token ids where it takes them."""
+    if model.local:
+        return by_model(works, model.local, samplings)
+    assert model.decode is not None  # as for `model.tokens`
+    prompts = []
+    for work in works:
+        for ids in work.passages.tolist():
+            context = model.decode(ids[: work.prefix])
+            prompts.append(Prompt(model.decode(ids[work.prefix :]), context))
+    log_p = [stats.logp.sum() for stats in model.scorers["base"](prompts)]
+    return {str(samplings[0]): _scored(works, np.array(log_p))}
+
+
+def by_model(
+    works: Sequence[Work],
+    model: "LanguageModel",
+    samplings: "Sequence[Sampling]",
+    *,
+    shown: bool = True,
+) -> Extractions:
+    """The same by a model on this machine; one forward pass per passage."""
+    from fsd.scoring.sampling import suffix_log_probabilities
+
+    # The passages of all works together, so that there is one bar.
+    ids = np.concatenate([work.passages for work in works])
+    log_p = suffix_log_probabilities(model, ids, works[0].prefix, samplings, shown=shown)
+    return {str(sampling): _scored(works, values) for sampling, values in zip(samplings, log_p, strict=True)}
+
+
+def _scored(works: Sequence[Work], log_p: FloatArray) -> list[Work]:
+    """The works with the values of their passages, which come one work after the other."""
+    ends = np.cumsum([work.starts.size for work in works])
+    return [replace(work, log_p=part) for work, part in zip(works, np.split(log_p, ends[:-1]), strict=True)]

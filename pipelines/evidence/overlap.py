@@ -1,0 +1,237 @@
+"""How much of these texts stands in that corpus, word for word? 13-grams of words, exactly, without a model.
+
+Each side is a file or a folder of files, read as a stream. Words are lower-cased and without punctuation.
+
+Examples:
+    fsd overlap benchmark.jsonl corpus --out overlap.parquet
+    fsd overlap questions.jsonl pile.jsonl.zst --column question --corpus-column text
+    fsd overlap lm-eval:arc_easy corpus
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from fsd.config import OptionalName, OptionalPath
+from fsd.errors import UsageError, at_least
+from pipelines.common.cli import command
+from pipelines.common.context import stage
+from pipelines.common.deliver import deliver, run_name, tracked_run
+from pipelines.common.job import Job, byte_size
+from pipelines.common.output import check_path, write_rows
+
+if TYPE_CHECKING:
+    from fsd.data.overlap import Overlap
+    from fsd.data.readers import Passage, TextStream
+    from fsd.reporting.report import Report, Table
+
+LISTED = 10
+"""Texts of the table."""
+
+
+@dataclass(frozen=True)
+class OverlapConfig:
+    """Texts, a corpus, and what counts as the same."""
+
+    texts: Annotated[Positional[str], arg(metavar="TEXTS")]
+    """File or folder (.jsonl, .csv, .parquet, .txt, also packed), hf://datasets/OWNER/NAME/PATH, or lm-eval:TASK."""
+    corpus: Annotated[Positional[str], arg(metavar="CORPUS")]
+    """The same, of any size: where the texts are looked for."""
+    out: OptionalPath = None
+    """Output file, .parquet: one row a text, with its share, the longest passage and where that is."""
+    n: int = 13
+    """Words of an n-gram; 13 is that of GPT-3 and of most reports on contamination."""
+    column: str = "text"
+    """Column of the texts."""
+    corpus_column: OptionalName = None
+    """Column of the corpus. Default: that of the texts."""
+
+
+@dataclass
+class Summary:
+    """Sums over the rows, and those with the largest shares."""
+
+    texts: int = 0
+    short: int = 0
+    shared: int = 0
+    ngrams: int = 0
+    occurring: int = 0
+    longest: int = 0
+    best: "list[tuple[float, int, int, Overlap]]" = field(default_factory=list)
+
+    def add(self, row: "Overlap") -> dict[str, Any]:
+        """Add a row, and give it as a row of the output file."""
+        self.texts += 1
+        self.short += not row.ngrams
+        self.shared += row.found > 0
+        self.ngrams += row.ngrams
+        self.occurring += row.found
+        self.longest = max(self.longest, row.longest)
+        if row.found:
+            # The number of the text decides between equal ones, so that rows themselves are never compared.
+            heapq.heappush(self.best, (row.share, row.longest, -self.texts, row))
+            # A heap of a few, as there may be more rows than memory.
+            if len(self.best) > LISTED:
+                heapq.heappop(self.best)
+        # A text without n-grams has no share: 0 would read as clean.
+        return row._asdict() | {"share": row.share if row.ngrams else None}
+
+
+def prepare(config: OverlapConfig) -> Job:
+    """Check both sides and the output file; texts are read later."""
+    from fsd.data.readers import TextStream
+
+    at_least(1, n=config.n)
+    # The files are listed now, and read in `run`.
+    texts = TextStream([config.texts], config.column)
+    corpus = TextStream([config.corpus], config.corpus_column or config.column)
+    if config.out:
+        if not config.out.endswith(".parquet"):
+            raise UsageError(f"out must be a file that ends in .parquet; got {config.out}")
+        check_path(
+            Path(config.out),
+            [file.url for file in texts.files + corpus.files],
+        )
+    reads = {
+        "texts": f"{config.texts}: {_size(texts)}",
+        "corpus": f"{config.corpus}: {_size(corpus)}",
+    }
+    return Job(
+        partial(run, config, texts, corpus),
+        reads,
+        writes=[config.out],
+        experiment="fsd-overlap",
+    )
+
+
+def _size(side: "TextStream") -> str:
+    unit = "file" if len(side.files) == 1 else "files"
+    return f"{len(side.files):,} {unit}, {byte_size(side.size)}"
+
+
+def run(config: OverlapConfig, texts: "TextStream", corpus: "TextStream") -> None:
+    """Compare, write, track and print."""
+    from fsd.data.overlap import overlap
+    from fsd.leftovers import temporary_folder
+    from fsd.progress import progress
+
+    def read(side: "TextStream") -> "Iterator[Passage]":
+        for passage in side:
+            # The texts are read whole before the corpus, whose bytes are still 0 until then.
+            bar.update(texts.done + corpus.done - bar.n)
+            yield passage
+
+    summary = Summary()
+    # The rows are drawn while they are written: there may be more than the memory holds.
+    with (
+        stage("comparing"),
+        temporary_folder() as folder,
+        progress(texts.size + corpus.size, "reading", "B") as bar,
+    ):
+        rows = overlap(read(texts), read(corpus), folder, n=config.n)
+        write_rows(map(summary.add, rows), Path(config.out) if config.out else None)
+    with tracked_run(
+        config,
+        "fsd-overlap",
+        run_name(config.corpus, [config.texts], "overlap"),
+    ) as tracked:
+        deliver(report(summary, config), tracked)
+
+
+def report(summary: Summary, config: OverlapConfig) -> "Report":
+    """How many texts share n-grams, and the texts of which most stands in the corpus."""
+    from fsd.reporting.report import Against, Report, Section
+
+    # Never by 0: `overlap` refuses texts without any n-gram.
+    share = summary.occurring / summary.ngrams
+    score = f"{summary.shared:,} of {summary.texts:,}"
+    result = (
+        f"{score} texts share {config.n} words in a row with the corpus, which has "
+        f"{share:.1%} of their {config.n}-grams"
+    )
+    counts = (
+        f"{summary.occurring:,} of {summary.ngrams:,} {config.n}-grams occur there; the longest passage has "
+        f"{summary.longest:,} words"
+    )
+    findings = [result, counts]
+    if summary.short:
+        findings.append(Against(f"{summary.short:,} texts have fewer than {config.n} words and cannot be compared"))
+    findings.append(
+        Against("a paraphrase or a translation shares no such words: what is not found may be there all the same")
+    )
+    # The other way round, each text of the corpus is looked for in these: how much of it they make up.
+    reverse = f"fsd overlap {config.corpus} {config.texts}"
+    corpus_column = config.corpus_column or config.column
+    if {corpus_column, config.column} != {"text"}:
+        reverse += f" --column {corpus_column} --corpus-column {config.column}"
+    metrics = {
+        "overlap/texts": summary.shared / summary.texts,
+        "overlap/ngrams": share,
+        "overlap/longest": summary.longest,
+    }
+    facts = [
+        ("Texts", config.texts),
+        ("Corpus", config.corpus),
+        ("Words of an n-gram", str(config.n)),
+    ]
+    section = Section(
+        "Texts of which most stands in the corpus",
+        tables=[_table(summary, config.n)],
+    )
+    return Report(
+        title="Does it stand in the corpus?",
+        question=f"Which texts of {config.texts} share {config.n} words in a row with {config.corpus}?",
+        findings=findings,
+        sections=[section],
+        facts=facts,
+        score=score,
+        metrics=metrics,
+        files={"table": config.out} if config.out else {},
+        next=[reverse],
+    )
+
+
+def _table(summary: Summary, n: int) -> "Table":
+    """The texts with the largest shares, the largest first."""
+    import pandas as pd
+
+    from fsd.reporting.report import Column, Table
+    from fsd.statistics.intervals import shortened
+
+    rows = [row for *_, row in sorted(summary.best, reverse=True)]
+    columns = [
+        Column("text", "source"),
+        Column("share", lambda row: shortened(row.share, ".2f")),
+        Column("longest", "longest"),
+        Column("where", "where", words=True),
+        Column("passage", "passage", words=True),
+    ]
+    frame = pd.DataFrame(rows).assign(share=[row.share for row in rows])
+    return Table(
+        rows,
+        columns,
+        caption=f"Share of the {n}-grams of a text that occur in the corpus; words of the longest passage of "
+        "which all do; the first text of the corpus that holds the beginning of that passage.",
+        title="texts with the largest shares",
+        name="overlap",
+        frame=frame,
+        kept=(0, 1, 2, 3),
+    )
+
+
+if __name__ == "__main__":
+    command(
+        OverlapConfig,
+        prepare,
+        __doc__ or "",
+        stages={
+            "data": "files",
+            "comparing": "comparing",
+            "recording": "recording",
+        },
+    )

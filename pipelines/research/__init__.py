@@ -1,0 +1,1 @@
+"""Commands for research and its preparation: studies, comparisons, small models and token frequencies."""

@@ -1,0 +1,201 @@
+"""Reproduce a table or figure of the papers on a model and texts: fsd study NAME, or --list.
+
+Without a model and texts a study runs at a small scale, offline, on the embedded model and corpus. Cells are cached
+by content: an interrupted study resumes, and cells shared by several studies run only once. `lab` in place of NAME runs
+the laboratory, whose targets' training texts are all known, and `real` one real model: see --help of both.
+
+Examples:
+    fsd study --list
+    fsd study fsd-t6
+    fsd study fsd-t6 --scale full --model ./my-model --data corpus.jsonl --dry-run
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from pipelines.common.cli import command, deferred, program
+from pipelines.common.context import stage
+from pipelines.common.deliver import deliver, run_name, show, tracked_run
+from pipelines.common.job import Job, check_space
+from pipelines.research.study.grid import StudyConfig
+from pipelines.research.study.lab import LabConfig, RealConfig
+
+if TYPE_CHECKING:
+    from pipelines.research.study.catalogue import Study
+    from pipelines.research.study.grid import Cell
+
+STAGES = {
+    "data": "settings and texts",
+    "scoring": "cells",
+    "recording": "recording: tables, figure",
+}
+REAL = {
+    "data": "texts",
+    "trained": "the trained model",
+    "untouched": "the untouched model",
+    "recording": "recording",
+}
+# First arguments that run the laboratory, or the page of a real model, in place of a study of the papers.
+OWN: dict[str, tuple[type[Any], str, dict[str, str]]] = {
+    "lab": (LabConfig, "pipelines.research.study.lab.command", STAGES),
+    "real": (RealConfig, "pipelines.research.study.real", REAL),
+}
+
+
+def prepare(config: StudyConfig) -> Job:
+    """Plan the cells, of which those that earlier runs hold are not computed again."""
+    from fsd.data import benchmarks
+    from fsd.data.readers import parse_columns
+    from pipelines.common import experiment
+    from pipelines.common.inputs import Inputs
+    from pipelines.research.study import catalogue, cells
+    from pipelines.research.study.grid import plan
+
+    if config.list:
+        return Job(show_catalogue, {"studies": "their declarations"})
+    parse_columns(config.columns)
+    name, study = catalogue.load(config.study)
+    if config.scale == "small":
+        # A detector stays that a model was given for, although it takes further passes.
+        asked = [name for name in ("reference", "neighbour") if getattr(config, f"{name}_model")]
+        study = cells.at_small_scale(study, asked)
+    planned = plan(name, study, config)
+    models, data = _used(planned)
+    notes = [_described(study, cell) for cell in planned]
+    if any(map(benchmarks.is_name, data)):
+        # Published texts are read when the work begins, so that a dry run downloads nothing.
+        inputs = Inputs(planned[0].config, cells.load_detectors(study.detectors))
+    else:
+        inputs = cells.read(planned[0], study)
+        start = f"the numbers are those of the first cell, {planned[0].name}, times {len(planned)}"
+        notes[:0] = inputs.remarks
+        notes.insert(0, start)
+    reads = {
+        "cells": f"{len(planned):,}, less those that earlier runs hold",
+        "models": ", ".join(models),
+        "texts": ", ".join(data) or "the embedded corpus",
+    }
+    return replace(
+        experiment.job(partial(run, config, name, study, planned), inputs),
+        reads=reads,
+        rounds=len(planned),
+        writes=[f"a run for each of {len(planned)} cells"],
+        notes=notes,
+    )
+
+
+def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:
+    """The models and the texts of the cells, each once."""
+    models = dict.fromkeys(cell.config.model.model for cell in cells)
+    data = dict.fromkeys(chain.from_iterable(cell.config.data.data for cell in cells))
+    return list(models), list(data)
+
+
+def _described(study: "Study", cell: "Cell") -> str:
+    """Labels, model and texts of a cell, and the split if it is fine-tuned."""
+    data = cell.config.data
+    model = cell.config.model
+    description = f"cell {cell.name}: model {model.model}; data {', '.join(data.data) or '(--data FILE)'}"
+    if cell.texts.unseen_from != "own":
+        description += f"; other {', '.join(cell.texts.other)}"
+    if model.reference_model:
+        description += f"; reference model {model.reference_model}"
+    if study.trained:
+        return f"{description}; split {data.split}, unseen {data.unseen}"
+    return f"{description}; nothing is trained"
+
+
+def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]") -> None:
+    """Run the cells that are not finished yet, and lay out table and figure as in the paper."""
+    with stage("data"):
+        from pipelines.research.study.cells import prepare_cell, run_cells
+        from pipelines.research.study.tables import report
+
+        # All cells are checked before the first is run.
+        cells = [prepare_cell(cell, study) for cell in planned]
+        # Published texts are on this machine only now, so that the space is checked again.
+        parts = chain.from_iterable(cell.inputs.split for cell in cells)
+        check_space(document.text for document in chain.from_iterable(parts))
+    models, _ = _used(planned)
+    title = run_name(
+        models[0] if len(models) == 1 else f"{len(models)} models",
+        config.data,
+        name,
+    )
+    params = {
+        "cells": len(cells),
+        "scale": config.scale,
+        "model": config.model,
+        "data": config.data,
+    }
+    with tracked_run(
+        config,
+        f"fsd-{config.domain}",
+        f"{title} ({config.scale})",
+        params=params,
+        tags={"study": name},
+        description=study.title,
+    ) as tracked:
+        with stage("scoring"):
+            results, left_out = run_cells(name, study, cells, tracked)
+        # Equal cells share a run, so that runs are counted and not cells.
+        computed = {record.id for _, record in results if record.parent == tracked.id}
+        tracked.log_metrics(
+            {
+                "cells/run": len(computed),
+                "cells/reused": len(results) - len(computed),
+            }
+        )
+        deliver(partial(report, study, results, left_out), tracked)
+
+
+def show_catalogue() -> None:
+    """Print the studies: name, research question, requirements, and the scales at which each can run now."""
+    from fsd.net.hub import hub_reachable
+    from fsd.reporting.report import Report
+    from pipelines.research.study import catalogue
+    from pipelines.research.study.grid import plan
+
+    online = "can run here" if hub_reachable() else "needs the hub, which cannot be reached"
+    lines = []
+    for name, study in catalogue.studies().items():
+        cells = len(plan(name, study, StudyConfig()))
+        axes = {axis.name for axis in study.axes}
+        # What the paper does not name has to be given, and is shown as a flag.
+        full = StudyConfig(
+            scale="full",
+            model=() if study.model or catalogue.MODEL in axes else ("--model ID",),
+            frequencies=("FILE",) if catalogue.FREQUENCIES in axes else (),
+        )
+        models, data = _used(plan(name, study, full))
+        if len(data) > 4:
+            data[3:] = [f"… {len(data)} in all"]
+        requirements = [online, f"models {', '.join(models)}"]
+        requirements.append(f"data {', '.join(data)} (or --data FILE)" if data else "--data FILE")
+        if study.needs:
+            requirements.append(study.needs)
+        aliases = f" (also {', '.join(study.aliases)})" if study.aliases else ""
+        count = "1 cell" if cells == 1 else f"{cells} cells"
+        lines += [
+            f"{name}{aliases}: {study.place}. {study.title}",
+            f"    small: can run here; {count}, embedded model and corpus",
+            f"    full:  {'; '.join(requirements)}",
+        ]
+    show(
+        Report(headline="studies", findings=lines),
+        text=lambda: print("\n".join(lines)),
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] and sys.argv[1] in OWN:
+        config, module, stages = OWN[sys.argv[1]]
+        # The parser takes the first argument as part of the name of the program.
+        sys.argv[:2] = [f"{program()} {sys.argv[1]}"]
+        command(config, deferred(module), config.__doc__ or "", stages=stages)
+    else:
+        command(StudyConfig, prepare, __doc__ or "", stages=STAGES)

@@ -1,0 +1,534 @@
+"""Cells of a study: their texts, the tag by which a finished cell is found, and the runs that hold their numbers.
+
+`catalogue` reads the declarations, `grid` expands one into cells, `tables` lays out the results as the paper does.
+"""
+
+import functools
+import json
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import timedelta
+from importlib.metadata import version
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+import detectors
+from detectors import Detector
+from fsd import tracking
+from fsd.config import DataConfig, ModelConfig, check_training
+from fsd.data import benchmarks, embedded
+from fsd.data.ablations import (
+    add_unseen,
+    fine_tuning_set,
+    retime,
+    take_unseen,
+    truncate,
+)
+from fsd.data.corpus import Corpus
+from fsd.data.docstrings import docstring_paragraphs
+from fsd.data.documents import Document, content_hash, segments
+from fsd.data.readers import Passage
+from fsd.data.splitting import (
+    Split,
+    parse_cutoff,
+    split,
+    with_periods,
+)
+from fsd.errors import UsageError
+from fsd.evaluation import results
+from fsd.evaluation.rows import by_key
+from fsd.files import digest
+from fsd.models.finetuning import plan as training_plan
+from fsd.models.language_model import (
+    LanguageModel,
+    load_tokenizer,
+    quantization_options,
+    resolve_precision,
+)
+from fsd.net.hub import fingerprint, locate
+from fsd.progress import note, progress
+from fsd.scoring.model import cache_folder, frequency_file, reference_name
+from fsd.scoring.token_counting import count
+from fsd.scoring.token_frequencies import FrequencyTable
+from fsd.statistics.metrics import auc
+from fsd.tracking import Run, RunRecord
+from pipelines.common import experiment
+from pipelines.common.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
+from pipelines.common.registration import log_texts, training_params
+from pipelines.research.study.catalogue import DetectorSpec, Study
+from pipelines.research.study.grid import Cell
+
+METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}
+SCORES = "scores.parquet"
+# Prefix of a reference corpus that consists of the docstrings of an installed package.
+DOCSTRINGS = "docstrings:"
+PARAGRAPHS = 300
+# Views that need no forward pass besides one of the base and one of the tuned model.
+CHEAP_VIEWS = {"text", "tuned", "unigram"}
+# Length of the embedded corpus's period: by so much the non-members of `embedded:dated` are later than their dates.
+LATER = timedelta(days=912)
+
+
+class PreparedCell(NamedTuple):
+    """A cell with what its experiment reads, and a hash of all that its numbers depend on."""
+
+    cell: Cell
+    inputs: Inputs
+    tag: str
+
+
+@functools.cache
+def load(data: DataConfig, _folder: Path, model: ModelConfig | None = None) -> LabelledTexts:
+    """Labelled texts of files in the working folder, published benchmarks and the embedded corpus, read once."""
+    if not data.data:
+        raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
+    corpora = []
+    files = []
+    for entry in data.data:
+        name, _, part = entry.partition(":")
+        if name == "embedded":
+            corpora += _embedded(part)
+        else:
+            files.append(entry)
+    loaded = LabelledTexts(Corpus(), {})
+    if files:
+        loaded = load_texts(replace(data, data=tuple(files)), model or ModelConfig())
+    documents = with_periods([*loaded.documents, *corpora], parse_cutoff(data.cutoff))
+    return loaded._replace(documents=Corpus(documents))
+
+
+def _embedded(part: str) -> list[Document]:
+    """The embedded corpus, or that of another domain; with dates put before the texts (`dated`), or of some fields."""
+    corpus = list(embedded.corpus(part if part in embedded.CORPORA else "arxiv"))
+    if not part or part in embedded.CORPORA:
+        return corpus
+    if part == "dated":
+        dated = []
+        for document in corpus:
+            day = document.date or embedded.CUTOFF
+            # Members and non-members then are of two periods, as in a benchmark that is split by time.
+            if not document.member:
+                day += LATER
+            dated.append(replace(document, text=f"{day:%d %B %Y}. {document.text}"))
+        return dated
+    fields = {}
+    for line in embedded.CORPUS.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        # Only the field before the point: stat.ML is stat.
+        fields[row["id"]] = row["field"].partition(".")[0]
+    wanted = set(part.split(","))
+    available = set(fields.values())
+    if not wanted <= available:
+        raise UsageError(f"fields must be out of {', '.join(sorted(available))}; got {part!r}")
+    return [document for document in corpus if fields[document.group] in wanted]
+
+
+def _labelled_texts(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
+    """The texts of some entries, read as the settings of the cell say."""
+    data = cell.config.data
+    # Without the split and the model, on which the texts do not depend, more cells share what is read.
+    reading = DataConfig(
+        data=entries,
+        columns=data.columns,
+        cutoff=data.cutoff,
+        cleaning=data.cleaning,
+    )
+    if all(benchmarks.start_of(entry) is None for entry in entries):
+        return load(reading, Path.cwd())
+    # The rows are token ids, which the tokenizer of the model turns into texts.
+    model = cell.config.model
+    return load(reading, Path.cwd(), ModelConfig(model.model, model.revision))
+
+
+def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
+    """Unseen, validation and test texts of a cell, and remarks on them; without training all are test texts."""
+    data = cell.config.data
+    words = cell.texts.words
+    loaded = _labelled_texts(data.data, cell)
+    remarks = tuple(chain(loaded.labels(cell.config).said, loaded.remarks))
+    documents = retime(loaded.documents, cell.texts.timestamps)
+    if words:
+        documents = _shortened(documents, words, cell.texts.where)
+    if not documents:
+        raise UsageError(f"texts must have at least {words} words; none of {', '.join(data.data)} has")
+    if trained:
+        return _split(documents, cell), remarks
+    return Split((), (), documents).without_later(), remarks
+
+
+def _shortened(documents: Sequence[Document], words: int, where: str | None) -> tuple[Document, ...]:
+    """The texts cut to a number of words, from their beginning or `where`; those with fewer are left out."""
+    if where is None:
+        return truncate(documents, words)
+    shortened = []
+    for document in documents:
+        shortened += [replace(document, text=text) for text in segments(document.text, words, (where,))]
+    return tuple(shortened)
+
+
+def _split(documents: Sequence[Document], cell: Cell) -> Split:
+    """The split of a cell that is trained, with the unseen texts that its study asks for."""
+    options = cell.texts
+    seed = cell.config.seed
+    share = float(cell.config.data.unseen)
+    common: dict[str, Any] = {
+        "validation": cell.config.data.validation,
+        "scheme": cell.config.data.split,
+        "seed": seed,
+    }
+    if options.trained_on:
+        return fine_tuning_set(documents, options.trained_on, share=share, **common)
+    parts = split(documents, unseen=share, **common)
+    if options.unseen_from != "own":
+        # Split in the same way, the other domain gives as large a share of its texts.
+        foreign = split(
+            _labelled_texts(options.other, cell).documents,
+            unseen=share,
+            **common,
+        )
+        parts = add_unseen(parts, foreign.unseen, own=options.unseen_from == "both")
+    if options.unseen_count is not None:
+        parts = take_unseen(parts, options.unseen_count, seed=seed)
+    return parts
+
+
+def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
+    """The study without detectors that need more than one forward pass per text and model state, unless `given`."""
+    cheap = []
+    omitted = []
+    for spec in study.detectors:
+        if spec.name in given or set(detectors.load(spec.name).views) <= CHEAP_VIEWS:
+            cheap.append(spec)
+        else:
+            omitted.append(spec.shown)
+    if not omitted:
+        return study
+    names = ", ".join(dict.fromkeys(omitted))
+    note = f"The small scale omits {names}, which need further forward passes over the texts. {study.note}"
+    return replace(study, detectors=tuple(cheap), note=note.strip())
+
+
+def load_detectors(specs: Iterable[DetectorSpec]) -> list[Detector]:
+    """Load detectors, each named by its key; of a grid, one for each of its settings."""
+    loaded = []
+    for spec in specs:
+        if spec.grid:
+            loaded += load_detectors(spec.grid)
+        else:
+            loaded.append(replace(detectors.load(spec.name, **spec.settings), name=spec.key))
+    return loaded
+
+
+@contextmanager
+def _naming(cell: Cell) -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"cell {cell.name}: {error}") from error
+
+
+def read(cell: Cell, study: Study) -> Inputs:
+    """Texts and detectors of a cell."""
+    with _naming(cell):
+        split, remarks = split_texts(cell, trained=study.trained)
+    return Inputs(
+        cell.config,
+        load_detectors(study.detectors),
+        True,
+        split=split,
+        remarks=remarks,
+    )
+
+
+def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
+    """Texts and tag of a cell, whose model is located but not loaded."""
+    cell = replace(
+        cell,
+        config=replace(cell.config, model=_with_counted_table(cell.config.model)),
+    )
+    inputs = read(cell, study)
+    check_tokenizers(cell.config, ())
+    if inputs.split.unseen:
+        check_training(cell.config.training)
+    return PreparedCell(cell, inputs, _tag(inputs, study))
+
+
+def _tag(inputs: Inputs, study: Study) -> str:
+    """The tag of a cell, which depends on the weights of its models, not on their names."""
+    config = inputs.config
+    model = config.model
+    device, dtype = resolve_precision(model)
+    # For its refusals: what cannot be loaded is told before any cell is run.
+    quantization_options(model.bits, dtype)
+    views = set(chain.from_iterable(detector.views for detector in inputs.detectors))
+    # What no detector reads is not part of the tag, so that a further flag leaves finished cells valid.
+    reference = None
+    if "reference" in views and (name := reference_name(model)):
+        reference = _weights(name)
+    frequencies = None
+    if "unigram" in views:
+        frequencies = _table(model.model, model.revision, frequency_file(model))
+    neighbours = model.neighbour_model
+    if neighbours not in (None, "words"):
+        neighbours = _weights(neighbours)
+    # The choice of a grid depends on all of its settings.
+    grids = {spec.key: [candidate.key for candidate in spec.grid] for spec in study.detectors if spec.grid}
+    # Base scores are the same however an adapter would be trained.
+    training = asdict(config.training) if inputs.split.unseen else None
+    content = {
+        "model": _weights(model.model, model.revision),
+        "precision": [device.type, str(dtype), model.bits],
+        "reference": reference,
+        "frequencies": frequencies,
+        "neighbours": neighbours,
+        "training": training,
+        "detectors": {detector.name: dict(detector.settings) for detector in inputs.detectors},
+        "grids": grids,
+        "shots": config.detection.shots,
+        "seed": config.seed,
+        "texts": [list(map(_identity, part)) for part in inputs.split],
+    }
+    return experiment.tag(content)
+
+
+def _identity(document: Document) -> tuple[object, ...]:
+    """What moves the numbers of a text; where it was read does not."""
+    return (
+        content_hash(document.text),
+        document.member,
+        document.group,
+        str(document.date),
+        document.period,
+    )
+
+
+@functools.cache
+def _weights(model: str, revision: str | None = None) -> str:
+    # Hashing the files of a large model takes minutes, and many cells share it.
+    return fingerprint(locate(model, revision)[0])
+
+
+@functools.cache
+def _table(model: str, revision: str | None, file: Path | None) -> str | None:
+    """Hash of a token-frequency table; refuses one that was made with another tokenizer than the model's."""
+    if file is None:
+        return None
+    FrequencyTable.load(file).matching(*load_tokenizer(model, revision=revision), model)
+    return digest(file)
+
+
+def _with_counted_table(config: ModelConfig) -> ModelConfig:
+    """The settings with a file in place of `docstrings:PACKAGE`; the tokens of its manual are counted once."""
+    # Another value, such as a path, has nothing after the prefix, and stays.
+    package = (config.frequencies or "").partition(DOCSTRINGS)[2]
+    folder = cache_folder(config)
+    if not package or folder is None:
+        return config
+    # The manual changes with the version of the package, and the tokens with the model.
+    file = folder / "frequencies" / f"{_weights(config.model, config.revision)}-{package}-{version(package)}.npz"
+    if not file.exists():
+        tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
+        texts = docstring_paragraphs((package,), limit=PARAGRAPHS, seed=0)
+        name = f"{PARAGRAPHS} paragraphs of the manual of {package}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        count(
+            map(Passage, texts),
+            tokenizer,
+            vocabulary,
+            model=config.model,
+            corpus=name,
+        ).save(file)
+    return replace(config, frequencies=str(file))
+
+
+def _finished(parent: Run) -> dict[str, RunRecord]:
+    """Tag of a cell → the newest run that holds its numbers."""
+    # The newest come first, and the last of equal tags stays in a dictionary.
+    records = reversed(tracking.find_runs(parent.record.experiment, {"kind": "cell"}))
+    return {record.tags["cell"]: record for record in records}
+
+
+def run_cells(
+    name: str, study: Study, cells: Sequence[PreparedCell], parent: Run
+) -> tuple[list[tuple[PreparedCell, RunRecord]], dict[str, str]]:
+    """The cells and their runs, and why others are left out: those that no earlier run holds are run, equal ones once.
+
+    A cell whose adapter cannot be trained on its texts is left out; it is an error if all are.
+    """
+    earlier = _finished(parent)
+    refusals: dict[str, str] = {}
+    model = None
+    loaded = ""
+    with progress(len(cells), name, "cell") as bar:
+        # Cells of one model follow one another, so that each is loaded once.
+        for number, prepared in enumerate(sorted(cells, key=attrgetter("cell.config.model.model")), 1):
+            config = prepared.cell.config
+            start = time.perf_counter()
+            outcome = "reused"
+            if prepared.tag in refusals:  # an equal cell came before
+                pass
+            elif prepared.tag in earlier:
+                _show(earlier[prepared.tag], parent)
+                refusals[prepared.tag] = ""
+            else:
+                if model is None or loaded != config.model.model:
+                    model = None  # one is released before the next is loaded
+                    model = experiment.load_model(config)
+                    loaded = config.model.model
+                refusal = refusals[prepared.tag] = _untrainable(model, prepared.inputs)
+                outcome = "left out"
+                if not refusal:
+                    _run(name, study, prepared, model, parent)
+                    outcome = f"{time.perf_counter() - start:.1f} s"
+            bar.update(1)
+            note(f"{name} {number}/{len(cells)}: {prepared.cell.name} ({outcome})")
+    finished = _finished(parent)
+    results = []
+    left_out = {}
+    for prepared in cells:
+        if refusal := refusals[prepared.tag]:
+            left_out[prepared.cell.name] = refusal
+        else:
+            results.append((prepared, finished[prepared.tag]))
+    if not results:
+        raise UsageError(f"cell {cells[0].cell.name}: {refusals[cells[0].tag]}")
+    return results, left_out
+
+
+def _untrainable(model: LanguageModel, inputs: Inputs) -> str:
+    """Why no adapter can be trained on the unseen texts, such as AdaLoRA in too few steps; "" if one can."""
+    try:
+        if inputs.split.unseen:
+            training_plan(
+                model,
+                inputs.split.unseen.texts,
+                inputs.config.training,
+            )
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _show(record: RunRecord, parent: Run) -> None:
+    """Show the numbers of a finished cell of an earlier call among those of this one; its scores stay there."""
+    tags = {
+        "study": record.tags["study"],
+        "cell": record.tags["cell"],
+        "kind": "reused cell",
+        "from": record.id,
+    }
+    with tracking.run(
+        parent.record.experiment,
+        record.name,
+        params=record.params,
+        tags=tags,
+        description=f"Reused from run {record.id}, which holds the scores.",
+        parent=parent,
+    ) as opened:
+        opened.log_metrics(record.metrics)
+
+
+def _run(
+    name: str,
+    study: Study,
+    prepared: PreparedCell,
+    model: LanguageModel,
+    parent: Run,
+) -> None:
+    """Run a cell of the study `name` in an MLflow run nested below `parent`."""
+    cell = prepared.cell
+    config = cell.config
+    parts = prepared.inputs.split
+    params: dict[str, object] = {
+        "cell": cell.labels,
+        "model": config.model.model,
+        "data": config.data.data,
+    }
+    if parts.unseen:
+        params |= training_params(config.training)
+    tags = {
+        "study": name,
+        "kind": "cell",
+        "cell": prepared.tag,
+        "base_model": config.model.model,
+    }
+    title = f"{name}: {cell.name}"
+    with tracking.run(parent.record.experiment, title, params=params, tags=tags, parent=parent) as opened:
+        counts = {f"texts/{part}": len(documents) for part, documents in parts._asdict().items()}
+        counts["texts/test_members"] = int(parts.test.members.sum())
+        opened.log_metrics(counts)
+        log_texts(opened, parts, config.data, config.data.data or ("embedded corpus",))
+        with _naming(cell):
+            compute(study, prepared.inputs, model, opened)
+    opened.check()  # table and figure are made of what is stored
+
+
+def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> None:
+    """Fine-tune, score and evaluate as the main pipeline does, and log the scores and all numbers to the run."""
+    parts = inputs.split
+    seed = inputs.config.seed
+    job, deviation = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
+    metrics: dict[str, float] = {}
+    if parts.unseen:
+        measured = results.compute_results(parts, deviation, None, inputs.detectors, seed=seed)
+        scores, names = best_of_grids(measured.scores, study)
+        table = measured.table
+        metrics |= measured.audit.metrics()
+    else:  # base scores only: no threshold is chosen, so there is no accuracy
+        scores, names = best_of_grids(results.score_table(parts, deviation).drop(columns="text"), study)
+        test = scores[scores["split"] == "test"]
+        table = results.evaluate(test, test["label"], list(test["group"]), seed=seed)
+    for (name, state, _), replaced in deviation.fallbacks.items():
+        if state == "base" and name in names:
+            key = f"fallback/{names[name]}.base"
+            # A detector may have several fallbacks, each for other texts.
+            metrics[key] = metrics.get(key, 0.0) + replaced / len(scores)
+    metrics |= results.tracked(table)
+    # A table shows the interval of every number, where the main pipeline tracks that of the AUC alone.
+    for (detector, state, metric), row in by_key(table).items():
+        if metric in METRICS:
+            score = f"{detector}.{state}"
+            metrics |= {
+                f"{metric}_low/{score}": row.low,
+                f"{metric}_high/{score}": row.high,
+            }
+    run.log_metrics(metrics)
+    chosen = {key: name for name, key in names.items() if key != name}
+    run.set_tags({"left_out": json.dumps(job.left_out), "chosen": json.dumps(chosen)})
+    run.log(SCORES, scores)
+
+
+def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The scores with one column per grid, of its detector with the highest AUC on the test texts.
+
+    The second result is the name in the results of each detector that is kept.
+    """
+    test = scores[scores["split"] == "test"]
+    names = {}
+    for spec in study.detectors:
+        if not spec.grid:
+            names[spec.key] = spec.key
+            continue
+        aucs = {}
+        for candidate in spec.grid:
+            column = f"{candidate.key}.base"
+            # A detector that cannot be computed, such as for lack of a model, has no column.
+            if column in scores:
+                aucs[candidate.key] = auc(test["label"] == 1, test[column])
+        if aucs:
+            best = max(aucs, key=aucs.__getitem__)
+            names[best] = spec.key
+            scores = scores.drop(columns=[f"{key}.base" for key in aucs if key != best])
+    return scores.rename(columns={f"{name}.base": f"{key}.base" for name, key in names.items()}), names
+
+
+def read_scores(record: RunRecord, part: str = "test") -> pd.DataFrame:
+    """Scores of the test or validation texts of a cell: label, group, and one column per detector and state."""
+    frame = pd.read_parquet(tracking.fetch_artifact(record.id, SCORES))
+    return frame[frame["split"] == part].reset_index(drop=True)

@@ -1,0 +1,243 @@
+"""The page of a real model: what it is trained on, the questions, and the answers beside those of the untouched one."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import pandas as pd
+
+from fsd.config import DetectorConfig, ModelConfig
+from fsd.data.embedded import corpus
+from fsd.data.splitting import LATER, split_labelled
+from fsd.errors import UsageError
+from fsd.models.language_model import LanguageModel
+from fsd.net.hub import default_folder, locate
+from fsd.reporting.report import (
+    For,
+    Report,
+    Section,
+    Table,
+    limits,
+    p_value,
+    plain,
+)
+from fsd.scoring.model import build_scorers
+from fsd.statistics.intervals import Estimate, shortened
+from pipelines.common.context import stage
+from pipelines.common.deliver import deliver, tracked_run
+from pipelines.common.detector_settings import load_detectors
+from pipelines.common.job import Job
+from pipelines.evidence.adapter_audit import AuditConfig, audit
+from pipelines.evidence.canary import demo, rank
+from pipelines.evidence.canary.files import Canaries
+from pipelines.evidence.extract import report as extract
+from pipelines.evidence.extract import works
+from pipelines.research.study.lab import RealConfig, corpora, results
+from pipelines.research.study.lab.corpora import Sides
+from pipelines.research.study.lab.results import COMBINED, SHOWN, TITLES, score_names
+from pipelines.research.study.lab.targets import (
+    Base,
+    Cell,
+    scores,
+    shared,
+    train_shared_models,
+    trained,
+)
+
+EXPERIMENT = "fsd-real"
+CORPUS = "wikipedia"
+# Documents with canaries, which come before the abstracts that are to be extracted.
+DOCUMENTS = 6
+# How often an abstract that is to be extracted is trained on, the number of these, and of those never seen.
+COPIES = 16
+SEEN = 2
+UNSEEN = 6
+SCHEME: dict[str, Any] = {
+    "variants": 20,
+    "length": 6,
+    "alpha": 0.05,
+    "repetitions": (1, 4, 16),
+}
+PARAGRAPHS = 400
+AUDIT = "loss,min_k,zlib,wbc"
+
+
+def prepare(config: RealConfig) -> Job:
+    """Check the settings, and that the model is there."""
+    if config.texts < 32:
+        raise UsageError(f"texts must be at least 32; got {config.texts}")
+    if not 0 < config.learning_rate < 1:
+        raise UsageError(f"learning-rate must be above 0 and below 1; got {config.learning_rate}")
+    locate(config.model, weights=False)
+    sides = corpora.draw(corpora.load(CORPUS), config.seed, config.texts)
+    texts = [document.text for document in chain.from_iterable(sides.values())]
+    return Job(
+        partial(run, config, sides),
+        {"texts": _sizes(sides)},
+        ModelConfig(config.model),
+        texts=texts,
+        # The reference of both models is the untouched one, whose statistics are kept.
+        passes={
+            "base": 2 * len(texts),
+            "tuned": 2 * len(texts),
+            "reference": len(texts),
+        },
+        experiment=EXPERIMENT,
+        notes=["the model is trained further in full, which needs sixteen bytes a parameter and bfloat16 factors"],
+    )
+
+
+def _sizes(sides: Sides) -> str:
+    return ", ".join(f"{len(side)} {kind}" for kind, side in sides.items())
+
+
+def run(config: RealConfig, sides: Sides) -> None:
+    """Train, ask, and ask the untouched model the same."""
+    with stage("data"):
+        base = Base.of(config.model, config.learning_rate)
+        common = shared(default_folder(config.cache) / "real", ("pandas",), PARAGRAPHS, base)
+        target = Cell(CORPUS, exposures=1, seed=config.seed, sides=sides, **common)
+        train_shared_models(target)
+        abstracts = [document.text for document in corpus() if not document.member]
+        canaries, published = demo.made(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
+        chosen = abstracts[DOCUMENTS : DOCUMENTS + SEEN + UNSEEN]
+        published += chosen[:SEEN] * COPIES
+    answers = {}
+    with tracked_run(config, EXPERIMENT, f"{base.name} · seed {config.seed}") as tracked:
+        for name, cell in (
+            ("trained", target),
+            ("untouched", replace(target, exposures=0)),
+        ):
+            # The weights change in place, so that each model is loaded anew.
+            with stage(name), cell.precision:
+                answers[name] = _ask(cell, canaries, published, chosen)
+        deliver(partial(report, config, answers, target), tracked)
+
+
+def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> dict[str, Any]:
+    """The answers of a model: canaries, extraction, scores, and the audit of the adapter of the untouched one."""
+    model = trained(cell, more)
+    scorers = build_scorers(model, cell.config.model)
+    ranked = rank.score(
+        canaries,
+        load_detectors(DetectorConfig("loss")),
+        scorers,
+        seed=cell.seed,
+    )
+    answers: dict[str, Any] = {
+        "canary": rank.rank_tests(ranked, ["loss"], alpha=SCHEME["alpha"], seed=cell.seed),
+        "extraction": works.seen_and_unseen(model, chosen, SEEN, COPIES),
+        # This trains an adapter, and leaves it in the model for the audit.
+        "scores": scores(cell, model),
+    }
+    if not cell.exposures:
+        answers["audit"] = _audit(cell, model)
+    return answers
+
+
+def _audit(cell: Cell, model: LanguageModel) -> Table:
+    """The audit of the adapter: texts that it was trained on against later ones."""
+    config = AuditConfig(detection=DetectorConfig(AUDIT), seed=cell.seed, validation=0.2)
+    # Both sides are later texts, so that they differ in the training alone.
+    labelled = [replace(document, member=True) for document in cell.sides[corpora.UNSEEN]]
+    labelled += [replace(document, member=False) for document in cell.sides[LATER]]
+    parts = split_labelled(labelled, validation=config.validation, seed=cell.seed)
+    models = audit.Models(build_scorers(model, cell.config.model), cell.size, model.identity)
+    return audit.detectors_table(audit.judge(parts, [], models, config))
+
+
+def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -> Report:
+    """One page: the contrasts, the audit, the canary and the extraction, each beside the untouched model."""
+    texts = {CORPUS: list(chain.from_iterable(cell.sides.values()))}
+    scored = []
+    canary = {}
+    extractions = {}
+    for name, answer in answers.items():
+        labels = cell.labels | {
+            "exposures": int(name == "trained"),
+            "model": name,
+        }
+        scored.append((labels, answer["scores"]))
+        canary[name] = answer["canary"]
+        extractions[name] = answer["extraction"]
+    scores = results.joined(scored, texts)
+    measured = results.measure(scores)
+    seen = results.seen_in_training(measured)
+    untouched = results.tracked(measured.drop(seen.index))
+    metrics = {f"{name}.untouched": auc for name, auc in untouched.items()} | results.tracked(seen)
+    tables = {
+        "Three contrasts": _contrasts(measured),
+        "An adapter, trained on other articles": answers["untouched"]["audit"],
+        "Canaries": rank.by_model(canary, title="canaries, detector loss", name="canary"),
+        "Extraction": extract.results(extractions, "model", title="extraction", kept=(1, 0, 3)),
+    }
+    facts = [
+        (
+            "Model",
+            f"{config.model}, weights {cell.base.fingerprint if cell.base else ''}",
+        ),
+        ("Texts", _sizes(cell.sides)),
+        (
+            "Training",
+            f"once on each member, learning rate {config.learning_rate:g}, factors in bfloat16",
+        ),
+        ("Seed", str(config.seed)),
+    ]
+    return Report(
+        title=f"A real model with exact truth: {cell.size}",
+        question=f"What do the scores see in {cell.size}, trained further on {len(cell.sides['member'])} articles?",
+        findings=list(_sentences(seen, canary)),
+        sections=[
+            *(Section(title, tables=[table]) for title, table in tables.items()),
+            limits(),
+        ],
+        facts=facts,
+        score=cell.size,
+        metrics=metrics,
+        artifacts={"scores.parquet": scores, "results.parquet": measured},
+    )
+
+
+def _contrasts(measured: pd.DataFrame) -> Table:
+    """The AUC of each score that is shown in each contrast, for both models."""
+    # Of a single seed, so that the interval is over the texts alone, by the normal distribution.
+    half = 1.96 * measured["auc_error"]
+    low = (measured["auc"] - half).clip(lower=0)
+    high = (measured["auc"] + half).clip(upper=1)
+    intervals = measured.assign(
+        score=score_names(measured),
+        auc=list(map(str, map(Estimate, measured["auc"], low, high))),
+    )
+    aucs = intervals.pivot(index=["exposures", "score"], columns="contrast", values="auc")
+    # Membership alone, the period alone, and both, as benchmarks have them.
+    names = list(reversed(TITLES))
+    lines = []
+    for model, exposures in (("trained", 1), ("untouched", 0)):
+        scores = aucs.loc[exposures, names].reindex(list(SHOWN)).dropna(how="all")
+        lines += [[model, *line] for line in scores.itertuples()]
+    # On a narrow terminal a heading breaks before its second kind.
+    headings = [name.replace("_vs_", "\nvs ").replace("_", " ") for name in names]
+    return plain(
+        ["model", "score", *headings],
+        lines,
+        words=(0, 1),
+        title="AUC [95 % CI over the texts]",
+        name="contrasts",
+        frame=measured,
+        kept=(1, 2, 0, 3, 4),
+    )
+
+
+def _sentences(seen: pd.DataFrame, canary: dict[str, pd.DataFrame]) -> Iterator[str]:
+    scores = seen.set_index(["contrast", "score"])["auc"]
+    for name in reversed(TITLES):
+        aucs = scores[name]
+        single = aucs.drop(COMBINED)
+        title = TITLES[name].capitalize()
+        best = f"{single.idxmax()} {shortened(single.max())}, the best single score in hindsight"
+        yield f"{title}: {best}; combined {shortened(aucs[COMBINED])}, FSD of loss {shortened(aucs['loss.fsd'])}"
+    # The rows of 0 repetitions are those of all documents together.
+    trained, untouched = (p_value(tests["p"][tests["repetitions"] == 0].item()) for tests in canary.values())
+    yield For(f"canaries: p {trained} by the trained model, {untouched} by the untouched")

@@ -1,0 +1,493 @@
+"""The report of a study: its numbers in one long frame, the paper's table and figure of them, and what they rest on."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain, product
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from detectors import load
+from fsd.config import AdapterConfig, FSDConfig
+from fsd.evaluation.rows import by_state, compare
+from fsd.reporting import figures
+from fsd.reporting.report import (
+    Report,
+    Section,
+    Table,
+    markdown,
+    numbers,
+    plain,
+)
+from fsd.statistics.bootstrap import Bootstrap
+from fsd.statistics.intervals import Estimate, shortened
+from fsd.statistics.metrics import best_thresholds
+from fsd.token_stats import Scores
+from fsd.tracking import RunRecord
+from pipelines.research.study.catalogue import (
+    BEST,
+    DATA,
+    MODEL,
+    OWN,
+    DetectorSpec,
+    Study,
+)
+from pipelines.research.study.cells import METRICS, PreparedCell, read_scores
+from pipelines.research.study.grid import SETTING, Cell, label
+
+STATES = {"base": "base", "fsd": "FSD"}
+# Number of columns above which intervals are omitted, since the lines would not fit a page.
+WIDE = 8
+# Share of texts scored by a fallback above which a note says so.
+FALLBACK_SHARE = 0.1
+# Maximum number of detectors listed in a note.
+MAX_LISTED = 5
+# Maximum number of lines whose intervals are drawn as bands; the bands of more lines would hide one another.
+MAX_BANDS = 5
+SPLITS = {
+    "grouped": "grouped: articles and near-duplicates are in one part",
+    "paper": "paper: of the rows drawn at random, non-members are trained on and members dropped; near-duplicates may "
+    "be in two parts",
+}
+
+# The cells of a study, and the run that holds the numbers and scores of each, which may be of an earlier study.
+Results = Sequence[tuple[PreparedCell, RunRecord]]
+
+
+def report(study: Study, results: Results, left_out: Mapping[str, str]) -> Report:
+    """Table, figure and remarks, as they are printed and logged; `left_out`: cell that could not be run → reason."""
+    measured = measurements(study, results)
+    arranged = arrange(study, measured)
+    table = layout(study, arranged)
+    plain_numbers = frame(study, arranged)
+    notes = list(notes_on(study, results, left_out, arranged, table))
+    points = "".join(f"- {note}\n" for note in notes)
+    drawn = figure(study, results[0][1], measured)
+    artifacts = {
+        "table.csv": plain_numbers,
+        "table.json": plain_numbers,
+        "cells.csv": measured,
+        "table.md": f"# {study.place}\n\n{study.title}\n\n{markdown(table)}\n{points}",
+        "figure.png": figures.png(drawn),
+    }
+    return Report(
+        headline=f"{study.place}: {study.title}",
+        findings=notes,
+        sections=[Section("", tables=[table, numbers("results", measured)])],
+        artifacts=artifacts,
+        page="table.md",
+    )
+
+
+def measurements(study: Study, results: Results) -> pd.DataFrame:
+    """All numbers that the study shows, cell by cell, then the p-values of its paired tests.
+
+    One row a number: its labels by axis, detector setting, detector, state and metric; `value`, `low` and `high`;
+    `paper`, the paper's number, or NaN where anything differs; `run`, the id of the run.
+    """
+    rows = []
+    for (prepared, run), spec, state, metric in product(results, study.detectors, study.states, study.metrics):
+        measured = state
+        # A cell without training has no FSD; its base score takes the place.
+        if f"auc/{spec.key}.{state}" not in run.metrics:
+            measured = "base"
+        name = f"{spec.key}.{measured}"
+        value = run.metrics.get(f"{metric}/{name}")
+        if value is None:
+            continue
+        settings = {setting: f"{level:g}" for setting, level in spec.settings.items()}
+        numbers = {
+            "value": value,
+            "low": run.metrics.get(f"{metric}_low/{name}", value),
+            "high": run.metrics.get(f"{metric}_high/{name}", value),
+            "paper": _printed(study, prepared.cell, spec, measured, metric),
+        }
+        labels = {
+            "detector": spec.shown,
+            "state": STATES[state],
+            "metric": METRICS[metric],
+        }
+        rows.append(
+            {
+                **prepared.cell.labels,
+                **settings,
+                **labels,
+                **numbers,
+                "run": run.id,
+            }
+        )
+    rows += _paired_tests(study, results)
+    return pd.DataFrame(rows)
+
+
+def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: str) -> float:
+    """The paper's number for the same model, texts, split, training, detector and setting; NaN without one."""
+    if not _as_printed(study, cell):
+        return math.nan
+    # The parts of this benchmark are samples of one, of which the paper prints a single number.
+    data = ["patentmia" if entry.startswith("patentmia:") else entry for entry in cell.config.data.data]
+    varied = ", ".join(level for axis, level in cell.labels.items() if axis not in (MODEL, DATA))
+    settings = [varied]
+    if spec.grid:
+        settings = [BEST]
+    elif spec.settings:
+        settings = [spec.shown]
+    elif state == "base":
+        # A setting is empty in papers.csv where it makes no difference, as that of the training to base scores.
+        settings = [varied, ""]
+    for setting in settings:
+        number = study.paper.get(
+            (
+                cell.config.model.model,
+                ", ".join(data),
+                spec.name,
+                setting,
+                state,
+                metric,
+            )
+        )
+        if number is not None:
+            return number
+    return math.nan
+
+
+def _as_printed(study: Study, cell: Cell) -> bool:
+    """Whether the weights are whole, and the split and the training those of the papers but for what is varied."""
+    if cell.config.model.bits or (study.trained and cell.config.data.split != "paper"):
+        return False
+    varied: set[str] = set()
+    for axis in study.axes:
+        # Of a study that varies one axis at a time, the cell has the paper's values on the others.
+        if not study.one_at_a_time or cell.labels[SETTING].startswith(f"{axis.name} "):
+            varied.update(*axis.levels.values())
+    differing = asdict(cell.config.training).items() - asdict(AdapterConfig()).items()
+    return {f"training.{name}" for name, _ in differing} <= varied
+
+
+def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
+    """p-values of `study.against` against every other detector, Holm-corrected within each cell."""
+    if not study.against:
+        return
+    labels = {spec.key: spec.shown for spec in study.detectors}
+    for prepared, run in results:
+        table = read_scores(run)
+        scores = by_state(table, ["base"])["base"]
+        against = scores.pop(study.against, None)
+        if against is None:
+            continue
+        bootstrap = Bootstrap.draw(table["label"] == 1, list(table["group"]))
+        for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
+            row = {
+                "detector": labels[name],
+                "state": "base",
+                "metric": f"p against {labels[study.against]}",
+            }
+            # A p-value has no interval.
+            p = dict.fromkeys(("value", "low", "high"), test.p_holm)
+            yield {
+                **prepared.cell.labels,
+                **row,
+                **p,
+                "paper": math.nan,
+                "run": run.id,
+            }
+
+
+def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
+    """The measurements with their labels ordered as in the table.
+
+    Equal base scores are merged into one column, as where only the training of the adapter is varied.
+    """
+    headings = list(study.rows + study.columns)
+    varied = {axis.name for axis in study.axes} - {MODEL, DATA}
+    columns = [axis for axis in study.columns if axis in varied and measured[axis].nunique() > 1]
+    base = measured["state"] == STATES["base"]
+    merged = measured.copy()
+    merged.loc[base, columns] = ""
+    distinct = merged[base].groupby(headings)[["value", "low", "high"]].nunique()
+    # Base scores that differ, as those of texts that are varied as well, keep a column each.
+    if study.trained and distinct.le(1).all(axis=None):
+        measured = merged
+    ordered = measured.copy()
+    for axis in headings:
+        # Levels stay in the order of the cells, where a pivot would sort them as words.
+        ordered[axis] = pd.Categorical(measured[axis], measured[axis].unique())
+    return ordered.drop_duplicates(headings, keep="last")
+
+
+def _pivot(study: Study, table: pd.DataFrame, column: str) -> pd.DataFrame:
+    """One column of the arranged measurements in the paper's layout, with nested headings in one line."""
+    pivot = table.pivot_table(column, list(study.rows), list(study.columns), "first", observed=True)
+    # A label is empty where equal base scores are merged.
+    pivot.columns = pd.Index([" · ".join(filter(None, labels)) for labels in pivot.columns.to_frame().to_numpy()])
+    return pivot
+
+
+def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+    """The table with plain numbers, next to them the paper's where they are known."""
+    values = _pivot(study, table, "value").round(4)
+    paper = _pivot(study, table, "paper")
+    columns = {}
+    for name in values:
+        columns[name] = values[name]
+        # A column without any number of the paper is left out by the pivot.
+        if name in paper:
+            columns[f"{name} (paper)"] = paper[name]
+    return pd.DataFrame(columns).reset_index()
+
+
+def layout(study: Study, table: pd.DataFrame) -> Table:
+    """The table as it is shown, with intervals of AUCs unless it is wide."""
+    wide = len(table[list(study.columns)].drop_duplicates()) > WIDE
+    texts = table.assign(text=[_text(number, wide=wide) for number in table.itertuples()])
+    cells = _pivot(study, texts, "text").fillna("–").reset_index().astype(str)
+    return plain(
+        list(map(str, cells)),
+        cells.to_numpy().tolist(),
+        words=range(len(study.rows)),
+        source="table.csv",
+    )
+
+
+def _text(number: Any, *, wide: bool) -> str:
+    """A number as the table shows it."""
+    if number.metric.startswith("p "):
+        text = "<.001" if number.value < 5e-4 else shortened(number.value, ".3f")
+    elif wide or number.low == number.high:
+        text = shortened(number.value)
+    else:
+        text = str(Estimate(number.value, number.low, number.high))
+    return text if math.isnan(number.paper) else f"{text} (paper {shortened(number.paper)})"
+
+
+def notes_on(
+    study: Study,
+    results: Results,
+    left_out: Mapping[str, str],
+    arranged: pd.DataFrame,
+    table: Table,
+) -> Iterator[str]:
+    """What the numbers rest on, and what is missing."""
+    runs = [run for _, run in results]
+    metrics = pd.DataFrame([run.metrics for run in runs])
+    remarks: dict[str, None] = {}
+    configs = []
+    for prepared, _ in results:
+        # Cells of the same texts have the same remarks, each of which is said once.
+        remarks |= dict.fromkeys(prepared.inputs.remarks)
+        configs.append(prepared.cell.config)
+    for remark in remarks:
+        yield f"{remark}."
+    yield from _on_texts(study, configs, metrics)
+    if "accuracy" in study.metrics:
+        yield _on_threshold(study, runs, metrics)
+    if "[" in "".join(chain.from_iterable(table.rows)):
+        yield "In brackets: 95 % bootstrap intervals, resampled by groups of related texts."
+    # Rounded first, so that cells that hardly differ are not shown as a range.
+    blind = {round(run.metrics["audit/blind_auc"], 2) for run in runs if "audit/blind_auc" in run.metrics}
+    if blind:
+        yield f"A blind classifier, which never sees the model, reaches AUC {_range(blind)} on the same texts."
+    if study.note:
+        yield study.note
+    yield from _on_settings(study, runs)
+    yield from _on_fallbacks(study, metrics.max())
+    missing = list(left_out.items())
+    for run in runs:
+        missing += json.loads(run.tags["left_out"]).items()
+    # Many cells lack a detector for the same reason.
+    for name, reason in dict.fromkeys(missing):
+        yield f"{name} is missing where it cannot be computed: {reason}."
+    if not study.place.startswith(OWN):
+        yield _on_paper(study, arranged)
+
+
+def _on_texts(study: Study, configs: Sequence[FSDConfig], metrics: pd.DataFrame) -> Iterator[str]:
+    """Models, texts and split of the cells."""
+    models = ", ".join(dict.fromkeys(label(config.model.model) for config in configs))
+    data = "; ".join(dict.fromkeys(", ".join(map(label, config.data.data)) for config in configs))
+    yield f"Model: {models}. Texts: {data}; {_count(metrics, 'test')} test texts, seed {configs[0].seed}."
+    if not study.trained:
+        yield "Base scores of all texts: nothing is split or trained on."
+        return
+    # All cells are split alike, as --split says.
+    split = SPLITS[configs[0].data.split]
+    yield f"Split {split}. Texts: {_count(metrics, 'unseen')} unseen, {_count(metrics, 'validation')} validation."
+
+
+def _on_threshold(study: Study, runs: Sequence[RunRecord], metrics: pd.DataFrame) -> str:
+    if not metrics["texts/validation"].all():
+        return "No validation texts: the accuracy is at the best threshold on the tested texts themselves."
+    return (
+        f"The threshold of the accuracy is set by {_count(metrics, 'validation')} validation texts, the highest of "
+        f"equally accurate ones{_widest(study, runs)}. The intervals leave this choice out."
+    )
+
+
+def _count(metrics: pd.DataFrame, part: str) -> str:
+    """Number of texts in a part of the split, which may differ between cells."""
+    return _range(metrics[f"texts/{part}"].astype(int))
+
+
+def _on_paper(study: Study, arranged: pd.DataFrame) -> str:
+    if not study.paper:
+        return "The paper prints no numbers for this, or none that are on record here."
+    if arranged["paper"].notna().any():
+        return "In parentheses: the paper's numbers, where model, texts, split, training, detector and setting agree."
+    return "The paper's own numbers are for other models, texts, splits or settings."
+
+
+def _on_settings(study: Study, runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Which settings of the grids were chosen."""
+    chosen = [json.loads(run.tags["chosen"]) for run in runs]
+    for spec in study.detectors:
+        if spec.grid:
+            # A cell in which no detector of the grid can be computed has no choice.
+            best = Counter(names[spec.key].removeprefix(f"{spec.name} ") for names in chosen if spec.key in names)
+            settings = ", ".join(f"{setting} ({cells})" for setting, cells in best.most_common())
+            yield (
+                f"{spec.shown}: of {len(spec.grid)} settings, the one with the highest AUC on the tested texts "
+                f"themselves, as in the paper, so that it is too high. Chosen in the cells: {settings}."
+            )
+
+
+def _on_fallbacks(study: Study, highest: pd.Series) -> Iterator[str]:
+    """Which detectors often fell back, by the highest share of texts in a cell."""
+    often = [spec.shown for spec in study.detectors if highest.get(f"fallback/{spec.key}.base", 0) > FALLBACK_SHARE]
+    if not often:
+        return
+    names = ", ".join(often)
+    if len(often) > MAX_LISTED:
+        names = f"{len(often)} of {len(study.detectors)} settings"
+    yield f"On more than {FALLBACK_SHARE:.0%} of the texts no token met the condition; fallback used by: {names}."
+
+
+def _widest(study: Study, runs: Sequence[RunRecord]) -> str:
+    """What other, equally good thresholds would give for the detector for which they differ most."""
+    widest = (0.0, "")
+    for run in runs:
+        held = read_scores(run, "validation")
+        test = read_scores(run)
+        member = test["label"] == 1
+        for spec, state in product(study.detectors, study.states):
+            column = f"{spec.key}.{state}"
+            if column not in test:
+                continue
+            # All of them are as good on validation: the choice of one is arbitrary, and no interval shows it.
+            thresholds = best_thresholds(held["label"] == 1, held[column])
+            accuracies = [float(((test[column] >= threshold) == member).mean()) for threshold in thresholds]
+            low = min(accuracies)
+            high = max(accuracies)
+            sentence = (
+                f"; {len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and give "
+                f"test accuracies from {shortened(low)} to {shortened(high)}"
+            )
+            widest = max(widest, (high - low, sentence))
+    return widest[1]
+
+
+def _range(values: Iterable[float]) -> str:
+    """The lowest and the highest value, or the only one."""
+    return " to ".join(map(str, sorted({min(values), max(values)})))
+
+
+def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
+    """The study's figure: of the scores of its only cell, or of the AUCs of all cells."""
+    if study.figure in ("roc", "scores"):
+        return _of_scores(study, run)
+    aucs = measured[measured["metric"] == "AUC"]
+    title = f"{study.place}\n{study.title}"
+    if study.figure == "curve":
+        return _curve(study, aucs, title)
+    if study.figure == "heat map":
+        return _heat_map(study, aucs, title)
+    panels: dict[str, dict[str, dict[str, Estimate]]] = {}
+    series = zip(
+        _names(aucs, study.columns),
+        aucs["state"],
+        _names(aucs, study.rows),
+        _estimates(aucs),
+        strict=True,
+    )
+    for panel, state, row, auc in series:
+        panels.setdefault(panel, {}).setdefault(state, {})[row] = auc
+    return figures.dots(panels, x_name="AUC", title=title, chance=0.5)
+
+
+def _names(aucs: pd.DataFrame, axes: Iterable[str]) -> list[str]:
+    """The labels of each number on some axes, but state and metric, which a figure shows in another way."""
+    labels = [axis for axis in axes if axis not in ("state", "metric")]
+    return list(map(" · ".join, aucs[labels].to_numpy()))
+
+
+def _estimates(aucs: pd.DataFrame) -> list[Estimate]:
+    return list(
+        map(
+            Estimate._make,
+            aucs[["value", "low", "high"]].itertuples(index=False),
+        )
+    )
+
+
+def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
+    table = aucs.pivot(index=study.y, columns=study.x, values="value")
+    # A pivot sorts the settings as words: 10 before 5.
+    x = list(aucs[study.x].unique())
+    y = list(aucs[study.y].unique())
+    settings = load(study.detectors[0].name).settings
+    default = (f"{settings[study.x]:g}", f"{settings[study.y]:g}")
+    values = table.loc[y, x].to_numpy()
+    return figures.heat_map(
+        x,
+        y,
+        values,
+        x_name=study.x,
+        y_name=study.y,
+        name="AUC",
+        title=title,
+        default=default,
+    )
+
+
+def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
+    x = [float(level) for level in aucs[study.x].unique()]
+    hidden = set(chain.from_iterable(spec.settings for spec in study.detectors))
+    # A line has all labels but x in its name, or the name of the detector if only a setting of it is varied.
+    if study.x in hidden:
+        hidden.add("detector")
+    hidden.add(study.x)
+    names = _names(
+        aucs,
+        [axis for axis in study.rows + study.columns if axis not in hidden],
+    )
+    # Too many lines are drawn without their intervals, as bare numbers.
+    bands = len(set(names)) <= MAX_BANDS
+    lines: dict[str, list[Estimate | float]] = {}
+    for name, auc in zip(names, _estimates(aucs), strict=True):
+        line = lines.setdefault(name or study.detectors[0].name, [])
+        line.append(auc if bands else auc.value)
+    # Numbers over two powers of ten would lie on one another.
+    x_log = min(x) > 0 and max(x) / min(x) >= 100
+    return figures.curves(
+        x,
+        {title: lines},
+        x_name=study.x,
+        y_name="AUC",
+        chance=0.5,
+        x_log=x_log,
+    )
+
+
+def _of_scores(study: Study, run: RunRecord) -> Figure:
+    table = read_scores(run)
+    base: Scores = {}
+    fsd: Scores = {}
+    for state, columns in (("base", base), ("fsd", fsd)):
+        for spec in study.detectors:
+            if f"{spec.key}.{state}" in table:
+                columns[spec.shown] = table[f"{spec.key}.{state}"].to_numpy()
+    draw = figures.roc if study.figure == "roc" else figures.score_distributions
+    return draw(table["label"].to_numpy() == 1, base, fsd)

