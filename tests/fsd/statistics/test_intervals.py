@@ -5,6 +5,7 @@ from scipy import stats
 from fsd.errors import UsageError
 from fsd.evaluation import rows
 from fsd.statistics import bootstrap, conformal, delong, intervals, multiplicity
+from fsd.statistics.groups import group_index
 from fsd.statistics.metrics import METRICS
 
 AUC, TPR_AT_10 = METRICS["auc"].of, METRICS["tpr_at_10fpr"].of
@@ -169,7 +170,7 @@ def test_groups_may_be_numbers_or_names_and_a_text_without_one_is_by_itself():
         (np.array([7, 0, 7, 5, 7]), [0, 1, 0, 2, 0]),
         (None, [0, 1, 2, 3, 4]),
     ):
-        assert groups.group_index(names, 5).tolist() == numbers
+        assert group_index(names, 5).tolist() == numbers
 
 
 def test_an_estimate_reads_as_in_a_table():
