@@ -24,6 +24,7 @@ from fsd.evaluation.audit import blind
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.models import language_model
 from fsd.models.finetuning import finetune
+from fsd.scores import FSD, of_state
 from fsd.scoring.model import prepare
 from fsd.statistics.intervals import observed_rate
 from fsd.token_stats import IntArray, Scores
@@ -77,7 +78,7 @@ def score(settings: Settings) -> tuple[list[Document], Scores]:
     texts, unseen_texts = [d.text for d in rest], [d.text for d in unseen]
     job = prepare(model, texts, unseen_texts, few, config, training=training, strict=False, shots=4, seed=settings.seed)
     finetune(model, unseen_texts, training, seed=settings.seed, log=lambda *_: None)
-    scores = job.score().fsd
+    scores = of_state(job.score().columns, FSD)
     if file:
         file.write_text(json.dumps({name: column.tolist() for name, column in scores.items()}))
     return rest, scores

@@ -172,13 +172,13 @@ def plot(scores: "pd.DataFrame", labels: Sequence[bool]) -> "tuple[Figure, Figur
     Returns:
         Two matplotlib figures: ROC curves with a panel per detector, and distributions with one per detector and state.
     """
-    from fsd.evaluation.rows import by_state
     from fsd.reporting import figures
+    from fsd.scores import BASE, FSD, columns_of, of_state
 
     members = _members(scores, labels)
-    columns = by_state(scores)
-    base = columns["base"]
-    deviations = columns["fsd"]
+    columns = columns_of(scores)
+    base = of_state(columns, BASE)
+    deviations = of_state(columns, FSD)
     return figures.roc(members, base, deviations), figures.score_distributions(members, base, deviations)
 
 

@@ -263,9 +263,13 @@ class Detector:
         """The detector with the settings of the base score."""
         return replace(
             self,
-            settings={**self.settings, **self.base_settings},
+            settings=self.settings_in("base"),
             base_settings={},
         )
+
+    def settings_in(self, state: str) -> Mapping[str, Any]:
+        """The settings of the score in a state of the model."""
+        return {**self.settings, **self.base_settings} if state == "base" else self.settings
 
     def _tried(self, settings: Mapping[str, Any]) -> "Detector":
         """The detector itself, which refuses settings out of range when it is computed, here on four tokens."""

@@ -66,9 +66,9 @@ def run(inputs: "Inputs") -> None:
             with stage("finetuning"):
                 experiment.train_adapter(model, split.unseen, config, tracked)
         with stage("scoring"):
-            deviation = job.score()
+            scored = job.score()
         with stage("placebo"):
-            control = placebo.deviation(split, tracked) if placebo else None
+            control = placebo.score(split, tracked) if placebo else None
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):
@@ -78,7 +78,7 @@ def run(inputs: "Inputs") -> None:
                 inputs,
                 model,
                 split,
-                deviation,
+                scored,
                 control,
                 detectors,
                 remarks=remarks,

@@ -12,7 +12,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("fsd.errors",),
     ("fsd.files", "fsd.unspaced"),
     ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed", "fsd.leftovers"),
-    ("fsd.views", "fsd.loss_signals", "fsd.statistics"),
+    ("fsd.views", "fsd.scores", "fsd.loss_signals", "fsd.statistics"),
     # where a model's name may stand for a GGUF file, its place is asked before anything is loaded
     ("fsd.models.gguf",),
     ("fsd.net",),

@@ -11,7 +11,7 @@ rate without any check, "called" the share called with the check, "refused" the 
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -30,11 +30,10 @@ from fsd.evaluation.writing import edited
 from fsd.models import language_model
 from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import continue_pretraining
+from fsd.scores import IN_AUDIT, ScoreColumns
 from fsd.scoring import deviation
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.statistics.intervals import observed_rate
-from fsd.token_stats import Scores
-from pipelines.common.adapter_files import AUDITED
 from pipelines.common.detector_settings import audited
 
 DETECTORS = ("loss", "min_k", "wbc")
@@ -72,17 +71,17 @@ class Audit:
     base: LanguageModel
     target: LanguageModel
 
-    def scores(self, texts: Sequence[str]) -> Scores:
-        """Detector → (N,) scores, higher = more likely read by the target."""
+    def scores(self, texts: Sequence[str]) -> ScoreColumns:
+        """(N,) scores, higher = more likely read by the target."""
         return audit_scores(self.base, self.target, texts)
 
 
-def audit_scores(base: LanguageModel, target: LanguageModel, texts: Sequence[str]) -> Scores:
-    """Detector → (N,) scores of the target minus those of its base."""
+def audit_scores(base: LanguageModel, target: LanguageModel, texts: Sequence[str]) -> ScoreColumns:
+    """(N,) scores of the target minus those of its base."""
     scorers = {"base": ModelScorer(base), "tuned": ModelScorer(target)}
     chosen = audited([detectors.load(name) for name in DETECTORS])
-    scored = deviation.score_texts(list(texts), chosen, scorers)
-    return {name: -column for name, column in scored.fsd.items()}
+    scored = deviation.score_texts(list(texts), chosen, scorers).in_audit()
+    return {score: column for score, column in scored.columns.items() if score.state == IN_AUDIT.difference}
 
 
 def audit_of(members: Sequence[str], nonmembers: Sequence[str], loud: Sequence[str], seed: int) -> Audit:
@@ -99,7 +98,6 @@ def audit_of(members: Sequence[str], nonmembers: Sequence[str], loud: Sequence[s
         Reference(tuple(nonmembers), numbers, ("",) * len(nonmembers), {}), states=partial(hidden_states, base)
     )
     calibration = calibrate(label, audit_scores(base, target, compared), reference=reference)
-    calibration = replace(calibration, state=AUDITED)
     return Audit(Judge(calibration, partial(hidden_states, base)), base, target)
 
 
@@ -118,7 +116,7 @@ def measure(
         all_scores = audit.scores(texts)
         verdicts = judge.classify(
             documents,
-            lambda rows, of_all=all_scores: {detector: column[rows] for detector, column in of_all.items()},
+            lambda rows, of_all=all_scores: {score: column[rows] for score, column in of_all.items()},
             Rules(settings.fpr),
         )
         requests.append(verdicts.table["verdict"].to_numpy()[:half])

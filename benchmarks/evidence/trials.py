@@ -24,6 +24,7 @@ from fsd.models import adapters, language_model
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import pretrain
+from fsd.scores import IN_AUDIT, columns_of
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import build_scorers
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
@@ -257,8 +258,7 @@ def audits(seed: int, size: Size) -> list[dict[str, Any]]:
         best = results.calibration.detector
         numbers = by_key(results.table)
         test = results.scores[results.scores["split"] == "test"]
-        names = [one.detector for one in results.calibration.candidates]
-        p = results.calibration.p_values({name: test[f"{name}.calibrated"].to_numpy(float) for name in names})
+        p = results.calibration.p_values(columns_of(test, IN_AUDIT))
         found.append(
             {
                 "epochs": epochs,

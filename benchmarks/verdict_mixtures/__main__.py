@@ -24,6 +24,7 @@ from benchmarks.verdict_mixtures.targets import DETECTORS, Target, named, scored
 from fsd.evaluation.calibration import TOLERANCE, calibrate
 from fsd.evaluation.domain_check import DomainCheck, Reference, other_kinds
 from fsd.evaluation.exchangeability import exchangeability
+from fsd.scores import Score
 from fsd.token_stats import FloatArray
 
 SHARES = (
@@ -85,7 +86,7 @@ def requests(target: Target, table: pd.DataFrame, states: FloatArray, settings: 
         known, asked = rest[:CALIBRATED], rest[CALIBRATED:]
         benchmark = np.concatenate([validation, known, np.flatnonzero(unseen)])
         chosen = np.concatenate([np.flatnonzero(member), validation])
-        scores = {name: table[name].to_numpy()[chosen] for name in DETECTORS}
+        scores = {Score(name): table[name].to_numpy()[chosen] for name in DETECTORS}
         kinds = {name: np.flatnonzero((source == name) & ~member) for name in KINDS if name != target.calibrated}
         reference = Reference(tuple(texts[benchmark]), tuple(range(benchmark.size)), ("",) * benchmark.size, {})
         calibration = calibrate(member[chosen], scores, reference=reference)
@@ -112,7 +113,7 @@ def requests(target: Target, table: pd.DataFrame, states: FloatArray, settings: 
                     number = {"one": 1, "four": 4, "many": max(guests, 1)}[groups]
                     group = [*range(size - guests), *(-1 - n % number for n in range(invited.size))]
                     p = calibration.p_values(
-                        {c.detector: table[c.detector].to_numpy()[at] for c in calibration.candidates}
+                        {c.score: table[c.detector].to_numpy()[at] for c in calibration.candidates}
                     )
                     outside = np.array([bool(why) for why in check.outside(texts[at].tolist(), group, states[at])])
                     test = exchangeability(

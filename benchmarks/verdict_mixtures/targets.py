@@ -16,6 +16,7 @@ from fsd.data.docstrings import docstring_paragraphs
 from fsd.models import language_model
 from fsd.models.finetuning import finetune
 from fsd.models.pretraining import continue_pretraining
+from fsd.scores import FSD, of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from pipelines.research.study.lab import corpora
@@ -109,5 +110,5 @@ def _score(target: Target, texts: dict[str, list[str]]) -> tuple[pd.DataFrame, A
     table["unseen"] = table.index.isin(random.Random(target.seed).sample(own.tolist(), round(0.3 * own.size)))
     finetune(model, table["text"][table["unseen"]].tolist(), AdapterConfig(), seed=target.seed, shown=False)
     scorers = {"base": ModelScorer(model), "tuned": ModelScorer(model, tuned=True), "reference": ModelScorer(reference)}
-    deviation = score_texts(table["text"].tolist(), [detectors.load(name) for name in DETECTORS], scorers)
-    return table.assign(**deviation.fsd), hidden_states(model, table["text"].tolist())
+    scored = score_texts(table["text"].tolist(), [detectors.load(name) for name in DETECTORS], scorers)
+    return table.assign(**of_state(scored.columns, FSD)), hidden_states(model, table["text"].tolist())

@@ -4,8 +4,8 @@ The conformal p-value of a score is the share of held-out non-members that score
 https://arxiv.org/abs/2104.08279). It is valid for any distribution of scores, provided that the new text, if it is not
 a member, is exchangeable with the calibration texts; `DomainCheck` and `exchangeability` look for texts that are not.
 
-The detector is chosen on the texts that calibrate it. So the choice is repeated with each new text counted among the
-non-members, and the p-value by the detector then chosen is valid (Liang, Zhu and Barber 2024,
+The score is chosen on the texts that calibrate it. So the choice is repeated with each new text counted among the
+non-members, and the p-value by the score then chosen is valid (Liang, Zhu and Barber 2024,
 https://arxiv.org/abs/2408.07066).
 """
 
@@ -24,14 +24,15 @@ from scipy import stats
 
 from fsd.errors import UsageError
 from fsd.evaluation.domain_check import Reference
+from fsd.scores import BASE, CALIBRATED, FSD, TUNED, Score, ScoreColumns
 from fsd.statistics.groups import group_index, group_means
 from fsd.statistics.intervals import LEVEL, Estimate
 from fsd.statistics.metrics import auc
-from fsd.token_stats import FloatArray, Scores
+from fsd.token_stats import FloatArray
 
 TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
-VERSION = 5
+VERSION = 6
 """Version of the JSON that `Calibration.to_json` writes, and of what its scores mean."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -44,13 +45,19 @@ def _current(version: int) -> int:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A detector that a new text can make the best one: (n,) and (m,) scores, and (G,) means of families of the n."""
+    """A score that a new text can make the best one: (n,) and (m,) values, and (G,) means of families of the n."""
 
     detector: str
+    state: Annotated[str, Field(pattern=f"^({BASE}|{FSD}|{TUNED}|{CALIBRATED})$")]
     settings: Mapping[str, Any]
     scores: tuple[Finite, ...]
     members: tuple[Finite, ...]
     means: tuple[Finite, ...]
+
+    @property
+    def score(self) -> Score:
+        """The score by its name."""
+        return Score(self.detector, self.state)
 
     def wins(self, scores: FloatArray) -> FloatArray:
         """(N,) AUC times m (G + 1), with each text among the non-members."""
@@ -66,27 +73,32 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scores of n held-out non-members that turn a detector's score into a p-value; saved with the registered model."""
+    """Values of n held-out non-members that turn a score into a p-value; saved with the registered model."""
 
     version: Annotated[int, AfterValidator(_current)] = field(default=VERSION, kw_only=True)
     detector: str
-    state: Annotated[str, Field(pattern="^(fsd|calibrated)$")]  # calibrated: fine-tuned minus base scores
-    candidates: tuple[Candidate, ...]  # the detector that was chosen, and those that one more non-member can prefer
+    state: str
+    candidates: tuple[Candidate, ...]  # the score that was chosen, and those that one more non-member can prefer
     families: tuple[int, ...]  # (n,)
     collections: tuple[str, ...]  # (n,) sources
     reference: Reference  # all non-members of the benchmark, for the domain check
 
     def __post_init__(self) -> None:
-        if self.detector not in {candidate.detector for candidate in self.candidates}:
-            raise UsageError(f"candidates must hold the detector {self.detector!r}; they do not")
+        if self.score not in {candidate.score for candidate in self.candidates}:
+            raise UsageError(f"candidates must hold the score {str(self.score)!r}; they do not")
         sizes = {len(self.families), len(self.collections)} | {len(candidate.scores) for candidate in self.candidates}
         reference = self.reference
         reference_sizes = {len(reference.texts), len(reference.families), len(reference.collections)}
         if len(sizes) > 1 or len(reference_sizes) > 1:
             raise UsageError("families and collections must be as many as scores, and as the texts of the reference")
 
+    @property
+    def score(self) -> Score:
+        """The score that was chosen on validation."""
+        return Score(self.detector, self.state)
+
     def of(self, collection: str) -> "Calibration":
-        """The calibration by the non-members of one source; the choice of the detector rests on those of all."""
+        """The calibration by the non-members of one source; the choice of the score rests on those of all."""
         is_own = [name == collection for name in self.collections]
         return replace(
             self,
@@ -100,7 +112,7 @@ class Calibration:
     @property
     def chosen(self) -> Candidate:
         """The candidate that was chosen on validation."""
-        return next(candidate for candidate in self.candidates if candidate.detector == self.detector)
+        return next(candidate for candidate in self.candidates if candidate.score == self.score)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -123,12 +135,12 @@ class Calibration:
         """The smallest false-positive rate that G groups support, 1 / (G + 1)."""
         return 1 / (self.groups + 1)
 
-    def p_values(self, scores: ArrayLike | Scores, sources: Sequence[str] | None = None) -> FloatArray:
+    def p_values(self, scores: ArrayLike | ScoreColumns, sources: Sequence[str] | None = None) -> FloatArray:
         """(N,) conformal p-values: (1 + Σ_groups share of the group's scores ≥ s) / (G + 1).
 
         One vote a group keeps P(p ≤ α) ≤ α for any text of a new group (Lee, Barber and Willett 2023,
-        https://arxiv.org/abs/2306.06342). `scores` are (N,) by every candidate, of which that serves which is best with
-        the text among the non-members; or by the chosen detector alone, as if it was fixed in advance. A text is judged
+        https://arxiv.org/abs/2306.06342). `scores` are (N,) of every candidate, of which that serves which is best with
+        the text among the non-members; or of the chosen score alone, as if it was fixed in advance. A text is judged
         by the non-members of its own of the (N,) `sources`, NaN without any; by all for None.
         """
         if sources is not None:
@@ -137,15 +149,13 @@ class Calibration:
             p_values = np.full(len(sources), np.nan)
             for name in self.source_groups:
                 is_own = np.array([source == name for source in sources], dtype=bool)
-                p_values[is_own] = self.of(name).p_values(
-                    {detector: column[is_own] for detector, column in scores.items()}
-                )
+                p_values[is_own] = self.of(name).p_values({score: column[is_own] for score, column in scores.items()})
             return p_values
         if not isinstance(scores, Mapping):
             return self._p_values(self.chosen, scores)
-        columns = [np.asarray(scores[candidate.detector], dtype=np.float64) for candidate in self.candidates]
+        columns = [np.asarray(scores[candidate.score], dtype=np.float64) for candidate in self.candidates]
         pairs = list(zip(self.candidates, columns, strict=True))
-        # by the detector that would have been chosen, had this text been one more non-member
+        # by the score that would have been chosen, had this text been one more non-member
         best = np.argmax([candidate.wins(column) for candidate, column in pairs], axis=0)
         return np.asarray(np.choose(best, [self._p_values(candidate, column) for candidate, column in pairs]))
 
@@ -159,7 +169,7 @@ class Calibration:
         return np.minimum(p_values, 1.0)  # shares of a group add up to 1 but for rounding
 
     def threshold_at(self, fpr: float) -> float:
-        """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen detector."""
+        """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen score."""
         if not self.finest - TOLERANCE <= fpr < 1:
             nonmembers = f"{self.groups} groups of held-out non-members"
             sources = sorted(map(repr, {*self.collections} - {""}))
@@ -201,32 +211,33 @@ class Calibration:
 
 def calibrate(
     labels: Sequence[bool],
-    scores: Scores,
+    scores: ScoreColumns,
     groups: Sequence[Hashable] | None = None,
     *,
     reference: Reference,
     collections: Sequence[str] | None = None,
-    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    settings: Mapping[Score, Mapping[str, Any]] | None = None,
 ) -> Calibration:
-    """Calibrate the detector with the highest AUC of all in `scores` on the non-members among N validation texts."""
+    """Calibrate the score with the highest AUC of all on the non-members among N validation texts."""
     member = np.asarray(labels, dtype=bool)
     if member.all():
         raise UsageError(f"calibration must have held-out non-members; got {member.size} texts, all members")
     index = group_index(groups, member.size)
     aucs = family_aucs(member, scores, index.tolist())
-    best = max(aucs, key=lambda name: aucs[name])
+    best = max(aucs, key=lambda score: aucs[score])
     nonmembers = ~member
     families, family = np.unique(index[nonmembers], return_inverse=True)
-    # one more family of non-members adds at most one win for each member: no other detector can become the best
+    # one more family of non-members adds at most one win for each member: no other score can become the best
     lowest = aucs[best] - (1 / families.size + TOLERANCE)
     candidates = []
-    for name, column in scores.items():
-        if aucs[name] < lowest:
+    for score, column in scores.items():
+        if aucs[score] < lowest:
             continue
         of_nonmembers = column[nonmembers]
         candidate = Candidate(
-            name,
-            dict((settings or {}).get(name, {})),
+            score.detector,
+            score.state,
+            dict((settings or {}).get(score, {})),
             scores=tuple(of_nonmembers.tolist()),
             members=tuple(column[member].tolist()),
             means=tuple(group_means(of_nonmembers, family).tolist()),
@@ -234,8 +245,8 @@ def calibrate(
         candidates.append(candidate)
     sources = compress(collections, nonmembers) if collections else [""] * int(nonmembers.sum())
     return Calibration(
-        detector=best,
-        state="fsd",
+        detector=best.detector,
+        state=best.state,
         candidates=tuple(candidates),
         families=tuple(index[nonmembers].tolist()),
         collections=tuple(sources),
@@ -243,8 +254,10 @@ def calibrate(
     )
 
 
-def family_aucs(labels: ArrayLike, scores: Scores, groups: Sequence[Hashable] | None = None) -> dict[str, float]:
-    """Detector → AUC between (N,) members and families of non-members, each by its mean score; .5 without members."""
+def family_aucs(
+    labels: ArrayLike, scores: ScoreColumns, groups: Sequence[Hashable] | None = None
+) -> dict[Score, float]:
+    """Score → AUC between (N,) members and families of non-members, each by its mean score; .5 without members."""
     member = np.asarray(labels, dtype=bool)
     if not member.any():
         return dict.fromkeys(scores, 0.5)
@@ -252,6 +265,6 @@ def family_aucs(labels: ArrayLike, scores: Scores, groups: Sequence[Hashable] | 
     # families of non-members count once, as in the p-values; members, which calibrate nothing, one by one
     sides = np.arange(int(member.sum()) + families.size) >= families.size
     return {
-        name: auc(sides, np.concatenate([group_means(column[~member], family), column[member]]))
-        for name, column in scores.items()
+        score: auc(sides, np.concatenate([group_means(column[~member], family), column[member]]))
+        for score, column in scores.items()
     }

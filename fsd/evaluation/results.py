@@ -5,7 +5,7 @@ alone, and from members in membership alone (docs/contrasts.md).
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, product
@@ -16,22 +16,21 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from fsd.data import splitting
+from fsd.data.corpus import Corpus
 from fsd.data.documents import content_hash
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
-from fsd.data.near_duplicates import families
-from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split, without_later
+from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.rows import Row, by_key, by_state, compare
-from fsd.scoring.deviation import Deviation
+from fsd.evaluation.rows import Row, by_key, compare
+from fsd.scores import ALL_STATES, BASE, FSD, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
+from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import METRICS, auc, best_thresholds, estimates
 from fsd.token_stats import BoolArray, FloatArray, Scores
 from fsd.views import Detector
-
-STATES = ("base", "tuned", "fsd")
 
 
 class Contrast(NamedTuple):
@@ -85,31 +84,33 @@ def evaluate(
     labels: ArrayLike,
     groups: Sequence[Hashable] | None = None,
     *,
-    states: Sequence[str] = STATES,
-    thresholds: Mapping[str, float] | None = None,
-    placebo: Scores | None = None,
+    states: StatePair = IN_RUN,
+    thresholds: Mapping[Score, float] | None = None,
+    control: Scores | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Every metric of every detector with its interval, FSD against base, and the lead over the placebo's (N,) FSD.
+    """Every metric of every score with its interval, FSD against base, and the lead over the control's (N,) FSD.
 
-    See `fsd.library.evaluate`; `thresholds` of columns are from other texts, for the accuracy.
+    In an audit, differences from the base model stand against scores of the fine-tuned one alone.
+
+    See `fsd.library.evaluate`; `thresholds` are from other texts, for the accuracy.
     """
     bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
     thresholds = thresholds or {}
-    placebo = placebo or {}
-    columns = by_state(scores, states)
+    control = control or {}
+    columns = columns_of(scores, ALL_STATES)
     rows = []
-    for state, of_state in columns.items():
-        for detector, column in of_state.items():
-            measured = estimates(bootstrap, column, thresholds.get(f"{detector}.{state}"))
-            rows += [Row(detector, state, metric, *estimate) for metric, estimate in measured.items()]
-    fsd = columns.get("fsd", {})
-    rows += compare(bootstrap, columns.get("base", {}), fsd).values()
-    for detector, lead in compare(bootstrap, placebo, fsd).items():
-        rows.append(Row(detector, "fsd", "placebo_auc", *estimates(bootstrap, placebo[detector])["auc"]))
-        rows.append(lead._replace(state="fsd", metric="placebo_lead"))
-    return _table(rows, [str(name).rpartition(".")[0] for name in scores])
+    for score, column in columns.items():
+        measured = estimates(bootstrap, column, thresholds.get(score))
+        rows += [Row(*score, metric, *estimate) for metric, estimate in measured.items()]
+    differences = of_state(columns, states.difference)
+    rows += compare(bootstrap, of_state(columns, states.single), differences).values()
+    for detector, lead in compare(bootstrap, control, differences).items():
+        score = Score(detector, states.difference)
+        rows.append(Row(*score, "placebo_auc", *estimates(bootstrap, control[detector])["auc"]))
+        rows.append(lead._replace(state=score.state, metric="placebo_lead"))
+    return _table(rows, [Score.parse(name).detector for name in map(str, scores)])
 
 
 def _table(rows: Sequence[Row], detectors: Sequence[str]) -> pd.DataFrame:
@@ -139,7 +140,7 @@ def charted(table: pd.DataFrame) -> dict[str, float]:
 
 def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     """One row per detector for summary.csv: every number with the ends of its interval, and the caveat, if any."""
-    keys = product(("base", "fsd"), METRICS, ("", "_low", "_high"))
+    keys = product((BASE, FSD), METRICS, ("", "_low", "_high"))
     columns = [f"{state}_{name}{end}" for state, name, end in keys]
     lines: dict[str, dict[str, Any]] = {}
     for row in by_key(table).values():
@@ -193,17 +194,6 @@ class Evaluation(pd.DataFrame):
         return str(self.wide().to_html())
 
 
-class Score(NamedTuple):
-    """A detector by one state: `base` before fine-tuning, or `fsd`, which compares before and after."""
-
-    detector: str
-    state: str
-
-    def __str__(self) -> str:
-        """Its column in scores.parquet."""
-        return f"{self.detector}.{self.state}"
-
-
 @dataclass(frozen=True)
 class Results:
     """Everything that a run measured; the best are chosen on validation, without it on test."""
@@ -213,52 +203,50 @@ class Results:
     table: pd.DataFrame  # one row per number, see `evaluate`
     audit: Audit
     remarks: Sequence[str]
-    placebo: str | None  # name of the control model
-    best: str  # detector with the highest FSD AUC
-    top: Score  # the best score of all states
-    base: str  # detector with the best base score
-    gain: Row | None  # the AUC of the best fine-tuned score over it
+    control_name: str | None  # of the control model
+    headline: Score  # the best score of all states
+    best_fsd: Score  # the best that needs fine-tuning
+    best_base: Score | None  # the best that needs none
+    gain: Row | None  # the AUC of the best score with fine-tuning over that of the best without
     calibration: Calibration | None
     never_saw: bool = False  # whether the model was trained on none of the texts
     labels: Labels = HOLDING
+    states: StatePair = IN_RUN
     ranked: Sequence[str] = ()  # the detectors, the best by either state first
-    control: FloatArray | None = None  # the `top` score of the texts `judged` on the control model
+    control: FloatArray | None = None  # the headline score of the texts `judged` on the control model
 
     @cached_property
     def rows(self) -> dict[tuple[str, str, str], Row]:
         """(detector, state, metric) → row of the table."""
         return by_key(self.table)
 
-    def estimate(self, metric: str, state: str = "fsd") -> Estimate | None:
-        """A number of the best detector with its interval; None if it was not measured."""
-        row = self.rows.get((self.best, state, metric))
+    def number(self, score: Score, metric: str) -> Estimate | None:
+        """A number of a score with its interval; None if it was not measured."""
+        row = self.rows.get((*score, metric))
         return row and row.estimate
 
-    def of_top(self, metric: str) -> Estimate | None:
-        """A number of the best score of all; None if it was not measured."""
-        row = self.rows.get((*self.top, metric))
-        return row and row.estimate
+    def paired(self, detector: str) -> bool:
+        """Whether the detector reads both models itself, so that it has no base score."""
+        return (detector, self.states.single, "auc") not in self.rows
 
-    @property
-    def top_auc(self) -> Estimate:
-        """AUC of the best score of all on the test texts."""
-        return self.rows[*self.top, "auc"].estimate
-
-    def named(self, score: Score) -> str:
-        """A score in words: `min_k base score`, `loss FSD`, or the detector alone where it uses both models."""
-        if (score.detector, "base", "auc") not in self.rows:
-            return score.detector
-        return f"{score.detector} {'base score' if score.state == 'base' else 'FSD'}"
+    def title(self, score: Score) -> str:
+        """A score in words, see `fsd.scores.Score.title`."""
+        return score.title(paired=self.paired(score.detector))
 
     @property
     def auc(self) -> Estimate:
-        """FSD AUC of the best detector on the test texts."""
-        return self.rows[self.best, "fsd", "auc"].estimate
+        """AUC of the headline score on the test texts."""
+        return self.rows[*self.headline, "auc"].estimate
+
+    @property
+    def verdict_score(self) -> Score:
+        """The score by which verdicts are given; that of the headline, if the run gives none."""
+        return self.calibration.score if self.calibration else self.headline
 
     @property
     def validation_auc(self) -> float:
-        """FSD AUC of the best detector on the validation texts; NaN without them."""
-        estimate = self.estimate("validation_auc")
+        """AUC of the score of the verdicts on the validation texts; NaN without them."""
+        estimate = self.number(self.verdict_score, "validation_auc")
         return estimate.value if estimate else math.nan
 
     @property
@@ -284,11 +272,11 @@ class Results:
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share, with the few by which runs are compared first."""
         numbers = {
-            "auc": self.top_auc,
+            "auc": self.auc,
             "blind": self.audit.blind.auc,
             "gain": self.gain and self.gain.estimate,
-            "lead": self.of_top("placebo_lead"),
-            "tpr5": self.of_top("tpr_at_5fpr"),
+            "lead": self.number(self.headline, "placebo_lead"),
+            "tpr5": self.number(self.headline, "tpr_at_5fpr"),
         }
         headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
         return headline | self.audit.metrics() | charted(self.table)
@@ -296,50 +284,47 @@ class Results:
 
 def compute_results(
     parts: Split,
-    deviation: Deviation,
-    placebo: tuple[str, Deviation] | None,
+    scored: ScoreTable,
+    control: tuple[str, ScoreTable] | None,
     detectors: Sequence[Detector],
     *,
     seed: int,
     remarks: Sequence[str] = (),
-    cross_validated: Mapping[str, float] | None = None,
+    cross_validated: Mapping[Score, float] | None = None,
     repeats: int | None = None,
 ) -> Results:
     """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
 
-    Later texts are in the contrasts alone where there are contemporaries. `deviation`, and `placebo` beside its name,
-    have scores of the validation, then the test texts; `cross_validated` are validation AUCs in place of those chosen
-    by.
+    Later texts are in the contrasts alone where there are contemporaries. `scored`, and the control model's scores
+    beside its name, are of the validation, then the test texts; `cross_validated` are validation AUCs in place of those
+    chosen by.
     """
-    control_name, control = placebo or (None, Deviation())
-    texts = ScoredTexts(parts, score_table(parts, deviation), seed)
-    choice = choose(texts, deviation)
-    test_rows = texts.measured(texts.tested, texts.member, control.fsd, thresholds(texts))
-    gain, control_rows = compare_headline(texts, choice, deviation, control)
-    rows = test_rows + contrast_rows(texts, control.fsd, test_rows) + control_rows
+    control_name, of_control = control or (None, ScoreTable())
+    control_fsd = of_state(of_control.columns, scored.states.difference)
+    texts = ScoredTexts(parts, score_table(parts, scored), scored, seed)
+    choice = choose(texts)
+    test_rows = texts.measured(texts.tested, texts.member, control_fsd, thresholds(texts))
+    gain, control_rows = compare_headline(texts, choice, of_control)
+    rows = test_rows + contrast_rows(texts, control_fsd, test_rows) + control_rows
     calibration = None
     # without validation texts nothing is calibrated: the texts that measure must not give p-values as well
     if parts.validation:
-        validation_auc = {
-            name: auc(texts.validation_member, texts.validation(column)) for name, column in deviation.fsd.items()
-        }
-        validation_auc |= cross_validated or {}
-        rows += [Row(name, "fsd", "validation_auc", value) for name, value in validation_auc.items()]
-        calibration = calibration_of(texts, deviation, detectors)
-    control_scores = control.base if choice.headline.state == "base" else control.fsd
-    headline_of_control = control_scores.get(choice.headline.detector)
+        rows += validation_rows(texts, cross_validated or {})
+        calibration = calibration_of(texts, detectors)
+    headline_of_control = of_control.columns.get(choice.headline)
     return Results(
         parts=parts,
         scores=texts.table,
         table=_table(rows, list(dict.fromkeys(row.detector for row in rows))),
         audit=audit(parts, seed=seed, repeats=repeats),
-        remarks=[*remarks, *fallback_remarks(deviation, len(texts.table))],
-        placebo=control_name,
-        best=choice.best_fsd,
-        top=choice.headline,
-        base=choice.best_base,
+        remarks=[*remarks, *fallback_remarks(scored, len(texts.table))],
+        control_name=control_name,
+        headline=choice.headline,
+        best_fsd=choice.best_fsd,
+        best_base=choice.best_base,
         gain=gain,
         calibration=calibration,
+        states=scored.states,
         ranked=choice.ranked,
         control=None if headline_of_control is None else headline_of_control[texts.tested],
     )
@@ -351,6 +336,7 @@ class ScoredTexts:
 
     parts: Split
     table: pd.DataFrame  # see `score_table`
+    scored: ScoreTable
     seed: int
 
     @cached_property
@@ -402,28 +388,33 @@ class ScoredTexts:
         """Family of each text `chosen_on`."""
         return list(self.family[self.chosen_on].tolist())
 
+    @property
+    def compared_scores(self) -> ScoreColumns:
+        """The scores among which one is chosen."""
+        return {score: column for score, column in self.scored.columns.items() if score.state in self.scored.states}
+
     def measured(
-        self, among: BoolArray, positive: BoolArray, control: Scores, thresholds: Mapping[str, float] | None = None
+        self, among: BoolArray, positive: BoolArray, control: Scores, thresholds: Mapping[Score, float] | None = None
     ) -> list[Row]:
         """Every metric of some texts, with the lead over the control model."""
+        columns = [str(score) for score in self.compared_scores]
         table = evaluate(
-            self.table[among],
+            self.table.loc[among, columns],
             positive[among],
             self.family[among].tolist(),
-            states=("base", "fsd"),
+            states=self.scored.states,
             thresholds=thresholds,
-            placebo={name: column[among] for name, column in control.items()},
+            control={name: column[among] for name, column in control.items()},
             seed=self.seed,
         )
         return list(by_key(table).values())
 
 
-def thresholds(texts: ScoredTexts) -> dict[str, float]:
-    """Column → the threshold with the highest accuracy on validation."""
+def thresholds(texts: ScoredTexts) -> dict[Score, float]:
+    """Score → the threshold with the highest accuracy on validation."""
     best = {}
-    for state, columns in by_state(texts.table).items():
-        for name, column in columns.items():
-            best[f"{name}.{state}"] = float(best_thresholds(texts.validation_member, texts.validation(column))[0])
+    for score, column in texts.compared_scores.items():
+        best[score] = float(best_thresholds(texts.validation_member, texts.validation(column))[0])
     return best
 
 
@@ -442,73 +433,99 @@ def contrast_rows(texts: ScoredTexts, control: Scores, test_rows: Sequence[Row])
 
 
 class Choice(NamedTuple):
-    """What is best on validation: by FSD, by a base score ("" without any), and of all."""
+    """What is best on validation: of all scores, with fine-tuning, and without (None if nothing has a base score)."""
 
-    best_fsd: str
-    best_base: str
     headline: Score
+    best_fsd: Score
+    best_base: Score | None
     ranked: Sequence[str]
 
 
-def choose(texts: ScoredTexts, deviation: Deviation) -> Choice:
-    """The detectors with the highest AUC on the validation texts, each family of non-members counted once."""
-    aucs = []
-    for scores in (deviation.fsd, deviation.base):
-        columns = {name: texts.validation(column) for name, column in scores.items()}
-        aucs.append(family_aucs(texts.validation_member, columns, texts.validation_family))
-    of_fsd, of_base = aucs
-    best_fsd = max(of_fsd, key=lambda name: of_fsd[name])
-    best_base = max(of_base, key=lambda name: of_base[name], default="")
-    headline = Score(best_fsd, "fsd")
-    if best_base and of_base[best_base] > of_fsd[best_fsd]:
-        headline = Score(best_base, "base")
-    ranked = sorted(of_fsd, key=lambda name: -max(of_fsd[name], of_base.get(name, 0)))
-    return Choice(best_fsd, best_base, headline, ranked)
+def choose(texts: ScoredTexts) -> Choice:
+    """The scores with the highest AUC on the validation texts, each family of non-members counted once."""
+    columns = {score: texts.validation(column) for score, column in texts.compared_scores.items()}
+    aucs = family_aucs(texts.validation_member, columns, texts.validation_family)
+
+    def best(scores: Iterable[Score]) -> Score | None:
+        return max(scores, key=lambda score: aucs[score], default=None)
+
+    best_fsd = best(score for score in aucs if score.state == texts.scored.states.difference)
+    best_base = best(score for score in aucs if score.state == texts.scored.states.single)
+    assert best_fsd is not None  # whatever is scored has a deviation
+    # a score with fine-tuning goes first where both are equally good
+    headline = best([best_fsd, best_base]) if best_base else best_fsd
+    highest: dict[str, float] = {}
+    for score, value in aucs.items():
+        highest[score.detector] = max(value, highest.get(score.detector, 0.0))
+    ranked = sorted(highest, key=lambda detector: -highest[detector])
+    return Choice(headline or best_fsd, best_fsd, best_base, ranked)
 
 
-def compare_headline(
-    texts: ScoredTexts, choice: Choice, deviation: Deviation, control: Deviation
-) -> tuple[Row | None, list[Row]]:
-    """The gain of the best FSD over the best base score, and how a base score that leads does on the control model."""
+def compare_headline(texts: ScoredTexts, choice: Choice, control: ScoreTable) -> tuple[Row | None, list[Row]]:
+    """The gain of the best score with fine-tuning over the best without, and rows of the control of a base score.
+
+    Controls of scores with fine-tuning are measured with all others.
+    """
     base = choice.best_base
-    if not base:
+    if base is None:
         return None, []
-    bootstrap = Bootstrap.draw(texts.member[texts.tested], texts.family[texts.tested].tolist(), seed=texts.seed)
+    bootstrap = Bootstrap.draw(
+        texts.member[texts.tested],
+        texts.family[texts.tested].tolist(),
+        seed=texts.seed,
+    )
 
     def gain(name: str, reference: FloatArray, candidate: FloatArray) -> Row:
         return compare(bootstrap, {name: reference[texts.tested]}, {name: candidate[texts.tested]})[name]
 
     # both sides are chosen on the same texts, so that neither is favoured
-    of_fsd = gain(choice.best_fsd, deviation.base[base], deviation.fsd[choice.best_fsd])
-    if choice.headline.state != "base" or base not in control.base:
+    columns = texts.scored.columns
+    of_fsd = gain(choice.best_fsd.detector, columns[base], columns[choice.best_fsd])
+    if choice.headline != base or base not in control.columns:
         return of_fsd, []
-    control_auc = estimates(bootstrap, control.base[base][texts.tested])["auc"]
-    lead = gain(base, control.base[base], deviation.base[base])
+    of_control = control.columns[base]
+    control_auc = estimates(bootstrap, of_control[texts.tested])["auc"]
+    lead = gain(base.detector, of_control, columns[base])
     return of_fsd, [
-        Row(base, "base", "placebo_auc", *control_auc),
-        lead._replace(state="base", metric="placebo_lead"),
+        Row(*base, "placebo_auc", *control_auc),
+        lead._replace(state=base.state, metric="placebo_lead"),
     ]
 
 
-def calibration_of(texts: ScoredTexts, deviation: Deviation, detectors: Sequence[Detector]) -> Calibration:
+def validation_rows(texts: ScoredTexts, cross_validated: Mapping[Score, float]) -> list[Row]:
+    """The AUC of each score on the validation texts."""
+    rows = []
+    for score, column in texts.compared_scores.items():
+        value = cross_validated.get(score)
+        if value is None:
+            value = auc(texts.validation_member, texts.validation(column))
+        rows.append(Row(*score, "validation_auc", value))
+    return rows
+
+
+def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibration:
     """The calibration of the best deviation on the validation texts."""
-    documents = compress([*texts.parts.validation, *texts.parts.test], texts.chosen_on)
-    scores = {name: texts.validation(column) for name, column in deviation.fsd.items()}
+    corpus = texts.parts.judged
+    difference = texts.scored.states.difference
+    candidates = [score for score in texts.compared_scores if score.state == difference]
+    scores = {score: texts.validation(texts.scored.columns[score]) for score in candidates}
+    by_name = {detector.name: detector for detector in detectors}
     return calibrate(
         texts.validation_member.tolist(),
         scores,
         texts.validation_family,
         reference=reference_of(texts.parts),
-        collections=[document.collection for document in documents],
-        settings={detector.name: detector.settings for detector in detectors},
+        collections=list(compress(corpus.sources, texts.chosen_on)),
+        settings={score: by_name[score.detector].settings_in(score.state) for score in scores},
     )
 
 
-def fallback_remarks(deviation: Deviation, texts: int) -> list[str]:
+def fallback_remarks(scored: ScoreTable, texts: int) -> list[str]:
     """What took the place of scores that could not be computed, each said once, of the state with most such texts."""
     counts: dict[tuple[str, str], int] = {}
-    for (name, _, fallback), count in sorted(deviation.fallbacks.items()):
-        counts[name, fallback] = max(count, counts.get((name, fallback), 0))
+    for (score, fallback), count in sorted(scored.fallbacks.items()):
+        key = (score.detector, fallback)
+        counts[key] = max(count, counts.get(key, 0))
     remarks = []
     for (name, fallback), count in counts.items():
         in_texts = fallback.replace(";", f" in {count:,} of {texts:,} texts;")
@@ -518,33 +535,32 @@ def fallback_remarks(deviation: Deviation, texts: int) -> list[str]:
 
 def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     """The non-members that membership is judged against; with `unseen` also the unseen texts, unless later ones."""
-    judged = without_later(parts)
-    documents = [document for document in (*judged.validation, *judged.test) if not document.member]
+    judged = parts.without_later().judged
+    nonmembers = judged.take(~judged.members)
     # where there are contemporaries and later texts, the unseen ones are later
-    if unseen and not splitting.has_both(splitting.kinds_of([*parts.validation, *parts.test])):
-        documents += parts.unseen
+    if unseen and not splitting.has_both(parts.judged.kind):
+        nonmembers = Corpus(nonmembers + parts.unseen)
     return Reference(
-        texts=tuple(document.text for document in documents),
-        families=tuple(families(documents)),
-        collections=tuple(document.collection for document in documents),
+        texts=tuple(nonmembers.texts),
+        families=tuple(nonmembers.family.tolist()),
+        collections=tuple(nonmembers.sources),
         power={},
     )
 
 
-def score_table(parts: Split, deviation: Deviation) -> pd.DataFrame:
-    """One row per scored text, those of validation first, as in `deviation`; period and source if they are known."""
-    documents = [*parts.validation, *parts.test]
+def score_table(parts: Split, scored: ScoreTable) -> pd.DataFrame:
+    """One row per scored text, those of validation first, as in `scored`; period and source if they are known."""
+    corpus = parts.judged
     columns = {
-        "id": [content_hash(document.text)[:16] for document in documents],
-        "text": [document.text for document in documents],
-        "label": [int(bool(document.member)) for document in documents],
-        "group": list(map(str, families(documents))),
+        "id": [content_hash(text)[:16] for text in corpus.texts],
+        "text": corpus.texts,
+        "label": corpus.members.astype(int),
+        "group": list(map(str, corpus.family)),
         "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
     }
-    periods = [document.period for document in documents]
+    periods = [document.period for document in corpus]
     if any(periods):
         columns["period"] = periods
-    sources = [document.collection for document in documents]
-    if any(sources):
-        columns["source"] = sources
-    return pd.concat([pd.DataFrame(columns), deviation.frame()], axis=1)
+    if any(corpus.sources):
+        columns["source"] = corpus.sources
+    return pd.concat([pd.DataFrame(columns), scored.frame()], axis=1)

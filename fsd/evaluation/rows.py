@@ -1,13 +1,12 @@
 """The numbers of a run, one row each."""
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import scipy
 
+from fsd.scores import Score
 from fsd.statistics.bootstrap import Bootstrap, bootstrap_p
 from fsd.statistics.delong import delong_test
 from fsd.statistics.intervals import LEVEL, Estimate, percentiles
@@ -33,19 +32,14 @@ class Row(NamedTuple):
     p_holm: float = math.nan
 
     @property
+    def score(self) -> Score:
+        """The score that it measures."""
+        return Score(self.detector, self.state)
+
+    @property
     def estimate(self) -> Estimate:
         """The number with its interval."""
         return Estimate(self.value, self.low, self.high)
-
-
-def by_state(scores: pd.DataFrame, states: Sequence[str] = ("base", "fsd")) -> dict[str, Scores]:
-    """State → detector → (N,) scores, from columns named as in scores.parquet: `loss.base`, `loss.fsd`."""
-    columns: dict[str, Scores] = {state: {} for state in states}
-    for column in map(str, scores):
-        detector, _, state = column.rpartition(".")
-        if detector and state in columns:
-            columns[state][detector] = scores[column].to_numpy(np.float64)
-    return columns
 
 
 def by_key(table: pd.DataFrame) -> dict[tuple[str, str, str], Row]:
@@ -53,19 +47,19 @@ def by_key(table: pd.DataFrame) -> dict[tuple[str, str, str], Row]:
     return {(row.detector, row.state, row.metric): row for row in map(Row._make, table.itertuples(index=False))}
 
 
-def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str = "auc") -> dict[str, Row]:
-    """Gain of the second over the first, (N,) scores each, for every name in both: `metric`_gain with both p-values.
+def compare(bootstrap: Bootstrap, reference: Scores, candidate: Scores, *, metric: str = "auc") -> dict[str, Row]:
+    """Gain of the candidate over the reference, (N,) scores each, for every name in both, with both p-values.
 
     For the AUC, interval and p are DeLong's by group, so that the interval excludes 0 exactly if p < .05. For any other
     metric, and an AUC without variance, they are the paired bootstrap's.
     """
     rows = {}
-    for name in second:
-        if name not in first:
+    for name in candidate:
+        if name not in reference:
             continue
-        _, reference = checked_scores(bootstrap.member, first[name])
-        _, candidate = checked_scores(bootstrap.member, second[name])
-        test = delong_test(bootstrap, reference, candidate) if metric == "auc" else None
+        _, before = checked_scores(bootstrap.member, reference[name])
+        _, after = checked_scores(bootstrap.member, candidate[name])
+        test = delong_test(bootstrap, before, after) if metric == "auc" else None
         if test and not math.isnan(test.p):
             p = test.p
             gain = test.difference
@@ -73,7 +67,7 @@ def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str 
             estimate = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
         else:
             metrics = [METRICS[metric].of]
-            gains = (bootstrap.values(candidate, metrics) - bootstrap.values(reference, metrics))[0]
+            gains = (bootstrap.values(after, metrics) - bootstrap.values(before, metrics))[0]
             p = bootstrap_p(gains[1:])
             estimate = percentiles(gains[0], gains[1:])
         rows[name] = Row(name, "", f"{metric}_gain", *estimate, p)

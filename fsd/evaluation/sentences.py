@@ -8,8 +8,9 @@ from typing import NamedTuple, TypeVar
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.splitting import CONTEMPORARY
 from fsd.evaluation.audit import Audit, Leaks, explains
-from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Results, Score
+from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Results
 from fsd.evaluation.rows import Row
+from fsd.scores import BASE, FSD, IN_AUDIT, Score
 from fsd.statistics.intervals import Estimate, shortened
 from fsd.statistics.metrics import METRICS
 
@@ -49,9 +50,9 @@ def _with_doubts(lines: list[Line], doubts: list[Line], *, hold: bool) -> list[L
 
 
 def _result(results: Results) -> str:
-    auc = results.top_auc
+    auc = results.auc
     blind = results.audit.blind
-    line = f"{results.named(results.top)} {auc}"
+    line = f"{results.title(results.headline)} {auc}"
     n_scores = sum(row.metric == "auc" for row in results.rows.values())
     if n_scores > 1:
         where = "validation texts" if results.parts.validation else "test texts themselves, which makes it optimistic"
@@ -89,7 +90,7 @@ def _gain(results: Results) -> list[str]:
     gain = results.gain
     if gain is None:
         return []
-    fine_tuned = results.named(Score(results.best, "fsd"))
+    fine_tuned = results.title(results.best_fsd)
     start = f"{fine_tuned}, the best score with fine-tuning, against the best without: {gain.estimate.signed}"
     if gain.low > 0:
         return [f"{start}: it is higher"]
@@ -100,9 +101,9 @@ def _gain(results: Results) -> list[str]:
 
 
 def _placebo(results: Results) -> str:
-    name = results.named(results.top)
-    control = results.of_top("placebo_auc")
-    lead = results.of_top("placebo_lead")
+    name = results.title(results.headline)
+    control = results.number(results.headline, "placebo_auc")
+    lead = results.number(results.headline, "placebo_lead")
     if control is None or lead is None:
         # a control model may lack the best score alone
         some = any(row.metric == "placebo_auc" for row in results.rows.values())
@@ -117,14 +118,14 @@ def _placebo(results: Results) -> str:
     if lead.low <= 0:
         return f"{start} may be zero: this result is not evidence of membership"
     most = "is the most that can be due to membership" if control.low > 0.5 else "does not come from the texts alone"
-    if results.of_top(f"auc_{MEMBERSHIP.name}"):
+    if results.number(results.headline, f"auc_{MEMBERSHIP.name}"):
         return f"{start} {most}"
     return f"{start} {most}; a placebo cannot exclude that it is familiarity with the members' period"
 
 
 def _contrasts(results: Results) -> list[str]:
     """The contrasts and what follows from them, or what cannot be said without them."""
-    missing = [contrast for contrast in CONTRASTS if not results.estimate(f"auc_{contrast.name}")]
+    missing = [contrast for contrast in CONTRASTS if not results.number(results.best_fsd, f"auc_{contrast.name}")]
     if not missing:
         return [_three(results)]
     titles = " and ".join(contrast.title for contrast in missing)
@@ -140,7 +141,7 @@ def _contrasts(results: Results) -> list[str]:
     if WITH_LATER not in missing:
         return [f"{unknown}; {titles} cannot be compared: all non-members are later texts"]
     # without a separation there is nothing that a period could explain
-    if results.never_saw or results.top_auc.low <= 0.5:
+    if results.never_saw or results.auc.low <= 0.5:
         return []
     return [f"{unknown}; a column period, or --cutoff DAY, shows which texts are contemporaries"]
 
@@ -148,22 +149,23 @@ def _contrasts(results: Results) -> list[str]:
 def _three(results: Results) -> str:
     """All three contrasts by the best detector: base, FSD and control model, and what they mean together."""
     numbers = []
+    base = Score(results.best_fsd.detector, BASE)
     for contrast in CONTRASTS:
-        number = str(results.estimate(f"auc_{contrast.name}"))
-        base = results.estimate(f"auc_{contrast.name}", "base")
-        if base:
-            number = f"{base.short} → {number}"
-        placebo = results.estimate(f"placebo_auc_{contrast.name}")
+        number = str(results.number(results.best_fsd, f"auc_{contrast.name}"))
+        of_base = results.number(base, f"auc_{contrast.name}")
+        if of_base:
+            number = f"{of_base.short} → {number}"
+        placebo = results.number(results.best_fsd, f"placebo_auc_{contrast.name}")
         if placebo:
             number += f" (placebo {placebo.short})"
         numbers.append(f"{contrast.title} {number}")
     # a detector that reads both models has no base score
-    states = "base → FSD" if results.estimate(f"auc_{MEMBERSHIP.name}", "base") else "FSD"
-    start = f"{results.best} {states}: {', '.join(numbers)}"
+    states = "base → FSD" if results.number(base, f"auc_{MEMBERSHIP.name}") else "FSD"
+    start = f"{results.best_fsd.detector} {states}: {', '.join(numbers)}"
     # a control has no membership to speak of: its numbers stand alone
     if results.never_saw:
         return start
-    if results.rows[results.best, "fsd", f"auc_{MEMBERSHIP.name}"].low > 0.5:
+    if results.rows[*results.best_fsd, f"auc_{MEMBERSHIP.name}"].low > 0.5:
         end = "what can be due to membership is the separation within the period"
     else:
         end = "within the period nothing was shown, so this is not evidence of membership"
@@ -174,11 +176,11 @@ def _familiarity(results: Results) -> str:
     """What separates contemporaries from later texts by the FSD of the best detector, or else by that of another."""
     separated = "contemporaries, which the model never saw, are separated from later texts by"
     metric = f"auc_{FAMILIARITY.name}"
-    measured = [row for row in results.rows.values() if row.state == "fsd" and row.metric == metric]
+    measured = [row for row in results.rows.values() if row.state == FSD and row.metric == metric]
     causes = {row.detector: _cause(results, row.detector) for row in measured if row.low > 0.5}
-    if results.best in causes:
-        return f"{separated} {causes[results.best]}"
-    nothing = f"no familiarity with the period was shown by {results.best}"
+    if results.best_fsd.detector in causes:
+        return f"{separated} {causes[results.best_fsd.detector]}"
+    nothing = f"no familiarity with the period was shown by {results.best_fsd.detector}"
     familiar = [row for row in measured if causes.get(row.detector, _TEXTS) != _TEXTS]
     if not familiar:
         return nothing
@@ -189,7 +191,7 @@ def _familiarity(results: Results) -> str:
 
 def _cause(results: Results, detector: str) -> str:
     """What may separate contemporaries from later texts by the FSD of a detector that does."""
-    lead = results.rows.get((detector, "fsd", f"placebo_lead_{FAMILIARITY.name}"))
+    lead = results.rows.get((detector, FSD, f"placebo_lead_{FAMILIARITY.name}"))
     if lead is None:
         return "familiarity with the period, or by a difference of the texts that a placebo would show"
     return "familiarity with the period" if lead.low > 0 else _TEXTS
@@ -339,7 +341,7 @@ class AuditSummary:
     blind: Estimate | None
     reason: str = ""
     contemporaries: bool = False
-    state: str = "fsd"
+    state: str = FSD
     labels: Labels = HOLDING
 
     @property
@@ -348,9 +350,14 @@ class AuditSummary:
         return explains(self.blind, self.auc)
 
     @property
+    def of_one_period(self) -> bool:
+        """Whether the period of the texts is no explanation: there are contemporaries, or the texts are of an audit."""
+        return self.contemporaries or self.state in IN_AUDIT
+
+    @property
     def clean(self) -> bool:
         """Whether neither the texts alone nor their period may explain a part of the result."""
-        return self.blind is not None and self.blind.low <= 0.5 and (self.contemporaries or self.state != "fsd")
+        return self.blind is not None and self.blind.low <= 0.5 and self.of_one_period
 
     @property
     def sentence(self) -> str:
@@ -361,13 +368,13 @@ class AuditSummary:
     def _finding(self) -> str:
         finding = f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
         if self.blind is not None:
-            score = f"{self.detector} {'FSD' if self.state == 'fsd' else self.state}"
+            score = f"{self.detector} {'FSD' if self.state == FSD else self.state}"
             meaning = _blind(self.blind, self.auc, "that")
             finding = (
                 f"a blind classifier, which never sees the model, reaches {self.blind} on the adapter's benchmark, "
                 f"{score} {self.auc}{meaning}"
             )
-        if self.explains or self.contemporaries or self.state != "fsd":
+        if self.explains or self.of_one_period:
             return finding
         return (
             f"{finding}; that benchmark has no contemporaries (non-members of the members' own period), so texts "
@@ -381,15 +388,16 @@ class AuditSummary:
         return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
-def audit_summary(results: Results, state: str = "fsd") -> AuditSummary:
-    """What the audit says about the best detector."""
+def audit_summary(results: Results) -> AuditSummary:
+    """What the audit says about the score by which verdicts are given."""
+    score = results.verdict_score
     return AuditSummary(
-        detector=results.best,
-        auc=results.auc,
+        detector=score.detector,
+        auc=results.rows[*score, "auc"].estimate,
         blind=results.audit.blind.auc,
         reason=results.audit.blind.reason,
         contemporaries=bool((results.kind == CONTEMPORARY).any()),
-        state=state,
+        state=score.state,
         labels=results.labels,
     )
 
@@ -439,11 +447,11 @@ def judgement(results: Results) -> str:
         return "labels"
     if results.never_saw:
         return "control"
-    if results.top_auc.low <= 0.5:
+    if results.auc.low <= 0.5:
         return "chance"
-    if explains(results.audit.blind.auc, results.top_auc):
+    if explains(results.audit.blind.auc, results.auc):
         return "texts"
-    lead = results.of_top("placebo_lead")
+    lead = results.number(results.headline, "placebo_lead")
     if lead is None:
         return "unexplained"
     if lead.low <= 0:
@@ -458,14 +466,17 @@ def barred(results: Results) -> str:
     audit = audit_summary(results)
     if audit.explains:
         return audit.sentence
-    lead = results.estimate("placebo_lead")
-    return f"the lead of {results.best} over the control model, {lead}, may be zero" if lead and lead.low <= 0 else ""
+    score = results.verdict_score
+    lead = results.number(score, "placebo_lead")
+    if lead is None or lead.low > 0:
+        return ""
+    return f"the lead of {score.detector} over the control model, {lead}, may be zero"
 
 
 def headline(results: Results) -> str:
     """The answer and its numbers in a line."""
-    numbers = [f"{results.named(results.top)} {results.top_auc}"]
-    control = results.of_top("placebo_auc")
+    numbers = [f"{results.title(results.headline)} {results.auc}"]
+    control = results.number(results.headline, "placebo_auc")
     if control:
         numbers.append(f"control {control.short}")
     if results.audit.blind.auc:
@@ -499,7 +510,7 @@ def _of_blind(results: Results) -> Finding:
         )
     explained = "do not explain"
     sign = "the texts alone do not explain it"
-    if explains(blind, results.top_auc):
+    if explains(blind, results.auc):
         explained = "explain"
         sign = "the texts alone explain it"
     elif blind.low > 0.5:
@@ -514,8 +525,8 @@ def _of_blind(results: Results) -> Finding:
 
 def _of_control(results: Results) -> Finding:
     """Whether a control model that was trained on none of the texts does as well."""
-    control = results.of_top("placebo_auc")
-    lead = results.of_top("placebo_lead")
+    control = results.number(results.headline, "placebo_auc")
+    lead = results.number(results.headline, "placebo_lead")
     if control is None or lead is None:
         return Finding(
             speaks_for=False,
@@ -533,7 +544,7 @@ def _of_control(results: Results) -> Finding:
 
 def _of_period(results: Results) -> Finding:
     """Whether the members' period alone may explain the result."""
-    within = results.of_top(f"auc_{MEMBERSHIP.name}")
+    within = results.number(results.headline, f"auc_{MEMBERSHIP.name}")
     if within is None:
         return Finding(
             speaks_for=False,
@@ -584,7 +595,7 @@ def signs(results: Results) -> list[tuple[bool, str]]:
     lines = _with_doubts(lines, doubts, hold=results.labels.hold)
     lines.append(_of_division(results)[:2])
     if results.gain:
-        fine_tuned = results.named(Score(results.best, "fsd"))
+        fine_tuned = results.title(results.best_fsd)
         difference = results.gain.estimate.signed
         lines.append((results.gain.low > 0, f"{fine_tuned} against the best base score: {difference}"))
     worse = _worse(results)
@@ -632,13 +643,13 @@ def _pairs(auc: Estimate) -> str:
 
 def answer(results: Results) -> list[str]:
     """The answer in words and numbers, without terms of the field."""
-    right, low, high = _of_hundred(results.top_auc)
-    detected, least, most = _of_hundred(results.rows[*results.top, "tpr_at_5fpr"].estimate)
+    right, low, high = _of_hundred(results.auc)
+    detected, least, most = _of_hundred(results.rows[*results.headline, "tpr_at_5fpr"].estimate)
     return [
         f"{JUDGEMENTS[judgement(results)][0]}.",
         "Take one text from the training data and one from outside it. The best score, "
-        f"“{results.named(results.top)}”, is higher for the former in {right} of 100 such pairs; guessing gets 50. "
-        f"With other texts of the same kind it could be {low} to {high} (95 % interval).",
+        f"“{results.title(results.headline)}”, is higher for the former in {right} of 100 such pairs; guessing gets "
+        f"50. With other texts of the same kind it could be {low} to {high} (95 % interval).",
         f"If 5 of 100 outside texts may wrongly be called training texts, {detected} of 100 training texts are found "
         f"({least} to {most}).",
     ]
@@ -646,7 +657,7 @@ def answer(results: Results) -> list[str]:
 
 def changes(results: Results) -> list[str]:
     """What would change the answer, in sentences."""
-    _, low, high = _of_hundred(results.top_auc)
+    _, low, high = _of_hundred(results.auc)
     members, nonmembers = families_of(results)
     lines = [
         f"The answer would be changed by {JUDGEMENTS[judgement(results)][1]}.",

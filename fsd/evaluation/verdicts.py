@@ -14,8 +14,9 @@ from fsd.data.near_duplicates import families
 from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.domain_check import States
 from fsd.evaluation.exchangeability import FEWEST, Exchangeability, exchangeability
+from fsd.scores import ScoreColumns
 from fsd.statistics.multiplicity import check_fdr, discoveries
-from fsd.token_stats import FloatArray, IntArray, Scores
+from fsd.token_stats import FloatArray, IntArray
 
 MEMBER = "member"
 NOT_SHOWN = "not shown"
@@ -121,7 +122,7 @@ class Judge:
     def classify(
         self,
         documents: Sequence[Document],
-        score: Callable[[Sequence[int]], Scores],
+        score: Callable[[Sequence[int]], ScoreColumns],
         rules: Rules,
         *,
         excluded: Sequence[str] | None = None,
@@ -166,11 +167,11 @@ class Judge:
             table.loc[rows, ["basis", "warning"]] = basis.verdict, basis.reason
             scored[rows] = not (test and test.rejected)
         if scored.any():
-            scores = score(np.flatnonzero(scored).tolist())
-            table.loc[scored, "score"] = scores[self.calibration.detector]
+            columns = score(np.flatnonzero(scored).tolist())
+            table.loc[scored, "score"] = columns[self.calibration.score]
             # without a basis a text has a score and a rank, but no p-value
             judged = (table["basis"] != "").to_numpy()
-            of_judged = {name: column[judged[scored]] for name, column in scores.items()}
+            of_judged = {name: column[judged[scored]] for name, column in columns.items()}
             p_values = self.calibration.p_values(of_judged, sources[judged].tolist())
             table.loc[judged, "p_value"] = p_values
             table.loc[judged, "verdict"] = np.where(p_values <= rules.fpr + TOLERANCE, MEMBER, NOT_SHOWN)

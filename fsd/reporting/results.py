@@ -5,6 +5,7 @@ from typing import Any
 
 from fsd.evaluation.results import CONTRASTS, Results
 from fsd.reporting.report import Column, Table, p_value
+from fsd.scores import BASE, FSD
 from fsd.statistics.intervals import shortened
 from fsd.statistics.metrics import METRICS
 
@@ -21,17 +22,17 @@ def _table(
     """
     highest: dict[str, float] = {}
     for (detector, state, name), row in results.rows.items():
-        if name == metric and state in ("base", "fsd"):
+        if name == metric and state in results.states:
             highest[detector] = max(row.value, highest.get(detector, 0.0))
     # A detector without an FSD was not measured to the end, so that it has no line.
-    detectors = [detector for detector in highest if (detector, "fsd", metric) in results.rows]
+    detectors = [detector for detector in highest if (detector, FSD, metric) in results.rows]
     detectors.sort(key=lambda detector: -highest[detector])
     cells = [Column(heading, partial(_cell, results, *cell)) for heading, cell in columns.items()]
     return Table(
         detectors,
         [Column("Detector", str), *cells],
         source="summary.csv",
-        marked=[index for index, detector in enumerate(detectors) if detector == results.top.detector],
+        marked=[index for index, detector in enumerate(detectors) if detector == results.headline.detector],
         **how,
     )
 
@@ -39,9 +40,9 @@ def _table(
 def _cell(results: Results, state: str, metric: str, form: str, detector: str) -> str:
     """Text of a cell of `_table`."""
     if state == "top":
-        state = results.top.state if (detector, "base", "auc") in results.rows else "fsd"
+        state = FSD if results.paired(detector) else results.headline.state
     elif state == "said":
-        state = results.top.state if detector == results.top.detector else "fsd"
+        state = results.headline.state if detector == results.headline.detector else FSD
     row = results.rows.get((detector, state, metric))
     if row is None:
         return "–"
@@ -55,16 +56,16 @@ def _cell(results: Results, state: str, metric: str, form: str, detector: str) -
 def detectors_table(results: Results) -> Table:
     """One line per detector, the highest AUC first; that of the best on validation is highlighted."""
     chosen = "validation" if results.parts.validation else "the test texts themselves"
-    described = "base score" if results.top.state == "base" else "FSD"
+    described = "base score" if results.headline.state == BASE else "FSD"
     columns = {
-        "Base AUC\n[95 % CI]": ("base", "auc", "interval"),
-        "FSD AUC\n[95 % CI]": ("fsd", "auc", "interval"),
+        "Base AUC\n[95 % CI]": (BASE, "auc", "interval"),
+        "FSD AUC\n[95 % CI]": (FSD, "auc", "interval"),
         "Gain": ("", "auc_gain", "+z.2f"),
         "p (Holm)": ("", "auc_gain", "p"),
     }
     # The detector, its FSD and the gain tell most, so that a narrow terminal loses them last.
     kept = [0, 2, 3, 1, 4]
-    if results.placebo:
+    if results.control_name:
         columns["Placebo"] = ("top", "placebo_auc", ".2f")
         kept.append(5)
     for name, metric in METRICS.items():
@@ -80,7 +81,7 @@ def detectors_table(results: Results) -> Table:
         f"the right of p describe the {described}: TPR@5%FPR is the share of training texts found when 5 of 100 other "
         "texts are wrongly called training texts. p (Holm) is how often chance alone shows such a gain or a larger "
         "one, corrected for the number of detectors. The highlighted row is the detector of the findings.",
-        title=f"{len(results.judged)} test texts; best on {chosen}: {results.named(results.top)}",
+        title=f"{len(results.judged)} test texts; best on {chosen}: {results.title(results.headline)}",
         name="results",
         frame=results.table,
         kept=kept,
@@ -96,11 +97,11 @@ def contrast_tables(results: Results) -> list[Table]:
         auc = f"auc_{contrast.name}"
         gain = f"auc_gain_{contrast.name}"
         columns = {
-            "Base AUC": ("base", auc, "interval"),
-            "FSD AUC": ("fsd", auc, "interval"),
+            "Base AUC": (BASE, auc, "interval"),
+            "FSD AUC": (FSD, auc, "interval"),
             "Gain": ("", gain, "interval"),
             "p (Holm)": ("", gain, "p"),
-            "Placebo FSD": ("fsd", f"placebo_{auc}", "interval"),
+            "Placebo FSD": (FSD, f"placebo_{auc}", "interval"),
         }
         tables.append(
             _table(
@@ -126,12 +127,12 @@ def placebo_table(results: Results) -> Table:
             "Difference": ("said", "placebo_lead", "interval"),
             "p (Holm)": ("said", "placebo_lead", "p"),
         },
-        caption=f"AUC is that of the FSD, and for {results.top.detector} that of {results.named(results.top)}. The "
-        "placebo is the same fine-tuning and scoring of the same texts with a control model trained on "
-        "none of them: any separation that it shows comes from the texts. The difference of the two AUCs is tested "
-        "in pairs; only the difference can come from the training data: from these texts or, unless the non-members "
-        "are contemporaries of the members, from others of their period. p (Holm) is corrected for the number of "
-        "detectors.",
+        caption=f"AUC is that of the FSD, and for {results.headline.detector} that of "
+        f"{results.title(results.headline)}. The placebo is the same fine-tuning and scoring of the same texts with a "
+        "control model trained on none of them: any separation that it shows comes from the texts. The difference of "
+        "the two AUCs is tested in pairs; only the difference can come from the training data: from these texts or, "
+        "unless the non-members are contemporaries of the members, from others of their period. p (Holm) is corrected "
+        "for the number of detectors.",
         name="placebo",
         printed=False,
     )

@@ -6,14 +6,15 @@ Fine-tuning on unseen non-members raises the score S of other non-members and le
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fsd.errors import UsageError
 from fsd.progress import labelled, progress
-from fsd.token_stats import FloatArray, Prompt, Scorer, Scores, score_rows
+from fsd.scores import BASE, CALIBRATED, FSD, IN_AUDIT, IN_RUN, STATES, TUNED, Score, ScoreColumns, StatePair
+from fsd.token_stats import FloatArray, Prompt, Scorer, score_rows
 from fsd.views import (
     COMMON,
     FORMS,
@@ -34,30 +35,42 @@ CHUNK = 1024
 
 
 @dataclass
-class Deviation:
-    """Detector → (N,) scores of N texts by the base and the tuned model, and their difference.
+class ScoreTable:
+    """Scores of N texts, (N,) each, and `fallbacks`: (score, name) → number of texts whose score is that fallback.
 
-    A paired detector has `fsd` alone. Where the base score has settings of its own, `tuned` is subtracted from another
-    one. `fallbacks` counts the texts whose score is a fallback, by detector, state and name.
+    `states` are those that are compared.
+
+    A paired detector has its `FSD` alone. Where the base score has settings of its own, the tuned score is subtracted
+    from another one.
     """
 
-    base: Scores = field(default_factory=dict)
-    tuned: Scores = field(default_factory=dict)
-    fsd: Scores = field(default_factory=dict)
-    fallbacks: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    columns: ScoreColumns = field(default_factory=dict)
+    fallbacks: Counter[tuple[Score, str]] = field(default_factory=Counter)
+    states: StatePair = IN_RUN
 
     def frame(self) -> "pd.DataFrame":
         """N rows, columns `<detector>.base`, `<detector>.tuned` and `<detector>.fsd`, as far as they were computed."""
         import pandas as pd
 
-        columns: Scores = {}
-        # Without a tuned model there are base scores alone; with one, every detector has an FSD.
-        for name in self.fsd or self.base:
-            for state in ("base", "tuned", "fsd"):
-                scores = getattr(self, state)
-                if name in scores:
-                    columns[f"{name}.{state}"] = scores[name]
-        return pd.DataFrame(columns)
+        return pd.DataFrame({str(score): column for score, column in self.columns.items()})
+
+    def take(self, rows: slice | Sequence[int]) -> "ScoreTable":
+        """The scores of some of the texts."""
+        chosen = {score: column[rows] for score, column in self.columns.items()}
+        return replace(self, columns=chosen)
+
+    def in_audit(self) -> "ScoreTable":
+        """The scores of an audit of a fine-tuned model, where `CALIBRATED` ones take the place of deviations.
+
+        Members are the texts of the fine-tuning there, of which the FSD, base minus fine-tuned score, is lowest.
+        """
+        columns = {}
+        for score, column in self.columns.items():
+            if score.state == FSD:
+                columns[Score(score.detector, CALIBRATED)] = -column
+            else:
+                columns[score] = column
+        return replace(self, columns=columns, states=IN_AUDIT)
 
 
 @dataclass(frozen=True)
@@ -160,7 +173,7 @@ def score_texts(
     *,
     contexts: Sequence[str] = (),
     shown: bool = False,
-) -> Deviation:
+) -> ScoreTable:
     """Base, tuned and FSD score of every text by every detector, `CHUNK` texts at a time; or base alone."""
     if not texts:
         raise UsageError("scoring must have at least one text; got none")
@@ -175,8 +188,8 @@ def score_texts(
     states = ("base", "tuned") if "tuned" in scorers else ("base",)
     computed = _computed_scores(detectors, states)
     prompts = list(map(Prompt, texts, contexts or [""] * len(texts)))
-    parts: defaultdict[tuple[str, str], list[FloatArray]] = defaultdict(list)
-    deviation = Deviation()
+    parts: defaultdict[Score, list[FloatArray]] = defaultdict(list)
+    table = ScoreTable()
     with progress(len(texts), "all texts", "text", shown=shown and len(texts) > CHUNK) as bar:
         for begin in range(0, len(prompts), CHUNK):
             chunk = prompts[begin : begin + CHUNK]
@@ -187,27 +200,31 @@ def score_texts(
                 inputs,
                 states=states,
             )
-            for detector, state in computed:
-                parts[state, detector.name].append(statistics.scores(detector, state))
-                for fallback, count in statistics.fallbacks(detector, state).items():
-                    deviation.fallbacks[detector.name, state, fallback] += count
+            for score, detector in computed.items():
+                parts[score].append(statistics.scores(detector, score.state))
+                for fallback, count in statistics.fallbacks(detector, score.state).items():
+                    table.fallbacks[score, fallback] += count
             bar.update(len(chunk))
-    for (state, name), arrays in parts.items():
-        getattr(deviation, state)[name] = np.concatenate(arrays)
-    differences = {name: deviation.base[name] - tuned for name, tuned in deviation.tuned.items()}
-    deviation.fsd = differences | deviation.fsd
-    return deviation
+    values = {score: np.concatenate(arrays) for score, arrays in parts.items()}
+    # Detectors that have both kinds of score stand first.
+    for detector in sorted(detectors, key=lambda detector: detector.paired):
+        for state in STATES:
+            score = Score(detector.name, state)
+            if score in values:
+                table.columns[score] = values[score]
+            elif state == FSD and "tuned" in states:
+                # Both sides have the same settings, so that it is the difference of what was computed.
+                table.columns[score] = values[Score(detector.name, BASE)] - values[Score(detector.name, TUNED)]
+    return table
 
 
-def _computed_scores(detectors: Sequence[Detector], states: Sequence[str]) -> list[tuple[Detector, str]]:
-    """The detectors and states of the scores that are no difference of others."""
-    computed: list[tuple[Detector, str]] = []
+def _computed_scores(detectors: Sequence[Detector], states: Sequence[str]) -> dict[Score, Detector]:
+    """The scores that are no difference of others, with their detectors."""
+    computed: dict[Score, Detector] = {}
     for detector in detectors:
-        if detector.paired:
-            computed.append((detector, "fsd"))
-            continue
-        computed += [(detector, state) for state in states]
+        wanted = [FSD] if detector.paired else list(states)
         # The base score has other settings than the FSD, so the FSD is not the difference of base and tuned score.
-        if detector.base_settings and "tuned" in states:
-            computed.append((detector, "fsd"))
+        if detector.base_settings and not detector.paired and "tuned" in states:
+            wanted.append(FSD)
+        computed |= {Score(detector.name, state): detector for state in wanted}
     return computed

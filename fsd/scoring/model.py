@@ -13,7 +13,7 @@ from fsd import distributed
 from fsd.config import NEIGHBOURS, AdapterConfig, APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
-from fsd.scoring.deviation import Deviation, score_texts
+from fsd.scoring.deviation import ScoreTable, score_texts
 from fsd.token_stats import Known, Labelled, Prompt, Scorer, Tokenize
 from fsd.views import (
     DRAWS,
@@ -451,7 +451,7 @@ class ScoringJob:
     remarks: list[str]
     contexts: Sequence[str] = ()
 
-    def score(self) -> Deviation:
+    def score(self) -> ScoreTable:
         """Base, tuned and FSD scores of the texts, in every process of the job."""
         return score_texts(
             self.texts,

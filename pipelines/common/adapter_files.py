@@ -30,9 +30,6 @@ CALIBRATION = "calibration.json"
 """The calibration of the best detector."""
 AUDIT = "audit.json"
 """The text audit of the run in short."""
-AUDITED = "calibrated"
-"""State of the calibration of an audited adapter: its scores are fine-tuned minus base, those of the fine-tuning data
-highest; the texts that it was trained on are not known."""
 FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT)
 """All of them; the table of token frequencies may be absent, and adapters of earlier releases have no audit."""
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"

@@ -16,7 +16,7 @@ from fsd.data.corpus import Corpus
 from fsd.data.splitting import Split
 from fsd.net.hub import locate
 from fsd.scoring import model as scoring
-from fsd.scoring.deviation import Deviation
+from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import ScoringJob, cache_folder, reader_names
 from fsd.token_stats import Scorer
 from fsd.tracking import Run
@@ -168,7 +168,7 @@ def measure(
     run: Run | None,
     *,
     logged: bool = True,
-) -> tuple[ScoringJob, Deviation]:
+) -> tuple[ScoringJob, ScoreTable]:
     """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone without unseen texts."""
     if split.unseen:
         scoring_job = prepare(model, split, detectors, config)
@@ -252,9 +252,9 @@ class Placebo(NamedTuple):
     config: FSDConfig
     detectors: Sequence[Detector]
 
-    def deviation(self, split: Split, run: Run | None = None) -> tuple[str, Deviation]:
+    def score(self, split: Split, run: Run | None = None) -> tuple[str, ScoreTable]:
         """Name of the control model, and the scores of the validation and test texts before and after fine-tuning."""
-        _, deviation = measure(
+        _, scored = measure(
             load_model(self.config),
             split,
             self.detectors,
@@ -262,7 +262,7 @@ class Placebo(NamedTuple):
             run,
             logged=False,
         )
-        return self.config.model.model, deviation
+        return self.config.model.model, scored
 
 
 def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector]) -> tuple[Placebo | None, list[str]]:

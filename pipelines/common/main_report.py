@@ -6,13 +6,13 @@ from dataclasses import replace
 from fsd.config import FSDConfig
 from fsd.evaluation import sentences
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.results import Results, Score, summary
-from fsd.evaluation.rows import by_state
+from fsd.evaluation.results import Results, summary
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
 from fsd.reporting.report import Picture, Report, Section, limits
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
-from fsd.token_stats import FloatArray, Scores
+from fsd.scores import BASE, FSD, Score, ScoreColumns, columns_of, of_state
+from fsd.token_stats import FloatArray
 
 # Detectors in the figures that have a panel for each: more would be too small to be read.
 DRAWN = 6
@@ -38,7 +38,7 @@ def report(
     headline, *further = pictures(results)
     detectors = detectors_table(results)
     tables = [*contrast_tables(results), detectors]
-    if results.placebo is not None:
+    if results.control_name is not None:
         tables.append(placebo_table(results))
     what_was_done = method(results, config, identity)
     sections = [
@@ -67,7 +67,7 @@ def report(
         changes=sentences.changes(results),
         sections=sections,
         facts=_facts(results, config, identity, sources),
-        score=f"{results.named(results.top)} {results.top_auc.short}",
+        score=f"{results.title(results.headline)} {results.auc.short}",
         verdicts=results.calibration is not None,
         description=sentences.description(results),
         metrics=results.metrics(),
@@ -93,7 +93,7 @@ def _facts(
         ("Texts", named(sources)),
         ("Split", f"{config.data.split}: {sizes}"),
         ("Adapter", config.adapter or trained),
-        ("Placebo", results.placebo or "none"),
+        ("Placebo", results.control_name or "none"),
         ("Calibration", _calibrated(results)),
         ("Seed", str(config.seed)),
     ]
@@ -103,7 +103,7 @@ def _calibrated(results: Results) -> str:
     if results.calibration:
         contemporaries = sentences.audit_summary(results).contemporaries
         nonmembers = "contemporaries" if contemporaries else "non-members"
-        return f"{results.best}, on {results.calibration.groups} groups of held-out {nonmembers}"
+        return f"{results.verdict_score.detector}, on {results.calibration.groups} groups of held-out {nonmembers}"
     if results.labels.hold:
         return "none: there are no validation texts"
     return "none: the labels do not hold"
@@ -111,13 +111,10 @@ def _calibrated(results: Results) -> str:
 
 def pictures(results: Results) -> list[Picture]:
     """The figures, of the best detectors; at the root of the run, where MLflow compares them."""
-    columns = by_state(results.judged)
-    drawn = [
-        _headline_picture(results),
-        *_pictures_of_detectors(results, columns["base"], columns["fsd"]),
-    ]
+    columns = columns_of(results.judged)
+    drawn = [_headline_picture(results), *_pictures_of_detectors(results, columns)]
     if results.calibration:
-        drawn.append(_reliability_picture(results, results.calibration, columns["base"], columns["fsd"]))
+        drawn.append(_reliability_picture(results, results.calibration, columns))
     if results.contrasts:
         drawn.append(_contrasts_picture(results))
     return drawn
@@ -140,37 +137,43 @@ def _headline_picture(results: Results) -> Picture:
 
 def _headline_curves(results: Results) -> dict[str, tuple[FloatArray, str]]:
     """The best base score, the best fine-tuned one and `combined`, each with its AUC, and the control of the best."""
-    scores = [Score(results.best, "fsd")]
-    if results.base:
-        scores.insert(0, Score(results.base, "base"))
-    combined = Score("combined", "fsd")
+    scores = [results.best_fsd]
+    if results.best_base:
+        scores.insert(0, results.best_base)
+    combined = Score("combined")
     if str(combined) in results.scores and combined not in scores:
         scores.append(combined)
     curves = {}
     for score in scores:
-        name = results.named(score)
-        colour = figures.BASE if score.state == "base" else figures.FSD
-        # A detector without a base score compares the base model and the fine-tuned one itself.
-        if (score.detector, "base", "auc") not in results.rows:
+        name = results.title(score)
+        if results.paired(score.detector):
             name += " (both models)"
-            colour = figures.BOTH
         auc = results.rows[*score, "auc"].estimate
         curves[f"{name}: AUC {auc}"] = (
             results.judged[str(score)].to_numpy(float),
-            colour,
+            _colour(results, score),
         )
     if results.control is not None:
-        name = f"{results.named(results.top)} on the control model: AUC {results.of_top('placebo_auc')}"
+        of_control = results.number(results.headline, "placebo_auc")
+        name = f"{results.title(results.headline)} on the control model: AUC {of_control}"
         curves[name] = (results.control, figures.CONTROL)
     return curves
 
 
-def _pictures_of_detectors(results: Results, base: Scores, fsd: Scores) -> list[Picture]:
+def _colour(results: Results, score: Score) -> str:
+    """The colour of a score: a paired detector compares the base model and the fine-tuned one itself."""
+    if results.paired(score.detector):
+        return figures.BOTH
+    return figures.BASE if score.state == BASE else figures.FSD
+
+
+def _pictures_of_detectors(results: Results, columns: ScoreColumns) -> list[Picture]:
     """The two figures that have a panel for each of the best detectors."""
     labels = results.judged["label"]
-    best = results.ranked[:DRAWN]
-    base = {name: base[name] for name in best if name in base}
-    fsd = {name: fsd[name] for name in best if name in fsd}
+    ranked = [Score(detector, state) for detector in results.ranked[:DRAWN] for state in results.states]
+    best = {score: columns[score] for score in ranked if score in columns}
+    base = of_state(best, BASE)
+    fsd = of_state(best, FSD)
     which = ""
     if len(results.ranked) > DRAWN:
         left_out = len(results.ranked) - DRAWN
@@ -192,26 +195,26 @@ def _pictures_of_detectors(results: Results, base: Scores, fsd: Scores) -> list[
     return [roc, distributions]
 
 
-def _reliability_picture(results: Results, calibration: Calibration, base: Scores, fsd: Scores) -> Picture:
+def _reliability_picture(results: Results, calibration: Calibration, columns: ScoreColumns) -> Picture:
     """The p-values of the test texts that are no members, which should be uniform."""
     nonmember = ~results.judged["label"].to_numpy(bool)
-    p_values = calibration.p_values({name: column[nonmember] for name, column in fsd.items()})
+    p_values = calibration.p_values({score: column[nonmember] for score, column in columns.items()})
     groups = results.judged.loc[nonmember, "group"].nunique()
-    colour = figures.FSD if results.best in base else figures.BOTH
+    name = calibration.detector
     figure = figures.reliability(
-        results.best,
+        name,
         p_values,
         calibration=calibration.groups,
         texts=groups,
-        colour=colour,
+        colour=_colour(results, calibration.score),
     )
     return Picture(
         figures.png(figure),
-        f"How often “{results.best}” wrongly calls a text a member: for each chosen error rate, the share of "
+        f"How often “{name}” wrongly calls a text a member: for each chosen error rate, the share of "
         "the non-members among the test texts that is called members. If the error rates are right, the whole "
         "line stays in the grey band in 95 of 100 such tests. Above the band are more wrong calls than chosen, "
         "below it fewer. This figure says nothing about membership.",
-        f"Share of the held-out non-members that {results.best} calls members, against the chosen error rate, "
+        f"Share of the held-out non-members that {name} calls members, against the chosen error rate, "
         "with the band for valid error rates.",
         "reliability.png",
     )
@@ -237,7 +240,7 @@ def method(results: Results, config: FSDConfig, identity: BaseIdentity) -> str:
     tuned = "was fine-tuned briefly"
     if config.adapter:
         tuned = f"was combined with the adapter {config.adapter}, fine-tuned"
-    chosen = f"hresholds and the detector of the findings, “{results.best}”, were chosen on"
+    chosen = f"hresholds and the detector of the findings, “{results.best_fsd.detector}”, were chosen on"
     if validation:
         choices = f"T{chosen} {validation} validation texts; no test text was used to choose anything."
     else:

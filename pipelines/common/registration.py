@@ -18,6 +18,7 @@ from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.net.hub import EMBEDDED
 from fsd.reporting.report import Report, document, limits, markdown
 from fsd.reporting.results import detectors_table
+from fsd.scores import Score
 from fsd.scoring.model import reference_name
 from fsd.tracking import Run, Version, register
 from fsd.tracking import versions as own_versions
@@ -168,7 +169,7 @@ def track(
             tags={
                 "base_model": tags["base_model"],
                 "method": tags["method"],
-                "detector": results.best,
+                "detector": results.verdict_score.detector,
             },
             judged_on=judged_on(results, config, model.identity),
             barred=barred(results, detectors),
@@ -221,7 +222,7 @@ def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detecto
     return adapter_files.contents(
         config.model,
         config.detection,
-        [detector for detector in detectors if f"{detector.name}.fsd" in results.scores],
+        [detector for detector in detectors if str(Score(detector.name)) in results.scores],
         sentences.audit_summary(results),
         results.calibration,
         domain=config.data.domain,
@@ -266,7 +267,7 @@ def card(
         method=training.method if training else "unknown",
         training=settings or "not recorded",
         unseen=len(results.parts.unseen),
-        detector=results.best,
+        detector=results.title(results.verdict_score),
         texts=named(sources),
         digests=digests,
         made_by=named(own_versions()),

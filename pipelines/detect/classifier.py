@@ -15,17 +15,17 @@ from fsd.data.documents import Document
 from fsd.data.near_duplicates import NGRAM, families, ngrams, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
-from fsd.evaluation.calibration import VERSION, Calibration
+from fsd.evaluation.calibration import VERSION, Calibration, Candidate
 from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import Judge, Rules, Verdicts
 from fsd.files import read_json
 from fsd.models import adapters, language_model
-from fsd.scoring.deviation import score_texts
+from fsd.scores import BASE, IN_AUDIT
+from fsd.scoring.deviation import ScoreTable, score_texts
 from fsd.scoring.model import TABLE, build_scorers, view_inputs
 from fsd.scoring.model_scorer import hidden_states
-from fsd.token_stats import Scores
 from fsd.views import Detector, usable
-from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN, Setup, setup_in
+from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, UNSEEN, Setup, setup_in
 from pipelines.common.detector_settings import audited, cheap
 from pipelines.common.output import described
 from pipelines.common.shards import Worker, identity, of_documents
@@ -57,7 +57,7 @@ class MembershipClassifier:
         # refused by the audit first: a calibration would not help an adapter whose benchmark shows nothing
         _require(self.files, CALIBRATION, SETUP)
         self.calibration = read_json(Calibration, self.files[CALIBRATION], f"a calibration of version {VERSION}")
-        self.audited = self.calibration.state == AUDITED
+        self.audited = self.calibration.state in IN_AUDIT
         if not self.audited:
             _require(self.files, UNSEEN)
         self.setup = setup_in(self.files[SETUP])
@@ -77,9 +77,7 @@ class MembershipClassifier:
 
     def _load_candidates(self) -> list[Detector]:
         """The detectors of the calibration."""
-        candidates = [
-            detectors.load(candidate.detector, **candidate.settings) for candidate in self.calibration.candidates
-        ]
+        candidates = _detectors_of(self.calibration.candidates)
         if self.audited:
             candidates = audited(candidates)
         for detector in candidates:
@@ -90,17 +88,16 @@ class MembershipClassifier:
                 )
         return candidates
 
-    def scores(self, texts: Sequence[str], *, every: bool = False) -> Scores:
-        """Detector → (N,) scores, higher = more likely a member, by the candidates, or by `every` cheap detector."""
+    def scores(self, texts: Sequence[str], *, every: bool = False) -> ScoreTable:
+        """(N,) scores, higher = more likely a member, of the candidates, or of `every` cheap detector."""
         chosen = self.candidates
         if every:
             of_run = [detectors.load(name, **settings) for name, settings in self.setup.detectors.items()]
             suitable = audited(of_run) if self.audited else cheap(of_run)
             # these texts may lack what a detector of the run needs
             chosen = usable(suitable, texts, self.scorers, self.inputs)[0] or chosen
-        fsd = score_texts(texts, chosen, self.scorers, self.inputs).fsd
-        # members are the texts of the fine-tuning, of which FSD, base minus fine-tuned score, is lowest
-        return {name: -column for name, column in fsd.items()} if self.audited else fsd
+        scored = score_texts(texts, chosen, self.scorers, self.inputs)
+        return scored.in_audit() if self.audited else scored
 
     def _excluded(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why a text says nothing, whatever it is like: its score reflects fine-tuning; "" if it does."""
@@ -127,7 +124,7 @@ class MembershipClassifier:
                 raise UsageError(f"text must be a string that is not blank; got {document.text!r} in row {row}")
         return self.judge.classify(
             documents,
-            lambda rows: self.scores([documents[row].text for row in rows]),
+            lambda rows: self.scores([documents[row].text for row in rows]).columns,
             rules,
             excluded=self._excluded(documents),
         )
@@ -149,6 +146,19 @@ def open_worker(config: Any) -> Worker:
 
     made_by = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])
     return Worker(made_by, of_documents(config, table))
+
+
+def _detectors_of(candidates: Sequence[Candidate]) -> list[Detector]:
+    """The detectors of some scores, each once, with the settings of its base score and of the others."""
+    loaded: dict[str, Detector] = {}
+    # the settings of a base score are laid over those of the other scores, so that these come first
+    for candidate in sorted(candidates, key=lambda candidate: candidate.state == BASE):
+        name = candidate.detector
+        if candidate.state != BASE or name not in loaded:
+            loaded[name] = detectors.load(name, **candidate.settings)
+        else:
+            loaded[name] = loaded[name].with_base_settings(**candidate.settings)
+    return list(loaded.values())
 
 
 def _require(files: Mapping[str, Path], *names: str) -> None:

@@ -14,8 +14,8 @@ from fsd.evaluation.audit import Control, controls
 from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.results import kinds_in
-from fsd.evaluation.rows import by_state
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts
+from fsd.scores import ALL_STATES, columns_of, of_state
 from fsd.statistics.intervals import Estimate, observed_rate
 from pipelines.detect.classifier import MembershipClassifier
 
@@ -61,7 +61,7 @@ def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
     test = scores[(scores["split"] == "test").to_numpy() & compared]
     sources = test["source"].tolist() if "source" in test else [""] * len(test)
-    p_values = calibration.p_values(by_state(test, (calibration.state,))[calibration.state], sources)
+    p_values = calibration.p_values(columns_of(test, ALL_STATES), sources)
     texts = test.assign(member=test["label"] == 1, called=p_values <= fpr + TOLERANCE)
     return [Measured.of("test", "the adapter's own test texts", texts)]
 
@@ -107,8 +107,9 @@ def compare_dataset(
     scores = classifier.scores([document.text for document in documents], every=True)
     is_suspect = [True] * split + [False] * len(comparable_known)
     without_model = controls(documents, is_suspect, suspect_groups + known_groups, seed=seed)
-    suspect_scores = {name: column[:split] for name, column in scores.items()}
-    known_scores = {name: column[split:] for name, column in scores.items()}
+    by_detector = of_state(scores.columns, scores.states.difference)
+    suspect_scores = {name: column[:split] for name, column in by_detector.items()}
+    known_scores = {name: column[split:] for name, column in by_detector.items()}
     verdict = dataset_verdict(
         suspect_scores,
         known_scores,

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fsd.config import TuneConfig
+from fsd.scores import Score
 from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import run_name, show, tracked_run
@@ -141,14 +142,14 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         with stage("scoring"):
             chosen = detector_settings.load_detectors(job.detection)
             placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)
-            deviation = experiment.prepare(model, split, chosen, job, tuned.scorers).score()
-            control = placebo.deviation(split, tracked) if placebo else None
+            scored = experiment.prepare(model, split, chosen, job, tuned.scorers).score()
+            control = placebo.score(split, tracked) if placebo else None
         with stage("judging"):
             results = experiment.compute_results(
                 inputs._replace(config=job),
                 model,
                 split,
-                deviation,
+                scored,
                 control,
                 chosen,
                 remarks=[*tuned.remarks, *placebo_remarks],
@@ -184,12 +185,11 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         )
 
 
-def _cross_validated(config: TuneConfig, winners: "Sequence[Winner]") -> dict[str, float]:
-    """Detector → AUC by which versions are compared, without optimism of the selection; empty for other objectives."""
+def _cross_validated(config: TuneConfig, winners: "Sequence[Winner]") -> dict[Score, float]:
+    """Score → AUC by which versions are compared, without optimism of the selection; empty for other objectives."""
     if config.tune == "adapter" or config.objective != "auc":
         return {}
-    states = {winner.task: winner.validation_chosen_elsewhere for winner in winners}
-    return {task.removesuffix(".fsd"): value for task, value in states.items() if task.endswith(".fsd")}
+    return {Score.parse(winner.task): winner.validation_chosen_elsewhere for winner in winners}
 
 
 if __name__ == "__main__":

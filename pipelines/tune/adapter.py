@@ -14,6 +14,7 @@ from detectors import Detector
 from fsd import tracking
 from fsd.config import AdapterConfig, FSDConfig, TuneConfig
 from fsd.data.corpus import Corpus
+from fsd.scores import FSD, Score
 from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import build_scorers, view_inputs
@@ -145,11 +146,11 @@ class AdapterTask:
         """Detector → (folds,) values of its FSD with the present adapter."""
         # The base model's statistics stay the same in all trials.
         statistics = self.statistics(self.texts, self.validation.statistics)
-        return {d.name: self.validation.values(statistics.scores(d, "fsd")) for d in self.detectors}
+        return {d.name: self.validation.values(statistics.scores(d, FSD)) for d in self.detectors}
 
     def means(self) -> dict[str, float]:
         """Label of each detector's FSD → its mean over the folds with the present adapter."""
-        return {f"{name}.fsd": float(values.mean()) for name, values in self.values().items()}
+        return {str(Score(name)): float(values.mean()) for name, values in self.values().items()}
 
     def statistics(self, texts: Sequence[str], base: ViewStatistics | None = None) -> ViewStatistics:
         """Token statistics of the base model and of the model with the present adapter."""
@@ -248,4 +249,4 @@ def _trained(task: AdapterTask, settings: Settings, data: TuningData) -> tuple[d
     """Train with the settings; each FSD's mean over the validation folds, and its scores of the test texts."""
     task.train(settings)
     statistics = task.statistics(data.split.test.texts)
-    return task.means(), {f"{detector.name}.fsd": statistics.scores(detector, "fsd") for detector in task.detectors}
+    return task.means(), {str(Score(detector.name)): statistics.scores(detector, FSD) for detector in task.detectors}

@@ -19,7 +19,7 @@ from fsd.evaluation import results
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.domain_check import States, tried
 from fsd.evaluation.results import Results, charted
-from fsd.evaluation.rows import by_key, by_state
+from fsd.evaluation.rows import by_key
 from fsd.evaluation.sentences import AuditSummary, audit_summary
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Judge, Rules, Verdicts
 from fsd.models import language_model
@@ -41,7 +41,8 @@ from fsd.reporting.report import (
     plain,
     shown,
 )
-from fsd.scoring import deviation
+from fsd.scores import IN_AUDIT, columns_of, of_state
+from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import build_scorers
 from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.token_frequencies import fingerprint
@@ -49,7 +50,6 @@ from fsd.token_stats import Scorer
 from fsd.tracking import Run, Version
 from fsd.views import Detector, usable
 from pipelines.common import adapter_files, context, deliver, job
-from pipelines.common.adapter_files import AUDITED
 from pipelines.common.detector_settings import audited, load_detectors
 from pipelines.common.job import Job
 from pipelines.common.output import check_table_path, write_table
@@ -166,7 +166,7 @@ def load(config: AuditConfig) -> Models:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit measured; in `results`, "base" is the fine-tuned model and "fsd" fine-tuned minus base score."""
+    """What an audit measured; its scores are of the fine-tuned model, and calibrated ones: fine-tuned minus base."""
 
     results: Results
     calibration: Calibration
@@ -177,15 +177,14 @@ class Audit:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row per number, with the states "tuned" and "calibrated"."""
+        """One row per number."""
         table = self.results.table[~self.results.table["metric"].isin(("accuracy", "validation_auc"))]
-        states = table["state"].replace({"base": "tuned", "fsd": self.calibration.state})
-        return table.assign(state=states).reset_index(drop=True)
+        return table.reset_index(drop=True)
 
     @property
     def summary(self) -> AuditSummary:
         """How well the best detector and a blind classifier separate the labelled texts."""
-        return audit_summary(self.results, self.calibration.state)
+        return audit_summary(self.results)
 
 
 def judge(parts: Split, judged: Sequence[Document], models: Models, config: AuditConfig) -> Audit:
@@ -193,30 +192,24 @@ def judge(parts: Split, judged: Sequence[Document], models: Models, config: Audi
     texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
     labelled = len(texts) - len(judged)
     computable, left_out = _computable(texts, models.scorers, config.detection)
-    scored = deviation.score_texts(texts, computable, models.scorers, shown=True)
-    # FSD, base minus fine-tuned score, is lowest for the texts of the fine-tuning, which are the members here
-    calibrated = {name: -column for name, column in scored.fsd.items()}
-    compared = deviation.Deviation(
-        base={name: column[:labelled] for name, column in scored.tuned.items()},
-        fsd={name: column[:labelled] for name, column in calibrated.items()},
-    )
-    measured = results.compute_results(parts, compared, None, computable, seed=config.seed)
+    scored = score_texts(texts, computable, models.scorers, shown=True).in_audit()
+    measured = results.compute_results(parts, scored.take(slice(labelled)), None, computable, seed=config.seed)
     assert measured.calibration is not None  # the share of validation is above 0
     reference = tried(measured.calibration.reference, states=models.states)
-    calibration = replace(measured.calibration, state=AUDITED, reference=reference)
+    calibration = replace(measured.calibration, reference=reference)
     verdicts = None
     if judged:
-        of_judged = {name: column[labelled:] for name, column in calibrated.items()}
+        of_judged = scored.take(slice(labelled, None))
         verdicts = Judge(calibration, models.states).classify(
             judged,
-            lambda rows: {name: column[list(rows)] for name, column in of_judged.items()},
+            lambda rows: of_judged.take(rows).columns,
             Rules(config.fpr, same_source=config.same_source),
         )
-    table = results.score_table(parts._replace(test=(*parts.test, *judged)), scored)
+    table = results.score_table(parts.replace(test=(*parts.test, *judged)), scored)
     return Audit(
         results=measured,
         calibration=calibration,
-        scores=_with_verdicts(table, list(calibrated), labelled, verdicts),
+        scores=_with_verdicts(table, labelled, verdicts),
         detectors=computable,
         verdicts=verdicts,
         remarks=[f"{name} left out: {reason}" for name, reason in left_out.items()],
@@ -234,13 +227,8 @@ def _computable(
     return usable(detectors, texts, scorers, excluded=excluded, strict=detection.named, use="used in an audit")
 
 
-def _with_verdicts(
-    table: pd.DataFrame, detectors: Sequence[str], labelled: int, verdicts: Verdicts | None
-) -> pd.DataFrame:
-    """The table of scores with calibrated ones, and with p-values and verdicts of the texts after the labelled ones."""
-    calibrated = {f"{name}.fsd": f"{name}.{AUDITED}" for name in detectors}
-    table = table.rename(columns=calibrated)
-    table[list(calibrated.values())] *= -1
+def _with_verdicts(table: pd.DataFrame, labelled: int, verdicts: Verdicts | None) -> pd.DataFrame:
+    """The table of scores with p-values and verdicts of the texts after the labelled ones."""
     is_judged = np.arange(len(table)) >= labelled
     # a table of scores has labelled texts alone: it took those without a label for non-members of the test
     table["label"] = table["label"].astype("Int64").mask(is_judged)
@@ -258,22 +246,22 @@ def _with_verdicts(
 def detectors_table(audit: Audit) -> Table:
     """One line per detector; the best on validation first, the others by their AUC."""
     rows = by_key(audit.table)
-    state = audit.calibration.state
-    detectors = {row.detector for row in rows.values() if row.state == state}
+    single, difference = IN_AUDIT
+    detectors = {row.detector for row in rows.values() if row.state == difference}
     lines = []
     for name in sorted(
-        detectors, key=lambda name: (name != audit.calibration.detector, -rows[name, state, "auc"].value)
+        detectors, key=lambda name: (name != audit.calibration.detector, -rows[name, difference, "auc"].value)
     ):
         gain = rows.get((name, "", "auc_gain"))  # a detector that reads both models has none
         lines.append(
             [
                 name,
-                shown(rows.get((name, "tuned", "auc"))),
-                shown(rows[name, state, "auc"]),
+                shown(rows.get((name, single, "auc"))),
+                shown(rows[name, difference, "auc"]),
                 f"{gain.value:+z.2f}" if gain else "–",
                 p_value(gain and gain.p_holm),
-                f"{rows[name, state, 'tpr_at_5fpr'].value:.2f}",
-                f"{rows[name, state, 'tpr_at_1fpr'].value:.2f}",
+                f"{rows[name, difference, 'tpr_at_5fpr'].value:.2f}",
+                f"{rows[name, difference, 'tpr_at_1fpr'].value:.2f}",
             ]
         )
     return plain(
@@ -345,8 +333,9 @@ def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[str]
 def report(audit: Audit, config: AuditConfig, name: str) -> Report:
     """The report; `name` is the fine-tuned model's."""
     test = audit.scores[audit.scores["split"] == "test"]
-    scores = by_state(test, ("tuned", audit.calibration.state))
-    roc = figures.roc(test["label"].to_numpy(bool), *scores.values(), names=("fine-tuned", "calibrated score"))
+    scores = columns_of(test, IN_AUDIT)
+    panels = [of_state(scores, state) for state in IN_AUDIT]
+    roc = figures.roc(test["label"].to_numpy(bool), *panels, names=("fine-tuned", "calibrated score"))
     caption = "Share of fine-tuning texts found against share of other texts wrongly called so."
     verdicts = numbers("verdicts", audit.scores[audit.scores["split"] == "judged"])
     measured = Section(

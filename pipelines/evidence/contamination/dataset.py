@@ -41,6 +41,7 @@ from fsd.reporting.report import (
     marked,
     p_value,
 )
+from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import Model, open_model
 from fsd.statistics.multiplicity import holm
@@ -291,7 +292,8 @@ def inference_test(
     groups = [*suspect.family.tolist(), *(count + nonmembers.family).tolist()]
     suspect_scores = {}
     nonmember_scores = {}
-    for name, column in score_texts(texts, detectors, model.scorers, shown=True).base.items():
+    scored = score_texts(texts, detectors, model.scorers, shown=True)
+    for name, column in of_state(scored.columns, BASE).items():
         suspect_scores[name] = column[:count]
         nonmember_scores[name] = column[count:]
     verdict = dataset_verdict(

@@ -53,6 +53,7 @@ from fsd.models.language_model import (
 )
 from fsd.net.hub import fingerprint, locate
 from fsd.progress import note, progress
+from fsd.scores import BASE, Score
 from fsd.scoring.model import cache_folder, frequency_file, reference_name
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
@@ -473,30 +474,30 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     """Fine-tune, score and evaluate as the main pipeline does, and log the scores and all numbers to the run."""
     parts = inputs.split
     seed = inputs.config.seed
-    job, deviation = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
+    job, scored = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
     metrics: dict[str, float] = {}
     if parts.unseen:
-        measured = results.compute_results(parts, deviation, None, inputs.detectors, seed=seed)
+        measured = results.compute_results(parts, scored, None, inputs.detectors, seed=seed)
         scores, names = best_of_grids(measured.scores, study)
         table = measured.table
         metrics |= measured.audit.metrics()
     else:  # base scores only: no threshold is chosen, so there is no accuracy
-        scores, names = best_of_grids(results.score_table(parts, deviation).drop(columns="text"), study)
+        scores, names = best_of_grids(results.score_table(parts, scored).drop(columns="text"), study)
         test = scores[scores["split"] == "test"]
         table = results.evaluate(test, test["label"], list(test["group"]), seed=seed)
-    for (name, state, _), replaced in deviation.fallbacks.items():
-        if state == "base" and name in names:
-            key = f"fallback/{names[name]}.base"
+    for (score, _), replaced in scored.fallbacks.items():
+        if score.state == BASE and score.detector in names:
+            key = f"fallback/{Score(names[score.detector], BASE)}"
             # A detector may have several fallbacks, each for other texts.
             metrics[key] = metrics.get(key, 0.0) + replaced / len(scores)
     metrics |= results.tracked(table)
     # A table shows the interval of every number, where the main pipeline tracks that of the AUC alone.
     for (detector, state, metric), row in by_key(table).items():
         if metric in METRICS:
-            score = f"{detector}.{state}"
+            name = f"{detector}.{state}"
             metrics |= {
-                f"{metric}_low/{score}": row.low,
-                f"{metric}_high/{score}": row.high,
+                f"{metric}_low/{name}": row.low,
+                f"{metric}_high/{name}": row.high,
             }
     run.log_metrics(metrics)
     chosen = {key: name for name, key in names.items() if key != name}

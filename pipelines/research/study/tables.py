@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from detectors import load
 from fsd.config import AdapterConfig, FSDConfig
-from fsd.evaluation.rows import by_state, compare
+from fsd.evaluation.rows import compare
 from fsd.reporting import figures
 from fsd.reporting.report import (
     Report,
@@ -23,6 +23,7 @@ from fsd.reporting.report import (
     numbers,
     plain,
 )
+from fsd.scores import BASE, columns_of, of_state
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.intervals import Estimate, shortened
 from fsd.statistics.metrics import best_thresholds
@@ -175,7 +176,7 @@ def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
     labels = {spec.key: spec.shown for spec in study.detectors}
     for prepared, run in results:
         table = read_scores(run)
-        scores = by_state(table, ["base"])["base"]
+        scores = of_state(columns_of(table), BASE)
         against = scores.pop(study.against, None)
         if against is None:
             continue

@@ -9,16 +9,18 @@ from fsd.errors import UsageError
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
 from fsd.files import from_json
+from fsd.scores import Score
 from fsd.statistics.intervals import observed_rate
 from fsd.statistics.metrics import auc
 
+LOSS = Score("loss")
 REFERENCE = Reference(("one text", "another"), (0, 1), ("", ""), {"novels": 0.97})
 
 
 def _calibrated(scores, labels=None, groups=None):
     scores = np.asarray(scores, dtype=float)
     labels = np.zeros(scores.size, bool) if labels is None else labels
-    return calibrate(labels, {"loss": scores}, groups, reference=REFERENCE, settings={"loss": {"k": 0.2}})
+    return calibrate(labels, {LOSS: scores}, groups, reference=REFERENCE, settings={LOSS: {"k": 0.2}})
 
 
 def test_p_value_by_hand_with_ties_and_groups():
@@ -109,7 +111,7 @@ def test_the_rate_of_a_threshold_and_the_number_of_false_alarms():
 def _drawn(rng, members, others, detectors):
     """Validation scores of detectors that are noise."""
     labels = np.arange(members + others) < members
-    return labels, {f"d{k}": rng.normal(size=labels.size) for k in range(detectors)}
+    return labels, {Score(f"d{k}"): rng.normal(size=labels.size) for k in range(detectors)}
 
 
 def test_the_candidates_are_those_that_one_more_non_member_can_make_the_best():
@@ -123,7 +125,7 @@ def test_the_candidates_are_those_that_one_more_non_member_can_make_the_best():
         for at in range(10):
             together = {name: np.append(scores[name], new[name][at]) for name in scores}
             winner = max(scores, key=lambda name: auc(np.append(labels, False), together[name]))
-            assert winner in {candidate.detector for candidate in calibration.candidates}
+            assert winner in {candidate.score for candidate in calibration.candidates}
             others = together[winner][~np.append(labels, False)]
             assert p_values[at] == pytest.approx((others >= new[winner][at]).mean())
 
@@ -131,9 +133,9 @@ def test_the_candidates_are_those_that_one_more_non_member_can_make_the_best():
 def test_a_family_of_non_members_counts_once_by_its_mean():
     # the means .5, 5.5 and 0 against 3 and 6: 3 is above two of three, 6 above all; .5 means chance
     labels, groups = [True, True, False, False, False, False, False], ["m", "n", "a", "a", "b", "b", "c"]
-    scores = {"loss": np.array([3.0, 6.0, 0.0, 1.0, 2.0, 9.0, 0.0])}
-    assert family_aucs(labels, scores, groups)["loss"] == pytest.approx(5 / 6)
-    assert family_aucs([False] * 7, scores, groups) == {"loss": 0.5}
+    scores = {LOSS: np.array([3.0, 6.0, 0.0, 1.0, 2.0, 9.0, 0.0])}
+    assert family_aucs(labels, scores, groups)[LOSS] == pytest.approx(5 / 6)
+    assert family_aucs([False] * 7, scores, groups) == {LOSS: 0.5}
 
 
 @pytest.mark.slow
@@ -145,7 +147,7 @@ def test_the_rate_is_exact_for_a_detector_chosen_on_the_calibration_texts():
         labels, scores = _drawn(rng, 20, 19, 10)
         best = max(scores, key=lambda name: auc(labels, scores[name]))
         calibration = calibrate(labels, scores, reference=REFERENCE)
-        assert calibration.detector == best
+        assert calibration.score == best
         new = {name: rng.normal(size=1) for name in scores}
         chosen.append(calibration.p_values(new)[0])
         naive.append(calibration.p_values(new[best])[0])
@@ -162,7 +164,8 @@ def test_the_rate_is_kept_with_copies_in_the_families():
     for _ in range(500):
         labels = np.arange(20 + 100) < 20
         groups = [*(f"m{at}" for at in range(20)), *(f"f{at // 5}" for at in range(100))]
-        scores = {f"d{k}": np.concatenate([rng.normal(size=20), np.repeat(rng.normal(size=20), 5)]) for k in range(14)}
+        groups_of = [np.repeat(rng.normal(size=20), 5) for _ in range(14)]
+        scores = {Score(f"d{k}"): np.concatenate([rng.normal(size=20), column]) for k, column in enumerate(groups_of)}
         calibration = calibrate(labels, scores, groups, reference=REFERENCE)
         p.append(calibration.p_values({name: rng.normal(size=1) for name in scores})[0])
     assert np.mean(np.array(p) <= 0.1 + 1e-9) <= 2 / 21 + 3 * math.sqrt(0.09 / 500)
@@ -170,9 +173,9 @@ def test_the_rate_is_kept_with_copies_in_the_families():
 
 def test_each_source_has_a_calibration_of_its_own():
     labels, names = np.array([True, False, False, False, False]), ["a", "a", "a", "b", "b"]
-    calibration = calibrate(labels, {"loss": np.array([9.0, 1, 2, 11, 12])}, reference=REFERENCE, collections=names)
+    calibration = calibrate(labels, {LOSS: np.array([9.0, 1, 2, 11, 12])}, reference=REFERENCE, collections=names)
     assert calibration.source_groups == {"a": 2, "b": 2}
-    p_values = calibration.p_values({"loss": np.full(3, 3.0)}, ["a", "b", "c"])
+    p_values = calibration.p_values({LOSS: np.full(3, 3.0)}, ["a", "b", "c"])
     np.testing.assert_allclose(p_values, [1 / 3, 3 / 3, np.nan])
 
 

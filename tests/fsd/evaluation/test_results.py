@@ -25,7 +25,8 @@ from fsd.evaluation.results import (
     tracked,
 )
 from fsd.evaluation.rows import by_key
-from fsd.scoring.deviation import Deviation
+from fsd.scores import STATES, Score
+from fsd.scoring.deviation import ScoreTable
 from fsd.statistics import metrics
 from fsd.statistics.metrics import Metric, auc
 
@@ -53,7 +54,7 @@ def scores():
 def test_evaluate_gives_one_row_per_number(scores):
     numbers = [GROUPS.index(group) for group in GROUPS]
     table, same, other = (
-        evaluate(scores, LABELS, groups, thresholds={"loss.fsd": 1.0}, resamples=300, seed=seed)
+        evaluate(scores, LABELS, groups, thresholds={Score("loss"): 1.0}, resamples=300, seed=seed)
         for groups, seed in ((GROUPS, 3), (numbers, 3), (GROUPS, 4))
     )
     rows = by_key(table)
@@ -80,7 +81,7 @@ def test_evaluate_gives_one_row_per_number(scores):
 def test_the_lead_over_the_placebo_is_the_difference_of_the_aucs(scores):
     noise = np.random.default_rng(1).normal(size=120)
     placebo = {"zlib": scores["zlib.fsd"].to_numpy(), "loss": noise, "gone": LABELS * 1.0}
-    rows = by_key(evaluate(scores, LABELS, GROUPS, placebo=placebo))
+    rows = by_key(evaluate(scores, LABELS, GROUPS, control=placebo))
 
     assert {detector for detector, _, metric in rows if metric == "placebo_auc"} == {"loss", "zlib"}
     assert rows["zlib", "fsd", "placebo_auc"].estimate == rows["zlib", "fsd", "auc"].estimate
@@ -92,13 +93,18 @@ def test_the_lead_over_the_placebo_is_the_difference_of_the_aucs(scores):
     assert lead.p_holm == 2 * lead.p < 0.002
     assert control.low < 0.5 < control.high
     alike = {"loss": np.random.default_rng(2).normal(size=120) + 2 * LABELS}
-    rows = by_key(evaluate(scores, LABELS, GROUPS, placebo=alike))
+    rows = by_key(evaluate(scores, LABELS, GROUPS, control=alike))
     assert rows["loss", "fsd", "placebo_auc"].low > 0.8
     assert rows["loss", "fsd", "placebo_lead"].low < 0 < rows["loss", "fsd", "placebo_lead"].high
 
 
 def test_names_in_mlflow_and_columns_of_the_summary(scores):
-    table = evaluate(scores, LABELS, GROUPS, states=("base", "fsd"), placebo={"loss": scores["pair.fsd"].to_numpy()})
+    table = evaluate(
+        scores.drop(columns=[name for name in scores if name.endswith(".tuned")]),
+        LABELS,
+        GROUPS,
+        control={"loss": scores["pair.fsd"].to_numpy()},
+    )
     names = {name.partition("/")[0]: name for name in tracked(table)}
     plain = {"auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr", "auc_gain", "placebo_auc", "placebo_lead"}
     p_values = {"auc_gain_p", "auc_gain_p_holm", "placebo_lead_p", "placebo_lead_p_holm"}
@@ -125,6 +131,13 @@ def test_names_in_mlflow_and_columns_of_the_summary(scores):
 TEXTS = 80
 
 
+def table_of(**states):
+    """Scores of detectors by state."""
+    columns = {Score(name, state): column for state, scores in states.items() for name, column in scores.items()}
+    ordered = sorted(columns, key=lambda score: (score.detector, STATES.index(score.state)))
+    return ScoreTable({score: columns[score] for score in ordered})
+
+
 def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), **more):
     """Results of two detectors: `early` separates the validation texts alone, `late` the test texts alone.
 
@@ -149,12 +162,12 @@ def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), **more):
     of_base, of_fsd = gaps
     fsd = {"early": noise[0] + of_fsd * (member & held), "late": noise[1] + of_fsd * (member & ~held)}
     base, control = dict.fromkeys(fsd, noise[2] + of_base * member), dict.fromkeys(fsd, noise[2])
-    deviation = Deviation(base=base, tuned={name: base[name] - fsd[name] for name in fsd}, fsd=fsd)
-    detectors = [SimpleNamespace(name=name, settings={"k": k}) for k, name in enumerate(fsd, start=1)]
+    scored = table_of(base=base, tuned={name: base[name] - fsd[name] for name in fsd}, fsd=fsd)
+    detectors = [SimpleNamespace(name=name, settings_in=lambda _, k=k: {"k": k}) for k, name in enumerate(fsd, start=1)]
     return compute_results(
         parts,
-        deviation,
-        ("control", Deviation(base=dict.fromkeys(fsd, noise[1]), fsd=control)),
+        scored,
+        ("control", table_of(base=dict.fromkeys(fsd, noise[1]), fsd=control)),
         detectors,
         seed=0,
         repeats=1,
@@ -164,11 +177,11 @@ def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), **more):
 
 @pytest.fixture(scope="module")
 def results():
-    return judged(remarks=["zlib left out: no reason"], cross_validated={"early": 0.75})
+    return judged(remarks=["zlib left out: no reason"], cross_validated={Score("early"): 0.75})
 
 
 def test_what_is_said_is_of_the_detector_chosen_on_validation(results):
-    assert results.best == results.ranked[0] == "early"
+    assert results.best_fsd.detector == results.ranked[0] == "early"
     assert results.control.shape == (len(results.judged),)
     assert by_key(results.table)["late", "fsd", "auc"].value > 0.9
     first, placebo = sentences.conclusions(results)[:2]
@@ -189,7 +202,7 @@ def test_what_is_said_is_of_the_detector_chosen_on_validation(results):
 
 def test_without_validation_the_choice_on_the_test_texts_is_stated():
     results = judged(validation=0)
-    assert results.best == "late"
+    assert results.best_fsd.detector == "late"
     notes = sentences.notes(results)
     assert notes[0].startswith("late FSD")
     assert "on the test texts themselves" in notes[0]
@@ -201,7 +214,7 @@ def test_without_validation_the_choice_on_the_test_texts_is_stated():
 def test_a_base_score_that_is_the_best_is_compared_with_the_base_score_of_the_control_model():
     results = judged(gaps=(4, 1))
     rows, test = by_key(results.table), results.judged
-    assert str(results.top) == "early.base"
+    assert str(results.headline) == "early.base"
     noise = np.random.default_rng(0).normal(size=(3, TEXTS))[1][TEXTS // 2 :]
     np.testing.assert_array_equal(results.control, noise)
     control, lead = rows["early", "base", "placebo_auc"], rows["early", "base", "placebo_lead"]
@@ -236,7 +249,7 @@ def test_contrasts_are_evaluations_of_two_kinds():
         among = contrast.among(kind)
         of_two = [group for group, one in zip(groups, among, strict=True) if one]
         placebo = dict.fromkeys(("early", "late"), control[among])
-        expected = evaluate(test[among], kind[among] == contrast.first, of_two, placebo=placebo)
+        expected = evaluate(test[among], kind[among] == contrast.first, of_two, control=placebo)
         for (detector, state, metric), row in by_key(expected).items():
             found = rows.get((detector, state, f"{metric}_{contrast.name}"))
             if metric in MEASURES and state != "tuned":

@@ -11,10 +11,11 @@ from fsd.data.knowledge_cutoffs import Labels
 from fsd.data.splitting import Split
 from fsd.evaluation import sentences
 from fsd.evaluation.audit import Audit, Control, Leaks, Overlap, Telling, explains
-from fsd.evaluation.results import Results, Score
+from fsd.evaluation.results import Results
 from fsd.evaluation.rows import Row
 from fsd.evaluation.sentences import AuditSummary, advice, advised, audit_summary, too_few
 from fsd.files import from_json
+from fsd.scores import Score
 from fsd.statistics.intervals import Estimate
 
 HIGH, MIDDLE, CHANCE = Estimate(0.99, 0.98, 1.0), Estimate(0.70, 0.65, 0.75), Estimate(0.52, 0.47, 0.57)
@@ -45,8 +46,9 @@ def _results(
     table = pd.DataFrame(list(rows), columns=list(Row._fields))
     alike = Control(Estimate(0.5, 0.45, 0.55))
     controls = {"leaks": Leaks((), 0, 0, 0, 100), "blind": alike, "date": alike, "length": alike, "overlaps": {}}
-    top = top or Score(best, "fsd")
-    return Results(parts, scores, table, Audit(**{**controls, **audit}), [], None, best, top, "", gain, None, never_saw)
+    best = Score(best)
+    audit = Audit(**{**controls, **audit})
+    return Results(parts, scores, table, audit, [], None, top or best, best, None, gain, None, never_saw)
 
 
 def _said(rows, **more):
@@ -246,7 +248,7 @@ def test_the_headline_judges_and_bars(auc, blind, lead, periods, judgement, barr
     assert (False, "the age is not known") in sentences.signs(unknown)
     assert sentences.barred(results).startswith(barred)
     assert bool(sentences.barred(results)) == bool(barred)
-    assert audit_summary(results, "calibrated").state == "calibrated"
+    assert audit_summary(results).state == "fsd"
     beside = [f"control {MIDDLE.short}"] if lead else []
     beside += [f"blind {blind.short}"] if blind else []
     assert sentences.headline(results).endswith(f": {' · '.join([f'loss {auc}', *beside])}")

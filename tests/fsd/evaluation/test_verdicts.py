@@ -9,7 +9,9 @@ from fsd.errors import UsageError
 from fsd.evaluation.calibration import calibrate
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, TESTED, Judge, Rules
+from fsd.scores import Score
 
+LOSS = Score("loss")
 ABSTRACTS = [document.text for document in embedded.corpus() if not document.member]
 ARTICLES = [" ".join(document.text.split()[:110]) for document in embedded.corpus("wikipedia")]
 RUSSIAN = "Мы показали, что предложенные методы лучше известных. " * 12
@@ -21,7 +23,7 @@ def judge_of(known=KNOWN, collections=None, **changes):
     names = tuple(collections or ("",) * known)
     reference = Reference(tuple(ABSTRACTS[:known]), tuple(range(known)), names, {"novels": 1.0, **changes})
     labels = np.arange(known + 1) == known
-    scores = {"loss": np.append(np.linspace(-1, 0, known), 1.0)}
+    scores = {LOSS: np.append(np.linspace(-1, 0, known), 1.0)}
     return Judge(calibrate(labels, scores, reference=reference, collections=[*names, names[0]]))
 
 
@@ -31,7 +33,7 @@ def classify(judge, texts, groups=None, score=9.0, collections=(), excluded=None
         Document(text, None, group=str(group), collection=collection)
         for text, group, collection in zip(texts, groups, collections, strict=True)
     ]
-    return judge.classify(documents, lambda at: {"loss": np.full(len(at), score)}, Rules(**rules), excluded=excluded)
+    return judge.classify(documents, lambda at: {LOSS: np.full(len(at), score)}, Rules(**rules), excluded=excluded)
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.evaluation.results import Score, evaluate
+from fsd.evaluation.results import evaluate
 from fsd.evaluation.rows import Row, by_key
 from fsd.reporting.report import Picture, Report, Section, limits, p_value, page, plain, shown
 from fsd.reporting.results import detectors_table, placebo_table
+from fsd.scores import IN_RUN, Score
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
 VOID = {"meta", "img", "br"}
@@ -120,11 +121,10 @@ def results():
     labels = np.arange(60) % 2 == 0
     scores = {"loss.base": rng.normal(size=60), "loss.fsd": rng.normal(size=60)}
     scores["pair.fsd"] = rng.normal(size=60) + 3 * labels
-    table = evaluate(pd.DataFrame(scores), labels, resamples=50, placebo={"loss": rng.normal(size=60)})
+    table = evaluate(pd.DataFrame(scores), labels, resamples=50, control={"loss": rng.normal(size=60)})
     parts, rows = SimpleNamespace(validation=[1]), by_key(table)
-    top = Score("pair", "fsd")
-    how = {"top": top, "named": str, "placebo": "twin", "parts": parts, "judged": labels}
-    return SimpleNamespace(table=table, rows=rows, best="pair", **how)
+    how = {"title": str, "control_name": "twin", "parts": parts, "judged": labels, "states": IN_RUN}
+    return SimpleNamespace(table=table, rows=rows, headline=Score("pair"), paired=lambda name: name == "pair", **how)
 
 
 def test_tables_of_results(results):

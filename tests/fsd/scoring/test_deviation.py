@@ -8,6 +8,7 @@ import pytest
 import detectors
 from detectors.surp import WEAKER
 from fsd.errors import UsageError
+from fsd.scores import Score, of_state
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import Continuations, GradientNorms, Known, Prompt, TokenStats
@@ -73,9 +74,9 @@ def all_detectors():
 def test_fsd_is_base_minus_tuned():
     answer = engine.score_texts(TEXTS, [detectors.load("loss")], fake_scorers())
     middle = np.array([13, 9, 20]) + (np.array([3, 2, 4]) - 1) / 2
-    np.testing.assert_allclose(answer.base["loss"], -0.5 * middle)
-    np.testing.assert_allclose(answer.tuned["loss"], -0.25 * middle)
-    np.testing.assert_allclose(answer.fsd["loss"], -0.25 * middle)
+    np.testing.assert_allclose(answer.columns[Score("loss", "base")], -0.5 * middle)
+    np.testing.assert_allclose(answer.columns[Score("loss", "tuned")], -0.25 * middle)
+    np.testing.assert_allclose(answer.columns[Score("loss", "fsd")], -0.25 * middle)
 
 
 def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_hand():
@@ -88,8 +89,9 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
     for name in ("reference", "unigram"):
         assert scorers[name].prompts == [Prompt(text) for text in TEXTS]
     paired = {"combined", "min_k_deviation"}  # they have only their own score
-    assert set(answer.fsd) == set(detectors.names())
-    assert set(answer.base) == set(answer.tuned) == set(detectors.names()) - paired
+    assert set(of_state(answer.columns, "fsd")) == set(detectors.names())
+    for state in STATES:
+        assert set(of_state(answer.columns, state)) == set(detectors.names()) - paired
     for detector in all_detectors():
         for (i, text), state in itertools.product(enumerate(TEXTS), ("base", "tuned")):
             views = {}
@@ -115,7 +117,7 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                 stats = list(scorers[f"{scorer}.{form}" if form in ("gradient", *DRAWS) else scorer](prompts))
                 views[name] = stats if form in LISTS else stats[0]
             if not detector.paired:
-                assert getattr(answer, state)[detector.name][i] == detector(views)
+                assert answer.columns[Score(detector.name, state)][i] == detector(views)
 
 
 def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch):
@@ -125,19 +127,19 @@ def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch):
     parts = engine.score_texts(TEXTS, all_detectors(), fake_scorers(), view_inputs())
     for detector in all_detectors():
         for state in ("fsd",) if detector.paired else ("base", "tuned", "fsd"):
-            expected = getattr(whole, state)[detector.name]
-            np.testing.assert_array_equal(getattr(parts, state)[detector.name], expected)
+            score = Score(detector.name, state)
+            expected = whole.columns[score]
+            np.testing.assert_array_equal(parts.columns[score], expected)
             np.testing.assert_array_equal(statistics.scores(detector, state), expected)
 
 
 def test_without_a_tuned_model_there_are_base_scores_only_and_fallbacks_are_counted_by_state():
     surp, scorers = detectors.load("surp", entropy=0.5), fake_scorers()
     answer = engine.score_texts(TEXTS, [surp], scorers)
-    assert answer.fallbacks == {("surp", "base", WEAKER): 3, ("surp", "tuned", WEAKER): 3}
+    assert answer.fallbacks == {(Score("surp", state), WEAKER): 3 for state in STATES}
     del scorers["tuned"]
     answer = engine.score_texts(TEXTS, [surp], scorers)
-    assert set(answer.base) == {"surp"}
-    assert answer.tuned == answer.fsd == {}
+    assert set(answer.columns) == {Score("surp", "base")}
     numbers = np.full(2, -np.inf), np.full(2, -1.0), np.ones(2)
     infinite = lambda prompts: (TokenStats(prompt.text, np.arange(2), *numbers) for prompt in prompts)  # noqa: E731
     with pytest.raises(ValueError, match="detector loss must give a finite score, got -inf"):
@@ -149,11 +151,13 @@ def test_the_base_score_may_have_settings_of_its_own():
         return engine.score_texts(TEXTS, [detectors.load("loss"), detector], fake_scorers())
 
     plain, other = scored(detectors.load("min_k")), scored(detectors.load("min_k", k=1.0))
+    base = Score("min_k", "base")
     both = scored(detectors.load("min_k").with_base_settings(k=1.0))
-    np.testing.assert_array_equal(both.base["min_k"], other.base["min_k"])
-    np.testing.assert_array_equal(both.tuned["min_k"], plain.tuned["min_k"])
-    np.testing.assert_array_equal(both.fsd["min_k"], plain.fsd["min_k"])
-    assert (both.base["min_k"] != plain.base["min_k"]).any()
+    np.testing.assert_array_equal(both.columns[base], other.columns[base])
+    for state in ("tuned", "fsd"):
+        score = Score("min_k", state)
+        np.testing.assert_array_equal(both.columns[score], plain.columns[score])
+    assert (both.columns[base] != plain.columns[base]).any()
     assert list(both.frame()) == list(plain.frame())
     assert detectors.load("min_k").with_base_settings(k=1.0).with_settings(k=0.5).for_base.settings == {"k": 0.5}
     with pytest.raises(UsageError, match="settings of a base score must be of a detector that has one"):

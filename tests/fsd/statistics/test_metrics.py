@@ -1,5 +1,4 @@
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
@@ -141,15 +140,6 @@ def test_perfect_scores_do_not_claim_certainty():
         two_above_one, one_above_two = bound / (2 - bound), 2 * bound**2 / (1 + bound)
         variance = bound * (1 - bound) + (each - 1) * (two_above_one - bound**2 + one_above_two - bound**2)
         assert bound + norm.ppf(0.975) * np.sqrt(variance / (members * others)) == pytest.approx(1)
-
-
-def test_columns_are_parted_by_detector_and_state():
-    columns = ("text", "loss.base", "loss.tuned", "min_k.fsd", "min_k.calibrated")
-    frame = pd.DataFrame({name: [0.0, 1.0] for name in columns})
-    found = rows.by_state(frame)
-    assert {state: list(scores) for state, scores in found.items()} == {"base": ["loss"], "fsd": ["min_k"]}
-    assert list(rows.by_state(frame, ("calibrated",))["calibrated"]) == ["min_k"]
-    assert found["base"]["loss"].tolist() == [0.0, 1.0]
 
 
 def test_bad_input_is_refused():

@@ -71,7 +71,7 @@ def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) 
     placebo, _ = plan(replace(job, model=replace(job.model, model="embedded"), placebo="embedded-twin"))
 
     assert placebo is not None
-    assert placebo.deviation(Split((Document("unseen"),), (), ())) == ("embedded-twin", None)
+    assert placebo.score(Split((Document("unseen"),), (), ())) == ("embedded-twin", None)
     assert loaded == ["embedded-twin"]
 
 
@@ -96,7 +96,7 @@ def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(finish
 
     placebo, _ = plan(reuse)
     assert placebo is not None
-    placebo.deviation(Split((), (), ())._replace(unseen=tuple(OWN), test=tuple(OWN)))
+    placebo.score(Split((), (), ())._replace(unseen=tuple(OWN), test=tuple(OWN)))
 
     assert trained == [config.training]
 

@@ -13,6 +13,7 @@ from fsd.data.embedded import corpus
 from fsd.models.language_model import load_tokenizer, token_ids
 from fsd.net.hub import model_size
 from fsd.reporting.report import Report
+from pipelines.__main__ import COMMANDS
 from pipelines.common.deliver import show
 from pipelines.common.detector_settings import load_detectors
 from pipelines.common.job import TOKEN, Job, byte_size, passes, pretraining
@@ -32,10 +33,11 @@ def plan(tmp_path, make_rows, prose, tiny, monkeypatch, capsys):
     monkeypatch.setattr("fsd.models.language_model.load", lambda *_, **__: pytest.fail("a model was loaded"))
     before = set(tmp_path.rglob("*"))
 
-    def run(module: str, *arguments: str) -> dict[str, str]:
+    def run(command: str, *arguments: str) -> dict[str, str]:
+        module, _ = COMMANDS[command]
         given = [str(tiny) if argument == "TINY" else argument for argument in arguments]
-        monkeypatch.setattr(sys, "argv", [f"python -m pipelines.{module}", *given, "--dry-run", "--json"])
-        runpy.run_module(f"pipelines.{module}", run_name="__main__")
+        monkeypatch.setattr(sys, "argv", [f"python -m {module}", *given, "--dry-run", "--json"])
+        runpy.run_module(module, run_name="__main__")
         assert set(tmp_path.rglob("*")) == before
         document = json.loads(capsys.readouterr().out)
         return {row["what"]: row["value"] for row in document["tables"]["plan"]}
@@ -45,7 +47,7 @@ def plan(tmp_path, make_rows, prose, tiny, monkeypatch, capsys):
 
 def test_the_main_job(plan):
     rows = plan(
-        "fsd", "--data", "data.jsonl", "--model", "TINY", "--detectors", "loss,min_k,lowercase", "--epochs", "2",
+        "run", "--data", "data.jsonl", "--model", "TINY", "--detectors", "loss,min_k,lowercase", "--epochs", "2",
         "--batch-size", "4",
     )  # fmt: skip
     sizes = dict(reversed(part.split()) for part in rows["texts"].partition(": ")[2].split(", "))
@@ -65,8 +67,8 @@ def test_the_main_job(plan):
         ("score", "--data data.jsonl --detectors loss --out out.csv", "forward passes", "60 texts (60 by base)"),
         ("tune", "--data data.jsonl --detectors min_k --validation 0.4", "forward passes", "texts ("),
         ("extract", "book.txt --prefix 9 --suffix 9", "forward passes", "by base)"),
-        ("adapter_audit", "--data data.jsonl --tuned o --detectors loss", "forward passes", "120 texts (60 by base"),
-        ("adapter_audit", "--data data.jsonl --tuned http://u:pw@h", "fine-tuned model", "http://***@h"),
+        ("adapter-audit", "--data data.jsonl --tuned o --detectors loss", "forward passes", "120 texts (60 by base"),
+        ("adapter-audit", "--data data.jsonl --tuned http://u:pw@h", "fine-tuned model", "http://***@h"),
         ("contamination", "data.jsonl --detectors loss", "forward passes", "1,260 texts (1,260 by base)"),
         ("study", "fsd-t6 --data data.jsonl", "forward passes", "by tuned)"),
         ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),
@@ -97,7 +99,7 @@ def test_other_commands(module, arguments, row, value, plan):
 
 
 def test_what_would_be_downloaded_is_named(plan):
-    rows = plan("fsd", "--data", "wikimia:64", "--model", "nobody/nothing", "--placebo", "none")
+    rows = plan("run", "--data", "wikimia:64", "--model", "nobody/nothing", "--placebo", "none")
 
     assert rows["texts"] == "wikimia:64: downloaded, if it is not in the cache"
     assert rows["model"] == "nobody/nothing: not on this machine, to be downloaded; its size is known after that"

@@ -52,7 +52,7 @@ def test_the_main_job_and_its_placebo(job: FSDConfig, tiny: Path, loaded: list[d
         fsd.prepare(job).run()
     placebo, _ = experiment.plan_placebo(replace(job, placebo=str(tiny)), *_parts(job))
     with pytest.raises(Loaded):
-        placebo.deviation(_parts(job)[0])
+        placebo.score(_parts(job)[0])
     assert loaded == [{"model": str(tiny), **ASKED}] * 2
 
 

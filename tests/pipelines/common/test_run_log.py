@@ -16,7 +16,8 @@ from fsd.data.splitting import Split
 from fsd.evaluation.results import compute_results
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting.report import page
-from fsd.scoring.deviation import Deviation
+from fsd.scores import Score
+from fsd.scoring.deviation import ScoreTable
 from fsd.tracking.registry import COMPARED
 from pipelines.common import main_report, registration
 from pipelines.common.adapter_files import SETUP
@@ -38,8 +39,9 @@ def _results(validation):
     ]
     parts = Split(*map(tuple, (texts[:4], texts[4 : 4 + validation], texts[4 + validation :])))
     scores = np.random.default_rng(0).normal(size=(2, 40))
-    deviation = Deviation(base={"loss": scores[0]}, tuned={"loss": scores[1]}, fsd={"loss": scores[0] - scores[1]})
-    return compute_results(parts, deviation, None, [SimpleNamespace(name="loss", settings={})], seed=0)
+    columns = {"base": scores[0], "tuned": scores[1], "fsd": scores[0] - scores[1]}
+    scored = ScoreTable({Score("loss", state): column for state, column in columns.items()})
+    return compute_results(parts, scored, None, [SimpleNamespace(name="loss", settings_in=lambda _: {})], seed=0)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from fsd.evaluation.domain_check import LATER, Reference
 from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NOT_SHOWN, TESTED, Basis, Rules, Verdicts
 from fsd.reporting.report import Against, For
+from fsd.scores import Score
 from pipelines.common.verdict_sentences import basis_sentences, chance_sentence, power_sentences, rate_sentences
 
 TESTED_TEXTS = (Basis("", TESTED),)
@@ -22,7 +23,7 @@ def calibration_of(sources):
     count = len(sources)
     texts = tuple(f"text {place}" for place in range(count))
     reference = Reference(texts, tuple(range(count)), tuple(sources), {})
-    scores = {"loss": np.append(np.linspace(-1, 0, count), 1.0)}
+    scores = {Score("loss"): np.append(np.linspace(-1, 0, count), 1.0)}
     return calibrate(np.arange(count + 1) == count, scores, reference=reference, collections=[*sources, sources[0]])
 
 

@@ -16,6 +16,7 @@ from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules
+from fsd.scoring.deviation import ScoreTable
 from pipelines.common.adapter_files import CALIBRATION, Setup
 from pipelines.common.verdict_sentences import basis_sentences
 from pipelines.detect.__main__ import DetectConfig, prepare
@@ -166,7 +167,7 @@ def test_selected_texts_are_in_the_table_the_report_and_the_metrics(
     monkeypatch.setattr(
         MembershipClassifier,
         "scores",
-        lambda self, texts: {detector.name: np.full(len(texts), 1e6) for detector in self.candidates},
+        lambda self, texts: ScoreTable({one.score: np.full(len(texts), 1e6) for one in self.calibration.candidates}),
     )
     file = jsonl(tmp_path / "t.jsonl", [{"text": row["text"]} for row in make_rows(20, 14)])
     table = detect(tmp_path / "v.parquet", file, fdr=0.2, report=str(tmp_path / "r.html"))
@@ -184,10 +185,11 @@ def test_a_run_a_version_and_a_folder_give_the_same_scores(classifier, working_f
     run_id = tracking.version_info(CHAMPION).run_id
     folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "copy")
 
-    name = classifier.calibration.detector
-    expected = classifier.scores(texts)[name]
+    score = classifier.calibration.score
+    expected = classifier.scores(texts).columns[score]
     for uri in (f"runs:/{run_id}", str(folder), str(folder / "adapter")):
-        np.testing.assert_allclose(MembershipClassifier(uri).scores(texts)[name], expected, rtol=1e-6, atol=1e-9)
+        again = MembershipClassifier(uri).scores(texts).columns[score]
+        np.testing.assert_allclose(again, expected, rtol=1e-6, atol=1e-9)
 
 
 def test_the_verdict_on_a_text_is_independent_of_the_others(classifier, make_rows):
@@ -302,7 +304,7 @@ def test_a_setup_or_calibration_of_another_form_names_what_is_wrong(tmp_path):
         ("setup.json", setup | {"detectors": {"surp": {"k": -5}}}, "k must be"),
         ("setup.json", setup | {"detectors": {"../../x": {}}}, "detector must be one of"),
         ("setup.json", setup | {"detectors": {"loss": {"name": "x"}}}, "setting of loss must be one of"),
-        (CALIBRATION, calibration | {"detector": "loss "}, "candidates must hold the detector 'loss '"),
+        (CALIBRATION, calibration | {"detector": "loss "}, r"candidates must hold the score 'loss \.fsd'"),
         (CALIBRATION, calibration | {"candidates": candidates}, "setting|k must be"),
         *((CALIBRATION, calibration | one, f"no known members, .* is by {name}") for name, one in known.items()),
     ):

@@ -11,6 +11,7 @@ import detectors
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
+from fsd.scores import Score
 from fsd.tracking import version_info
 from pipelines.evidence.adapter_audit import AuditConfig
 from pipelines.evidence.adapter_audit.audit import prepare
@@ -173,7 +174,7 @@ def test_windows_vote_between_the_fine_tuned_model_and_its_base(folder: Path, th
     assert not {"wbc.base", "wbc.tuned"} & set(table)
     assert table.groupby("label")["wbc.calibrated"].mean().diff()[1] > 0.2
     again = MembershipClassifier("models:/fsd-adapter-audit@champion").scores(list(table["text"]))
-    assert list(again["wbc"]) == pytest.approx(expected)
+    assert list(again.columns[Score("wbc", "calibrated")]) == pytest.approx(expected)
 
 
 @pytest.fixture(scope="module", params=["arxiv", pytest.param("wikipedia", marks=pytest.mark.slow)])
@@ -213,7 +214,7 @@ def test_unread_texts_are_not_called_because_they_are_in_capitals(capitals, mixe
     detect(DetectConfig(("asked.jsonl",), "models:/fsd-adapter-audit/1", out="detect.parquet")).run()
 
     classifier = MembershipClassifier("models:/fsd-adapter-audit/1")
-    unchecked = classifier.calibration.p_values(classifier.scores(loud)) <= 0.05
+    unchecked = classifier.calibration.p_values(classifier.scores(loud).columns) <= 0.05
     assert unchecked.mean() > 0.6
     for file in ("audit.parquet", "detect.parquet"):
         table = pd.read_parquet(file)

@@ -25,6 +25,7 @@ from fsd.reporting.report import (
     numbers,
     plain,
 )
+from fsd.scores import Score
 from fsd.statistics.bootstrap import Bootstrap, resampled
 from fsd.statistics.intervals import Estimate, interval, standard_error
 from fsd.statistics.metrics import METRICS
@@ -87,7 +88,7 @@ def measure(scores: pd.DataFrame) -> pd.DataFrame:
                 continue
             values = _values(list(cells.values()), contrast, counts)
             for score, value in values.items():
-                detector, _, state = score.rpartition(".")
+                detector, state = Score.parse(score)
                 # The seeds share their texts, so that the mean over them is taken in each resample.
                 errors = value[:, :, 1:].mean(axis=0).std(axis=1, ddof=1)
                 leads = (values[COMBINED] - value)[:, 0, 1:].mean(axis=0)
@@ -366,7 +367,7 @@ def _dots(aucs: pd.DataFrame, times: int) -> Figure:
     for (corpus, _, contrast), row in rows:
         estimates = {}
         for score, auc in row.dropna().items():
-            detector, _, state = str(score).rpartition(".")
+            detector, state = Score.parse(str(score))
             # A single seed has no interval, so that its ends are the AUC itself.
             estimates[detector, state] = Estimate(*np.nan_to_num(auc, nan=auc[0]))
         panels = within if contrast == MEMBERSHIP.name else across

@@ -286,5 +286,5 @@ def scores(cell: Cell, target: LanguageModel) -> pd.DataFrame:
             documents += side
             rows += [{"kind": kind, "text": content_hash(document.text)} for document in side]
     split = Split(tuple(cell.sides[UNSEEN]), (), tuple(documents))
-    _, deviation = experiment.measure(target, split, detectors, cell.config, None)
-    return pd.concat([pd.DataFrame(rows), deviation.frame()], axis=1)
+    _, scored = experiment.measure(target, split, detectors, cell.config, None)
+    return pd.concat([pd.DataFrame(rows), scored.frame()], axis=1)
