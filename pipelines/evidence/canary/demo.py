@@ -13,9 +13,10 @@ import pandas as pd
 from fsd.config import DetectorConfig, ModelConfig, Recipe
 from fsd.data.embedded import corpus
 from fsd.data.readers import read_rows
+from fsd.evaluation.findings import FOR, Finding
 from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
-from fsd.reporting.report import For, Report, Section, p_value
+from fsd.reporting.report import Report, Section, p_value
 from fsd.scoring.model import build_scorers
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
@@ -26,6 +27,10 @@ from pipelines.evidence.canary import DemoConfig, MakeConfig, files, make, rank
 
 DOCUMENTS = 30
 ALPHA = 0.05
+EXPLANATION = (
+    Finding("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05", FOR),
+    Finding("which variant is published was drawn at random, so the p-values are exact for any model", FOR),
+)
 SCHEME: dict[str, Any] = {
     "variants": 100,
     "length": 6,
@@ -104,11 +109,7 @@ def run(config: DemoConfig) -> None:
         "one before"
     )
     report = Report(
-        findings=[
-            result,
-            For("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05"),
-            For("which variant is published was drawn at random, so the p-values are exact for any model"),
-        ],
+        findings=[Finding(result), *EXPLANATION],
         sections=[Section("", tables=[table])],
         next=["fsd canary make --data FILE --out canaries"],
     )

@@ -12,10 +12,10 @@ from fsd.config import DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.data.splitting import LATER, split_labelled
 from fsd.errors import UsageError
+from fsd.evaluation.findings import FOR, Finding
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import default_folder, locate
 from fsd.reporting.report import (
-    For,
     Report,
     Section,
     Table,
@@ -188,7 +188,7 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     return Report(
         title=f"A real model with exact truth: {cell.size}",
         question=f"What do the scores see in {cell.size}, trained further on {len(cell.sides['member'])} articles?",
-        findings=list(_sentences(seen, canary)),
+        findings=list(_findings(seen, canary)),
         sections=[
             *(Section(title, tables=[table]) for title, table in tables.items()),
             limits(),
@@ -230,14 +230,15 @@ def _contrasts(measured: pd.DataFrame) -> Table:
     )
 
 
-def _sentences(seen: pd.DataFrame, canary: dict[str, pd.DataFrame]) -> Iterator[str]:
+def _findings(seen: pd.DataFrame, canary: dict[str, pd.DataFrame]) -> Iterator[Finding]:
     scores = seen.set_index(["contrast", "score"])["auc"]
     for name in reversed(TITLES):
         aucs = scores[name]
         single = aucs.drop(COMBINED)
         title = TITLES[name].capitalize()
         best = f"{single.idxmax()} {shortened(single.max())}, the best single score in hindsight"
-        yield f"{title}: {best}; combined {shortened(aucs[COMBINED])}, FSD of loss {shortened(aucs['loss.fsd'])}"
+        rest = f"combined {shortened(aucs[COMBINED])}, FSD of loss {shortened(aucs['loss.fsd'])}"
+        yield Finding(f"{title}: {best}; {rest}")
     # The rows of 0 repetitions are those of all documents together.
     trained, untouched = (p_value(tests["p"][tests["repetitions"] == 0].item()) for tests in canary.values())
-    yield For(f"canaries: p {trained} by the trained model, {untouched} by the untouched")
+    yield Finding(f"canaries: p {trained} by the trained model, {untouched} by the untouched", FOR)
