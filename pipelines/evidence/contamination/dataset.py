@@ -20,8 +20,7 @@ from fsd.data.near_duplicates import (
 from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError, at_least
-from fsd.evaluation.audit import blind
-from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
+from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evidence.canaries import check_level
 from fsd.evidence.dataset_tests import (
@@ -283,23 +282,9 @@ def inference_test(
     seed: int,
 ) -> tuple[Outcome, DatasetVerdict]:
     """LLM Dataset Inference on the base scores of the detectors, with the AUC of the blind classifier."""
-    count = len(suspect)
     texts = suspect.texts + nonmembers.texts
-    # Families of the two sides are numbered apart: none may be in both, as `refuse_related` has checked.
-    groups = [*suspect.family.tolist(), *(count + nonmembers.family).tolist()]
-    suspect_scores = {}
-    nonmember_scores = {}
-    for name, column in score_texts(texts, detectors, model.scorers, shown=True).base.items():
-        suspect_scores[name] = column[:count]
-        nonmember_scores[name] = column[count:]
-    verdict = dataset_verdict(
-        suspect_scores,
-        nonmember_scores,
-        suspect_groups=groups[:count],
-        known_groups=groups[count:],
-        blind=blind(texts, [True] * count + [False] * len(nonmembers), groups, seed=seed),
-        seed=seed,
-    )
+    scores = score_texts(texts, detectors, model.scorers, shown=True).base
+    verdict, _ = compare_sets(suspect, nonmembers, scores, seed=seed)
     outcome = Outcome(
         INFERENCE,
         f"difference {verdict.difference:+z.2f}",
