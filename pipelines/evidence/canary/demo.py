@@ -2,7 +2,7 @@
 
 import copy
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
 from fsd.reporting.report import Report, Section, p_value
 from fsd.scoring.model import build_scorers
+from fsd.token_stats import Scorer
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
 from pipelines.common.detector_settings import load_detectors
@@ -44,7 +45,7 @@ def prepare(config: DemoConfig) -> Job:
     return Job(partial(run, config), {"documents": f"{DOCUMENTS} embedded abstracts"})
 
 
-def made(
+def make_canaries(
     documents: Sequence[str],
     words_of: Sequence[str],
     seed: str,
@@ -64,6 +65,18 @@ def made(
     return canaries, published
 
 
+def rank_by_loss(
+    canaries: files.Canaries,
+    scorers: Mapping[str, Scorer],
+    *,
+    alpha: float,
+    seed: int,
+) -> pd.DataFrame:
+    """The rank tests of the canaries by the loss of a model."""
+    scores = rank.score(canaries, load_detectors(DetectorConfig("loss")), scorers, seed=seed)
+    return rank.rank_tests(scores, ["loss"], alpha=alpha, seed=seed)
+
+
 def run(config: DemoConfig) -> None:
     """Make canaries, train on the published ones, and test the model that was trained on them and the one before."""
     # The cache knows a model by its files, which the training does not change.
@@ -71,7 +84,7 @@ def run(config: DemoConfig) -> None:
     with stage("model"):
         # Members were read when the embedded model was trained: only the others show what this training adds.
         abstracts = [document.text for document in corpus() if not document.member]
-        canaries, published = made(
+        canaries, published = make_canaries(
             abstracts[:DOCUMENTS],
             abstracts,
             f"demonstration {config.seed}",
@@ -86,16 +99,10 @@ def run(config: DemoConfig) -> None:
             Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed),
         )
     with stage("scoring"):
-        detectors = load_detectors(DetectorConfig(detectors="loss"))
         tests = {}
         for name, tested in (("trained", trained), ("control", model)):
-            scores = rank.score(
-                canaries,
-                detectors,
-                build_scorers(tested, uncached),
-                seed=config.seed,
-            )
-            tests[name] = rank.rank_tests(scores, ["loss"], alpha=ALPHA, seed=config.seed)
+            scorers = build_scorers(tested, uncached)
+            tests[name] = rank_by_loss(canaries, scorers, alpha=ALPHA, seed=config.seed)
     p = {name: p_value(rank.together(results)["p"].item()) for name, results in tests.items()}
     table = rank.by_model(
         tests,

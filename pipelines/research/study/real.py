@@ -27,7 +27,6 @@ from fsd.scoring.model import build_scorers
 from fsd.statistics.intervals import Estimate, shortened
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, tracked_run
-from pipelines.common.detector_settings import load_detectors
 from pipelines.common.job import Job
 from pipelines.evidence.adapter_audit import AuditConfig, audit
 from pipelines.evidence.canary import demo, rank
@@ -101,7 +100,7 @@ def run(config: RealConfig, sides: Sides) -> None:
         target = Cell(CORPUS, exposures=1, seed=config.seed, sides=sides, **common)
         train_shared_models(target)
         abstracts = [document.text for document in corpus() if not document.member]
-        canaries, published = demo.made(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
+        canaries, published = demo.make_canaries(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
         chosen = abstracts[DOCUMENTS : DOCUMENTS + SEEN + UNSEEN]
         published += chosen[:SEEN] * COPIES
     answers = {}
@@ -120,14 +119,8 @@ def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> 
     """The answers of a model: canaries, extraction, scores, and the audit of the adapter of the untouched one."""
     model = trained(cell, more)
     scorers = build_scorers(model, cell.config.model)
-    ranked = rank.score(
-        canaries,
-        load_detectors(DetectorConfig("loss")),
-        scorers,
-        seed=cell.seed,
-    )
     answers: dict[str, Any] = {
-        "canary": rank.rank_tests(ranked, ["loss"], alpha=SCHEME["alpha"], seed=cell.seed),
+        "canary": demo.rank_by_loss(canaries, scorers, alpha=SCHEME["alpha"], seed=cell.seed),
         "extraction": works.seen_and_unseen(model, chosen, SEEN, COPIES),
         # This trains an adapter, and leaves it in the model for the audit.
         "scores": scores(cell, model),
