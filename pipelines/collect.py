@@ -248,6 +248,7 @@ def about(collection: "Collection", limit: int) -> "Report":
     """How many texts were kept, and how many dropped for which reason."""
     import pandas as pd
 
+    from fsd.evaluation.findings import as_findings
     from fsd.reporting.report import Report, Section, numbers
 
     manifest = collection.manifest
@@ -265,7 +266,7 @@ def about(collection: "Collection", limit: int) -> "Report":
     counts = {"kept": kept, **manifest["dropped"]}
     table = pd.DataFrame(counts.items(), columns=["what", "texts"])
     return Report(
-        findings=lines,
+        findings=as_findings(lines),
         sections=[Section("", tables=[numbers("manifest", table)])],
         files={"texts": collection.path},
     )
@@ -275,6 +276,7 @@ def about_benchmark(card: "Card", out: Path) -> "Report":
     """Size and fairness of a benchmark."""
     import pandas as pd
 
+    from fsd.evaluation.findings import as_findings
     from fsd.reporting.report import Report, Section, numbers
 
     blind = card["aucs"]["blind"]
@@ -288,7 +290,7 @@ def about_benchmark(card: "Card", out: Path) -> "Report":
         lines.append(card["warning"])
     rows = pd.DataFrame([{"control": name, **auc} for name, auc in card["aucs"].items()])
     return Report(
-        findings=lines,
+        findings=as_findings(lines),
         sections=[Section("", tables=[numbers("controls", rows)])],
         files={"benchmark": out},
     )

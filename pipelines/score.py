@@ -188,19 +188,20 @@ def make_report(
     remarks: Sequence[str],
 ) -> "Report":
     """The metrics of the labelled texts beside the blind classifier, and what could not be computed."""
+    from fsd.evaluation.findings import AGAINST, Finding, as_findings
     from fsd.evaluation.results import tracked as metrics_of
     from fsd.evaluation.rows import by_key
-    from fsd.reporting.report import Against, Report, Section, marked
+    from fsd.reporting.report import Report, Section
 
     results, blind, doubts = measured
     metrics = metrics_of(results, uncertainty=False)
-    findings: list[str] = list(map(Against, remarks))
+    findings = as_findings(remarks, AGAINST)
     if blind:
         words = f"blind: a classifier of words that never asks the model reaches AUC {blind}"
-        findings.append(marked(blind.low <= 0.5, words))
+        findings.append(Finding(words, blind.low <= 0.5))
         metrics["audit/blind_auc"] = blind.value
-    findings += map(Against, doubts)
-    findings += work.remarks
+    findings += as_findings(doubts, AGAINST)
+    findings += as_findings(work.remarks)
     score = ""
     description = ""
     if len(results):

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import betabinom
 
+from fsd.data.corpus import as_corpus
+from fsd.data.documents import Documents
 from fsd.errors import UsageError
-from fsd.evaluation.audit import Control
+from fsd.evaluation.audit import Control, controls
 from fsd.statistics.groups import group_index, group_means
 from fsd.statistics.intervals import LEVEL, Estimate
 from fsd.token_stats import BoolArray, FloatArray, IntArray, Scores
@@ -71,6 +73,48 @@ def share_used(suspect: FloatArray, known: FloatArray) -> Estimate:
     lower = 1 - most / suspect.size
     upper = 1 - fewest / suspect.size
     return Estimate(float(np.clip(value, lower, upper)), lower, upper)
+
+
+def compare_sets(
+    suspect: Documents,
+    nonmembers: Documents,
+    scores: Scores,
+    *,
+    seed: int = 0,
+) -> tuple[DatasetVerdict, dict[str, Control]]:
+    """Test whether a data set scores higher than known non-members, beside what the texts show without the model.
+
+    Args:
+        suspect: N texts, none of them related to a known non-member, see `fsd.data.near_duplicates.refuse_related`.
+        nonmembers: M texts.
+        scores: detector → (N + M,) scores of both, those of the data set first.
+        seed: of the permutations and the controls.
+
+    Returns:
+        The verdict and `fsd.evaluation.audit.controls`, of which the blind classifier is regressed out.
+
+    Raises:
+        UsageError: as for `dataset_verdict`.
+    """
+    count = len(suspect)
+    suspect_family = as_corpus(suspect).family.tolist()
+    # Families of the two sides are numbered apart: none is in both.
+    nonmember_family = (count + as_corpus(nonmembers).family).tolist()
+    without_model = controls(
+        [*suspect, *nonmembers],
+        [True] * count + [False] * len(nonmembers),
+        suspect_family + nonmember_family,
+        seed=seed,
+    )
+    verdict = dataset_verdict(
+        {name: column[:count] for name, column in scores.items()},
+        {name: column[count:] for name, column in scores.items()},
+        suspect_groups=suspect_family,
+        known_groups=nonmember_family,
+        blind=without_model["blind"],
+        seed=seed,
+    )
+    return verdict, without_model
 
 
 def dataset_verdict(

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.splitting import CONTEMPORARY
 from fsd.evaluation.audit import Audit, Leaks, explains
+from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Results
 from fsd.evaluation.rows import Row
 from fsd.scores import BASE, FSD, IN_AUDIT, Score
@@ -491,21 +492,19 @@ def description(results: Results) -> str:
     return f"{headline(results)}\n\n{verdict}. The answer would be changed by {change}."
 
 
-class Finding(NamedTuple):
-    """One thing that an answer rests on: whether it speaks for the result, in a few words, and in a plain sentence."""
+class Ground(NamedTuple):
+    """One thing that an answer rests on: in a few words with their sign, and in a plain sentence."""
 
-    speaks_for: bool
-    sign: str
+    finding: Finding
     plain: str
 
 
-def _of_blind(results: Results) -> Finding:
+def _of_blind(results: Results) -> Ground:
     """Whether the texts alone explain the result."""
     blind = results.audit.blind.auc
     if blind is None:
-        return Finding(
-            speaks_for=False,
-            sign=f"no blind classifier: {results.audit.blind.reason}",
+        return Ground(
+            Finding(f"no blind classifier: {results.audit.blind.reason}", AGAINST),
             plain="Nothing is known of what the texts alone show: too few for a classifier that never sees the model.",
         )
     explained = "do not explain"
@@ -516,94 +515,87 @@ def _of_blind(results: Results) -> Finding:
     elif blind.low > 0.5:
         explained = "may explain a part of"
         sign = "the texts alone explain a part"
-    return Finding(
-        speaks_for=blind.low <= 0.5,
-        sign=f"{sign}: blind classifier {blind}",
+    return Ground(
+        Finding(f"{sign}: blind classifier {blind}", blind.low <= 0.5),
         plain=f"A classifier that never sees the model {_pairs(blind)}: the texts alone {explained} the result.",
     )
 
 
-def _of_control(results: Results) -> Finding:
+def _of_control(results: Results) -> Ground:
     """Whether a control model that was trained on none of the texts does as well."""
     control = results.number(results.headline, "placebo_auc")
     lead = results.number(results.headline, "placebo_lead")
     if control is None or lead is None:
-        return Finding(
-            speaks_for=False,
-            sign="no control model: name one by --placebo",
+        return Ground(
+            Finding("no control model: name one by --placebo", AGAINST),
             plain="There was no control model: one that was trained on none of these texts would show what they "
             "explain.",
         )
     meaning = "is more than chance" if lead.low > 0 else "may be chance"
-    return Finding(
-        speaks_for=lead.low > 0,
-        sign=f"a control model reaches {control.short}: difference {lead.signed}",
+    numbers = f"a control model reaches {control.short}: difference {lead.signed}"
+    return Ground(
+        Finding(numbers, lead.low > 0),
         plain=f"A control model, trained on none of these texts, {_pairs(control)}: the difference {meaning}.",
     )
 
 
-def _of_period(results: Results) -> Finding:
+def _of_period(results: Results) -> Ground:
     """Whether the members' period alone may explain the result."""
     within = results.number(results.headline, f"auc_{MEMBERSHIP.name}")
     if within is None:
-        return Finding(
-            speaks_for=False,
-            sign="no contemporaries: it may be familiarity with the members' period",
+        return Ground(
+            Finding("no contemporaries: it may be familiarity with the members' period", AGAINST),
             plain="No non-members of the members' own period are known: the model may know the period, not the texts.",
         )
     if results.contrasts:
-        return Finding(
-            speaks_for=within.low > 0.5,
-            sign=f"within one period: {within}",
+        return Ground(
+            Finding(f"within one period: {within}", within.low > 0.5),
             plain=f"Among texts of one period, where the period explains nothing, the score {_pairs(within)}.",
         )
-    return Finding(
-        speaks_for=True,
-        sign="all texts are of one period",
+    return Ground(
+        Finding("all texts are of one period", FOR),
         plain="Members and non-members are of one period, so that the period does not explain the result.",
     )
 
 
-def _of_division(results: Results) -> Finding:
+def _of_division(results: Results) -> Ground:
     """Whether related texts were used for more than one purpose."""
     leaks = results.audit.leaks.groups
     if leaks:
-        return Finding(
-            speaks_for=False,
-            sign=f"LEAK: {leaks} groups of texts are in more than one part of the split",
+        return Ground(
+            Finding(f"LEAK: {leaks} groups of texts are in more than one part of the split", AGAINST),
             plain=f"LEAK: {leaks} groups of related texts were used for more than one purpose: the numbers are too "
             "good.",
         )
-    return Finding(
-        speaks_for=True,
-        sign="nothing is in two parts of the split",
+    return Ground(
+        Finding("nothing is in two parts of the split", FOR),
         plain="No text, and none that is almost the same, was used for two purposes: training, choice and measurement.",
     )
 
 
-def signs(results: Results) -> list[tuple[bool, str]]:
-    """What speaks for the result (True) and against it (False), each in a few words."""
+def signs(results: Results) -> list[Finding]:
+    """What speaks for the result and against it, each in a few words."""
     lines = []
     if results.never_saw:
-        lines.append((False, "a control run: the model was trained on none of these texts"))
-    lines.append(_of_blind(results)[:2])
+        lines.append(Finding("a control run: the model was trained on none of these texts", AGAINST))
+    lines.append(_of_blind(results).finding)
     telling = results.audit.telling
     if telling and _is_telling(results.audit):
-        lines.append((False, f"a sign distinguishes the texts: {telling.phrase}"))
-    lines += [_of_control(results)[:2], _of_period(results)[:2]]
-    doubts = [(False, doubt) for doubt in results.labels.said]
+        lines.append(Finding(f"a sign distinguishes the texts: {telling.phrase}", AGAINST))
+    lines += [_of_control(results).finding, _of_period(results).finding]
+    doubts = as_findings(results.labels.said, AGAINST)
     lines = _with_doubts(lines, doubts, hold=results.labels.hold)
-    lines.append(_of_division(results)[:2])
+    lines.append(_of_division(results).finding)
     if results.gain:
         fine_tuned = results.title(results.best_fsd)
         difference = results.gain.estimate.signed
-        lines.append((results.gain.low > 0, f"{fine_tuned} against the best base score: {difference}"))
+        lines.append(Finding(f"{fine_tuned} against the best base score: {difference}", results.gain.low > 0))
     worse = _worse(results)
     if worse:
-        lines.append((False, f"FSD is worse than the base score for {', '.join(worse)}"))
-    lines += [(False, remark) for remark in _remarks_on_detectors(results)]
+        lines.append(Finding(f"FSD is worse than the base score for {', '.join(worse)}", AGAINST))
+    lines += as_findings(_remarks_on_detectors(results), AGAINST)
     if not results.parts.validation:
-        lines.append((False, "chosen on the test texts themselves: on new texts it is likely to do less well"))
+        lines.append(Finding("chosen on the test texts themselves: on new texts it is likely to do less well", AGAINST))
     return lines
 
 

@@ -22,6 +22,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from fsd.errors import printable
+from fsd.evaluation.findings import Finding
 from fsd.evaluation.rows import Row
 from fsd.statistics.intervals import shortened
 
@@ -149,28 +150,13 @@ class Section:
     pictures: Sequence[Picture] = ()
 
 
-class For(str):
-    """A finding that speaks for the result; the short form of the terminal shows it after ✓."""
-
-
-class Against(str):
-    """A finding that speaks against the result, or limits it; the short form of the terminal shows it after !."""
-
-
-def marked(good: bool | None, finding: str) -> str:
-    """A finding with its sign: `For` for True, `Against` for False, none for None."""
-    if good is None:
-        return finding
-    return For(finding) if good else Against(finding)
-
-
 @dataclass(frozen=True)
 class Report:
     """What a command found."""
 
     title: str = ""  # of the page; without one there is no page
     question: str = ""
-    findings: Sequence[str] = ()  # sentences, the most important first; one that starts with LEAK or WARNING is bold
+    findings: Sequence[Finding] = ()  # the most important first; one that starts with LEAK or WARNING is bold
     sections: Sequence[Section] = ()
     facts: Facts = ()  # what is needed to repeat it: model, data, settings, versions
     answer: Sequence[str] = ()  # in plain words, for the page; by default the first of the findings
@@ -185,23 +171,27 @@ class Report:
     files: Mapping[str, object] = field(default_factory=dict)
     printed: Sequence[Table] = ()  # tables that the terminal shows besides those of the sections
     brief: Table | None = None  # the table of the short form; by default the first that is printed
-    signs: Sequence[tuple[bool, str]] = ()  # what speaks for it (True) and against; by default by `For`, `Against`
+    signs: Sequence[Finding] = ()  # what speaks for it and against; by default the findings with a sign
     next: Sequence[str] = ()
     verdicts: bool = True  # whether the adapter that the run registers can give verdicts
 
     @property
-    def line(self) -> str:
-        """The result in one line."""
-        return self.headline or next(iter(self.findings), "")
+    def notes(self) -> list[str]:
+        """The findings without their signs."""
+        return [finding.text for finding in self.findings]
 
     @property
-    def spoken(self) -> list[tuple[bool, str]]:
-        """The signs, or those of the findings."""
+    def line(self) -> str:
+        """The result in one line."""
+        return self.headline or next(iter(self.notes), "")
+
+    @property
+    def spoken(self) -> Sequence[Finding]:
+        """The signs, or the findings that have one."""
         if self.signs:
-            return list(self.signs)
+            return self.signs
         # The line of the result is printed above all signs, so that it is not said twice.
-        signed = [finding for finding in self.findings if isinstance(finding, For | Against) and finding != self.line]
-        return [(isinstance(finding, For), finding) for finding in signed]
+        return [finding for finding in self.findings if finding.sign is not None and finding.text != self.line]
 
     @property
     def tables(self) -> list[Table]:
@@ -230,11 +220,12 @@ def page(report: Report) -> str:
     """The report as one HTML page without external resources and scripts, all text escaped and made visible."""
     content = {
         **vars(report),
+        "findings": report.notes,
         "date": dict(report.facts).get("Date", ""),
     }
     if not report.answer:
-        content["answer"] = report.findings[:1]
-        content["findings"] = report.findings[1:]
+        content["answer"] = report.notes[:1]
+        content["findings"] = report.notes[1:]
     return _template("report.html", autoescape=True, finalize=_visible).render(content)
 
 
@@ -303,7 +294,7 @@ def _print_whole(report: Report) -> None:
     _print_result(report, console)
     for table in _printed_tables(report):
         print_table(table, console)
-    print_notes([finding for finding in report.findings if finding != report.line])
+    print_notes([note for note in report.notes if note != report.line])
 
 
 def _print_short(report: Report, facts: Facts) -> None:
@@ -312,7 +303,7 @@ def _print_short(report: Report, facts: Facts) -> None:
     printed = _printed_tables(report)
     tables = [report.brief] if report.brief else printed[:1]
     signs = packed(
-        [f"{'✓' if good else '!'} {printable(sign)}" for good, sign in report.spoken],
+        [f"{'✓' if finding.sign else '!'} {printable(finding.text)}" for finding in report.spoken],
         console.width,
         "   ",
     )
@@ -329,8 +320,8 @@ def _print_short(report: Report, facts: Facts) -> None:
             break
     print(screen.get(), end="")
     _print_lines(signs, wrapped=True)
-    told = {report.line, *(sign for _, sign in report.spoken)}
-    remarks = sum(finding not in told for finding in report.findings)
+    told = {report.line, *(finding.text for finding in report.spoken)}
+    remarks = sum(note not in told for note in report.notes)
     hidden.append(_counted((len(printed) - len(tables), "table"), (remarks, "remark")))
     if any(hidden):
         places = "--verbose, or the report" if report.title else "--verbose"

@@ -129,7 +129,7 @@ def publish(report: "Report", run: Run) -> None:
         score = "" if context().invocation.name else report.score
         run.conclude(
             score,
-            report.description or "\n\n".join(report.findings[:DESCRIBED]),
+            report.description or "\n\n".join(report.notes[:DESCRIBED]),
         )
 
 
@@ -191,7 +191,7 @@ def show(
         text()
     elif report.facts and not report.title:  # a plan
         print_facts(report.facts)
-        print_notes(report.findings)
+        print_notes(report.notes)
     elif report.page and not sys.stdout.isatty():
         print(report.artifacts[report.page], end="")
     else:
@@ -261,13 +261,14 @@ def _version_text(version: Version) -> str:
 
 def _with_champion(report: "Report", stays: str) -> "Report":
     """The report with the reason why another version stays champion, among its findings."""
-    from fsd.reporting.report import Against
+    from fsd.evaluation.findings import AGAINST, Finding
 
+    reason = Finding(stays, AGAINST)
     signs = list(report.signs)
     # Without signs of its own a report takes them from its findings.
     if signs:
-        signs.append((False, stays))
-    return replace(report, findings=[*report.findings, Against(stays)], signs=signs)
+        signs.append(reason)
+    return replace(report, findings=[*report.findings, reason], signs=signs)
 
 
 def document(
@@ -293,7 +294,7 @@ def document(
         "command": context().command,
         "headline": report.line,
         "tables": tables,
-        "notes": list(report.findings),
+        "notes": report.notes,
         "files": {name: str(path) for name, path in report.files.items()},
         "run": places,
         "registered": registered,

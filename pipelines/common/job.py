@@ -79,6 +79,7 @@ class Job:
         """What would be done, without doing it."""
         import pandas as pd
 
+        from fsd.evaluation.findings import as_findings
         from fsd.reporting.report import Report, Section, numbers
 
         writes = [str(path) for path in self.writes if path]
@@ -93,10 +94,7 @@ class Job:
         table = numbers("plan", pd.DataFrame(facts, columns=["what", "value"]))
         return Report(
             headline="dry run",
-            findings=[
-                *self.notes,
-                "dry run: nothing was trained, scored, written or tracked",
-            ],
+            findings=as_findings([*self.notes, "dry run: nothing was trained, scored, written or tracked"]),
             sections=[Section("", tables=[table])],
             facts=facts,
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fsd.config import FSDConfig
 from fsd.evaluation import sentences
 from fsd.evaluation.calibration import Calibration
+from fsd.evaluation.findings import as_findings
 from fsd.evaluation.results import Results, summary
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
@@ -61,7 +62,7 @@ def report(
         headline=sentences.headline(results),
         answer=sentences.answer(results),
         sure=sentences.sure(results),
-        findings=sentences.notes(results),
+        findings=as_findings(sentences.notes(results)),
         brief=replace(detectors, title=""),
         signs=sentences.signs(results),
         changes=sentences.changes(results),

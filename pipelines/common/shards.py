@@ -334,7 +334,8 @@ def run(
     finish: Callable[[Folder], Mapping[str, Path]] | None,
 ) -> None:
     """Compute the shards that are missing, and say what is there."""
-    from fsd.reporting.report import Against, Report
+    from fsd.evaluation.findings import AGAINST, Finding
+    from fsd.reporting.report import Report
 
     name = work.config.shards.engine
     engine = import_module(f"pipelines.common.{name}_engine").compute if name else here
@@ -350,10 +351,10 @@ def run(
     findings = []
     reused = len(share) - len(missing)
     if reused:
-        findings.append(f"{reused:,} shards were there, and were not computed again")
+        findings.append(Finding(f"{reused:,} shards were there, and were not computed again"))
     further: Mapping[str, Path] = {}
     if absent:
-        findings.append(Against(f"{len(absent):,} shards of other shares are not there yet"))
+        findings.append(Finding(f"{len(absent):,} shards of other shares are not there yet", AGAINST))
     elif finish:
         further = finish(folder)
     rows = sum(shard.rows for shard in folder.shards) - sum(shard.rows for shard in absent)

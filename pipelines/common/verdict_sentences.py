@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.domain_check import LATER, Reference
+from fsd.evaluation.findings import AGAINST, Finding, as_findings
 from fsd.evaluation.verdicts import ASSERTED, Basis, Verdicts
-from fsd.reporting.report import Against, For, marked
 
 GUESTS = (
     "The rate below is that of all texts of the calibrated kind. Of unread texts of another source among such texts, "
@@ -19,18 +19,18 @@ def source_of(basis: Basis) -> str:
     return f"source {basis.collection!r}: " if basis.collection else ""
 
 
-def basis_sentences(bases: Iterable[Basis]) -> list[str]:
+def basis_sentences(bases: Iterable[Basis]) -> list[Finding]:
     """What the verdicts on each source rest on, where it is not a test that was passed without more to say."""
     bases = list(bases)
-    sentences: list[str] = []
+    sentences = []
     for basis in bases:
         source = source_of(basis) if len(bases) > 1 else ""
         if basis.verdict == ASSERTED:
             said = "asserted, not tested: the texts are said to be of the calibrated kind (--same-source)"
-            sentences.append(Against(f"WARNING: {source}{said}"))
+            sentences.append(f"WARNING: {source}{said}")
         elif basis.reason:
-            sentences.append(Against(f"WARNING: {source}no verdict, since {basis.reason}{_difference(basis)}"))
-    return sentences
+            sentences.append(f"WARNING: {source}no verdict, since {basis.reason}{_difference(basis)}")
+    return as_findings(sentences, AGAINST)
 
 
 def _difference(basis: Basis) -> str:
@@ -46,7 +46,7 @@ def _difference(basis: Basis) -> str:
     return f"; {how}{telling}: judge texts of one kind at a time, by an adapter whose non-members are of that kind"
 
 
-def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[str]:
+def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding]:
     """The range of the false-positive rate, for each source on whose texts verdicts are given."""
     fpr = verdicts.rules.fpr
     sentences = []
@@ -60,15 +60,15 @@ def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[str]:
             f"calibration rests on {own.groups} held-out non-members, and the rate of its threshold is between "
             f"{rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
         )
-    return sentences
+    return as_findings(sentences)
 
 
-def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, called_what: str) -> str:
+def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, called_what: str) -> Finding:
     """The number of families called, compared with that among texts none of which is in the `data`."""
     called, judged = verdicts.calls()
     sources = [basis.collection for basis in verdicts.bases if basis.verdict]
     if len(sources) > 1:
-        return f"{called} of {judged} independent texts are called; each source has a rate of its own"
+        return Finding(f"{called} of {judged} independent texts are called; each source has a rate of its own")
     fpr = verdicts.rules.fpr
     expected = fpr * judged
     most = calibration.of(*sources).false_alarms(fpr, judged)
@@ -78,28 +78,29 @@ def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, cal
         f"still be called {called_what}, and in 95 of 100 cases at most {most}"
     )
     if not called:
-        return start
+        return Finding(start)
     if called > most:
         kind = ", if they are of the calibrated kind" if verdicts.asserted else " for texts of the calibrated kind"
-        return marked(not verdicts.asserted, f"{start}: {called} are more than chance explains{kind}")
+        return Finding(f"{start}: {called} are more than chance explains{kind}", not verdicts.asserted)
     calls = "call is" if called == 1 else "calls together are"
-    return Against(f"{start}: {called} such {calls} no evidence of membership")
+    return Finding(f"{start}: {called} such {calls} no evidence of membership", AGAINST)
 
 
-def power_sentences(reference: Reference) -> list[str]:
+def power_sentences(reference: Reference) -> list[Finding]:
     """What the domain check was shown to find, and, by name, what it does not recognise."""
     if not reference.power:
-        return [Against("domain check: not tried on texts of other kinds")]
+        return [Finding("domain check: not tried on texts of other kinds", AGAINST)]
     power = {kind: share for kind, share in reference.power.items() if kind != LATER}
     tried = f"domain check: it found {_shares('texts of other kinds', power)}"
     if LATER in reference.power:
         tried += f", {reference.power[LATER]:.0%} of {LATER}"
     if reference.edits:
         tried += f"; of the benchmark's own texts after edits {_shares('them', reference.edits)}"
-    sentences: list[str] = [For(tried) if reference.powerful else Against(tried)]
+    sentences = [Finding(tried, reference.powerful)]
     if reference.unrecognised:
         named = ", ".join(f"{kind} ({share:.0%} found)" for kind, share in reference.unrecognised.items())
-        sentences.append(Against(f"the domain check does not recognise most texts of these kinds: {named}"))
+        unrecognised = f"the domain check does not recognise most texts of these kinds: {named}"
+        sentences.append(Finding(unrecognised, AGAINST))
     return sentences
 
 

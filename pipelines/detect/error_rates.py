@@ -7,12 +7,13 @@ import pandas as pd
 
 from fsd import tracking
 from fsd.data import splitting
+from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import families, refuse_members, refuse_related
+from fsd.data.near_duplicates import refuse_members, refuse_related
 from fsd.errors import UsageError
-from fsd.evaluation.audit import Control, controls
+from fsd.evaluation.audit import Control
 from fsd.evaluation.calibration import TOLERANCE, Calibration
-from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
+from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
 from fsd.evaluation.results import kinds_in
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts
 from fsd.scores import ALL_STATES, columns_of, of_state
@@ -93,35 +94,21 @@ def compare_dataset(
     Texts on which no verdict can be given are left out on both sides: the scores of those that the adapter was trained
     on reflect fine-tuning, and a few texts in another language can shift the mean of their side. A UsageError if a
     known text is labelled a member, shares a group with a suspect text or is a near-duplicate of one, and as for
-    `fsd.evaluation.dataset_inference.dataset_verdict`.
+    `fsd.evaluation.dataset_inference.compare_sets`.
     """
     refuse_members(known)
     comparable_suspect = _comparable(classifier, suspect)
     comparable_known = _comparable(classifier, known)
     # a text on both sides would pull them together, and a relative of one as well
     refuse_related(comparable_suspect, comparable_known)
-    documents = comparable_suspect + comparable_known
-    split = len(comparable_suspect)
-    suspect_groups = families(comparable_suspect)
-    known_groups = [split + family for family in families(comparable_known)]  # no group is on both sides
-    scores = classifier.scores([document.text for document in documents], every=True)
-    is_suspect = [True] * split + [False] * len(comparable_known)
-    without_model = controls(documents, is_suspect, suspect_groups + known_groups, seed=seed)
-    by_detector = of_state(scores.columns, scores.states.difference)
-    suspect_scores = {name: column[:split] for name, column in by_detector.items()}
-    known_scores = {name: column[split:] for name, column in by_detector.items()}
-    verdict = dataset_verdict(
-        suspect_scores,
-        known_scores,
-        suspect_groups=suspect_groups,
-        known_groups=known_groups,
-        blind=without_model["blind"],
-        seed=seed,
-    )
-    return DatasetComparison(verdict, without_model, len(suspect) + len(known) - len(documents))
+    texts = comparable_suspect.texts + comparable_known.texts
+    scored = classifier.scores(texts, every=True)
+    scores = of_state(scored.columns, scored.states.difference)
+    verdict, without_model = compare_sets(comparable_suspect, comparable_known, scores, seed=seed)
+    return DatasetComparison(verdict, without_model, len(suspect) + len(known) - len(texts))
 
 
-def _comparable(classifier: MembershipClassifier, documents: Sequence[Document]) -> list[Document]:
-    """The texts on which a verdict can be given."""
+def _comparable(classifier: MembershipClassifier, documents: Sequence[Document]) -> Corpus:
+    """The texts on which a verdict can be given, as a corpus of their own."""
     reasons = classifier.left_out(documents)
-    return [document for document, reason in zip(documents, reasons, strict=True) if not reason]
+    return Corpus(document for document, reason in zip(documents, reasons, strict=True) if not reason)

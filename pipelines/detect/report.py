@@ -11,19 +11,17 @@ import pandas as pd
 
 from fsd.data.documents import Document
 from fsd.evaluation.dataset_inference import DatasetVerdict
+from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
 from fsd.files import digest
 from fsd.reporting import figures
 from fsd.reporting.report import (
-    Against,
     Column,
-    For,
     Picture,
     Report,
     Section,
     Table,
     limits,
-    marked,
     numbers,
     p_value,
     plain,
@@ -155,14 +153,14 @@ def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple
 # Sentences
 
 
-def conclusions(findings: Findings) -> list[str]:
+def conclusions(findings: Findings) -> list[Finding]:
     """The results in sentences, most important first."""
     verdicts = findings.verdicts
     calibration = findings.classifier.calibration
     called = verdicts.count(MEMBER)
     judged = called + verdicts.count(NOT_SHOWN)
-    lines: list[str] = [Against(doubt) for doubt in findings.doubts]
-    lines.append(_answer(findings))
+    lines = as_findings(findings.doubts, AGAINST)
+    lines.append(Finding(_answer(findings)))
     # if no text was judged, the answer says so already
     if 0 < judged < len(findings.documents):
         lines.append(_unjudged(verdicts))
@@ -173,18 +171,21 @@ def conclusions(findings: Findings) -> list[str]:
     lines += rate_sentences(verdicts, calibration)
     lines += [_measurement(measured, verdicts.rules.fpr) for measured in findings.measured]
     if not findings.measured:
-        lines.append(Against("the share of members that this detector finds is unknown: there are no labelled texts"))
+        unknown = "the share of members that this detector finds is unknown: there are no labelled texts"
+        lines.append(Finding(unknown, AGAINST))
     if called:
-        lines.append("a verdict is evidence about these texts under these conditions, not proof; see docs/security.md")
+        meaning = "a verdict is evidence about these texts under these conditions, not proof; see docs/security.md"
+        lines.append(Finding(meaning))
     lines += power_sentences(calibration.reference)
     audit = findings.classifier.audit
     if audit:
-        lines.append(marked(audit.clean, f"audit: {audit.sentence}"))
+        lines.append(Finding(f"audit: {audit.sentence}", audit.clean))
     else:
-        lines.append(Against("WARNING: no audit of this adapter is known; register it again with fsd run to have one"))
+        unaudited = "WARNING: no audit of this adapter is known; register it again with fsd run to have one"
+        lines.append(Finding(unaudited, AGAINST))
     if findings.dataset:
         lines += _dataset(findings.dataset)
-    return lines + [Against(remark) for remark in findings.remarks]
+    return lines + as_findings(findings.remarks, AGAINST)
 
 
 def _answer(findings: Findings) -> str:
@@ -206,7 +207,7 @@ def _answer(findings: Findings) -> str:
     )
 
 
-def _unjudged(verdicts: Verdicts) -> str:
+def _unjudged(verdicts: Verdicts) -> Finding:
     """How many texts have no verdict while others have one, and why."""
     outside = verdicts.count(OUT_OF_DOMAIN)
     untested = verdicts.count(NO_VERDICT)
@@ -215,10 +216,10 @@ def _unjudged(verdicts: Verdicts) -> str:
         reasons.append(f"{outside} {_are(outside)} outside the calibrated domain")
     if untested:
         reasons.append(f"nothing shows that the rate holds for {untested}")
-    return Against(f"no verdict on {outside + untested}: {', and '.join(reasons)}")
+    return Finding(f"no verdict on {outside + untested}: {', and '.join(reasons)}", AGAINST)
 
 
-def _selection(verdicts: Verdicts) -> str:
+def _selection(verdicts: Verdicts) -> Finding:
     """How many texts are selected at the false discovery rate; without a sign if there was nothing to select from."""
     fdr = verdicts.rules.fdr
     selected = int(verdicts.table["selected"].sum())
@@ -226,10 +227,10 @@ def _selection(verdicts: Verdicts) -> str:
     if selected:
         meaning = f"on average at most {fdr:.0%} of such a selection are non-members (groups count once)"
     line = f"at a false discovery rate of {fdr:.0%}, {_count(selected, 'text')} {_are(selected)} selected: {meaning}"
-    return marked(selected > 0 if verdicts.count(MEMBER) else None, line)
+    return Finding(line, selected > 0 if verdicts.count(MEMBER) else None)
 
 
-def _measurement(measured: Measured, fpr: float) -> str:
+def _measurement(measured: Measured, fpr: float) -> Finding:
     rates = []
     if measured.fpr:
         rates.append(f"{_percent(measured.fpr)} of {measured.nonmembers} known non-members were wrongly called members")
@@ -237,38 +238,31 @@ def _measurement(measured: Measured, fpr: float) -> str:
         rates.append(f"{_percent(measured.tpr)} of {measured.members} known members were found")
     line = f"measured on {measured.name}: {', '.join(rates)}"
     if measured.fpr and measured.fpr.low > fpr:
-        return Against(f"WARNING: {line}; that is significantly above the nominal rate of {fpr:.1%}")
-    return For(line)
+        return Finding(f"WARNING: {line}; that is significantly above the nominal rate of {fpr:.1%}", AGAINST)
+    return Finding(line, FOR)
 
 
-def _dataset(dataset: DatasetComparison) -> list[str]:
+def _dataset(dataset: DatasetComparison) -> list[Finding]:
     """What the comparison of all texts together shows, and what limits it."""
     verdict = dataset.verdict
     result = f"no verdict, since {verdict.reason}" if verdict.p is None else _dataset_result(verdict, verdict.p)
     lines = [
-        marked(
-            verdict.p is not None and verdict.p <= 0.05,
+        Finding(
             f"all texts together, {verdict.suspect_groups} independent texts against {verdict.known_groups} known "
             f"non-members: {result}",
+            verdict.p is not None and verdict.p <= 0.05,
         )
     ]
     for name in ("date", "length"):
         auc = dataset.controls[name].auc
         if auc is not None and auc.low > 0.5:
-            lines.append(
-                Against(
-                    f"the {name} alone separates the texts from the known non-members with AUC {auc}: the two sets are "
-                    "not matched"
-                )
-            )
+            separates = f"the {name} alone separates the texts from the known non-members with AUC {auc}"
+            lines.append(Finding(f"{separates}: the two sets are not matched", AGAINST))
     left_out = dataset.left_out
     if left_out:
-        lines.append(
-            Against(
-                f"{_count(left_out, 'text')} {_are(left_out)} left out of that comparison: outside the calibrated "
-                "domain, or trained on by the adapter itself"
-            )
-        )
+        reason = "outside the calibrated domain, or trained on by the adapter itself"
+        text = f"{_count(left_out, 'text')} {_are(left_out)} left out of that comparison: {reason}"
+        lines.append(Finding(text, AGAINST))
     return lines
 
 

@@ -145,7 +145,8 @@ def run(config: OverlapConfig, texts: "TextStream", corpus: "TextStream") -> Non
 
 def report(summary: Summary, config: OverlapConfig) -> "Report":
     """How many texts share n-grams, and the texts of which most stands in the corpus."""
-    from fsd.reporting.report import Against, Report, Section
+    from fsd.evaluation.findings import AGAINST, Finding, as_findings
+    from fsd.reporting.report import Report, Section
 
     # Never by 0: `overlap` refuses texts without any n-gram.
     share = summary.occurring / summary.ngrams
@@ -158,12 +159,12 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
         f"{summary.occurring:,} of {summary.ngrams:,} {config.n}-grams occur there; the longest passage has "
         f"{summary.longest:,} words"
     )
-    findings = [result, counts]
+    findings = as_findings([result, counts])
     if summary.short:
-        findings.append(Against(f"{summary.short:,} texts have fewer than {config.n} words and cannot be compared"))
-    findings.append(
-        Against("a paraphrase or a translation shares no such words: what is not found may be there all the same")
-    )
+        short = f"{summary.short:,} texts have fewer than {config.n} words and cannot be compared"
+        findings.append(Finding(short, AGAINST))
+    unseen = "a paraphrase or a translation shares no such words: what is not found may be there all the same"
+    findings.append(Finding(unseen, AGAINST))
     # The other way round, each text of the corpus is looked for in these: how much of it they make up.
     reverse = f"fsd overlap {config.corpus} {config.texts}"
     corpus_column = config.corpus_column or config.column

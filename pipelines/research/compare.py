@@ -138,7 +138,8 @@ def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> N
 
 def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -> "Report":
     """One line per detector, the best mean first."""
-    from fsd.reporting.report import Column, For, Report, Section, Table
+    from fsd.evaluation.findings import FOR, Finding
+    from fsd.reporting.report import Column, Report, Section, Table
     from fsd.statistics.intervals import Estimate, shortened
 
     metrics = {}
@@ -176,8 +177,10 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
         title="Do the runs agree?",
         question="What is the mean of every score over these runs?",
         findings=[
-            result,
-            For("the intervals cover the draws of the runs and those of the texts, taken as shared by all runs"),
+            Finding(result),
+            Finding(
+                "the intervals cover the draws of the runs and those of the texts, taken as shared by all runs", FOR
+            ),
         ],
         sections=[Section("The runs compared", tables=[runs])],
         facts=[("Runs", ", ".join(names))],

@@ -108,6 +108,7 @@ def run(config: FrequencyConfig) -> None:
     """Count the tokens and save the table."""
     with stage("counting"):
         from fsd.data.readers import TextStream
+        from fsd.evaluation.findings import Finding
         from fsd.models.language_model import load_tokenizer
         from fsd.progress import progress
         from fsd.reporting.report import Report
@@ -133,7 +134,7 @@ def run(config: FrequencyConfig) -> None:
     occurring = int((table.counts > 0).sum())
     size = config.out.stat().st_size / 1e3
     headline = f"{table.tokens:,} tokens of {table.documents:,} documents; {occurring:,} of {vocabulary:,} tokens occur"
-    note = f"table: {config.out} ({size:.0f} kB), for the tokenizer of {config.model}"
+    note = Finding(f"table: {config.out} ({size:.0f} kB), for the tokenizer of {config.model}")
     show(Report(headline=headline, findings=[note], files={"table": config.out}))
 
 

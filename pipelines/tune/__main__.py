@@ -83,6 +83,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
     """Tune on validation, compare on the test texts, record and register."""
     with stage("model"):
         from fsd.evaluation import sentences
+        from fsd.evaluation.findings import as_findings
         from fsd.tuning.optuna_study import (
             compare_on_test,
             open_storage,
@@ -179,7 +180,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
             *tuned.remarks,
         ]
         show(
-            replace(summary, findings=notes, next=steps),
+            replace(summary, findings=as_findings(notes), next=steps),
             tracked,
             version,
         )

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fsd import tracking
+from fsd.evaluation.findings import Finding
 from fsd.reporting import figures
 from fsd.reporting.report import Column, Report, Section, Table
 from fsd.search_space import Range
@@ -110,7 +111,7 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
     )
     sections = [Section("Tuning", tables=[table]), *report.sections]
     # Its sign is on the terminal, where the table of gains takes the place of that of the detectors.
-    gained = (bool((gains.test_gain_low > 0).any()), remarks(gains)[0])
+    gained = Finding(remarks(gains)[0], bool((gains.test_gain_low > 0).any()))
     return replace(
         report,
         brief=table,

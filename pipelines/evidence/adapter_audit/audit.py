@@ -18,6 +18,7 @@ from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.domain_check import States, tried
+from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
 from fsd.evaluation.rows import by_key
 from fsd.evaluation.sentences import AuditSummary, audit_summary
@@ -28,14 +29,11 @@ from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
 from fsd.reporting.report import (
-    Against,
-    For,
     Picture,
     Report,
     Section,
     Table,
     limits,
-    marked,
     numbers,
     p_value,
     plain,
@@ -56,6 +54,7 @@ from pipelines.common.output import check_table_path, write_table
 from pipelines.common.verdict_sentences import basis_sentences, chance_sentence, power_sentences, rate_sentences
 from pipelines.evidence.adapter_audit import AuditConfig
 
+CONTROL = "the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"
 FOUND = "in the fine-tuning data"
 
 
@@ -286,7 +285,7 @@ def detectors_table(audit: Audit) -> Table:
     )
 
 
-def conclusions(audit: Audit) -> list[str]:
+def conclusions(audit: Audit) -> list[Finding]:
     """The results in sentences, most important first."""
     summary = audit.summary
     start = (
@@ -294,21 +293,21 @@ def conclusions(audit: Audit) -> list[str]:
         f"{len(audit.results.parts.test)} test texts"
     )
     if summary.auc.low <= 0.5:
-        lines = [f"{start}: not distinguishable from chance"]
+        result = f"{start}: not distinguishable from chance"
     elif summary.explains:
-        lines = [f"{start}; a blind classifier reaches {summary.blind}: the two sides differ without the model"]
+        result = f"{start}; a blind classifier reaches {summary.blind}: the two sides differ without the model"
     else:
-        lines = [f"{start}: texts of the fine-tuning data can be distinguished from others"]
+        result = f"{start}: texts of the fine-tuning data can be distinguished from others"
     blind = f"no blind classifier could be trained: {summary.reason}"
     if summary.blind is not None:
         blind = f"a blind classifier, which never sees the model, reaches {summary.blind}"
-    lines.append(marked(summary.clean, blind))
+    findings = [Finding(result), Finding(blind, summary.clean)]
     if audit.verdicts is not None:
-        lines += verdict_sentences(audit.verdicts, audit.calibration)
-    return [*lines, *audit.remarks]
+        findings += verdict_sentences(audit.verdicts, audit.calibration)
+    return findings + as_findings(audit.remarks)
 
 
-def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[str]:
+def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding]:
     """How many of the texts without a label are called, what that rests on, and what chance explains."""
     number = len(verdicts.table)
     called = verdicts.count(MEMBER)
@@ -319,15 +318,16 @@ def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[str]
             f"{called} of the {number} texts without a label are called fine-tuning data at a false-positive rate of "
             f"{verdicts.rules.fpr:.1%}; it holds for texts of the kind of the labelled ones"
         )
-    lines = [marked(called > 0, answer)]
+    findings = [Finding(answer, called > 0)]
     outside = verdicts.count(OUT_OF_DOMAIN)
     if outside:
         reasons = verdicts.table.loc[verdicts.table["verdict"] == OUT_OF_DOMAIN, "warning"]
-        lines.append(Against(f"{outside} of them are outside the calibrated domain, such as: {reasons.iloc[0]}"))
-    lines += basis_sentences(verdicts.bases)
+        unjudged = f"{outside} of them are outside the calibrated domain, such as: {reasons.iloc[0]}"
+        findings.append(Finding(unjudged, AGAINST))
+    findings += basis_sentences(verdicts.bases)
     if judged > 1:
-        lines.append(chance_sentence(verdicts, calibration, "fine-tuning data", "fine-tuning data"))
-    return lines + rate_sentences(verdicts, calibration) + power_sentences(calibration.reference)
+        findings.append(chance_sentence(verdicts, calibration, "fine-tuning data", "fine-tuning data"))
+    return findings + rate_sentences(verdicts, calibration) + power_sentences(calibration.reference)
 
 
 def report(audit: Audit, config: AuditConfig, name: str) -> Report:
@@ -442,11 +442,8 @@ def demo(seed: int) -> None:
     deliver.show(
         Report(
             findings=[
-                result,
-                For(
-                    "the control is the base itself in place of the fine-tuned model: the same texts and labels, no "
-                    "training"
-                ),
+                Finding(result),
+                Finding(CONTROL, FOR),
             ],
             sections=[Section("", tables=[table])],
             next=["fsd adapter-audit --model BASE --adapter DIR --data FILE"],

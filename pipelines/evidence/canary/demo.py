@@ -2,7 +2,7 @@
 
 import copy
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,12 @@ import pandas as pd
 from fsd.config import DetectorConfig, ModelConfig, Recipe
 from fsd.data.embedded import corpus
 from fsd.data.readers import read_rows
+from fsd.evaluation.findings import FOR, Finding
 from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
-from fsd.reporting.report import For, Report, Section, p_value
+from fsd.reporting.report import Report, Section, p_value
 from fsd.scoring.model import build_scorers
+from fsd.token_stats import Scorer
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
 from pipelines.common.detector_settings import load_detectors
@@ -26,6 +28,10 @@ from pipelines.evidence.canary import DemoConfig, MakeConfig, files, make, rank
 
 DOCUMENTS = 30
 ALPHA = 0.05
+EXPLANATION = (
+    Finding("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05", FOR),
+    Finding("which variant is published was drawn at random, so the p-values are exact for any model", FOR),
+)
 SCHEME: dict[str, Any] = {
     "variants": 100,
     "length": 6,
@@ -39,7 +45,7 @@ def prepare(config: DemoConfig) -> Job:
     return Job(partial(run, config), {"documents": f"{DOCUMENTS} embedded abstracts"})
 
 
-def made(
+def make_canaries(
     documents: Sequence[str],
     words_of: Sequence[str],
     seed: str,
@@ -59,6 +65,18 @@ def made(
     return canaries, published
 
 
+def rank_by_loss(
+    canaries: files.Canaries,
+    scorers: Mapping[str, Scorer],
+    *,
+    alpha: float,
+    seed: int,
+) -> pd.DataFrame:
+    """The rank tests of the canaries by the loss of a model."""
+    scores = rank.score(canaries, load_detectors(DetectorConfig("loss")), scorers, seed=seed)
+    return rank.rank_tests(scores, ["loss"], alpha=alpha, seed=seed)
+
+
 def run(config: DemoConfig) -> None:
     """Make canaries, train on the published ones, and test the model that was trained on them and the one before."""
     # The cache knows a model by its files, which the training does not change.
@@ -66,7 +84,7 @@ def run(config: DemoConfig) -> None:
     with stage("model"):
         # Members were read when the embedded model was trained: only the others show what this training adds.
         abstracts = [document.text for document in corpus() if not document.member]
-        canaries, published = made(
+        canaries, published = make_canaries(
             abstracts[:DOCUMENTS],
             abstracts,
             f"demonstration {config.seed}",
@@ -81,16 +99,10 @@ def run(config: DemoConfig) -> None:
             Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed),
         )
     with stage("scoring"):
-        detectors = load_detectors(DetectorConfig(detectors="loss"))
         tests = {}
         for name, tested in (("trained", trained), ("control", model)):
-            scores = rank.score(
-                canaries,
-                detectors,
-                build_scorers(tested, uncached),
-                seed=config.seed,
-            )
-            tests[name] = rank.rank_tests(scores, ["loss"], alpha=ALPHA, seed=config.seed)
+            scorers = build_scorers(tested, uncached)
+            tests[name] = rank_by_loss(canaries, scorers, alpha=ALPHA, seed=config.seed)
     p = {name: p_value(rank.together(results)["p"].item()) for name, results in tests.items()}
     table = rank.by_model(
         tests,
@@ -104,11 +116,7 @@ def run(config: DemoConfig) -> None:
         "one before"
     )
     report = Report(
-        findings=[
-            result,
-            For("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05"),
-            For("which variant is published was drawn at random, so the p-values are exact for any model"),
-        ],
+        findings=[Finding(result), *EXPLANATION],
         sections=[Section("", tables=[table])],
         next=["fsd canary make --data FILE --out canaries"],
     )

@@ -9,6 +9,7 @@ from statistics import mode
 from fsd.data.documents import content_hash
 from fsd.data.readers import document, parse_columns, read_files, read_rows
 from fsd.errors import UsageError
+from fsd.evaluation.findings import AGAINST, as_findings
 from fsd.evidence.canaries import (
     MOST_REPETITIONS,
     Scheme,
@@ -17,7 +18,7 @@ from fsd.evidence.canaries import (
     repetitions_of,
     word_pool,
 )
-from fsd.reporting.report import Against, Report
+from fsd.reporting.report import Report
 from pipelines.common import deliver, job
 from pipelines.common.job import Job
 from pipelines.common.output import check_new_folder
@@ -44,12 +45,12 @@ def prepare(config: MakeConfig) -> Job:
 def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> None:
     """Write the folder, and print what to do with it."""
     files.write(Path(config.out), sealed, published)
-    notes = [Against(f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test")]
+    notes = [f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test"]
     if config.seed:
-        notes.append(Against("the seed was chosen by you: whoever guesses it knows which variants are published"))
+        notes.append("the seed was chosen by you: whoever guesses it knows which variants are published")
     report = Report(
         headline=f"{len(sealed.documents)} documents, published {sealed.copies} times in all",
-        findings=notes,
+        findings=as_findings(notes, AGAINST),
         files={"canaries": config.out},
         next=[f"fsd canary test {config.out} --model MODEL"],
     )

@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 
 from fsd.errors import UsageError, at_least
+from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evidence.canaries import check_level, combined_p, rank_p
 from fsd.progress import progress
 from fsd.reporting import figures
 from fsd.reporting.report import (
-    Against,
     Column,
-    For,
     Picture,
     Report,
     Section,
@@ -195,7 +194,7 @@ def report(
     return Report(
         title="Was it in the training data? Canaries",
         question=f"Was {config.model.model} trained on the documents that were published with a canary?",
-        findings=conclusions(of_all, best, canaries, config) + list(remarks),
+        findings=conclusions(of_all, best, canaries, config) + as_findings(remarks),
         sections=[Section("Results", tables=[table], pictures=[histogram])],
         facts=facts,
         changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
@@ -338,7 +337,7 @@ def _by_document(scores: pd.DataFrame, detector: str) -> tuple[list[FloatArray],
     return values, published
 
 
-def conclusions(together: pd.DataFrame, best: str, canaries: Canaries, config: RankConfig) -> list[str]:
+def conclusions(together: pd.DataFrame, best: str, canaries: Canaries, config: RankConfig) -> list[Finding]:
     """The results in sentences, most important first."""
     model = config.model.model
     sealed = canaries.sealed
@@ -348,9 +347,10 @@ def conclusions(together: pd.DataFrame, best: str, canaries: Canaries, config: R
     if len(together) > 1:
         evidence += f", corrected for {len(together)} detectors"
     if p <= config.alpha:
-        result = f"{model} prefers the published variants: it was trained on them, or on something made of them"
+        meaning = f"{model} prefers the published variants: it was trained on them, or on something made of them"
     else:
-        result = f"No evidence that {model} was trained on the published variants; this does not show that it was not"
+        meaning = f"No evidence that {model} was trained on the published variants; this does not show that it was not"
+    result = f"{together['documents'][best]} documents together, {best}: {evidence}. {meaning}"
     seal = "the list matches its commitment"
     if sealed.kind != "paraphrase":
         seal += f"; {sealed.scheme.variants:,} variants per document"
@@ -359,8 +359,8 @@ def conclusions(together: pd.DataFrame, best: str, canaries: Canaries, config: R
         "both files here could have been replaced"
     )
     return [
-        f"{together['documents'][best]} documents together, {best}: {evidence}. {result}",
-        For("the p-values are exact: which variant is published was drawn at random, and sealed before"),
-        For(seal),
-        Against(advice),
+        Finding(result),
+        Finding("the p-values are exact: which variant is published was drawn at random, and sealed before", FOR),
+        Finding(seal, FOR),
+        Finding(advice, AGAINST),
     ]

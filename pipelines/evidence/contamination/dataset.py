@@ -20,8 +20,8 @@ from fsd.data.near_duplicates import (
 from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError, at_least
-from fsd.evaluation.audit import blind
-from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
+from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
+from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evidence.canaries import check_level
 from fsd.evidence.dataset_tests import (
     codec,
@@ -32,13 +32,10 @@ from fsd.evidence.dataset_tests import (
 )
 from fsd.progress import progress
 from fsd.reporting.report import (
-    Against,
     Column,
-    For,
     Report,
     Section,
     Table,
-    marked,
     p_value,
 )
 from fsd.scores import BASE, of_state
@@ -219,9 +216,9 @@ def report(
         metrics["audit/blind_auc"] = verdict.blind.value
     if verdict and verdict.share:
         metrics["contamination/share"] = verdict.share.value
-    findings: list[str] = list(map(Against, doubts))
+    findings = as_findings(doubts, AGAINST)
     findings += conclusions(table, verdict, config)
-    findings += remarks
+    findings += as_findings(remarks)
     facts = [
         ("Model", name),
         ("Data set", data),
@@ -286,24 +283,9 @@ def inference_test(
     seed: int,
 ) -> tuple[Outcome, DatasetVerdict]:
     """LLM Dataset Inference on the base scores of the detectors, with the AUC of the blind classifier."""
-    count = len(suspect)
     texts = suspect.texts + nonmembers.texts
-    # Families of the two sides are numbered apart: none may be in both, as `refuse_related` has checked.
-    groups = [*suspect.family.tolist(), *(count + nonmembers.family).tolist()]
-    suspect_scores = {}
-    nonmember_scores = {}
     scored = score_texts(texts, detectors, model.scorers, shown=True)
-    for name, column in of_state(scored.columns, BASE).items():
-        suspect_scores[name] = column[:count]
-        nonmember_scores[name] = column[count:]
-    verdict = dataset_verdict(
-        suspect_scores,
-        nonmember_scores,
-        suspect_groups=groups[:count],
-        known_groups=groups[count:],
-        blind=blind(texts, [True] * count + [False] * len(nonmembers), groups, seed=seed),
-        seed=seed,
-    )
+    verdict, _ = compare_sets(suspect, nonmembers, of_state(scored.columns, BASE), seed=seed)
     outcome = Outcome(
         INFERENCE,
         f"difference {verdict.difference:+z.2f}",
@@ -366,40 +348,37 @@ def divergences(
     return scores
 
 
-def conclusions(table: pd.DataFrame, verdict: DatasetVerdict | None, config: ContaminationConfig) -> list[str]:
+def conclusions(table: pd.DataFrame, verdict: DatasetVerdict | None, config: ContaminationConfig) -> list[Finding]:
     """The results in sentences, most important first."""
     model = config.model.model
     significant = table[table["p_holm"] <= config.level].set_index("name")["p_holm"].to_dict()
     if significant:
         tests = ", ".join(f"{name} (p {p_value(p)})" for name, p in significant.items())
-        lines = [
+        result = (
             f"evidence that {model} was trained on this data set, by {tests}, corrected for {table['p'].count()} tests"
-        ]
+        )
     else:
-        lines = [f"no evidence that {model} was trained on this data set; this does not show that it was not"]
+        result = f"no evidence that {model} was trained on this data set; this does not show that it was not"
+    findings = [Finding(result)]
     # Without a difference, the share would be told of texts that may all be unread.
     if verdict and verdict.share and INFERENCE in significant:
-        lines.append(
-            For(
-                f"the share of the data set that the model was trained on is {verdict.share}, by its scores; used "
-                "texts that score like unused ones are not counted, so it may be more"
-            )
+        share = (
+            f"the share of the data set that the model was trained on is {verdict.share}, by its scores; used texts "
+            "that score like unused ones are not counted, so it may be more"
         )
-    lines.append(
-        Against(
-            f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are "
-            "sorted"
-        )
+        findings.append(Finding(share, FOR))
+    exact = (
+        f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are sorted"
     )
+    findings.append(Finding(exact, AGAINST))
     if verdict and verdict.blind:
-        lines.append(
-            marked(
-                verdict.blind.low <= 0.5,
-                "a blind classifier, which never sees the model, distinguishes the two sets with AUC "
-                f"{verdict.blind}; the other tests hold as far as they differ in nothing but membership",
-            )
+        blind = (
+            f"a blind classifier, which never sees the model, distinguishes the two sets with AUC {verdict.blind}; the "
+            "other tests hold as far as they differ in nothing but membership"
         )
+        findings.append(Finding(blind, verdict.blind.low <= 0.5))
     elif not config.known:
-        lines.append(Against("without known non-members (--known) only the order was tested"))
+        findings.append(Finding("without known non-members (--known) only the order was tested", AGAINST))
     reasons = table[table["p"].isna()].set_index("name")["reason"]
-    return lines + [Against(f"{name} has no p-value: {reason}") for name, reason in reasons.items()]
+    untested = [f"{name} has no p-value: {reason}" for name, reason in reasons.items()]
+    return findings + as_findings(untested, AGAINST)

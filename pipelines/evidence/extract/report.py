@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fsd.evaluation.findings import AGAINST, Finding
 from fsd.evidence.extraction import LEVELS, Work, coverage, queries, ratio
 from fsd.reporting import figures
 from fsd.reporting.report import (
-    Against,
     Picture,
     Report,
     Section,
     Table,
-    marked,
     plain,
 )
 from fsd.scoring.model import Model
@@ -25,6 +24,7 @@ from fsd.statistics.intervals import Estimate
 BINS = 200
 TOP = 10
 CHANGES = "A passage that is not returned here may be returned after a longer prefix or another way of sampling."
+READ = "quotations, set phrases and lists can be probable without the work itself: read the top passages"
 Extractions = Mapping[str, Sequence[Work]]
 """Way of sampling → the work in question and its controls, scored."""
 
@@ -156,7 +156,7 @@ def _count(number: float) -> str:
     return f"{number:,.0f}" if number < 1e6 else f"10^{math.log10(number):.0f}"
 
 
-def conclusions(works: Sequence[Work], model: str) -> list[str]:
+def conclusions(works: Sequence[Work], model: str) -> list[Finding]:
     """The result of plain sampling, for the work and its controls, in sentences, most important first."""
     work, *controls = works
     level = LEVELS[0]
@@ -172,9 +172,9 @@ def conclusions(works: Sequence[Work], model: str) -> list[str]:
         "a chance of one half"
     )
     return [
-        result + _comparison(share, controls),
-        marked(highest >= math.log(level), best),
-        Against("quotations, set phrases and lists can be probable without the work itself: read the top passages"),
+        Finding(result + _comparison(share, controls)),
+        Finding(best, highest >= math.log(level)),
+        Finding(READ, AGAINST),
     ]
 
 

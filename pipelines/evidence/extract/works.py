@@ -10,10 +10,11 @@ import numpy as np
 
 from fsd.config import ModelConfig, Recipe
 from fsd.errors import UsageError, at_least
+from fsd.evaluation.findings import FOR, Finding
 from fsd.evidence.extraction import Work, passages
 from fsd.files import read_text
 from fsd.progress import note
-from fsd.reporting.report import For, Report, Section
+from fsd.reporting.report import Report, Section
 from fsd.token_stats import FloatArray, Prompt
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, run_name, show, tracked_run
@@ -160,11 +161,11 @@ def demo() -> None:
         title="extraction from the embedded model",
         kept=(1, 0, 3),
     )
-    notes = report.conclusions(trained, "the embedded model")
-    notes.append(For("before the training, neither text could be extracted: the model had seen neither"))
+    findings = report.conclusions(trained, "the embedded model")
+    findings.append(Finding("before the training, neither text could be extracted: the model had seen neither", FOR))
     show(
         Report(
-            findings=notes,
+            findings=findings,
             sections=[Section("", tables=[table])],
             next=["fsd extract BOOK.txt --model MODEL --control OTHER.txt"],
         )

@@ -155,6 +155,7 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
 
 def show_catalogue() -> None:
     """Print the studies: name, research question, requirements, and the scales at which each can run now."""
+    from fsd.evaluation.findings import as_findings
     from fsd.net.hub import hub_reachable
     from fsd.reporting.report import Report
     from pipelines.research.study import catalogue
@@ -186,7 +187,7 @@ def show_catalogue() -> None:
             f"    full:  {'; '.join(requirements)}",
         ]
     show(
-        Report(headline="studies", findings=lines),
+        Report(headline="studies", findings=as_findings(lines)),
         text=lambda: print("\n".join(lines)),
     )
 

@@ -12,10 +12,10 @@ from fsd.config import DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.data.splitting import LATER, split_labelled
 from fsd.errors import UsageError
+from fsd.evaluation.findings import FOR, Finding
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import default_folder, locate
 from fsd.reporting.report import (
-    For,
     Report,
     Section,
     Table,
@@ -27,7 +27,6 @@ from fsd.scoring.model import build_scorers
 from fsd.statistics.intervals import Estimate, shortened
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, tracked_run
-from pipelines.common.detector_settings import load_detectors
 from pipelines.common.job import Job
 from pipelines.evidence.adapter_audit import AuditConfig, audit
 from pipelines.evidence.canary import demo, rank
@@ -101,7 +100,7 @@ def run(config: RealConfig, sides: Sides) -> None:
         target = Cell(CORPUS, exposures=1, seed=config.seed, sides=sides, **common)
         train_shared_models(target)
         abstracts = [document.text for document in corpus() if not document.member]
-        canaries, published = demo.made(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
+        canaries, published = demo.make_canaries(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
         chosen = abstracts[DOCUMENTS : DOCUMENTS + SEEN + UNSEEN]
         published += chosen[:SEEN] * COPIES
     answers = {}
@@ -120,14 +119,8 @@ def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> 
     """The answers of a model: canaries, extraction, scores, and the audit of the adapter of the untouched one."""
     model = trained(cell, more)
     scorers = build_scorers(model, cell.config.model)
-    ranked = rank.score(
-        canaries,
-        load_detectors(DetectorConfig("loss")),
-        scorers,
-        seed=cell.seed,
-    )
     answers: dict[str, Any] = {
-        "canary": rank.rank_tests(ranked, ["loss"], alpha=SCHEME["alpha"], seed=cell.seed),
+        "canary": demo.rank_by_loss(canaries, scorers, alpha=SCHEME["alpha"], seed=cell.seed),
         "extraction": works.seen_and_unseen(model, chosen, SEEN, COPIES),
         # This trains an adapter, and leaves it in the model for the audit.
         "scores": scores(cell, model),
@@ -188,7 +181,7 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     return Report(
         title=f"A real model with exact truth: {cell.size}",
         question=f"What do the scores see in {cell.size}, trained further on {len(cell.sides['member'])} articles?",
-        findings=list(_sentences(seen, canary)),
+        findings=list(_findings(seen, canary)),
         sections=[
             *(Section(title, tables=[table]) for title, table in tables.items()),
             limits(),
@@ -230,14 +223,15 @@ def _contrasts(measured: pd.DataFrame) -> Table:
     )
 
 
-def _sentences(seen: pd.DataFrame, canary: dict[str, pd.DataFrame]) -> Iterator[str]:
+def _findings(seen: pd.DataFrame, canary: dict[str, pd.DataFrame]) -> Iterator[Finding]:
     scores = seen.set_index(["contrast", "score"])["auc"]
     for name in reversed(TITLES):
         aucs = scores[name]
         single = aucs.drop(COMBINED)
         title = TITLES[name].capitalize()
         best = f"{single.idxmax()} {shortened(single.max())}, the best single score in hindsight"
-        yield f"{title}: {best}; combined {shortened(aucs[COMBINED])}, FSD of loss {shortened(aucs['loss.fsd'])}"
+        rest = f"combined {shortened(aucs[COMBINED])}, FSD of loss {shortened(aucs['loss.fsd'])}"
+        yield Finding(f"{title}: {best}; {rest}")
     # The rows of 0 repetitions are those of all documents together.
     trained, untouched = (p_value(tests["p"][tests["repetitions"] == 0].item()) for tests in canary.values())
-    yield For(f"canaries: p {trained} by the trained model, {untouched} by the untouched")
+    yield Finding(f"canaries: p {trained} by the trained model, {untouched} by the untouched", FOR)

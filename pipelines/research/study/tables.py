@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from detectors import load
 from fsd.config import AdapterConfig, FSDConfig
+from fsd.evaluation.findings import as_findings
 from fsd.evaluation.rows import compare
 from fsd.reporting import figures
 from fsd.reporting.report import (
@@ -77,7 +78,7 @@ def report(study: Study, results: Results, left_out: Mapping[str, str]) -> Repor
     }
     return Report(
         headline=f"{study.place}: {study.title}",
-        findings=notes,
+        findings=as_findings(notes),
         sections=[Section("", tables=[table, numbers("results", measured)])],
         artifacts=artifacts,
         page="table.md",

@@ -11,6 +11,7 @@ from fsd.data.knowledge_cutoffs import Labels
 from fsd.data.splitting import Split
 from fsd.evaluation import sentences
 from fsd.evaluation.audit import Audit, Control, Leaks, Overlap, Telling, explains
+from fsd.evaluation.findings import AGAINST, FOR, Finding
 from fsd.evaluation.results import Results
 from fsd.evaluation.rows import Row
 from fsd.evaluation.sentences import AuditSummary, advice, advised, audit_summary, too_few
@@ -239,13 +240,13 @@ def test_the_headline_judges_and_bars(auc, blind, lead, periods, judgement, barr
     assert sentences.judgement(replace(results, never_saw=True)) == "control"
     young = replace(results, labels=Labels(False, "the labels do not hold"))
     assert sentences.judgement(young) == "labels"
-    assert {sentences.barred(young), sentences.conclusions(young)[0], sentences.signs(young)[0][1]} == set(
+    assert {sentences.barred(young), sentences.conclusions(young)[0], sentences.signs(young)[0].text} == set(
         young.labels.said
     )
     unknown = replace(results, labels=Labels(doubt="the age is not known"))
     assert sentences.judgement(unknown) == judgement
     assert sentences.barred(unknown).startswith(barred)
-    assert (False, "the age is not known") in sentences.signs(unknown)
+    assert Finding("the age is not known", AGAINST) in sentences.signs(unknown)
     assert sentences.barred(results).startswith(barred)
     assert bool(sentences.barred(results)) == bool(barred)
     assert audit_summary(results).state == "fsd"
@@ -272,7 +273,7 @@ def test_the_headline_is_the_best_score_of_all_states():
     assert first.startswith("loss base score .76 [.70, .82], the best of 2 scores")
     against = "loss FSD, the best score with fine-tuning, against the best without: -.06 [-.10, -.02]"
     assert f"{against}: it is lower" in others
-    assert (False, "loss FSD against the best base score: -.06 [-.10, -.02]") in sentences.signs(results)
+    assert Finding("loss FSD against the best base score: -.06 [-.10, -.02]", AGAINST) in sentences.signs(results)
     named = {"auc": 0.76, "blind": 0.5, "gain": -0.06, "lead": 0.2, "tpr5": 0.4}
     assert {f"headline/{name}": value for name, value in named.items()}.items() <= results.metrics().items()
     assert "The best score, “loss base score”, is higher" in sentences.answer(results)[1]
@@ -282,19 +283,19 @@ def test_signs_say_what_speaks_for_the_result_and_against_it():
     leaks, telling = Leaks((), 5, 36, 2, 100), Telling("“x”", 0.2, 0.0, 0.001, 9)
     poor = _results([_row(GOOD)], validated=False, blind=Control(HIGH), leaks=leaks, telling=telling)
     assert sentences.signs(poor) == [
-        (False, "the texts alone explain it: blind classifier .99 [.98, 1.00]"),
-        (False, "a sign distinguishes the texts: “x”"),
-        (False, "no control model: name one by --placebo"),
-        (False, "no contemporaries: it may be familiarity with the members' period"),
-        (False, "LEAK: 5 groups of texts are in more than one part of the split"),
-        (False, "chosen on the test texts themselves: on new texts it is likely to do less well"),
+        Finding("the texts alone explain it: blind classifier .99 [.98, 1.00]", AGAINST),
+        Finding("a sign distinguishes the texts: “x”", AGAINST),
+        Finding("no control model: name one by --placebo", AGAINST),
+        Finding("no contemporaries: it may be familiarity with the members' period", AGAINST),
+        Finding("LEAK: 5 groups of texts are in more than one part of the split", AGAINST),
+        Finding("chosen on the test texts themselves: on new texts it is likely to do less well", AGAINST),
     ]
     good = _results([_row(GOOD), _row(GOOD, "auc_members_vs_contemporaries"), *_placebo(POOR, LEAD)])
     assert sentences.signs(good) == [
-        (True, "the texts alone do not explain it: blind classifier .50 [.45, .55]"),
-        (True, "a control model reaches .53: difference +.30 [+.20, +.40]"),
-        (True, "all texts are of one period"),
-        (True, "nothing is in two parts of the split"),
+        Finding("the texts alone do not explain it: blind classifier .50 [.45, .55]", FOR),
+        Finding("a control model reaches .53: difference +.30 [+.20, +.40]", FOR),
+        Finding("all texts are of one period", FOR),
+        Finding("nothing is in two parts of the split", FOR),
     ]
 
 

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from fsd.reporting.report import Against, For, Report, Section, plain, print_notes, print_report, print_table
+from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
+from fsd.reporting.report import Report, Section, plain, print_notes, print_report, print_table
 
 ON_TERMINALS = """
 import fcntl, struct, termios
@@ -17,7 +18,7 @@ row = ["min_k_deviation", ".64 [.50, .77]", ".55 [.41, .68]", "-0.09", ".6422", 
 table = plain(headings, [row], title="64 test texts", kept=(0, 2, 3, 1, 4, 6))
 for width in (40, 80, 120):
     fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    print_report(Report(findings=["first", "a conclusion " * 20], sections=[Section("", tables=[table])]))
+    print_report(Report(findings=as_findings(["first", "a conclusion " * 20]), sections=[Section("", tables=[table])]))
     print("= " + str(width))
 """
 
@@ -70,7 +71,7 @@ def test_tables_fit_any_width_and_numbers_leave_before_they_would_break(monkeypa
 def test_a_terminal_without_columns_gets_every_word(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
     table = plain(["detector", "AUC"], [["min_k", ".55"]], title="one")
-    findings = ["The answer of many words.", For("a reason"), "a remark"]
+    findings = [Finding("The answer of many words."), Finding("a reason", FOR), Finding("a remark")]
     print_report(Report(findings=findings, sections=[Section("", tables=[table])]), facts=[("next", "fsd ui")])
     output = "".join(capsys.readouterr().out.split())
     assert all(words in output for words in ["Theanswerofmanywords.", "areason", "aremark", "fsdui"])
@@ -79,12 +80,14 @@ def test_a_terminal_without_columns_gets_every_word(width, monkeypatch, capsys):
 def test_words_are_wrapped_and_numbers_are_not(capsys):
     reason = "outside the calibrated domain: " + " ".join(f"word{at}" for at in range(40))
     table = plain(["from", "score", "verdict"], [["a.txt", "-.5", reason]], title="1 text", words=(2,))
-    print_report(Report(headline="The answer.", findings=["a note"], printed=[table]))
+    print_report(Report(headline="The answer.", findings=[Finding("a note")], printed=[table]))
     output = capsys.readouterr().out
 
     assert all(word in output for word in [*reason.split(), "-.5", "1 text", "• a note"])
     assert "…" not in output
-    print_report(Report(findings=["The answer.", "a note"], sections=[Section("", tables=[plain(["text"], [])])]))
+    print_report(
+        Report(findings=as_findings(["The answer.", "a note"]), sections=[Section("", tables=[plain(["text"], [])])])
+    )
     assert capsys.readouterr().out == "The answer.\n• a note\n"
 
 
@@ -101,7 +104,8 @@ def test_control_characters_of_a_text_do_not_reach_the_terminal(capsys):
 def test_the_short_form_fits_one_screen(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     table = plain(["detector", "AUC"], [[f"d{at}", ".5"] for at in range(14)], title="14 detectors", marked=(0,))
-    findings, signs = ["The answer.", *["a remark " * 20] * 10], [(True, "for"), (False, "against")]
+    findings = as_findings(["The answer.", *["a remark " * 20] * 10])
+    signs = [Finding("for", FOR), Finding("against", AGAINST)]
     report = Report(findings=findings, signs=signs, sections=[Section("", tables=[table, table])])
     facts = [("run", "a"), ("next", "fsd ui")]
     print_report(report, verbose=False, facts=facts)
@@ -119,7 +123,8 @@ def test_the_short_form_fits_one_screen(monkeypatch, capsys):
 def test_signs_of_findings_are_all_shown_and_rows_give_way_to_them(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
     table = plain(["detector", "AUC"], [[f"d{at}", ".5"] for at in range(14)])
-    findings = ["The answer.", *(Against(f"doubt {at} {'word ' * 9}") for at in range(9)), For("reason"), "remark"]
+    doubts = as_findings([f"doubt {at} {'word ' * 9}" for at in range(9)], AGAINST)
+    findings = [Finding("The answer."), *doubts, Finding("reason", FOR), Finding("remark")]
     print_report(Report(findings=findings, sections=[Section("", tables=[table])]), verbose=False)
     lines = capsys.readouterr().out.splitlines()
     assert [f"! doubt {at}" for at in range(9)] == [line[:9] for line in lines if line.startswith("!")]

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fsd.evaluation.findings import Finding, as_findings
 from fsd.evaluation.results import evaluate
 from fsd.evaluation.rows import Row, by_key
 from fsd.reporting.report import Picture, Report, Section, limits, p_value, page, plain, shown
@@ -39,7 +40,7 @@ def _page(**more):
     values = {
         "title": "Report",
         "question": "Was it in the training data?",
-        "findings": ["loss FSD .92 [.90, .94]", "LEAK: 3 groups"],
+        "findings": as_findings(["loss FSD .92 [.90, .94]", "LEAK: 3 groups"]),
         "sections": [
             Section(
                 "Results",
@@ -96,7 +97,7 @@ def test_a_title_cannot_leave_its_string_in_the_style_sheet():
 def _everywhere(words):
     """A page that has the words wherever words can be."""
     section = Section(words, [words], [words], [plain([words], [[words]], caption=words)], [Picture(PNG, words)])
-    return _page(title=words, question=words, findings=[words], facts=[(words, words)], sections=[section])
+    return _page(title=words, question=words, findings=[Finding(words)], facts=[(words, words)], sections=[section])
 
 
 def test_texts_are_escaped():

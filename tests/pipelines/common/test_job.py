@@ -10,6 +10,7 @@ import pytest
 from fsd import tracking
 from fsd.config import AdapterConfig, ModelConfig, Recipe
 from fsd.data.embedded import corpus
+from fsd.evaluation.findings import Finding
 from fsd.models.language_model import load_tokenizer, token_ids
 from fsd.net.hub import model_size
 from fsd.reporting.report import Report
@@ -177,5 +178,5 @@ def test_a_closed_output_ends_no_run(monkeypatch):
     with os.fdopen(writer, "w") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
         for _ in range(2):
-            show(Report(title="Is it?", findings=["a line"]))
+            show(Report(title="Is it?", findings=[Finding("a line")]))
             show(Report(headline="a line"))

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
+from fsd.evaluation.findings import as_findings
 from fsd.reporting.report import Column, Report, Section, Table
 from fsd.tracking import Version
 from pipelines.common.cli import command, parse
@@ -34,7 +35,12 @@ def work(config: Config) -> None:
     columns = [Column("detector", "detector"), Column("AUC", lambda row: f"{row.value:.2f}")]
     sections = [Section("Results", tables=[Table(table, columns, name="results")])]
     found = Report(
-        "Page", "Which?", ["loss is best", "a note"], sections, score="loss .75", files={"scores": "out.csv"}
+        "Page",
+        "Which?",
+        as_findings(["loss is best", "a note"]),
+        sections,
+        score="loss .75",
+        files={"scores": "out.csv"},
     )
     with tracked_run(config, "fsd-x", "by default", tags={"task": "test"}) as run:
         deliver(found, run)

@@ -157,7 +157,7 @@ def test_the_reason_of_a_refusal_is_the_test_that_refused():
         test = Exchangeability(20, 0.004, classifier_p, outside_p, None if classifier_p is None else 0.9, ("'film'",))
         assert (
             f"they differ; {reason}; most telling: 'film'"
-            in basis_sentences([Basis("", reason="they differ", test=test)])[0]
+            in basis_sentences([Basis("", reason="they differ", test=test)])[0].text
         )
 
 
