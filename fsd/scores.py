@@ -32,10 +32,10 @@ class StatePair(NamedTuple):
 IN_RUN = StatePair(BASE, FSD)
 IN_AUDIT = StatePair(TUNED, CALIBRATED)
 _TITLES = {
-    BASE: "base score",
-    TUNED: "score of the fine-tuned model",
-    FSD: "FSD",
-    CALIBRATED: "calibrated score",
+    BASE: "{} base score",
+    TUNED: "{} by the fine-tuned model",
+    FSD: "{} FSD",
+    CALIBRATED: "{}, fine-tuned minus base score",
 }
 
 
@@ -57,7 +57,7 @@ class Score(NamedTuple):
 
     def title(self, *, paired: bool = False) -> str:
         """The score in words: `loss FSD`, `wbc base score`, or the detector alone where it reads both models."""
-        return self.detector if paired else f"{self.detector} {_TITLES[self.state]}"
+        return self.detector if paired else _TITLES[self.state].format(self.detector)
 
 
 ScoreColumns = dict[Score, FloatArray]

@@ -503,20 +503,27 @@ def validation_rows(texts: ScoredTexts, cross_validated: Mapping[Score, float]) 
     return rows
 
 
-def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibration:
-    """The calibration of the best deviation on the validation texts."""
-    corpus = texts.parts.judged
-    difference = texts.scored.states.difference
-    candidates = [score for score in texts.compared_scores if score.state == difference]
-    scores = {score: texts.validation(texts.scored.columns[score]) for score in candidates}
-    by_name = {detector.name: detector for detector in detectors}
+def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibration | None:
+    """The calibration of the best score on the validation texts; None if all need texts with known labels."""
+    # new texts come without labelled ones
+    unlabelled = {detector.name: detector for detector in detectors if not detector.labelled}
+    scores: ScoreColumns = {}
+    settings = {}
+    # of equally good scores the first is chosen: one that both models give, as in the headline
+    by_state = sorted(texts.compared_scores, key=lambda score: score.state == texts.scored.states.single)
+    for score in by_state:
+        if score.detector in unlabelled:
+            scores[score] = texts.validation(texts.scored.columns[score])
+            settings[score] = unlabelled[score.detector].settings_in(score.state)
+    if not scores:
+        return None
     return calibrate(
         texts.validation_member.tolist(),
         scores,
         texts.validation_family,
         reference=reference_of(texts.parts),
-        collections=list(compress(corpus.sources, texts.chosen_on)),
-        settings={score: by_name[score.detector].settings_in(score.state) for score in scores},
+        collections=list(compress(texts.parts.judged.sources, texts.chosen_on)),
+        settings=settings,
     )
 
 

@@ -369,11 +369,10 @@ class AuditSummary:
     def _finding(self) -> str:
         finding = f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
         if self.blind is not None:
-            score = f"{self.detector} {'FSD' if self.state == FSD else self.state}"
             meaning = _blind(self.blind, self.auc, "that")
             finding = (
                 f"a blind classifier, which never sees the model, reaches {self.blind} on the adapter's benchmark, "
-                f"{score} {self.auc}{meaning}"
+                f"{Score(self.detector, self.state).title()} {self.auc}{meaning}"
             )
         if self.explains or self.of_one_period:
             return finding

@@ -104,7 +104,7 @@ def _calibrated(results: Results) -> str:
     if results.calibration:
         contemporaries = sentences.audit_summary(results).contemporaries
         nonmembers = "contemporaries" if contemporaries else "non-members"
-        return f"{results.verdict_score.detector}, on {results.calibration.groups} groups of held-out {nonmembers}"
+        return f"{results.title(results.verdict_score)}, on {results.calibration.groups} groups of held-out {nonmembers}"
     if results.labels.hold:
         return "none: there are no validation texts"
     return "none: the labels do not hold"
@@ -201,7 +201,7 @@ def _reliability_picture(results: Results, calibration: Calibration, columns: Sc
     nonmember = ~results.judged["label"].to_numpy(bool)
     p_values = calibration.p_values({score: column[nonmember] for score, column in columns.items()})
     groups = results.judged.loc[nonmember, "group"].nunique()
-    name = calibration.detector
+    name = results.title(calibration.score)
     figure = figures.reliability(
         name,
         p_values,
@@ -241,7 +241,7 @@ def method(results: Results, config: FSDConfig, identity: BaseIdentity) -> str:
     tuned = "was fine-tuned briefly"
     if config.adapter:
         tuned = f"was combined with the adapter {config.adapter}, fine-tuned"
-    chosen = f"hresholds and the detector of the findings, “{results.best_fsd.detector}”, were chosen on"
+    chosen = f"hresholds and the score of the findings, “{results.title(results.headline)}”, were chosen on"
     if validation:
         choices = f"T{chosen} {validation} validation texts; no test text was used to choose anything."
     else:

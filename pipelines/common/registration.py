@@ -170,27 +170,16 @@ def track(
                 "base_model": tags["base_model"],
                 "method": tags["method"],
                 "detector": results.verdict_score.detector,
+                "state": results.verdict_score.state,
             },
             judged_on=judged_on(results, config, model.identity),
-            barred=barred(results, detectors),
+            barred=sentences.barred(results),
             once=once,
             description=edited.description,
             card=card(name, results, config, model.identity, sources),
             example=adapter_files.example(results.parts),
         )
     return edited, version
-
-
-def barred(results: Results, detectors: Iterable[Detector]) -> str:
-    """Why the version must not become champion; empty if it may."""
-    reason = sentences.barred(results)
-    if reason or results.calibration is None:
-        return reason
-    candidates = {candidate.detector for candidate in results.calibration.candidates}
-    for detector in detectors:
-        if detector.labelled and detector.name in candidates:
-            return f"{detector.name} needs texts with known labels, which detect has not"
-    return ""
 
 
 def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) -> None:
@@ -241,7 +230,7 @@ def judged_on(results: Results, config: FSDConfig, identity: BaseIdentity) -> di
     return {
         "benchmark": benchmark,
         "base_fingerprint": identity.fingerprint,
-        "judging": f"split {config.data.split}, seed {config.seed}, state fsd",
+        "judging": f"split {config.data.split}, seed {config.seed}, by the best score of any state",
     }
 
 

@@ -63,6 +63,8 @@ class MembershipClassifier:
         self.setup = setup_in(self.files[SETUP])
         self.config = _model_config(self.setup, self.files.get(TABLE), overrides)
         self.candidates = self._load_candidates()
+        chosen = next(detector for detector in self.candidates if detector.name == self.calibration.detector)
+        self.score_title = self.calibration.score.title(paired=chosen.paired)
         # an audited adapter comes without the texts that it was trained on: they are the question
         self.unseen: list[str] = []
         if UNSEEN in self.files:

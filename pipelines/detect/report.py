@@ -134,13 +134,13 @@ def _sections(findings: Findings) -> list[Section]:
 
 def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple[str, str]]:
     calibration = findings.classifier.calibration
-    detector = calibration.detector
+    score = findings.classifier.score_title
     if calibration.settings:
-        detector += f" ({', '.join(f'{key} {value}' for key, value in calibration.settings.items())})"
+        score += f" ({', '.join(f'{key} {value}' for key, value in calibration.settings.items())})"
     facts = [
         ("Model", identity_text(findings.classifier.language_model.identity)),
         ("Adapter", adapter),
-        ("Detector", detector),
+        ("Score", score),
         ("Calibration", f"{len(calibration.families)} non-members in {calibration.groups} groups"),
         (
             "False-positive rate",
@@ -171,7 +171,7 @@ def conclusions(findings: Findings) -> list[Finding]:
     lines += rate_sentences(verdicts, calibration)
     lines += [_measurement(measured, verdicts.rules.fpr) for measured in findings.measured]
     if not findings.measured:
-        unknown = "the share of members that this detector finds is unknown: there are no labelled texts"
+        unknown = "the share of members that this score finds is unknown: there are no labelled texts"
         lines.append(Finding(unknown, AGAINST))
     if called:
         meaning = "a verdict is evidence about these texts under these conditions, not proof; see docs/security.md"
@@ -202,8 +202,8 @@ def _answer(findings: Findings) -> str:
     kind = ", if they are of the calibrated kind, which was asserted and not tested" if verdicts.asserted else ""
     return (
         f"{called} of {_count(number, 'text')} {_are(called)} called {'a member' if called == 1 else 'members'} of "
-        f"the {findings.data}, at a false-positive rate of {verdicts.rules.fpr:.1%}{kind}; membership is not shown for "
-        f"{unshown}"
+        f"the {findings.data} by {findings.classifier.score_title}, at a false-positive rate of "
+        f"{verdicts.rules.fpr:.1%}{kind}; membership is not shown for {unshown}"
     )
 
 
@@ -289,7 +289,7 @@ def _changes(findings: Findings) -> list[str]:
         "training data; more of them would narrow its range and allow smaller p-values."
     ]
     if not findings.measured:
-        changes.append("Texts whose membership is known (--known) would show how often this detector finds a member.")
+        changes.append("Texts whose membership is known (--known) would show how often this score finds a member.")
     if findings.verdicts.count(OUT_OF_DOMAIN):
         changes.append(
             "The texts that cannot be judged need an adapter calibrated on texts of their language, length and subject."
@@ -301,19 +301,24 @@ def _method(findings: Findings) -> list[str]:
     classifier = findings.classifier
     calibration = classifier.calibration
     model = classifier.language_model.identity.id
+    trained_on = ""
     if classifier.audited:
         training = (
             f"The model {model} was fine-tuned on texts that are not known here; “training data” means these texts. "
             "Fine-tuning raises the scores of the texts that it is trained on. Each text was scored by the fine-tuned "
-            f"model and by {model}; the difference is its score (by the detector {calibration.detector})."
+            f"model and by {model}, which together give its score ({classifier.score_title})."
         )
-        trained_on = ""
+    elif calibration.state == BASE:
+        training = (
+            f"Each text was scored by the model {model} as it is ({classifier.score_title}). A model gives texts that it "
+            "was trained on higher scores than others."
+        )
     else:
         training = (
             f"The model {model} was fine-tuned very briefly on {len(classifier.unseen)} texts that it cannot have seen "
             "before. This changes the scores of texts that the model already knew only a little, and those of texts "
-            "that are new to it more. Each text was scored before and after; the difference is its score (fine-tuned "
-            f"score deviation, by the detector {calibration.detector})."
+            "that are new to it more. Each text was scored before and after; the comparison is its score "
+            f"({classifier.score_title})."
         )
         trained_on = "; nor does a text on which the model was fine-tuned"
     paragraphs = [
@@ -406,7 +411,7 @@ def _picture(findings: Findings) -> Picture:
     return Picture(
         figures.png(figure),
         "Left: scores of the texts and of texts known not to be in the training data; texts to the right of the orange "
-        "line are called members, as long as the same detector is the best one with that text among the non-members. "
+        "line are called members, as long as the same score is the best one with that text among the non-members. "
         "Right: share of texts with a p-value up to each level. If none of the texts were in the training data, the "
         "whole line would stay in the grey band in 95 of 100 such cases, even if above the diagonal.",
         name="verdicts.png",

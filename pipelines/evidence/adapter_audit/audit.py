@@ -187,7 +187,7 @@ class Audit:
 
 
 def judge(parts: Split, judged: Sequence[Document], models: Models, config: AuditConfig) -> Audit:
-    """Score all texts by fine-tuned minus base, measure on test, calibrate on validation, judge the others."""
+    """Score all texts by both models, measure on test, calibrate on validation, give verdicts on the others."""
     texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
     labelled = len(texts) - len(judged)
     computable, left_out = _computable(texts, models.scorers, config.detection)
@@ -289,7 +289,7 @@ def conclusions(audit: Audit) -> list[Finding]:
     """The results in sentences, most important first."""
     summary = audit.summary
     start = (
-        f"{summary.detector}, best on validation: fine-tuned minus base score, AUC {summary.auc} on "
+        f"{audit.results.title(audit.calibration.score)}, best on validation: AUC {summary.auc} on "
         f"{len(audit.results.parts.test)} test texts"
     )
     if summary.auc.low <= 0.5:
@@ -395,11 +395,11 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
         adapter_files.SERVING,
         validation_score=audit.results.validation_auc,
         files=files,
-        tags={"base_model": identity.id, "adapter": config.adapter, "detector": summary.detector},
+        tags={"base_model": identity.id, "adapter": config.adapter, "detector": summary.detector, "state": summary.state},
         judged_on={
             "benchmark": f"validation {digest(parts.validation)}, test {digest(parts.test)}",
             "base_fingerprint": identity.fingerprint,
-            "judging": f"audit of {config.adapter}, seed {config.seed}, state {summary.state}",
+            "judging": f"audit of {config.adapter}, seed {config.seed}, by the best score of any state",
         },
         barred=summary.sentence if summary.explains else "",
         example=adapter_files.example(parts),
