@@ -17,13 +17,11 @@ from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.domain_check import States, tried
+from fsd.evaluation.domain_check import tried
 from fsd.evaluation.results import Results, charted
 from fsd.evaluation.rows import by_key, by_state
 from fsd.evaluation.sentences import AuditSummary, audit_summary
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Judge, Rules, Verdicts
-from fsd.models import language_model
-from fsd.models.adapters import attach
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
@@ -41,13 +39,13 @@ from fsd.reporting.report import (
     plain,
     shown,
 )
-from fsd.scoring import deviation
-from fsd.scoring.model import build_scorers
+from fsd.scoring.deviation import Deviation
+from fsd.scoring.model import Model, open_model, outline
 from fsd.scoring.model_scorer import hidden_states
-from fsd.scoring.token_frequencies import fingerprint
-from fsd.token_stats import Scorer
+from fsd.scoring.plan import ScoringPlan
+from fsd.scoring.scorers import STATES
 from fsd.tracking import Run, Version
-from fsd.views import Detector, usable
+from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
 from pipelines.common.adapter_files import AUDITED
 from pipelines.common.detector_settings import audited, load_detectors
@@ -77,7 +75,7 @@ def prepare(config: AuditConfig) -> Job:
         reads,
         config.model,
         texts=texts,
-        passes=job.passes(detectors, texts, config.model),
+        passes=outline(config.model).plan(detectors, texts).passes,
         writes=["a registered adapter" if config.adapter else None, config.out],
         experiment=f"fsd-{config.domain}",
     )
@@ -122,46 +120,27 @@ def _check(config: AuditConfig) -> None:
 def run(config: AuditConfig, parts: Split, judged: Sequence[Document]) -> None:
     """Load the models, score, judge, write, track and print."""
     with context.stage("model"):
-        models = load(config)
-    tags = {"task": "adapter audit", "model": config.model.model, "adapter": models.name}
+        model = load(config)
+    name = str(config.adapter or config.tuned)
+    tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
     title = deliver.run_name(config.model.model, config.data, "adapter audit")
     with deliver.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
         with context.stage("scoring"):
-            audit = judge(parts, judged, models, config)
+            audit = judge(parts, judged, model, config)
         with context.stage("recording"):
-            result = report(audit, config, models.name)
+            result = report(audit, config, name)
             deliver.publish(result, tracked)
             write_table(audit.scores, config.out)
-            version = register(tracked, audit, config, models.identity) if config.adapter else None
+            identity = model.language_model.identity
+            version = register(tracked, audit, config, identity) if config.adapter else None
         deliver.show(result, tracked, version)
 
 
-@dataclass(frozen=True)
-class Models:
-    """The two models of an audit: scorers, name of the fine-tuned one, identity and hidden states of the base."""
-
-    scorers: dict[str, Scorer]
-    name: str
-    identity: BaseIdentity
-    states: States | None = None  # without them the domain check has one measure less
-
-
-def load(config: AuditConfig) -> Models:
-    """Load the base, and the fine-tuned model as an adapter on it or as a whole."""
+def load(config: AuditConfig) -> Model:
+    """Open the base, and the fine-tuned model as an adapter on it or as a whole."""
     # before the base is loaded, so that a wrong name is refused within a second
     adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
-    base = language_model.load(config.model)
-    states = partial(hidden_states, base)
-    if adapter:
-        attach(base, adapter)
-        return Models(build_scorers(base, config.model), str(config.adapter), base.identity, states)
-    tuned = language_model.load(config.model, model=config.tuned, revision=None)
-    # scores are compared token by token
-    if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
-        raise UsageError(f"tuned must have the tokenizer of its base {config.model.model}; {config.tuned} has another")
-    scorers = build_scorers(base, config.model)
-    scorers["tuned"] = build_scorers(tuned, config.model)["base"]
-    return Models(scorers, str(config.tuned), base.identity, states)
+    return open_model(config.model, adapter=adapter, tuned=config.tuned).audited()
 
 
 @dataclass(frozen=True)
@@ -188,50 +167,52 @@ class Audit:
         return audit_summary(self.results, self.calibration.state)
 
 
-def judge(parts: Split, judged: Sequence[Document], models: Models, config: AuditConfig) -> Audit:
-    """Score all texts by fine-tuned minus base, measure on test, calibrate on validation, judge the others."""
+def judge(parts: Split, judged: Sequence[Document], model: Model, config: AuditConfig) -> Audit:
+    """Score all texts by fine-tuned minus base, measure on test, calibrate on validation, judge the others.
+
+    The model is an audited one, of which "base" scores are those of the fine-tuned model.
+    """
     texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
     labelled = len(texts) - len(judged)
-    computable, left_out = _computable(texts, models.scorers, config.detection)
-    scored = deviation.score_texts(texts, computable, models.scorers, shown=True)
-    # FSD, base minus fine-tuned score, is lowest for the texts of the fine-tuning, which are the members here
-    calibrated = {name: -column for name, column in scored.fsd.items()}
-    compared = deviation.Deviation(
-        base={name: column[:labelled] for name, column in scored.tuned.items()},
-        fsd={name: column[:labelled] for name, column in calibrated.items()},
+    plan = _plan(texts, model, config.detection)
+    scored = plan.score()
+    compared = Deviation(
+        base={name: column[:labelled] for name, column in scored.base.items()},
+        fsd={name: column[:labelled] for name, column in scored.fsd.items()},
     )
-    measured = results.compute_results(parts, compared, None, computable, seed=config.seed)
+    measured = results.compute_results(parts, compared, None, plan.detectors, seed=config.seed)
     assert measured.calibration is not None  # the share of validation is above 0
-    reference = tried(measured.calibration.reference, states=models.states)
+    states = partial(hidden_states, model.language_model)
+    reference = tried(measured.calibration.reference, states=states)
     calibration = replace(measured.calibration, state=AUDITED, reference=reference)
     verdicts = None
     if judged:
-        of_judged = {name: column[labelled:] for name, column in calibrated.items()}
-        verdicts = Judge(calibration, models.states).classify(
+        of_judged = {name: column[labelled:] for name, column in scored.fsd.items()}
+        verdicts = Judge(calibration, states).classify(
             judged,
             lambda rows: {name: column[list(rows)] for name, column in of_judged.items()},
             Rules(config.fpr, same_source=config.same_source),
         )
-    table = results.score_table(parts._replace(test=(*parts.test, *judged)), scored)
+    # in the table, which users read, each model has the name that it has without an audit
+    named = Deviation(base=scored.tuned, tuned=scored.base, fsd=scored.fsd)
+    table = results.score_table(parts._replace(test=(*parts.test, *judged)), named)
     return Audit(
         results=measured,
         calibration=calibration,
-        scores=_with_verdicts(table, list(calibrated), labelled, verdicts),
-        detectors=computable,
+        scores=_with_verdicts(table, list(scored.fsd), labelled, verdicts),
+        detectors=plan.detectors,
         verdicts=verdicts,
-        remarks=[f"{name} left out: {reason}" for name, reason in left_out.items()],
+        remarks=plan.remarks,
     )
 
 
-def _computable(
-    texts: Sequence[str], scorers: dict[str, Scorer], detection: DetectorConfig
-) -> tuple[list[Detector], dict[str, str]]:
-    """The detectors that compare two models on these texts, and why the others are left out."""
+def _plan(texts: Sequence[str], model: Model, detection: DetectorConfig) -> ScoringPlan:
+    """The scoring by the detectors that compare two models on these texts."""
     requested = load_detectors(detection)
     comparable = {detector.name: detector for detector in audited(requested)}
     excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in comparable}
     detectors = [comparable.get(detector.name, detector) for detector in requested]
-    return usable(detectors, texts, scorers, excluded=excluded, strict=detection.named, use="used in an audit")
+    return model.plan(detectors, texts, excluded=excluded, strict=detection.named, use="used in an audit")
 
 
 def _with_verdicts(
@@ -240,7 +221,6 @@ def _with_verdicts(
     """The table of scores with calibrated ones, and with p-values and verdicts of the texts after the labelled ones."""
     calibrated = {f"{name}.fsd": f"{name}.{AUDITED}" for name in detectors}
     table = table.rename(columns=calibrated)
-    table[list(calibrated.values())] *= -1
     is_judged = np.arange(len(table)) >= labelled
     # a table of scores has labelled texts alone: it took those without a label for non-members of the test
     table["label"] = table["label"].astype("Int64").mask(is_judged)
@@ -427,16 +407,15 @@ def demo(seed: int) -> None:
         trained_on = [replace(document, member=True) for document in nonmembers[:half]]
         held_out = [replace(document, member=False) for document in nonmembers[half:]]
         parts = split_labelled(trained_on + held_out, validation=config.validation, seed=seed)
-        model = language_model.load(config.model)
+        # with the tuned state, of the adapter that is trained below
+        model = open_model(config.model, states=STATES)
         training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
-        finetune(model, [document.text for document in trained_on], training, seed=seed)
-        scorers = build_scorers(model, config.model)
-        fine_tuned = Models(scorers, "the embedded model", model.identity, partial(hidden_states, model))
+        finetune(model.language_model, [document.text for document in trained_on], training, seed=seed)
         # the base compared with itself: every difference is 0, as without fine-tuning
-        untouched = replace(fine_tuned, scorers=scorers | {"tuned": scorers["base"]})
+        untouched = replace(model, scorers={**model.scorers, "tuned": model.scorers["base"]})
     with context.stage("scoring"):
-        tuned = detectors_table(judge(parts, [], fine_tuned, config))
-        control = detectors_table(judge(parts, [], untouched, config))
+        tuned = detectors_table(judge(parts, [], model.audited(), config))
+        control = detectors_table(judge(parts, [], untouched.audited(), config))
     lines = [["fine-tuned on half", *row] for row in tuned.rows]
     lines += [["control, not fine-tuned", *row] for row in control.rows]
     table = plain(

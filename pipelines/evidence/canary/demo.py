@@ -16,7 +16,7 @@ from fsd.data.readers import read_rows
 from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
 from fsd.reporting.report import For, Report, Section, p_value
-from fsd.scoring.model import build_scorers
+from fsd.scoring.model import open_model
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
 from pipelines.common.detector_settings import load_detectors
@@ -87,7 +87,7 @@ def run(config: DemoConfig) -> None:
             scores = rank.score(
                 canaries,
                 detectors,
-                build_scorers(tested, uncached),
+                open_model(uncached, local=tested).scorers,
                 seed=config.seed,
             )
             tests[name] = rank.rank_tests(scores, ["loss"], alpha=ALPHA, seed=config.seed)

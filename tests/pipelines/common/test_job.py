@@ -14,8 +14,7 @@ from fsd.models.language_model import load_tokenizer, token_ids
 from fsd.net.hub import model_size
 from fsd.reporting.report import Report
 from pipelines.common.deliver import show
-from pipelines.common.detector_settings import load_detectors
-from pipelines.common.job import TOKEN, Job, byte_size, passes, pretraining
+from pipelines.common.job import TOKEN, Job, byte_size, pretraining
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
@@ -64,24 +63,29 @@ def test_the_main_job(plan):
     [
         ("score", "--data data.jsonl --detectors loss --out out.csv", "forward passes", "60 texts (60 by base)"),
         ("tune", "--data data.jsonl --detectors min_k --validation 0.4", "forward passes", "texts ("),
-        ("extract", "book.txt --prefix 9 --suffix 9", "forward passes", "by base)"),
-        ("adapter_audit", "--data data.jsonl --tuned o --detectors loss", "forward passes", "120 texts (60 by base"),
-        ("adapter_audit", "--data data.jsonl --tuned http://u:pw@h", "fine-tuned model", "http://***@h"),
-        ("contamination", "data.jsonl --detectors loss", "forward passes", "1,260 texts (1,260 by base)"),
-        ("study", "fsd-t6 --data data.jsonl", "forward passes", "by tuned)"),
+        ("evidence.extract", "book.txt --prefix 9 --suffix 9", "forward passes", "by base)"),
+        (
+            "evidence.adapter_audit",
+            "--data data.jsonl --tuned o --detectors loss",
+            "forward passes",
+            "120 texts (60 by base",
+        ),
+        ("evidence.adapter_audit", "--data data.jsonl --tuned http://u:pw@h", "fine-tuned model", "http://***@h"),
+        ("evidence.contamination", "data.jsonl --detectors loss", "forward passes", "1,260 texts (1,260 by base)"),
+        ("research.study", "fsd-t6 --data data.jsonl", "forward passes", "by tuned)"),
         ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),
         ("collect", "--domain arxiv --limit 5 --after 2024-01-01 --before 2023-01-01", "members", "before 2023-01-01"),
         (
-            "pretrain",
+            "research.pretrain",
             "--members data.jsonl --background book.jsonl --out m --passes 2",
             "training steps",
             "4 of 16 tex",
         ),
-        ("pretrain", "--members data.jsonl --background book.jsonl --out m", "tokens", "to train on"),
-        ("frequencies", "--corpus data.jsonl --out t.npz --limit 9", "at most", "9 documents"),
-        ("frequencies", "--corpus data.jsonl hf://datasets/a/b/c.jsonl --out t.npz", "corpus", "c.jsonl"),
+        ("research.pretrain", "--members data.jsonl --background book.jsonl --out m", "tokens", "to train on"),
+        ("research.frequencies", "--corpus data.jsonl --out t.npz --limit 9", "at most", "9 documents"),
+        ("research.frequencies", "--corpus data.jsonl hf://datasets/a/b/c.jsonl --out t.npz", "corpus", "c.jsonl"),
         (
-            "canary",
+            "evidence.canary",
             "make --data data.jsonl --out c --kind digits --variants 20 --alpha .05",
             "documents",
             "60 texts in",
@@ -102,37 +106,6 @@ def test_what_would_be_downloaded_is_named(plan):
     assert rows["texts"] == "wikimia:64: downloaded, if it is not in the cache"
     assert rows["model"] == "nobody/nothing: not on this machine, to be downloaded; its size is known after that"
     assert rows["forward passes"] == "unknown before the download"
-
-
-def test_a_view_is_counted_once(make_rows):
-    from fsd.config import DetectorConfig
-
-    texts = ["Some Text"] * 7
-    detectors = load_detectors(DetectorConfig(detectors="loss,zlib,min_k,lowercase,reference,neighbour"))
-    embedded = ModelConfig(neighbours=3)
-
-    assert passes(detectors, texts, embedded) == {"base": 7 * 5, "reference": 7, "tuned": 7 * 5}
-    assert passes(detectors, texts, embedded, states=("base",), unseen=False) == {"base": 14, "reference": 7}
-    assert passes(detectors, texts, ModelConfig(model="a/b")) == {"base": 14, "tuned": 14}
-    camia = load_detectors(DetectorConfig(detectors="camia"))
-    found = passes(camia, texts, ModelConfig(model="a/b"), unseen=["one", "another"])
-    assert found == {"base": 3 * 7 + 3 * 2, "tuned": 3 * 7}  # the known non-members are scored by the base alone
-    assert passes(camia, texts, ModelConfig(model="a/b"), unseen=[]) == {}
-    fitted = load_detectors(DetectorConfig(detectors="camia_lr"))
-    members = {f"member {at}": (at, True) for at in range(200)}
-    others = {"other": (200, False), "its relative": (200, False)}
-    assert passes(fitted, texts, ModelConfig(model="a/b"), labelled=members | others) == {}  # as in the run
-    found = passes(fitted, texts, ModelConfig(model="a/b"), labelled=members | others | {"its relative": (201, False)})
-    assert found == {"base": 3 * 7 + 3 * (150 + 2), "tuned": 3 * 7}
-    assert passes(load_detectors(DetectorConfig(detectors="pac")), texts, ModelConfig(model="a/b")) == {
-        "base": 7 * 6,
-        "tuned": 7 * 6,
-    }
-    sampled = load_detectors(DetectorConfig(detectors="samia,cdd"))
-    assert passes(sampled, texts, ModelConfig(model="api:x", samples=3), states=("base",)) == {
-        "base generating about 42 tokens": 7 * 3,
-        "base generating about 2,800 tokens": 7 * (3 + 1),  # cdd: and the most likely one
-    }
 
 
 def test_steps_and_passes_of_all_rounds_by_hand():
