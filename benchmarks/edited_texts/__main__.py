@@ -30,7 +30,7 @@ from fsd.evaluation.writing import edited
 from fsd.models import language_model
 from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import continue_pretraining
-from fsd.scoring import deviation
+from fsd.scoring.model import Model
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.statistics.intervals import observed_rate
 from fsd.token_stats import Scores
@@ -80,9 +80,9 @@ class Audit:
 def audit_scores(base: LanguageModel, target: LanguageModel, texts: Sequence[str]) -> Scores:
     """Detector → (N,) scores of the target minus those of its base."""
     scorers = {"base": ModelScorer(base), "tuned": ModelScorer(target)}
+    model = Model(ModelConfig(base.identity.id), scorers).audited()
     chosen = audited([detectors.load(name) for name in DETECTORS])
-    scored = deviation.score_texts(list(texts), chosen, scorers)
-    return {name: -column for name, column in scored.fsd.items()}
+    return model.plan(chosen, list(texts)).score().fsd
 
 
 def audit_of(members: Sequence[str], nonmembers: Sequence[str], loud: Sequence[str], seed: int) -> Audit:

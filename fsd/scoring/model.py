@@ -173,11 +173,11 @@ class Model:
         texts: Sequence[str],
     ) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
-        from fsd.models.language_model import load_tokenizer, token_ids
-
         aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
         if not aligned or self.reference is None or self.tokens is None:
             return {}
+        from fsd.models.language_model import load_tokenizer, token_ids
+
         # Two tokenizers with other names may agree on these texts, and that is all that is needed.
         if token_ids(load_tokenizer(self.reference)[0], texts) == self.tokens(texts):
             return {}

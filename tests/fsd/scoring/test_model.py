@@ -99,3 +99,23 @@ def test_camia_needs_unseen_texts_and_counts_texts_of_which_the_copies_are_cut(o
         "shorter texts"
     ]
     assert np.isfinite(planned.score().base["camia"]).all()
+
+
+def test_an_audit_is_of_the_fine_tuned_model_minus_its_base(opened):
+    shifted = {
+        **opened.scorers,
+        "tuned": lambda prompts: [_doubled(stats) for stats in opened.scorers["base"](prompts)],
+    }
+    model = replace(opened, scorers=shifted)
+    chosen = [detectors.load("loss"), replace(detectors.load("reference"), views=("text", "tuned"))]
+    plain, audited = (one.plan(chosen, ["a text of a member"]).score() for one in (model, model.audited()))
+    assert (audited.base["loss"] == plain.tuned["loss"]).all()
+    assert (audited.fsd["loss"] == plain.tuned["loss"] - plain.base["loss"]).all()
+    # a detector that compares two models reads the fine-tuned one first
+    loss = {name: column[0] for name, column in audited.base.items()}["loss"]
+    assert audited.fsd["loss"][0] == pytest.approx(loss / 2)
+    assert (plain.fsd["reference"][0], audited.fsd["reference"][0]) == pytest.approx((-0.5, -2))
+
+
+def _doubled(stats):
+    return replace(stats, logp=2 * stats.logp)

@@ -1,5 +1,8 @@
 """Forward passes of a plan: those of an outline, which loads nothing, are those of the opened model."""
 
+import subprocess
+import sys
+
 import detectors
 from fsd.config import ModelConfig
 from fsd.scoring.model import open_model, outline
@@ -59,3 +62,18 @@ def test_an_outline_plans_as_the_opened_model_does(tiny) -> None:
     assert [detector.name for detector in outlined.detectors] == [detector.name for detector in opened.detectors]
     assert outlined.left_out == opened.left_out
     assert outlined.passes == opened.passes
+
+
+def test_an_outline_loads_no_torch() -> None:
+    """A dry run answers within a second or two; torch alone takes as long."""
+    code = (
+        "import sys, detectors\n"
+        "from fsd.config import ModelConfig\n"
+        "from fsd.scoring.model import outline\n"
+        "model = outline(ModelConfig('a/b', reference_model='c/d', neighbour_model='e/f'))\n"
+        "chosen = [detectors.load(name) for name in detectors.names('all')]\n"
+        "labelled = {'q': (0, True), 'w': (0, False), 'y': (1, True), 'v': (1, False)}\n"
+        "plan = model.plan(chosen, ['A text.'], model.inputs(['unseen'], labelled=labelled))\n"
+        "assert plan.passes['reference'] == 1 and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
