@@ -22,10 +22,10 @@ from fsd.data.documents import Document
 from fsd.data.readers import read_files
 from fsd.evaluation.audit import blind
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
-from fsd.models import language_model
 from fsd.models.finetuning import finetune
 from fsd.scores import FSD, of_state
-from fsd.scoring.model import prepare
+from fsd.scoring.model import open_model
+from fsd.scoring.scorers import STATES
 from fsd.statistics.intervals import observed_rate
 from fsd.token_stats import IntArray, Scores
 from pipelines.common.detector_settings import cheap, load_detectors
@@ -73,12 +73,12 @@ def score(settings: Settings) -> tuple[list[Document], Scores]:
     if file and file.exists():
         return rest, {name: np.array(column) for name, column in json.loads(file.read_text()).items()}
     config, training = ModelConfig(model=settings.model), AdapterConfig()
-    model = language_model.load(config)
+    model = open_model(config, states=STATES, seed=settings.seed)
     few = cheap(load_detectors(DetectorConfig()))
     texts, unseen_texts = [d.text for d in rest], [d.text for d in unseen]
-    job = prepare(model, texts, unseen_texts, few, config, training=training, strict=False, shots=4, seed=settings.seed)
-    finetune(model, unseen_texts, training, seed=settings.seed, log=lambda *_: None)
-    scores = of_state(job.score().columns, FSD)
+    plan = model.plan(few, texts, model.inputs(unseen_texts, shots=4), strict=False)
+    finetune(model.language_model, unseen_texts, training, seed=settings.seed, log=lambda *_: None)
+    scores = of_state(plan.score().columns, FSD)
     if file:
         file.write_text(json.dumps({name: column.tolist() for name, column in scores.items()}))
     return rest, scores

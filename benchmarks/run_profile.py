@@ -18,7 +18,6 @@ import tyro
 
 from fsd.config import FSDConfig
 from fsd.scoring import model_scorer
-from fsd.scoring.model import view_inputs
 from fsd.scoring.model_scorer import ModelScorer, windows
 from fsd.token_stats import FloatArray, Prompt
 from fsd.views import DRAWS, FORMS
@@ -50,11 +49,12 @@ def main(settings: Settings) -> None:
     """Print a row for each view: tokens, seconds in either way, and their ratio."""
     inputs = read_inputs(FSDConfig())
     config, split = inputs.config, inputs.split
-    model = experiment.load_model(config)
+    opened = experiment.open_model(config)
+    model = opened.language_model
     experiment.train_adapter(model, split.unseen, config, None)
     texts = [Prompt(document.text) for document in (*split.validation, *split.test)][: settings.texts]
     unseen = [document.text for document in split.unseen]
-    given = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
+    given = opened.inputs(unseen, shots=config.detection.shots)
     print(f"{date.today()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {len(texts)} texts")
     print("state, what is read | tokens | " + " | ".join(f"{way}: s wall (s cpu)" for way in WAYS) + " | ratio")
     totals, tokens, furthest = dict.fromkeys(WAYS, 0.0), 0, 0.0

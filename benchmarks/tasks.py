@@ -18,7 +18,7 @@ import tyro
 import yaml
 
 import detectors
-from fsd.config import AdapterConfig, APIConfig, ModelConfig
+from fsd.config import AdapterConfig, ModelConfig
 from fsd.data.documents import Document, cut
 from fsd.data.near_duplicates import unrelated
 from fsd.data.overlap import overlap
@@ -26,7 +26,8 @@ from fsd.data.readers import Passage, read_files, read_texts
 from fsd.evidence.dataset_tests import BREAK, exchangeability
 from fsd.models.finetuning import finetune
 from fsd.reporting.report import p_value
-from fsd.scoring.model import Model, build_scorers, open_model
+from fsd.scoring.model import Model, open_model
+from fsd.scoring.scorers import STATES
 from fsd.statistics.intervals import shortened
 from pipelines.evidence.contamination.dataset import inference_test
 
@@ -121,10 +122,9 @@ def main() -> None:
         shards = [BREAK.join(leaked[at : at + run.shard]) for at in range(0, len(leaked), run.shard)]
         (folder / "corpus.json").write_text(json.dumps(shards), encoding="utf-8")
         config = ModelConfig(run.model, cache="none")
-        model = open_model(config, APIConfig(), folder / "answers")
-        assert model.local is not None
-        finetune(model.local, shards, AdapterConfig(epochs=run.epochs, batch_size=1), seed=run.seed)
-        tuned = replace(model, scorers={"base": build_scorers(model.local, config)["tuned"]})
+        model = open_model(config, states=STATES)
+        finetune(model.language_model, shards, AdapterConfig(epochs=run.epochs, batch_size=1), seed=run.seed)
+        tuned = replace(model, scorers={"base": model.scorers["tuned"]})
         print(f"trained: {time.process_time() - begun:.0f} s of processor time", flush=True)
         table = [row(task, tests[task], known[task], tuned, run, folder / "corpus.json") for task in entries]
     print(pd.DataFrame(table).to_string(index=False))

@@ -70,7 +70,7 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
         chosen([self.detector])  # an unknown name is refused before the training
         self.unseen_ = listed("unseen", X)
-        self.model_, _ = opened(self.model)
+        self.model_ = opened(self.model).language_model
         finetune(
             self.model_,
             self.unseen_,

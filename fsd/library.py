@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from detectors import Detector
     from fsd.evaluation.results import Evaluation
     from fsd.models.language_model import LanguageModel
-    from fsd.scoring.model import ScoringJob
+    from fsd.scoring.model import Model as OpenedModel
+    from fsd.scoring.plan import ScoringPlan
 
     Model: TypeAlias = str | PathLike[str] | ModelConfig | LanguageModel | PreTrainedModel | PeftModel
 
@@ -63,8 +64,8 @@ def score(
     Raises:
         UsageError: if the model cannot be loaded, or a detector given by name cannot be computed.
     """
-    job, _ = _prepare(model, texts, unseen, detectors, shots=shots, seed=seed)
-    return job.score().frame()
+    plan, _ = _prepare(model, texts, unseen, detectors, shots=shots, seed=seed)
+    return plan.score().frame()
 
 
 def deviation(
@@ -103,6 +104,7 @@ def deviation(
     """
     from fsd.models.adapters import detach
     from fsd.models.finetuning import finetune
+    from fsd.scoring.scorers import STATES
 
     texts = listed("texts", texts)
     unseen = listed("unseen", unseen)
@@ -111,21 +113,21 @@ def deviation(
     if shared:
         raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
     training = training or AdapterConfig()
-    job, language_model = _prepare(
+    plan, language_model = _prepare(
         model,
         texts,
         unseen,
         detectors,
-        training=training,
         shots=shots,
+        states=STATES,
         seed=seed,
     )
     # An adapter that came with the model is the caller's, and stays.
     if language_model.adapted:
-        return job.score().frame()
+        return plan.score().frame()
     finetune(language_model, unseen, training, seed=seed)
     try:
-        return job.score().frame()
+        return plan.score().frame()
     finally:
         detach(language_model)
 
@@ -218,17 +220,18 @@ def _prepare(
     texts: Sequence[str],
     unseen: Sequence[str],
     detectors: "str | Sequence[str | Detector]",
-    **how: Any,
-) -> "tuple[ScoringJob, LanguageModel]":
-    from fsd.scoring.model import prepare
-
+    *,
+    shots: int,
+    **opening: Any,
+) -> "tuple[ScoringPlan, LanguageModel]":
     texts = listed("texts", texts)
     unseen = listed("unseen", unseen)
     # What was named must be computable; of a set, what can be computed.
     strict = not isinstance(detectors, str) or detectors not in (AUTO, ALL)
     requested = chosen(detectors)
-    language_model, config = opened(model)
-    return prepare(language_model, texts, unseen, requested, config, strict=strict, **how), language_model
+    to_score = opened(model, **opening)
+    inputs = to_score.inputs(unseen, shots=shots)
+    return to_score.plan(requested, texts, inputs, strict=strict), to_score.language_model
 
 
 def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
@@ -245,14 +248,15 @@ def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
     return loaded
 
 
-def opened(model: "Model") -> "tuple[LanguageModel, ModelConfig]":
-    """The loaded model, and how it is configured."""
-    from fsd.models import language_model as models
+def opened(model: "Model", **opening: Any) -> "OpenedModel":
+    """The model, loaded if it is not yet, with its scorers; for `opening` see `fsd.scoring.model.open_model`."""
+    from fsd.models.language_model import LanguageModel, wrap
+    from fsd.scoring.model import open_model
 
     if isinstance(model, str | PathLike):
         model = ModelConfig(model=fspath(model))
     if isinstance(model, ModelConfig):
-        return models.load(model), model
-    language_model = model if isinstance(model, models.LanguageModel) else models.wrap(model)
+        return open_model(model, **opening)
+    local = model if isinstance(model, LanguageModel) else wrap(model)
     # A loaded model has neither a reference model nor token frequencies.
-    return language_model, ModelConfig(model=language_model.identity.id)
+    return open_model(ModelConfig(model=local.identity.id), local=local, **opening)

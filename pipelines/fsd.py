@@ -52,31 +52,32 @@ def run(inputs: "Inputs") -> None:
         from pipelines.common import experiment, registration
         from pipelines.common.inputs import with_adapter_texts
 
-        model = experiment.load_model(config)
+        model = experiment.open_model(config)
+        language_model = model.language_model
         # From here on as it is in effect, also for the control model.
         config = replace(
             config,
-            model=replace(config.model, dtype=cast("Dtype", model.dtype)),
+            model=replace(config.model, dtype=cast("Dtype", language_model.dtype)),
         )
         split = with_adapter_texts(inputs.split, config.adapter)
-        job = experiment.prepare(model, split, detectors, config)
-        placebo, placebo_remarks = experiment.plan_placebo(config, split, job.detectors)
-    with registration.start(config, model, inputs.sources, job.detectors, placebo) as tracked:
+        plan = experiment.prepare(model, split, detectors, config)
+        placebo, placebo_remarks = experiment.plan_placebo(config, split, plan.detectors)
+    with registration.start(config, language_model, inputs.sources, plan.detectors, placebo) as tracked:
         if not config.adapter:
             with stage("finetuning"):
-                experiment.train_adapter(model, split.unseen, config, tracked)
+                experiment.train_adapter(language_model, split.unseen, config, tracked)
         with stage("scoring"):
-            scored = job.score()
+            scored = plan.score()
         with stage("placebo"):
             control = placebo.score(split, tracked) if placebo else None
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):
             inputs = inputs._replace(config=config)
-            remarks = placebo_remarks + job.remarks
+            remarks = placebo_remarks + plan.remarks
             results = experiment.compute_results(
                 inputs,
-                model,
+                language_model,
                 split,
                 scored,
                 control,
@@ -84,7 +85,14 @@ def run(inputs: "Inputs") -> None:
                 remarks=remarks,
             )
         with stage("recording"):
-            report, version = registration.track(tracked, results, config, detectors, model, inputs.sources)
+            report, version = registration.track(
+                tracked,
+                results,
+                config,
+                detectors,
+                language_model,
+                inputs.sources,
+            )
         tracked.log_metrics(stages().seconds)
         # Before the end of the run, which raises what could not be stored.
         show(report, tracked, version)

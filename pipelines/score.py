@@ -25,7 +25,7 @@ from fsd.progress import note
 from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import publish, run_name, show, tracked_run
-from pipelines.common.job import Job, files, passes
+from pipelines.common.job import Job, files
 from pipelines.common.output import check_table_path, described, write_table
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fsd.data.documents import Document
     from fsd.evaluation.rows import Row
     from fsd.reporting.report import Report, Table
-    from fsd.scoring.model import ScoringJob
+    from fsd.scoring.plan import ScoringPlan
     from fsd.statistics.intervals import Estimate
     from fsd.views import Detector
     from pipelines.common.shards import Folder, Worker
@@ -59,6 +59,7 @@ def prepare(config: ScoreConfig) -> Job:
     from fsd.data.corpus import Corpus
     from fsd.data.knowledge_cutoffs import labels_for
     from fsd.data.splitting import parse_cutoff
+    from fsd.scoring.model import outline
     from pipelines.common import detector_settings, shards
     from pipelines.common.inputs import read_cleaned
 
@@ -80,8 +81,8 @@ def prepare(config: ScoreConfig) -> Job:
             config.data,
             finish=_forget_answers,
         )
-    inputs = (*config.data, config.unseen, config.model.frequencies)
-    check_table_path(config.out, filter(None, inputs))
+    sources = (*config.data, config.unseen, config.model.frequencies)
+    check_table_path(config.out, filter(None, sources))
     rows, left_out = read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
     documents = Corpus(rows)
     unseen, blank = _read_unseen(config)
@@ -89,21 +90,15 @@ def prepare(config: ScoreConfig) -> Job:
     labelled = [document for document in documents if document.member is not None]
     labels = labels_for(config.model.model, labelled, last=parse_cutoff(config.cutoff))
     remarks = labels.said + left_out + blank
-    readers = passes(
-        detectors,
-        documents.texts,
-        config.model,
-        states=("base",),
-        unseen=unseen,
-        strict=config.detection.named,
-        chat=config.chat,
-    )
+    model = outline(config.model, ("base",), chat=config.chat, seed=config.seed)
+    inputs = model.inputs(unseen, shots=config.detection.shots)
+    plan = model.plan(detectors, documents.texts, inputs, strict=config.detection.named)
     return Job(
         partial(run, config, documents, unseen, detectors, remarks),
         {"texts": files(config.data, len(documents))},
         config.model,
         texts=documents.texts,
-        passes=readers,
+        passes=plan.passes,
         writes=[config.out],
         experiment=f"fsd-{config.domain}",
         notes=remarks,
@@ -131,22 +126,17 @@ def run(
     """Announce the requests to an API, score, write, evaluate labelled texts, track and print."""
     contexts = [document.context for document in documents]
     with stage("model"):
-        from fsd.scoring.model import open_model, view_inputs
+        from fsd.scoring.model import open_model
 
         model = open_model(
             config.model,
-            config.api,
-            f"{config.out}.partial",
+            api=config.api,
+            answers=f"{config.out}.partial",
             chat=config.chat,
             seed=config.seed,
         )
-        inputs = view_inputs(
-            config.model,
-            unseen,
-            shots=config.detection.shots,
-            seed=config.seed,
-        )
-        work = model.job(
+        inputs = model.inputs(unseen, shots=config.detection.shots)
+        plan = model.plan(
             requested,
             documents.texts,
             inputs,
@@ -154,17 +144,17 @@ def run(
             strict=config.detection.named,
         )
         if model.answers:
-            announce(work, config.api.price)
+            announce(plan, config.api.price)
     with stage("scoring"):
         # Without any context, a column of blanks would only widen the table.
         columns = [name for name in COLUMNS if name != "context" or any(contexts)]
-        table = described(documents, *columns).join(work.score().frame())
+        table = described(documents, *columns).join(plan.score().frame())
         measured = measure(documents, table, seed=config.seed)
         write_table(table, config.out)
         # Only now: an answer that was paid for is kept until it is in the table.
         if model.answers:
             model.answers.delete()
-    report = make_report(config, table, measured, work, remarks)
+    report = make_report(config, table, measured, plan, remarks)
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     name = run_name(config.model.model, config.data, "score")
     with tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:
@@ -184,7 +174,7 @@ def make_report(
     config: ScoreConfig,
     table: "pd.DataFrame",
     measured: Measured,
-    work: "ScoringJob",
+    plan: "ScoringPlan",
     remarks: Sequence[str],
 ) -> "Report":
     """The metrics of the labelled texts beside the blind classifier, and what could not be computed."""
@@ -201,7 +191,7 @@ def make_report(
         findings.append(Finding(words, blind.low <= 0.5))
         metrics["audit/blind_auc"] = blind.value
     findings += as_findings(doubts, AGAINST)
-    findings += as_findings(work.remarks)
+    findings += as_findings(plan.remarks)
     score = ""
     description = ""
     if len(results):
@@ -213,7 +203,7 @@ def make_report(
         # Beside the blind classifier, since the page of the run is read without the rest of the report.
         description = f"{best.detector} base AUC {best.estimate} · blind AUC {blind or 'none'}\n\n{BASE_ONLY}"
     return Report(
-        headline=f"{len(table)} texts, {len(work.detectors)} detectors",
+        headline=f"{len(table)} texts, {len(plan.detectors)} detectors",
         findings=findings,
         sections=[Section("", tables=[metrics_table(results)])],
         score=score,
@@ -228,7 +218,8 @@ def open_worker(config: ScoreConfig) -> "Worker":
     """What scores the shards of an output folder; a detector that no text of a shard allows has no values there."""
     from fsd.data.corpus import Corpus
     from fsd.net.hub import fingerprint, locate
-    from fsd.scoring.model import frequency_file, open_model, view_inputs
+    from fsd.scoring.model import open_model
+    from fsd.scoring.scorers import frequency_file
     from pipelines.common import detector_settings, shards
 
     detectors = detector_settings.load_detectors(config.detection)
@@ -237,14 +228,14 @@ def open_worker(config: ScoreConfig) -> "Worker":
     uncached = replace(config.model, cache="none")
     model = open_model(
         uncached,
-        config.api,
-        f"{config.out}/{ANSWERS}",
+        api=config.api,
+        answers=f"{config.out}/{ANSWERS}",
         chat=config.chat,
         seed=config.seed,
     )
-    inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
+    inputs = model.inputs(unseen, shots=config.detection.shots)
     # Chosen by an example, so that all shards have the same columns, whatever their texts allow.
-    computable = model.job(
+    computable = model.plan(
         detectors,
         [shards.EXAMPLE.text],
         inputs,
@@ -254,7 +245,7 @@ def open_worker(config: ScoreConfig) -> "Worker":
 
     def table(documents: "list[Document]") -> "pd.DataFrame":
         contexts = [document.context for document in documents]
-        scores = model.job(computable, Corpus(documents).texts, inputs, contexts=contexts).score().frame()
+        scores = model.plan(computable, Corpus(documents).texts, inputs, contexts=contexts).score().frame()
         return described(documents, *COLUMNS).join(scores.reindex(columns=names))
 
     if model.local:
@@ -276,22 +267,22 @@ def _forget_answers(folder: "Folder") -> dict[str, Path]:
     return {}
 
 
-def announce(work: "ScoringJob", price: float | None) -> None:
+def announce(plan: "ScoringPlan", price: float | None) -> None:
     """Print to stderr how many requests an API will get, before the first one."""
     from fsd.token_stats import Prompt
     from fsd.views import FORMS, VIEWS, scorer_of
 
-    texts = [Prompt(text, context) for text, context in zip(work.texts, work.contexts, strict=True)]
+    texts = [Prompt(text, context) for text, context in zip(plan.texts, plan.contexts, strict=True)]
     # Two views of a scorer may ask the same, such as a text and its copy in small letters: each prompt is sent once.
     asked: dict[str, dict[Prompt, None]] = {}
-    for view in sorted({VIEWS[name] for detector in work.detectors for name in detector.views}):
+    for view in sorted({VIEWS[name] for detector in plan.detectors for name in detector.views}):
         if view.reader == "base":
             prompts = asked.setdefault(scorer_of(view), {})
             for text in texts:
-                prompts.update(dict.fromkeys(FORMS[view.form](text, work.inputs)))
+                prompts.update(dict.fromkeys(FORMS[view.form](text, plan.inputs)))
     for name, prompts in asked.items():
         # A memoized scorer knows what it was answered before, by an interrupted command for example.
-        scorer: Any = work.scorers[name]
+        scorer: Any = plan.scorers[name]
         unknown = scorer.unknown(list(prompts))
         line = f"{len(texts):,} texts: {scorer.scorer.estimate(unknown, price)}"
         if len(unknown) < len(prompts):

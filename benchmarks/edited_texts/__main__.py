@@ -31,7 +31,7 @@ from fsd.models import language_model
 from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import continue_pretraining
 from fsd.scores import IN_AUDIT, ScoreColumns
-from fsd.scoring import deviation
+from fsd.scoring.model import Model
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.statistics.intervals import observed_rate
 from pipelines.common.detector_settings import audited
@@ -79,9 +79,10 @@ class Audit:
 def audit_scores(base: LanguageModel, target: LanguageModel, texts: Sequence[str]) -> ScoreColumns:
     """(N,) scores of the target minus those of its base."""
     scorers = {"base": ModelScorer(base), "tuned": ModelScorer(target)}
+    model = Model(ModelConfig(base.identity.id), scorers).audited()
     chosen = audited([detectors.load(name) for name in DETECTORS])
-    scored = deviation.score_texts(list(texts), chosen, scorers).in_audit()
-    return {score: column for score, column in scored.columns.items() if score.state == IN_AUDIT.difference}
+    columns = model.plan(chosen, list(texts)).score().columns
+    return {score: column for score, column in columns.items() if score.state == IN_AUDIT.difference}
 
 
 def audit_of(members: Sequence[str], nonmembers: Sequence[str], loud: Sequence[str], seed: int) -> Audit:

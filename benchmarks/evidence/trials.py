@@ -26,9 +26,10 @@ from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import pretrain
 from fsd.scores import IN_AUDIT, columns_of
 from fsd.scoring.deviation import score_texts
-from fsd.scoring.model import build_scorers
+from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.scoring.sampling import Sampling
+from fsd.scoring.scorers import STATES
 from fsd.token_stats import Scorer, Scores
 from fsd.views import usable
 from pipelines.common.detector_settings import cheap, load_detectors
@@ -252,9 +253,10 @@ def audits(seed: int, size: Size) -> list[dict[str, Any]]:
         if epochs:
             training = AdapterConfig(epochs=epochs, learning_rate=3e-3, batch_size=4)
             finetune(model, [d.text for d in documents if d.member], training, seed=seed, shown=False)
-        scorers = build_scorers(model, SETTINGS)
-        scorers["tuned"] = scorers["tuned" if epochs else "base"]
-        results = audit.judge(parts, [], scorers, config)
+        opened = open_model(SETTINGS, states=STATES, local=model)
+        if not epochs:
+            opened = replace(opened, scorers={**opened.scorers, "tuned": opened.scorers["base"]})
+        results = audit.judge(parts, [], opened.audited(), config)
         best = results.calibration.detector
         numbers = by_key(results.table)
         test = results.scores[results.scores["split"] == "test"]

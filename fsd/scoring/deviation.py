@@ -60,17 +60,14 @@ class ScoreTable:
         return replace(self, columns=chosen)
 
     def in_audit(self) -> "ScoreTable":
-        """The scores of an audit of a fine-tuned model, where `CALIBRATED` ones take the place of deviations.
+        """The same scores under their names in an audit, where fine-tuned model and base have changed places."""
+        names = {BASE: TUNED, TUNED: BASE, FSD: CALIBRATED}
 
-        Members are the texts of the fine-tuning there, of which the FSD, base minus fine-tuned score, is lowest.
-        """
-        columns = {}
-        for score, column in self.columns.items():
-            if score.state == FSD:
-                columns[Score(score.detector, CALIBRATED)] = -column
-            else:
-                columns[score] = column
-        return replace(self, columns=columns, states=IN_AUDIT)
+        def renamed(score: Score) -> Score:
+            return Score(score.detector, names[score.state])
+
+        fallbacks = Counter({(renamed(score), name): count for (score, name), count in self.fallbacks.items()})
+        return ScoreTable({renamed(score): column for score, column in self.columns.items()}, fallbacks, IN_AUDIT)
 
 
 @dataclass(frozen=True)

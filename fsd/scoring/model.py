@@ -1,353 +1,100 @@
-"""Models to score with, wherever they are, and what can be computed with them, checked before anything else is done."""
+"""Models to score with, wherever they are: opened, or outlined before that, and what can be computed with them."""
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from fsd import distributed
-from fsd.config import NEIGHBOURS, AdapterConfig, APIConfig, ModelConfig
+from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
-from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
-from fsd.scoring.deviation import ScoreTable, score_texts
-from fsd.token_stats import Known, Labelled, Prompt, Scorer, Tokenize
-from fsd.views import (
-    DRAWS,
-    FORMS,
-    PRIMED,
-    Detector,
-    Draws,
-    ViewInputs,
-    repetitions,
-    usable,
+from fsd.scores import IN_AUDIT, IN_RUN, StatePair
+from fsd.scoring.plan import ScoringPlan
+from fsd.scoring.scorers import (
+    API,
+    STATES,
+    build_scorers,
+    draws,
+    frequency_file,
+    frequency_scorer,
+    reference_name,
+    reference_scorer,
+    scorer_makers,
 )
+from fsd.scoring.view_inputs import view_inputs
+from fsd.token_stats import Labelled, Prompt, Prompts, Scored, Scorer, Tokenize
+from fsd.views import FORMS, PRIMED, Detector, ViewInputs, usable
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.cache import SQLiteStore
-
-STATES = ("base", "tuned")
-# Name of the token-frequency table in a model's folder.
-TABLE = "frequencies.npz"
-# Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
-WORD_SWAPS = 5
-# Most known texts of a label that the signals of a text are compared with or fitted to, as in OLMo-Detect.
-KNOWN = 150
-# Prefix of the name of a model behind an API.
-API = "api:"
-
-
-def draws(config: ModelConfig) -> dict[str, Draws]:
-    """How texts are continued, by form."""
-    at_least(1, samples=config.samples)
-    if config.samples is None:
-        return DRAWS
-    return {form: way._replace(samples=config.samples) for form, way in DRAWS.items()}
-
-
-def reader_names(config: ModelConfig) -> list[str]:
-    """The names of the scorers that `build_scorers` makes for a model, without loading it."""
-    names = list(STATES)
-    if _has_gradients(config):
-        names += [f"{state}.gradient" for state in STATES]
-    if reference_name(config):
-        names.append("reference")
-    if frequency_file(config):
-        names.append("unigram")
-    return names
-
-
-def build_scorers(
-    language_model: "LanguageModel",
-    config: ModelConfig,
-    *,
-    seed: int = 42,
-) -> dict[str, Scorer]:
-    """Scorers by reader name: the model with its adapter off and on, the reference model, and token frequencies.
-
-    The seed is that of samples.
-    """
-    from fsd.scoring.cache import FILE, SQLiteStore
-    from fsd.scoring.gradients import GradientScorer
-
-    folder = cache_folder(config)
-    # One process writes; the others get what it knows.
-    store = SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
-    scorers: dict[str, Scorer] = {}
-    for state in STATES:
-        tuned = state == "tuned"
-        scorers[state] = _scorer(state, language_model, config, store)
-        if _has_gradients(config):
-            title = _title("gradient")
-            scorers[f"{state}.gradient"] = GradientScorer(language_model, tuned=tuned, description=title)
-        for form, way in draws(config).items():
-            scorers[f"{state}.{form}"] = _sampler(
-                state,
-                language_model,
-                config,
-                store,
-                way,
-                seed,
-            )
-    if reference := reference_name(config):
-        scorers["reference"] = reference_scorer(reference, config, store)
-    vocabulary = language_model.base.config.get_text_config().vocab_size
-    return scorers | _unigram(config, language_model.tokenizer, vocabulary, language_model.tokens)
-
-
-def _has_gradients(config: ModelConfig) -> bool:
-    # Quantized weights have no gradient, and those spread over several devices none in one place.
-    return config.bits is None and config.device != "spread" and not config.model.startswith(API)
-
-
-def _title(label: str) -> str:
-    """The title of a progress bar, which the main process alone shows."""
-    return label if distributed.is_main_process() else ""
-
-
-def _scorer(
-    name: str,
-    model: "LanguageModel",
-    config: ModelConfig,
-    store: "SQLiteStore | None",
-) -> Scorer:
-    """The scorer of one model state, which computes in all processes of the job what is not in the store."""
-    from fsd.scoring.cache import MemoizedScorer, model_key
-    from fsd.scoring.model_scorer import (
-        DistributedScorer,
-        ModelScorer,
-        collective,
-    )
-
-    tuned = name == "tuned"
-    kind = DistributedScorer if distributed.num_processes() > 1 else ModelScorer
-    batch_tokens = config.max_batch_tokens
-    model_scorer = kind(
-        model,
-        tuned=tuned,
-        max_batch_tokens=batch_tokens,
-        description=_title(name),
-    )
-    scorer: Scorer = model_scorer
-    if store is not None and model.identity.fingerprint:
-        # The base weights never change; the adapter may be trained between two calls.
-        key = partial(model_key, model, tuned=tuned)
-        scorer = MemoizedScorer(scorer, store, key if tuned else cache(key))
-    return collective(scorer, model_scorer) if isinstance(model_scorer, DistributedScorer) else scorer
-
-
-def _sampler(
-    name: str,
-    model: "LanguageModel",
-    config: ModelConfig,
-    store: "SQLiteStore | None",
-    way: Draws,
-    seed: int,
-) -> Scorer:
-    """The continuations by one model state, which the main process draws."""
-    from fsd.scoring.cache import MemoizedScorer, model_key
-    from fsd.scoring.sampling import ContinuationScorer
-
-    tuned = name == "tuned"
-    title = _title(f"{name} samples")
-    batch_tokens = config.max_batch_tokens
-    sampler: Scorer = ContinuationScorer(
-        model,
-        way,
-        tuned=tuned,
-        seed=seed,
-        batch_tokens=batch_tokens,
-        description=title,
-    )
-    if store is not None and model.identity.fingerprint:
-        sampler = MemoizedScorer(
-            sampler,
-            store,
-            lambda: f"{model_key(model, tuned=tuned)} {way} {seed}",
-        )
-    return lambda prompts: distributed.from_main(lambda: list(sampler(prompts)))
-
-
-def reference_scorer(
-    name: str,
-    config: ModelConfig,
-    store: "SQLiteStore | None",
-) -> Scorer:
-    """The scorer of the reference model, which is located at once and loaded at the first call."""
-    from fsd.models.language_model import load
-
-    # A wrong name is refused before anything is computed; a model that no detector reads takes no memory.
-    locate(name)
-    scorer = cache(
-        lambda: _scorer(
-            "reference",
-            load(config, model=name, revision=None),
-            config,
-            store,
-        )
-    )
-    return lambda prompts: scorer()(prompts)
-
-
-def _unigram(
-    config: ModelConfig,
-    tokenizer: Any,
-    vocabulary: int,
-    tokens: Tokenize,
-) -> dict[str, Scorer]:
-    from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
-
-    file = frequency_file(config)
-    if file is None:
-        return {}
-    table = FrequencyTable.load(file).matching(tokenizer, vocabulary, config.model)
-    return {"unigram": unigram_scorer(table, tokens)}
-
-
-def reference_name(config: ModelConfig) -> str | None:
-    """The reference model: the one given, else the twin of an embedded target."""
-    return config.reference_model or (EMBEDDED_TWIN if _embedded_target(config) else None)
-
-
-def _embedded_target(config: ModelConfig) -> bool:
-    return config.model in EMBEDDED and not config.model.endswith("twin")
-
-
-def frequency_file(config: ModelConfig) -> Path | None:
-    """The token-frequency table of the configuration, or else of the model's folder; None if there is none."""
-    if config.frequencies:
-        return Path(config.frequencies)
-    file = EMBEDDED.get(config.model, Path(config.model)) / TABLE
-    return file if file.is_file() else None
-
-
-def cache_folder(config: ModelConfig) -> Path | None:
-    """The folder of the cache; None if it is switched off."""
-    return None if config.cache == "none" else default_folder(config.cache)
-
-
-def view_inputs(
-    config: ModelConfig,
-    texts: Sequence[str],
-    *,
-    shots: int,
-    seed: int,
-    labelled: Labelled = MappingProxyType({}),
-) -> ViewInputs:
-    """What detectors need besides the text, as far as unseen and labelled texts and the configuration give it."""
-    at_least(1, shots=shots)
-    from fsd.scoring.neighbours import swapped_words
-
-    chosen = random.Random(seed).sample(texts, min(shots, len(texts)))
-    prefix = "".join(f"{text}\n\n" for text in chosen)
-    return ViewInputs(
-        prefix,
-        _neighbours(config, texts, seed),
-        partial(swapped_words, count=WORD_SWAPS, seed=seed),
-        member_prefix(labelled, shots, seed),
-        Known(_repeated(texts, seed)) if texts else None,
-        both_sides(labelled, seed),
-    )
-
-
-def _neighbours(
-    config: ModelConfig,
-    texts: Sequence[str],
-    seed: int,
-) -> Callable[[str], Sequence[str]] | None:
-    """What makes the neighbours of a text: a masked language model, swaps of the texts' words, or nothing."""
-    from fsd.scoring.neighbours import (
-        MaskedModel,
-        build_vocabulary,
-        word_swaps,
-    )
-
-    kind = config.neighbour_model or ("words" if _embedded_target(config) else None)
-    if kind is None or (kind == "words" and not texts):
-        return None
-    at_least(1, neighbours=config.neighbours)
-    if kind == "words":
-        vocabulary = build_vocabulary(texts)
-        return partial(
-            word_swaps,
-            vocabulary=vocabulary,
-            count=config.neighbours or WORD_SWAPS,
-            seed=seed,
-        )
-    # Dropout makes the neighbours random, so one process draws them for all.
-    if not distributed.is_main_process():
-        return lambda text: distributed.from_main(list)
-    device = "auto" if config.device == "spread" else config.device
-    masked = MaskedModel(
-        kind,
-        count=config.neighbours or NEIGHBOURS,
-        device=device,
-        seed=seed,
-    )
-    return lambda text: distributed.from_main(lambda: masked(text))
-
-
-def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
-    sample = map(Prompt, random.Random(seed).sample(texts, min(KNOWN, len(texts))))
-    return [[prompt, *repetitions(prompt)] for prompt in sample]
-
-
-def both_sides(labelled: Labelled, seed: int) -> Known | None:
-    """Known members and non-members, of both if any family is left out; None if there are none."""
-    sides: list[list[Prompt]] = []
-    for side in (True, False):
-        # Sorted, so that the sample does not depend on the order of the texts.
-        texts = sorted(text for text, (_, member) in labelled.items() if member is side)
-        repeated = _repeated(texts, seed)
-        # A fit leaves out the family of the text that it is for, and needs texts of both labels all the same.
-        if len({labelled[prompts[0].text][0] for prompts in repeated}) < 2:
-            return None
-        sides += repeated
-    return Known(sides, labelled)
-
-
-def member_prefix(
-    labelled: Labelled,
-    shots: int,
-    seed: int,
-) -> Callable[[str], str] | None:
-    """Text → the first known members in a random order that are of another family than the text."""
-    members = {text: family for text, (family, member) in labelled.items() if member}
-    if len(set(members.values())) < 2:
-        return None
-    order = random.Random(seed).sample(sorted(members), len(members))
-
-    def prefix(text: str) -> str:
-        family, _ = labelled.get(text, (None, False))
-        # After a relative of its own, every text is likely, member or not.
-        unrelated = (member for member in order if members[member] != family)
-        return "".join(f"{member}\n\n" for member in islice(unrelated, shots))
-
-    return prefix
 
 
 @dataclass(frozen=True)
 class Model:
     """A model with its scorers, opened by `open_model`.
 
-    `tokens` (without special tokens), `decode` and `tokenizer`, its hash, are unknown for an API without `--tokenizer`.
-    `local` is the model on this machine; `answers` keeps those of an API; `reference` names the reference model.
+    `tokens` (without special tokens), `decode` and `tokenizer` are unknown for an API without `--tokenizer`. `local` is
+    the model on this machine; `answers` keeps those of an API; `seed` is that of samples, prefixes and copies.
     """
 
-    name: str
+    config: ModelConfig
     scorers: Mapping[str, Scorer]
     tokens: Tokenize | None = None
     decode: Callable[[list[int]], str] | None = None
-    tokenizer: str = ""
+    tokenizer: Any = None
     local: "LanguageModel | None" = None
     answers: "SQLiteStore | None" = None
-    reference: str | None = None
+    seed: int = 42
+    states: StatePair = IN_RUN
+    opened: ClassVar[bool] = True
 
-    def job(
+    @property
+    def name(self) -> str:
+        """What the model is called by its user."""
+        return self.config.model
+
+    @property
+    def reference(self) -> str | None:
+        """Name of the reference model; None without one."""
+        return reference_name(self.config) if "reference" in self.scorers else None
+
+    @property
+    def language_model(self) -> "LanguageModel":
+        """The model on this machine, where there must be one."""
+        if self.local is None:
+            raise ValueError(f"{self.name} must be on this machine; it is behind an API, or not opened")
+        return self.local
+
+    def audited(self) -> "Model":
+        """The same model, whose scores ask which texts it was fine-tuned on.
+
+        Such texts are the members of an audit, and the fine-tuned model knows them better than its base does. So the
+        two change places: the first of the two states that are compared is that of the fine-tuned model, and the
+        difference is fine-tuned minus base score.
+        """
+        exchanged = {"base": self.scorers["tuned"], "tuned": self.scorers["base"]}
+        return replace(self, scorers={**self.scorers, **exchanged}, states=IN_AUDIT)
+
+    def inputs(
+        self,
+        unseen: Sequence[str] = (),
+        *,
+        shots: int = 2,
+        labelled: Labelled = MappingProxyType({}),
+    ) -> ViewInputs:
+        """What detectors need besides the texts: made of unseen texts (`shots` of them) and of labelled ones."""
+        return view_inputs(
+            self.config,
+            unseen,
+            shots=shots,
+            seed=self.seed,
+            labelled=labelled,
+            counted=not self.opened,
+        )
+
+    def plan(
         self,
         detectors: Sequence[Detector],
         texts: Sequence[str],
@@ -355,7 +102,7 @@ class Model:
         *,
         contexts: Sequence[str] = (),
         **options: Any,
-    ) -> "ScoringJob":
+    ) -> ScoringPlan:
         """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `options`."""
         excluded = {
             **self._unaligned(detectors, texts),
@@ -367,6 +114,7 @@ class Model:
                 primed,
                 "its prefix would take the place of the texts' own contexts",
             )
+        inputs = inputs or ViewInputs()
         computable, left_out = usable(
             detectors,
             texts,
@@ -375,17 +123,18 @@ class Model:
             excluded=excluded,
             **options,
         )
-        inputs = inputs or ViewInputs()
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
         remarks += self._cut_texts(computable, texts, inputs)
-        return ScoringJob(
-            list(texts),
+        return ScoringPlan(
+            texts,
             computable,
             left_out,
             self.scorers,
             inputs,
             remarks,
             contexts,
+            draws(self.config),
+            self.states,
         )
 
     def _cut_texts(
@@ -428,114 +177,117 @@ class Model:
         texts: Sequence[str],
     ) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
-        from fsd.models.language_model import load_tokenizer, token_ids
-
         aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
         if not aligned or self.reference is None or self.tokens is None:
             return {}
+        from fsd.models.language_model import load_tokenizer, token_ids
+
         # Two tokenizers with other names may agree on these texts, and that is all that is needed.
         if token_ids(load_tokenizer(self.reference)[0], texts) == self.tokens(texts):
             return {}
         return dict.fromkeys(aligned, "the reference model has another tokenizer")
 
 
-@dataclass(frozen=True)
-class ScoringJob:
-    """Texts, the detectors that can be computed on them and why not the others, and what they are computed with."""
+class Outline(Model):
+    """A model that is not opened, made by `outline`: it has the names of its scorers, and can be planned with."""
 
-    texts: list[str]
-    detectors: Sequence[Detector]
-    left_out: dict[str, str]
-    scorers: Mapping[str, Scorer]
-    inputs: ViewInputs
-    remarks: list[str]
-    contexts: Sequence[str] = ()
+    opened: ClassVar[bool] = False
 
-    def score(self) -> ScoreTable:
-        """Base, tuned and FSD scores of the texts, in every process of the job."""
-        return score_texts(
-            self.texts,
-            self.detectors,
-            self.scorers,
-            self.inputs,
-            contexts=self.contexts,
-            shown=distributed.is_main_process(),
-        )
+    def plan(self, *scored: Any, **options: Any) -> ScoringPlan:
+        """The same plan; what an API gives is known when it is asked, so that nothing is refused before."""
+        if self.name.startswith(API):
+            options["strict"] = None
+        return super().plan(*scored, **options)
 
 
-def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of them with a default
-    model: "LanguageModel",
-    texts: Sequence[str],
-    unseen: Sequence[str],
-    detectors: Sequence[Detector],
+def outline(
     config: ModelConfig,
-    *,
-    training: AdapterConfig | None = None,
-    scorers: Mapping[str, Scorer] | None = None,
-    strict: bool = True,
-    shots: int = 2,
-    seed: int = 42,
-    labelled: Labelled = MappingProxyType({}),
-) -> ScoringJob:
-    """Check which detectors can be computed on the texts, and that the training is possible.
-
-    The unseen texts give the prefix of `recall` and the words of `neighbour`, and `labelled` ones the second prefix of
-    `con_recall` and what `camia_lr` is fitted to. `training` is None for base scores alone, or for a model with an
-    adapter; `scorers`, e.g. memoized ones, take the place of the model's own. Unless `strict`, a detector that cannot
-    be computed is left out.
-    """
-    from fsd.models.finetuning import plan
-
-    scorers = dict(scorers or build_scorers(model, config, seed=seed))
-    if not model.adapted:
-        if training is None:
-            scorers.pop("tuned", None)
-        else:
-            plan(model, unseen, training)
-    reference = reference_name(config) if "reference" in scorers else None
-    opened = Model(
-        config.model,
-        scorers,
-        model.tokens,
-        local=model,
-        reference=reference,
-    )
-    inputs = view_inputs(
-        config,
-        unseen,
-        shots=shots,
-        seed=seed,
-        labelled=labelled,
-    )
-    return opened.job(detectors, texts, inputs, strict=strict)
-
-
-def open_model(
-    config: ModelConfig,
-    api: APIConfig,
-    answers: str | Path,
+    states: Sequence[str] = STATES,
     *,
     chat: bool = False,
     seed: int = 42,
+) -> Outline:
+    """What can be computed with a model, and at what cost, without loading it.
+
+    `states` are those in which texts will be scored; a `chat` API gives no token statistics.
+    """
+    # As a mapping, since the flag has a hyphen.
+    at_least(1, **{"max-batch-tokens": config.max_batch_tokens})
+    scorers = dict.fromkeys(scorer_makers(config, states), _not_opened)
+    if chat:
+        del scorers["base"]
+    return Outline(config, scorers, seed=seed)
+
+
+def _not_opened(prompts: Prompts) -> Scored:
+    raise ValueError(f"a model must be opened to score texts; it is an outline, with {len(prompts)} prompts")
+
+
+def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them with a default
+    config: ModelConfig,
+    *,
+    states: Sequence[str] | None = None,
+    adapter: Path | None = None,
+    tuned: str | None = None,
+    local: "LanguageModel | None" = None,
+    api: APIConfig | None = None,
+    answers: str | Path = "",
+    chat: bool = False,
+    seed: int = 42,
 ) -> Model:
-    """Load a model, or connect to its API, whose answers are kept in a file, so that an interrupted command goes on."""
-    from fsd.models import language_model
+    """Load a model, or connect to its API, and make its scorers.
+
+    Args:
+        config: which model, and how it is loaded and scored.
+        states: "base" and "tuned", the model with its adapter; by default "tuned" only if it has one. An adapter may
+            be trained later.
+        adapter: folder of an adapter, which is attached.
+        tuned: a whole fine-tuned model, as a folder or hub id, in place of an adapter.
+        local: the model, if it is loaded already.
+        api: how to reach a model whose name begins with `api:`.
+        answers: file that keeps the answers of an API, so that an interrupted command goes on.
+        chat: the API gives texts alone.
+        seed: random seed of samples, prefixes and copies of texts.
+
+    Raises:
+        UsageError: if the model cannot be loaded, the adapter is not its own, or the fine-tuned model has another
+            tokenizer.
+    """
+    if api and config.model.startswith(API):
+        return _open_api(config, api, Path(answers), chat=chat, seed=seed)
+    from fsd.models.adapters import attach, check_adapter
+    from fsd.models.language_model import load
+
+    if adapter:
+        check_adapter(adapter)  # before the base, which takes long
+    local = local or load(config)
+    if adapter:
+        attach(local, adapter)
+    if states is None:
+        states = STATES if local.adapted else ("base",)
+    scorers = build_scorers(local, config, states, seed=seed)
+    if tuned:
+        scorers["tuned"] = _whole_model(tuned, local, config)
+    return Model(
+        config,
+        scorers,
+        local.tokens,
+        local.tokenizer.decode,
+        local.tokenizer,
+        local,
+        seed=seed,
+    )
+
+
+def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> Scorer:
+    """The scorer of a fine-tuned model, whose scores are compared with those of its base token by token."""
+    from fsd.models.language_model import load
     from fsd.scoring.token_frequencies import fingerprint
 
-    if config.model.startswith(API):
-        return _open_api(config, api, Path(answers), chat=chat)
-    model = language_model.load(config)
-    scorers = build_scorers(model, config, seed=seed)
-    del scorers["tuned"]  # there is no adapter
-    return Model(
-        config.model,
-        scorers,
-        model.tokens,
-        model.tokenizer.decode,
-        fingerprint(model.tokenizer),
-        model,
-        reference=reference_name(config),
-    )
+    tuned = load(config, model=name, revision=None)
+    if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
+        raise UsageError(f"tuned must have the tokenizer of its base {config.model}; {name} has another")
+    return build_scorers(tuned, config, ("base",))["base"]
 
 
 def _open_api(
@@ -544,6 +296,7 @@ def _open_api(
     answers: Path,
     *,
     chat: bool,
+    seed: int,
 ) -> Model:
     from fsd.models.language_model import load_tokenizer
     from fsd.scoring.api import (
@@ -571,12 +324,9 @@ def _open_api(
     if api.tokenizer is not None:
         tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=config.revision)
         prompt_tokens = PromptTokens(tokenizer, api.tokenizer)
-        scorers = _unigram(
-            replace(config, model=api.tokenizer),
-            tokenizer,
-            vocabulary,
-            prompt_tokens.tokens,
-        )
+        file = frequency_file(replace(config, model=api.tokenizer))
+        if file:
+            scorers["unigram"] = frequency_scorer(file, api.tokenizer, tokenizer, vocabulary, prompt_tokens.tokens)
     # Answers cost money: they are never thrown away for space, and a file that cannot keep them is refused.
     store = SQLiteStore(answers, limit=None, required=True)
     makers: dict[str, Callable[..., CompletionsScorer]] = {} if chat else {"base": CompletionsScorer}
@@ -594,17 +344,12 @@ def _open_api(
         scorers[name] = MemoizedScorer(scorer, store, scorer.key)
     if config.reference_model:
         scorers["reference"] = reference_scorer(config.reference_model, config, None)
-    opened = Model(
-        config.model,
-        scorers,
-        answers=store,
-        reference=config.reference_model,
-    )
+    opened = Model(config, scorers, answers=store, seed=seed)
     if prompt_tokens is None:
         return opened
     return replace(
         opened,
         tokens=prompt_tokens.tokens,
         decode=prompt_tokens.decode,
-        tokenizer=prompt_tokens.fingerprint,
+        tokenizer=tokenizer,
     )

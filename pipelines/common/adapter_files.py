@@ -15,7 +15,7 @@ from fsd.data.documents import Document, json_line
 from fsd.data.splitting import Split
 from fsd.files import SMALL, read_json
 from fsd.net.hub import EMBEDDED
-from fsd.scoring.model import TABLE, frequency_file
+from fsd.scoring.scorers import TABLE, frequency_file
 from fsd.views import Detector
 
 if TYPE_CHECKING:

@@ -65,26 +65,16 @@ def cheap(detectors: Iterable[Detector]) -> list[Detector]:
 def audited(detectors: Iterable[Detector]) -> list[Detector]:
     """The detectors of an audit of a fine-tuned model: those without further passes that are not of two models already.
 
-    The base takes the place of a reference model, and fine-tuned minus base score is the opposite of an FSD.
+    The base takes the place of a reference model: in an audited model (`fsd.scoring.model.Model.audited`) it is what
+    "tuned" reads. Both models have the same settings.
     """
     plain = []
     for detector in cheap(detectors):
         if detector.views == ("text", "reference"):
-            detector = _against_base(detector)
-        elif detector.paired:
-            continue
-        plain.append(detector)
+            plain.append(replace(detector, views=("text", "tuned"), base_settings={}))
+        elif not detector.paired:
+            plain.append(replace(detector, base_settings={}))
     return plain
-
-
-def _against_base(detector: Detector) -> Detector:
-    score = detector.function
-
-    def negated(base: Any, tuned: Any, **settings: Any) -> float:
-        # An audit negates every FSD; the score of fine-tuned model and base has the right sign already.
-        return -score(tuned, base, **settings)
-
-    return replace(detector, views=("text", "tuned"), function=negated)
 
 
 def _tuned_settings(uri: str) -> Settings:

@@ -17,15 +17,15 @@ from fsd.data.splitting import Split
 from fsd.net.hub import locate
 from fsd.scoring import model as scoring
 from fsd.scoring.deviation import ScoreTable
-from fsd.scoring.model import ScoringJob, cache_folder, reader_names
-from fsd.token_stats import Scorer
+from fsd.scoring.model import Model, outline
+from fsd.scoring.plan import ScoringPlan
+from fsd.scoring.scorers import STATES, cache_folder
 from fsd.tracking import Run
-from fsd.views import usable
 from pipelines.common.adapter_files import recorded_training
 from pipelines.common.control import control_reference, never_saw, placebo_model
 from pipelines.common.detector_settings import cheap
 from pipelines.common.inputs import Inputs, labelled_texts
-from pipelines.common.job import Job, files, passes
+from pipelines.common.job import Job, files
 
 if TYPE_CHECKING:
     from fsd.evaluation.results import Results
@@ -50,18 +50,8 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     texts = split.judged.texts
     counts: Mapping[str, int] = {}
     if texts:
-        # Without unseen texts nothing is trained, so that there are base scores alone.
-        states = ("base", "tuned") if split.unseen else ("base",)
-        labelled = labelled_texts(split, inputs.detectors)
-        counts = passes(
-            inputs.detectors,
-            texts,
-            config.model,
-            states=states,
-            unseen=split.unseen,
-            labelled=labelled,
-            strict=config.detection.named,
-        )
+        model = outline(config.model, states_of(split), seed=config.seed)
+        counts = planned(model, split, inputs.detectors, config).passes
     return Job(
         work,
         reads,
@@ -87,44 +77,40 @@ def _reads(inputs: Inputs) -> str:
     return f"{published}: downloaded, if it is not in the cache"
 
 
-def prepare(
-    model: "LanguageModel",
-    split: Split,
-    detectors: Sequence[Detector],
-    config: FSDConfig,
-    scorers: Mapping[str, Scorer] | None = None,
-) -> ScoringJob:
-    """Check that the validation and test texts can be scored, and the model trained, as the configuration says."""
-    # Scorers without a tuned model are of base scores alone, for which nothing is trained.
-    trained = scorers is None or "tuned" in scorers
-    return scoring.prepare(
-        model,
-        split.judged.texts,
+def states_of(split: Split) -> Sequence[str]:
+    """The states in which texts are scored: the base alone without unseen texts, since nothing is trained then."""
+    if not split.unseen:
+        return ("base",)
+    return STATES
+
+
+def planned(model: Model, split: Split, detectors: Sequence[Detector], config: FSDConfig) -> ScoringPlan:
+    """The scoring of the validation and test texts, with what the split has for the detectors."""
+    inputs = model.inputs(
         split.unseen.texts,
-        detectors,
-        config.model,
-        training=config.training if trained else None,
-        scorers=scorers,
-        strict=config.detection.named,
         shots=config.detection.shots,
-        seed=config.seed,
         labelled=labelled_texts(split, detectors),
     )
+    return model.plan(detectors, split.judged.texts, inputs, strict=config.detection.named)
 
 
-def load_model(config: FSDConfig) -> "LanguageModel":
-    """The base model, with the adapter attached if one is reused."""
-    from fsd.models import language_model
-    from fsd.models.adapters import attach, check_adapter
+def prepare(model: Model, split: Split, detectors: Sequence[Detector], config: FSDConfig) -> ScoringPlan:
+    """Check that the validation and test texts can be scored, and the model trained, as the configuration says."""
+    from fsd.models.finetuning import plan
 
+    # With an adapter, or without the tuned state, nothing is trained.
+    if "tuned" in model.scorers and not model.language_model.adapted:
+        plan(model.language_model, split.unseen.texts, config.training)
+    return planned(model, split, detectors, config)
+
+
+def open_model(config: FSDConfig) -> Model:
+    """The model of a run, with the adapter attached if one is reused."""
+    adapter = None
     uri = config.adapter
-    if not uri:
-        return language_model.load(config.model)
-    adapter = distributed.from_main(lambda: tracking.fetch_adapter(uri))
-    check_adapter(adapter)  # before the base, which takes long
-    model = language_model.load(config.model)
-    attach(model, adapter)
-    return model
+    if uri:
+        adapter = distributed.from_main(lambda: tracking.fetch_adapter(uri))
+    return scoring.open_model(config.model, states=STATES, adapter=adapter, seed=config.seed)
 
 
 def train_adapter(
@@ -161,23 +147,21 @@ def train_adapter(
 
 
 def measure(
-    model: "LanguageModel",
+    language_model: "LanguageModel",
     split: Split,
     detectors: Sequence[Detector],
     config: FSDConfig,
     run: Run | None,
     *,
     logged: bool = True,
-) -> tuple[ScoringJob, ScoreTable]:
+) -> tuple[ScoringPlan, ScoreTable]:
     """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone without unseen texts."""
+    # The model may have the adapter of another experiment, so that the states are those of this one.
+    model = scoring.open_model(config.model, states=states_of(split), local=language_model, seed=config.seed)
+    plan = prepare(model, split, detectors, config)
     if split.unseen:
-        scoring_job = prepare(model, split, detectors, config)
-        train_adapter(model, split.unseen, config, run, logged=logged)
-    else:
-        scorers = scoring.build_scorers(model, config.model, seed=config.seed)
-        del scorers["tuned"]  # the model may have the adapter of another experiment
-        scoring_job = prepare(model, split, detectors, config, scorers)
-    return scoring_job, scoring_job.score()
+        train_adapter(language_model, split.unseen, config, run, logged=logged)
+    return plan, plan.score()
 
 
 def compute_results(
@@ -254,8 +238,10 @@ class Placebo(NamedTuple):
 
     def score(self, split: Split, run: Run | None = None) -> tuple[str, ScoreTable]:
         """Name of the control model, and the scores of the validation and test texts before and after fine-tuning."""
+        from fsd.models.language_model import load
+
         _, scored = measure(
-            load_model(self.config),
+            load(self.config.model),
             split,
             self.detectors,
             self.config,
@@ -288,7 +274,7 @@ def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector])
         reference_model=control_reference(config, name, documents),
         frequencies=None,
     )
-    computable, _ = usable(cheap(detectors), documents.texts, reader_names(model))
+    computable = outline(model).plan(cheap(detectors), documents.texts).detectors
     if not computable:
         return None, ["no placebo: the control model can compute none of these detectors"]
     # Detectors that were named for the model need not be computable by its control.

@@ -4,22 +4,18 @@ import math
 import re
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fsd import distributed, tracking
-from fsd.config import NEIGHBOURS, AdapterConfig, ModelConfig, Recipe
-from fsd.errors import UsageError, at_least, without_credentials
+from fsd.config import AdapterConfig, ModelConfig, Recipe
+from fsd.errors import UsageError, without_credentials
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
-    from fsd.token_stats import Labelled
-    from fsd.views import Detector, Draws, ViewInputs
 
 TOKEN = 3.0
 """Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
@@ -153,125 +149,6 @@ def check_name(flag: str, name: str) -> None:
     if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
         quoted = name if len(name) <= 60 else f"{name[:57]}..."
         raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {quoted!r}")
-
-
-def passes(
-    detectors: "Iterable[Detector]",
-    texts: Sequence[str],
-    model: ModelConfig,
-    *,
-    states: Sequence[str] = ("base", "tuned"),
-    unseen: bool | Sequence[object] = True,
-    labelled: "Labelled" = MappingProxyType({}),
-    strict: bool | None = None,
-    chat: bool = False,
-) -> Passes:
-    """Count the texts that each model scores, shared views once; refuse what cannot be computed, like `usable`.
-
-    Args:
-        detectors: what is to be computed.
-        texts: the texts to score.
-        model: the model, which is not loaded.
-        states: states of the model in which the texts are scored.
-        unseen: texts that the model cannot have seen, or whether there will be some.
-        labelled: see `fsd.token_stats.Labelled`.
-        strict: see `fsd.views.usable`.
-        chat: the model is behind a chat API, which gives no token statistics.
-    """
-    from fsd.scoring.model import API, draws, reader_names
-    from fsd.views import usable, view_in
-
-    # As a mapping, since the flag has a hyphen.
-    at_least(1, **{"max-batch-tokens": model.max_batch_tokens})
-    by_form = _passes_by_form(model, len(texts), unseen, labelled)
-    inputs = _inputs_to_count(model, by_form, labelled, unseen=bool(unseen))
-    ways = draws(model)
-    readers = []
-    if not chat:
-        readers = [name for name in reader_names(model) if name not in ("base", "tuned") or name in states]
-        if model.model.startswith(API):
-            strict = None  # an API has to be asked what it gives
-    computable, _ = usable(list(detectors), texts, readers, inputs, strict=strict)
-    counts = Counter[str]()
-    # A set, because several detectors read the same view, which is computed once.
-    for view in {view_in(state, name) for detector in computable for name in detector.views for state in states}:
-        if view.form in ways:
-            draw = ways[view.form]
-            generated = _generated_tokens(view.form, draw, texts, inputs)
-            counts[f"{view.reader} generating about {generated:,} tokens"] += draw.total * len(texts)
-        elif view.form == "gradient":
-            counts[f"{view.reader} with gradients"] += len(texts)
-        elif view.reader != "unigram":  # which is a table, no model
-            counts[view.reader] += by_form.get(view.form, len(texts))
-    return dict(sorted(counts.items()))
-
-
-def _passes_by_form(
-    model: ModelConfig,
-    texts: int,
-    unseen: bool | Sequence[object],
-    labelled: "Labelled",
-) -> dict[str, int]:
-    """Form of view → its passes over all texts, where these are not one a text."""
-    from fsd.scoring.model import KNOWN, WORD_SWAPS, both_sides
-
-    usual = WORD_SWAPS if model.neighbour_model in (None, "words") else NEIGHBOURS
-    passes = {
-        "neighbours": (model.neighbours or usual) * texts,
-        "swapped": WORD_SWAPS * texts,
-        "repeated": 2 * texts,
-    }
-    # The same for all texts; each of them is scored alone, and as its second and its third copy.
-    if not isinstance(unseen, bool) and unseen:
-        passes["known"] = 3 * min(KNOWN, len(unseen))
-    sides = both_sides(labelled, 0)
-    if sides:
-        passes["labelled"] = 3 * len(sides.prompts)
-    return passes
-
-
-def _inputs_to_count(
-    model: ModelConfig,
-    by_form: Mapping[str, int],
-    labelled: "Labelled",
-    *,
-    unseen: bool,
-) -> "ViewInputs":
-    """Inputs by which `usable` decides as in the run: only whether they are there counts, not what they are."""
-    from fsd.scoring.model import member_prefix
-    from fsd.token_stats import Known
-    from fsd.views import ViewInputs
-
-    def no_copies(_: str) -> Sequence[str]:
-        return ()
-
-    prefix = "a prefix" if unseen else ""
-    inputs = ViewInputs(
-        prefix=prefix,
-        swapped=no_copies,
-        member_prefix=member_prefix(labelled, 0, 0),
-    )
-    if "known" in by_form:
-        inputs = replace(inputs, known=Known([]))
-    if "labelled" in by_form:
-        inputs = replace(inputs, labelled=Known([]))
-    # Word swaps take their words from the unseen texts.
-    if unseen and (model.neighbour_model is not None or model.model == "embedded"):
-        inputs = replace(inputs, neighbours=no_copies)
-    return inputs
-
-
-def _generated_tokens(form: str, draws: "Draws", texts: Sequence[str], inputs: "ViewInputs") -> int:
-    """Tokens of all continuations of a form."""
-    from fsd.scoring.api import BYTES_PER_TOKEN
-    from fsd.token_stats import Prompt
-    from fsd.views import FORMS
-
-    if draws.tokens:
-        return draws.total * draws.tokens * len(texts)
-    # By default a continuation is as long as the text's own, whose tokens are estimated from its bytes.
-    halves = [FORMS[form](Prompt(text), inputs)[0] for text in texts]
-    return draws.total * sum(math.ceil(len(half.text.encode()) / BYTES_PER_TOKEN) for half in halves)
 
 
 def files(names: Iterable[object], texts: int | None = None) -> str:

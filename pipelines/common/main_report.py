@@ -104,7 +104,9 @@ def _calibrated(results: Results) -> str:
     if results.calibration:
         contemporaries = sentences.audit_summary(results).contemporaries
         nonmembers = "contemporaries" if contemporaries else "non-members"
-        return f"{results.title(results.verdict_score)}, on {results.calibration.groups} groups of held-out {nonmembers}"
+        return (
+            f"{results.title(results.verdict_score)}, on {results.calibration.groups} groups of held-out {nonmembers}"
+        )
     if results.labels.hold:
         return "none: there are no validation texts"
     return "none: the labels do not hold"

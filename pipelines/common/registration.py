@@ -19,7 +19,7 @@ from fsd.net.hub import EMBEDDED
 from fsd.reporting.report import Report, document, limits, markdown
 from fsd.reporting.results import detectors_table
 from fsd.scores import Score
-from fsd.scoring.model import reference_name
+from fsd.scoring.scorers import reference_name
 from fsd.tracking import Run, Version, register
 from fsd.tracking import versions as own_versions
 from pipelines.common import adapter_files

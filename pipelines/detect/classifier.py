@@ -19,12 +19,12 @@ from fsd.evaluation.calibration import VERSION, Calibration, Candidate
 from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import Judge, Rules, Verdicts
 from fsd.files import read_json
-from fsd.models import adapters, language_model
 from fsd.scores import BASE, IN_AUDIT
 from fsd.scoring.deviation import ScoreTable, score_texts
-from fsd.scoring.model import TABLE, build_scorers, view_inputs
+from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import hidden_states
-from fsd.views import Detector, usable
+from fsd.scoring.scorers import TABLE
+from fsd.views import Detector
 from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, UNSEEN, Setup, setup_in
 from pipelines.common.detector_settings import audited, cheap
 from pipelines.common.output import described
@@ -70,12 +70,12 @@ class MembershipClassifier:
         if UNSEEN in self.files:
             self.unseen = [document.text for document in read_files([self.files[UNSEEN]])]
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
-        adapters.check_adapter(adapter)
-        self.language_model = language_model.load(self.config)
-        adapters.attach(self.language_model, adapter)
-        self.scorers = build_scorers(self.language_model, self.config, seed=self.setup.seed)
+        self.model = open_model(self.config, adapter=adapter, seed=self.setup.seed)
+        if self.audited:
+            self.model = self.model.audited()
+        self.language_model = self.model.language_model
         self.judge = Judge(self.calibration, partial(hidden_states, self.language_model))
-        self.inputs = view_inputs(self.config, self.unseen, shots=self.setup.shots, seed=self.setup.seed)
+        self.inputs = self.model.inputs(self.unseen, shots=self.setup.shots)
 
     def _load_candidates(self) -> list[Detector]:
         """The detectors of the calibration."""
@@ -97,8 +97,8 @@ class MembershipClassifier:
             of_run = [detectors.load(name, **settings) for name, settings in self.setup.detectors.items()]
             suitable = audited(of_run) if self.audited else cheap(of_run)
             # these texts may lack what a detector of the run needs
-            chosen = usable(suitable, texts, self.scorers, self.inputs)[0] or chosen
-        scored = score_texts(texts, chosen, self.scorers, self.inputs)
+            chosen = self.model.plan(suitable, texts, self.inputs).detectors or chosen
+        scored = score_texts(texts, chosen, self.model.scorers, self.inputs)
         return scored.in_audit() if self.audited else scored
 
     def _excluded(self, documents: Sequence[Document]) -> list[str]:

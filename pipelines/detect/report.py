@@ -26,6 +26,7 @@ from fsd.reporting.report import (
     p_value,
     plain,
 )
+from fsd.scores import BASE
 from fsd.statistics.intervals import Estimate
 from pipelines.common.main_report import identity_text
 from pipelines.common.output import described
@@ -310,8 +311,8 @@ def _method(findings: Findings) -> list[str]:
         )
     elif calibration.state == BASE:
         training = (
-            f"Each text was scored by the model {model} as it is ({classifier.score_title}). A model gives texts that it "
-            "was trained on higher scores than others."
+            f"Each text was scored by the model {model} as it is ({classifier.score_title}). A model gives texts that "
+            "it was trained on higher scores than others."
         )
     else:
         training = (

@@ -99,9 +99,10 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
             # Refuses impossible numbers before a model is loaded; `prepare` did not have the texts of a benchmark.
             tuning_data(config, inputs.split.without_later(), "")
         open_storage(config.storage)
-        model = experiment.load_model(job)
+        model = experiment.open_model(job)
+        language_model = model.language_model
         split = with_adapter_texts(inputs.split, job.adapter)
-        data = tuning_data(config, split.without_later(), model.identity.fingerprint)
+        data = tuning_data(config, split.without_later(), language_model.identity.fingerprint)
         # Both refuse before the tuning what would fail after it: a missing control model, texts that cannot be scored.
         control_model, _ = experiment.plan_placebo(job, split, inputs.detectors)
         experiment.prepare(model, split, inputs.detectors, job)
@@ -109,7 +110,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         "study": data.study,
         "tune": config.tune,
         "texts": main_report.named(inputs.sources),
-        "base_model": model.identity.id,
+        "base_model": language_model.identity.id,
     }
     title = run_name(
         job.model.model,
@@ -143,12 +144,12 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         with stage("scoring"):
             chosen = detector_settings.load_detectors(job.detection)
             placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)
-            scored = experiment.prepare(model, split, chosen, job, tuned.scorers).score()
+            scored = experiment.prepare(tuned.model, split, chosen, job).score()
             control = placebo.score(split, tracked) if placebo else None
         with stage("judging"):
             results = experiment.compute_results(
                 inputs._replace(config=job),
-                model,
+                language_model,
                 split,
                 scored,
                 control,
@@ -162,7 +163,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
                 results,
                 job,
                 chosen,
-                model,
+                language_model,
                 inputs.sources,
                 study=data.study,
                 edit=partial(

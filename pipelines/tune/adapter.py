@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import optuna
@@ -17,18 +17,15 @@ from fsd.data.corpus import Corpus
 from fsd.scores import FSD, Score
 from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
-from fsd.scoring.model import build_scorers, view_inputs
+from fsd.scoring.model import Model
 from fsd.search_space import Choice, Range, Search
-from fsd.token_stats import FloatArray, Scorer, Scores
+from fsd.token_stats import FloatArray, Scores
 from fsd.tracking import Run
 from fsd.tuning.objective import Report, Settings, ValidationSet, winner
 from fsd.tuning.optuna_study import create_study, importance, search
 from pipelines.common import detector_settings, experiment
 from pipelines.tune import report
 from pipelines.tune.job import Tuned, TuningData
-
-if TYPE_CHECKING:
-    from fsd.models.language_model import LanguageModel
 
 SEARCH: dict[str, Search] = {
     "method": Choice(("lora", "ia3", "adalora")),
@@ -53,11 +50,11 @@ class AdapterTask:
     parent: Run | None = None
     label: str = "adapter"
     space: Mapping[str, Search] = field(default_factory=lambda: SEARCH)
-    _loaded: "tuple[LanguageModel, Mapping[str, Scorer]] | None" = field(default=None, repr=False)
+    _opened: Model | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the model, which every process loads for itself."""
-        return {**vars(self), "_loaded": None}
+        return {**vars(self), "_opened": None}
 
     @property
     def default(self) -> Settings:
@@ -134,7 +131,7 @@ class AdapterTask:
         from fsd.models.finetuning import finetune
 
         finetune(
-            self.model()[0],
+            self.model().language_model,
             self.unseen_share(settings).texts,
             self.training(settings),
             seed=self.config.seed,
@@ -154,46 +151,40 @@ class AdapterTask:
 
     def statistics(self, texts: Sequence[str], base: ViewStatistics | None = None) -> ViewStatistics:
         """Token statistics of the base model and of the model with the present adapter."""
-        config = self.config
-        inputs = view_inputs(
-            config.model,
-            self.unseen.texts,
-            shots=config.detection.shots,
-            seed=config.seed,
-        )
-        return ViewStatistics.compute(texts, self.detectors, self.model()[1], inputs, known=base)
+        model = self.model()
+        inputs = model.inputs(self.unseen.texts, shots=self.config.detection.shots)
+        return ViewStatistics.compute(texts, self.detectors, model.scorers, inputs, known=base)
 
-    def model(self) -> "tuple[LanguageModel, Mapping[str, Scorer]]":
-        """The model and its scorers, loaded once in each process."""
-        if self._loaded is None:
-            model = experiment.load_model(self.config)
-            self._loaded = (model, memoized(model, self.config))
-        return self._loaded
+    def model(self) -> Model:
+        """The model, opened once in each process."""
+        if self._opened is None:
+            self._opened = memoized(experiment.open_model(self.config))
+        return self._opened
 
 
-def memoized(model: "LanguageModel", config: FSDConfig, *, tuned: bool = False) -> dict[str, Scorer]:
-    """The scorers of the model, memoized; `tuned`, which changes with the adapter, only where that stays."""
-    scorers = build_scorers(model, config.model, seed=config.seed)
-    return {
-        name: MemoizedScorer(scorer) if tuned or not name.startswith("tuned") else scorer
-        for name, scorer in scorers.items()
-    }
+def memoized(model: Model, *, tuned: bool = False) -> Model:
+    """The model with memoized scorers; those of the tuned state, which changes with the adapter, only if it stays."""
+    scorers = dict(model.scorers)
+    for name, scorer in model.scorers.items():
+        if tuned or not name.startswith("tuned"):
+            scorers[name] = MemoizedScorer(scorer)
+    return replace(model, scorers=scorers)
 
 
 def tune(
     config: TuneConfig,
     data: TuningData,
-    model: "LanguageModel",
+    model: Model,
     run: Run,
 ) -> Tuned:
     """Search training settings, then train with the default and the winner's settings, and score the test texts."""
     job = config.job
     texts = data.split.validation.texts
-    scorers = memoized(model, job)
+    model = memoized(model)
     # A detector that learns from labelled texts would be fitted anew in every trial.
     requested = [detector for detector in detector_settings.load_detectors(job.detection) if not detector.labelled]
-    scoring = experiment.prepare(model, data.split, requested, job, scorers)
-    detectors = [detector for detector in requested if detector.name not in scoring.left_out]
+    plan = experiment.prepare(model, data.split, requested, job)
+    detectors = plan.detectors
     task = AdapterTask(
         job,
         data.split.unseen,
@@ -201,12 +192,12 @@ def tune(
         detectors,
         data.validation,
         run,
-        _loaded=(model, scorers),
+        _opened=model,
     )
     name, setup = data.study_of(task)
     # A study with another setup is refused before the scoring.
     create_study(name, setup, config.storage)
-    base = ViewStatistics.compute(texts, detectors, scorers, scoring.inputs, states=("base",))
+    base = ViewStatistics.compute(texts, detectors, model.scorers, plan.inputs, states=("base",))
     task.validation = replace(data.validation, statistics=base)
     trials = {task.label: search(task, name, setup, config)}
     # What follows are no trials, so that they have no runs.
@@ -240,8 +231,8 @@ def tune(
         figures=report.draw(trials, importances, config.objective),
         default=default_scores,
         tuned=tuned_scores,
-        scorers=scorers,
-        remarks=scoring.remarks,
+        model=model,
+        remarks=plan.remarks,
     )
 
 

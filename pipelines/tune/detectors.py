@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from detectors import Detector
 from detectors import load as load_detector
@@ -13,6 +12,7 @@ from detectors import names as detector_names
 from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.scoring.deviation import ViewStatistics
+from fsd.scoring.model import Model
 from fsd.tracking import Run
 from fsd.tuning.objective import DetectorTask, Trial, Winner, winner
 from fsd.tuning.optuna_study import create_study, importance, search
@@ -20,9 +20,6 @@ from pipelines.common import detector_settings, experiment
 from pipelines.tune import report
 from pipelines.tune.adapter import memoized
 from pipelines.tune.job import Tuned, TuningData
-
-if TYPE_CHECKING:
-    from fsd.models.language_model import LanguageModel
 
 
 def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
@@ -45,14 +42,14 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
 def tune(
     config: TuneConfig,
     data: TuningData,
-    model: "LanguageModel",
+    model: Model,
     run: Run | None,
 ) -> Tuned:
     """Search the settings of every detector, for base and FSD separately, and score the test texts with them."""
     detectors, remarks = tunable(config)
-    scorers = memoized(model, config.job, tuned=True)
-    scoring = experiment.prepare(model, data.split, detectors, config.job, scorers)
-    detectors = [detector for detector in detectors if detector.name not in scoring.left_out]
+    model = memoized(model, tuned=True)
+    plan = experiment.prepare(model, data.split, detectors, config.job)
+    detectors = plan.detectors
     tasks = []
     for detector in detectors:
         # A paired detector reads both models, so that it has no base score.
@@ -62,13 +59,14 @@ def tune(
             create_study(*data.study_of(task), config.storage)
             tasks.append(task)
     # With --adapter, the settings are tuned for that one.
-    if not model.adapted:
-        experiment.train_adapter(model, data.split.unseen, config.job, run)
+    language_model = model.language_model
+    if not language_model.adapted:
+        experiment.train_adapter(language_model, data.split.unseen, config.job, run)
     read = partial(
         ViewStatistics.compute,
         detectors=detectors,
-        scorers=scorers,
-        inputs=scoring.inputs,
+        scorers=model.scorers,
+        inputs=plan.inputs,
     )
     validation = replace(
         data.validation,
@@ -105,8 +103,8 @@ def tune(
         figures=figures,
         default=default,
         tuned=tuned,
-        scorers=scorers,
-        remarks=[*remarks, *scoring.remarks],
+        model=model,
+        remarks=remarks + plan.remarks,
     )
 
 

@@ -11,7 +11,8 @@ from fsd.data.documents import digest
 from fsd.data.splitting import Split
 from fsd.errors import UsageError, at_least
 from fsd.scoring.deviation import ViewStatistics
-from fsd.token_stats import Scorer, Scores
+from fsd.scoring.model import Model
+from fsd.token_stats import Scores
 from fsd.tuning.objective import (
     Task,
     Trial,
@@ -57,7 +58,7 @@ class Tuned:
     figures: Mapping[str, bytes]
     default: Scores
     tuned: Scores
-    scorers: Mapping[str, Scorer]
+    model: Model
     remarks: Sequence[str]
 
 

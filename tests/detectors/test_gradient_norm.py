@@ -8,6 +8,7 @@ from detectors.gradient_norm import gradient_norm
 from fsd.config import AdapterConfig
 from fsd.models.adapters import detach, peft_config, quiet_peft
 from fsd.models.language_model import load
+from fsd.scores import Score
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.gradients import GradientScorer
 from fsd.token_stats import GradientNorms, Prompt
@@ -54,16 +55,16 @@ def test_a_fresh_adapter_has_no_deviation_and_a_changed_one_has(tiny):
         model.model = get_peft_model(model.model, peft_config(model, AdapterConfig(), steps=10))
     scorers = {f"{state}.gradient": GradientScorer(model, tuned=state == "tuned") for state in ("base", "tuned")}
     scorers |= dict.fromkeys(("base", "tuned"), lambda _: ())
-    assert score_texts(TEXTS, chosen, scorers).fsd["gradient_norm"] == pytest.approx(0, abs=1e-6)
+    assert score_texts(TEXTS, chosen, scorers).columns[Score("gradient_norm", "fsd")] == pytest.approx(0, abs=1e-6)
     with torch.no_grad():
         for name, weight in model.base.named_parameters():
             if "lora_B" in name:
                 weight += 0.05
     found = score_texts(TEXTS, chosen, scorers)
-    assert (abs(found.fsd["gradient_norm"]) > 1e-4).all()
+    assert (abs(found.columns[Score("gradient_norm", "fsd")]) > 1e-4).all()
     detach(model)
     plain = score_texts(TEXTS, chosen, {"base": lambda _: (), "base.gradient": GradientScorer(model)})
-    assert found.base["gradient_norm"] == pytest.approx(plain.base["gradient_norm"])
+    assert found.columns[Score("gradient_norm", "base")] == pytest.approx(plain.columns[Score("gradient_norm", "base")])
 
 
 def test_without_gradients_it_is_left_out():

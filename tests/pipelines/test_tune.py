@@ -98,7 +98,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
 
 def studies(config: TuneConfig) -> dict[str, list[object]]:
     """Name, winners and trials of all studies; those of "shuffled" with the test labels permuted."""
-    from fsd.models import language_model
+    from pipelines.common import experiment
     from pipelines.tune import detectors
 
     job = config.job
@@ -107,7 +107,7 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
     if config.study == "shuffled":
         parts = parts._replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))
-    model = language_model.load(job.model)
+    model = experiment.open_model(job)
     tuned = detectors.tune(config, tuning_data(config, parts, "f"), model, None)
     plain = tuning_data(replace(config, study=None), parts, "f").study
     trials = {label: [(t.settings, t.folds) for t in tried] for label, tried in tuned.trials.items()}

@@ -17,14 +17,12 @@ from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.domain_check import States, tried
+from fsd.evaluation.domain_check import tried
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
 from fsd.evaluation.rows import by_key
 from fsd.evaluation.sentences import AuditSummary, audit_summary
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Judge, Rules, Verdicts
-from fsd.models import language_model
-from fsd.models.adapters import attach
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
@@ -40,13 +38,12 @@ from fsd.reporting.report import (
     shown,
 )
 from fsd.scores import IN_AUDIT, columns_of, of_state
-from fsd.scoring.deviation import score_texts
-from fsd.scoring.model import build_scorers
+from fsd.scoring.model import Model, open_model, outline
 from fsd.scoring.model_scorer import hidden_states
-from fsd.scoring.token_frequencies import fingerprint
-from fsd.token_stats import Scorer
+from fsd.scoring.plan import ScoringPlan
+from fsd.scoring.scorers import STATES
 from fsd.tracking import Run, Version
-from fsd.views import Detector, usable
+from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
 from pipelines.common.detector_settings import audited, load_detectors
 from pipelines.common.job import Job
@@ -76,7 +73,7 @@ def prepare(config: AuditConfig) -> Job:
         reads,
         config.model,
         texts=texts,
-        passes=job.passes(detectors, texts, config.model),
+        passes=outline(config.model).plan(detectors, texts).passes,
         writes=["a registered adapter" if config.adapter else None, config.out],
         experiment=f"fsd-{config.domain}",
     )
@@ -121,46 +118,27 @@ def _check(config: AuditConfig) -> None:
 def run(config: AuditConfig, parts: Split, judged: Sequence[Document]) -> None:
     """Load the models, score, judge, write, track and print."""
     with context.stage("model"):
-        models = load(config)
-    tags = {"task": "adapter audit", "model": config.model.model, "adapter": models.name}
+        model = load(config)
+    name = str(config.adapter or config.tuned)
+    tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
     title = deliver.run_name(config.model.model, config.data, "adapter audit")
     with deliver.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
         with context.stage("scoring"):
-            audit = judge(parts, judged, models, config)
+            audit = judge(parts, judged, model, config)
         with context.stage("recording"):
-            result = report(audit, config, models.name)
+            result = report(audit, config, name)
             deliver.publish(result, tracked)
             write_table(audit.scores, config.out)
-            version = register(tracked, audit, config, models.identity) if config.adapter else None
+            identity = model.language_model.identity
+            version = register(tracked, audit, config, identity) if config.adapter else None
         deliver.show(result, tracked, version)
 
 
-@dataclass(frozen=True)
-class Models:
-    """The two models of an audit: scorers, name of the fine-tuned one, identity and hidden states of the base."""
-
-    scorers: dict[str, Scorer]
-    name: str
-    identity: BaseIdentity
-    states: States | None = None  # without them the domain check has one measure less
-
-
-def load(config: AuditConfig) -> Models:
-    """Load the base, and the fine-tuned model as an adapter on it or as a whole."""
+def load(config: AuditConfig) -> Model:
+    """Open the base, and the fine-tuned model as an adapter on it or as a whole."""
     # before the base is loaded, so that a wrong name is refused within a second
     adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
-    base = language_model.load(config.model)
-    states = partial(hidden_states, base)
-    if adapter:
-        attach(base, adapter)
-        return Models(build_scorers(base, config.model), str(config.adapter), base.identity, states)
-    tuned = language_model.load(config.model, model=config.tuned, revision=None)
-    # scores are compared token by token
-    if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
-        raise UsageError(f"tuned must have the tokenizer of its base {config.model.model}; {config.tuned} has another")
-    scorers = build_scorers(base, config.model)
-    scorers["tuned"] = build_scorers(tuned, config.model)["base"]
-    return Models(scorers, str(config.tuned), base.identity, states)
+    return open_model(config.model, adapter=adapter, tuned=config.tuned).audited()
 
 
 @dataclass(frozen=True)
@@ -186,20 +164,24 @@ class Audit:
         return audit_summary(self.results)
 
 
-def judge(parts: Split, judged: Sequence[Document], models: Models, config: AuditConfig) -> Audit:
-    """Score all texts by both models, measure on test, calibrate on validation, give verdicts on the others."""
+def judge(parts: Split, judged: Sequence[Document], model: Model, config: AuditConfig) -> Audit:
+    """Score all texts by both models, measure on test, calibrate on validation, give verdicts on the others.
+
+    The model is an audited one, see `fsd.scoring.model.Model.audited`.
+    """
     texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
     labelled = len(texts) - len(judged)
-    computable, left_out = _computable(texts, models.scorers, config.detection)
-    scored = score_texts(texts, computable, models.scorers, shown=True).in_audit()
-    measured = results.compute_results(parts, scored.take(slice(labelled)), None, computable, seed=config.seed)
+    plan = _plan(texts, model, config.detection)
+    scored = plan.score()
+    measured = results.compute_results(parts, scored.take(slice(labelled)), None, plan.detectors, seed=config.seed)
     assert measured.calibration is not None  # the share of validation is above 0
-    reference = tried(measured.calibration.reference, states=models.states)
+    states = partial(hidden_states, model.language_model)
+    reference = tried(measured.calibration.reference, states=states)
     calibration = replace(measured.calibration, reference=reference)
     verdicts = None
     if judged:
         of_judged = scored.take(slice(labelled, None))
-        verdicts = Judge(calibration, models.states).classify(
+        verdicts = Judge(calibration, states).classify(
             judged,
             lambda rows: of_judged.take(rows).columns,
             Rules(config.fpr, same_source=config.same_source),
@@ -209,21 +191,19 @@ def judge(parts: Split, judged: Sequence[Document], models: Models, config: Audi
         results=measured,
         calibration=calibration,
         scores=_with_verdicts(table, labelled, verdicts),
-        detectors=computable,
+        detectors=plan.detectors,
         verdicts=verdicts,
-        remarks=[f"{name} left out: {reason}" for name, reason in left_out.items()],
+        remarks=plan.remarks,
     )
 
 
-def _computable(
-    texts: Sequence[str], scorers: dict[str, Scorer], detection: DetectorConfig
-) -> tuple[list[Detector], dict[str, str]]:
-    """The detectors that compare two models on these texts, and why the others are left out."""
+def _plan(texts: Sequence[str], model: Model, detection: DetectorConfig) -> ScoringPlan:
+    """The scoring by the detectors that compare two models on these texts."""
     requested = load_detectors(detection)
     comparable = {detector.name: detector for detector in audited(requested)}
     excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in comparable}
     detectors = [comparable.get(detector.name, detector) for detector in requested]
-    return usable(detectors, texts, scorers, excluded=excluded, strict=detection.named, use="used in an audit")
+    return model.plan(detectors, texts, excluded=excluded, strict=detection.named, use="used in an audit")
 
 
 def _with_verdicts(table: pd.DataFrame, labelled: int, verdicts: Verdicts | None) -> pd.DataFrame:
@@ -395,7 +375,12 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
         adapter_files.SERVING,
         validation_score=audit.results.validation_auc,
         files=files,
-        tags={"base_model": identity.id, "adapter": config.adapter, "detector": summary.detector, "state": summary.state},
+        tags={
+            "base_model": identity.id,
+            "adapter": config.adapter,
+            "detector": summary.detector,
+            "state": summary.state,
+        },
         judged_on={
             "benchmark": f"validation {digest(parts.validation)}, test {digest(parts.test)}",
             "base_fingerprint": identity.fingerprint,
@@ -416,16 +401,15 @@ def demo(seed: int) -> None:
         trained_on = [replace(document, member=True) for document in nonmembers[:half]]
         held_out = [replace(document, member=False) for document in nonmembers[half:]]
         parts = split_labelled(trained_on + held_out, validation=config.validation, seed=seed)
-        model = language_model.load(config.model)
+        # with the tuned state, of the adapter that is trained below
+        model = open_model(config.model, states=STATES)
         training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
-        finetune(model, [document.text for document in trained_on], training, seed=seed)
-        scorers = build_scorers(model, config.model)
-        fine_tuned = Models(scorers, "the embedded model", model.identity, partial(hidden_states, model))
+        finetune(model.language_model, [document.text for document in trained_on], training, seed=seed)
         # the base compared with itself: every difference is 0, as without fine-tuning
-        untouched = replace(fine_tuned, scorers=scorers | {"tuned": scorers["base"]})
+        untouched = replace(model, scorers={**model.scorers, "tuned": model.scorers["base"]})
     with context.stage("scoring"):
-        tuned = detectors_table(judge(parts, [], fine_tuned, config))
-        control = detectors_table(judge(parts, [], untouched, config))
+        tuned = detectors_table(judge(parts, [], model.audited(), config))
+        control = detectors_table(judge(parts, [], untouched.audited(), config))
     lines = [["fine-tuned on half", *row] for row in tuned.rows]
     lines += [["control, not fine-tuned", *row] for row in control.rows]
     table = plain(

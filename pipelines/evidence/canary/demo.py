@@ -17,7 +17,7 @@ from fsd.evaluation.findings import FOR, Finding
 from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
 from fsd.reporting.report import Report, Section, p_value
-from fsd.scoring.model import build_scorers
+from fsd.scoring.model import open_model
 from fsd.token_stats import Scorer
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
@@ -101,7 +101,7 @@ def run(config: DemoConfig) -> None:
     with stage("scoring"):
         tests = {}
         for name, tested in (("trained", trained), ("control", model)):
-            scorers = build_scorers(tested, uncached)
+            scorers = open_model(uncached, local=tested).scorers
             tests[name] = rank_by_loss(canaries, scorers, alpha=ALPHA, seed=config.seed)
     p = {name: p_value(rank.together(results)["p"].item()) for name, results in tests.items()}
     table = rank.by_model(

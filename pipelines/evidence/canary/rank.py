@@ -26,6 +26,7 @@ from fsd.reporting.report import (
 )
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import open_model
+from fsd.scoring.token_frequencies import fingerprint
 from fsd.statistics.intervals import Estimate, observed_rate
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import FloatArray, Prompt, Scorer
@@ -116,20 +117,17 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
     with stage("model"):
         model = open_model(
             config.model,
-            config.api,
-            config.answers or f"{config.folder.rstrip('/')}.answers",
+            api=config.api,
+            answers=config.answers or f"{config.folder.rstrip('/')}.answers",
         )
         # By another tokenizer the variants have different numbers of tokens, and some are likelier for that alone.
-        if model.tokenizer and sealed.tokenizer not in ("", model.tokenizer):
-            raise UsageError(
-                f"model {config.api.tokenizer or name} must have the tokenizer that the canaries were made for (hash "
-                f"{sealed.tokenizer[:8]}); its own has {model.tokenizer[:8]}"
-            )
+        if model.tokenizer:
+            check_tokenizer(fingerprint(model.tokenizer), sealed.tokenizer, config.api.tokenizer or name)
         # What a detector reads besides would be of the canary without its document.
         unfit = [detector.name for detector in requested if FURTHER_VIEWS.intersection(detector.views)]
         # They tell whether a detector can be computed, which an API has to be asked.
         examples = sealed.candidates(sealed.documents[0])[:2]
-        work = model.job(
+        plan = model.plan(
             requested,
             examples,
             excluded=dict.fromkeys(unfit, "it does not score a text after a context alone"),
@@ -143,16 +141,25 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
             # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
             scores = score(
                 canaries,
-                work.detectors,
+                plan.detectors,
                 model.scorers,
                 withheld=config.withheld,
                 seed=config.seed,
             )
-            names = [detector.name for detector in work.detectors]
+            names = [detector.name for detector in plan.detectors]
             results = rank_tests(scores, names, alpha=config.alpha, seed=config.seed)
         deliver(
-            partial(report, scores, results, canaries, config, work.remarks),
+            partial(report, scores, results, canaries, config, plan.remarks),
             tracked,
+        )
+
+
+def check_tokenizer(its_hash: str, expected: str, model: str) -> None:
+    """Refuse another tokenizer than that of the canaries, if the hash of theirs is known."""
+    if expected not in ("", its_hash):
+        raise UsageError(
+            f"model {model} must have the tokenizer that the canaries were made for (hash {expected[:8]}); its own has "
+            f"{its_hash[:8]}"
         )
 
 

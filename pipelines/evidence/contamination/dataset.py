@@ -40,13 +40,13 @@ from fsd.reporting.report import (
 )
 from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
-from fsd.scoring.model import Model, open_model
+from fsd.scoring.model import Model, open_model, outline
 from fsd.statistics.multiplicity import holm
 from fsd.views import Detector
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, run_name, tracked_run
 from pipelines.common.detector_settings import cheap, load_detectors
-from pipelines.common.job import Job, files, passes
+from pipelines.common.job import Job, files
 from pipelines.evidence.contamination import ContaminationConfig
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def prepare(config: ContaminationConfig) -> Job:
     reads = {"data set": files(config.files, len(suspect))}
     notes = doubts + remarks
     # The test of order reads the texts in every order; the tests by sets read them before and after the fine-tuning.
-    readers = Counter(passes(detectors, scored, config.model, states=("base",)))
+    readers = Counter(outline(config.model, ("base",)).plan(detectors, scored).passes)
     readers["base"] += (config.orders + 1) * len(suspect)
     if nonmembers:
         if not detectors:
@@ -154,13 +154,13 @@ def run(
     with stage("model"):
         model = open_model(
             config.model,
-            config.api,
-            config.answers or f"{config.files[0].rstrip('/')}.answers",
+            api=config.api,
+            answers=config.answers or f"{config.files[0].rstrip('/')}.answers",
         )
         # The test of order needs no detector, so that an API which allows none of them can still be asked.
         if nonmembers:
-            work = model.job(detectors, suspect.texts, strict=config.detection.named, use="used in dataset inference")
-            detectors = work.detectors
+            strict = config.detection.named
+            detectors = model.plan(detectors, suspect.texts, strict=strict, use="used in dataset inference").detectors
     title = run_name(name, config.files, "contamination")
     tags = {"task": "contamination", "model": name}
     with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:

@@ -117,7 +117,8 @@ def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampli
     with stage("model"):
         from fsd.scoring.model import open_model
 
-        model = open_model(config.model, config.api, config.answers or f"{config.book}.answers")
+        answers = config.answers or f"{config.book}.answers"
+        model = open_model(config.model, api=config.api, answers=answers)
         assert model.tokens is not None  # `prepare` wants a tokenizer for an API
         works = cut(
             config.names,

@@ -44,6 +44,7 @@ from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.rows import by_key
 from fsd.files import digest
+from fsd.models import language_model
 from fsd.models.finetuning import plan as training_plan
 from fsd.models.language_model import (
     LanguageModel,
@@ -54,7 +55,7 @@ from fsd.models.language_model import (
 from fsd.net.hub import fingerprint, locate
 from fsd.progress import note, progress
 from fsd.scores import BASE, Score
-from fsd.scoring.model import cache_folder, frequency_file, reference_name
+from fsd.scoring.scorers import cache_folder, frequency_file, reference_name
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.statistics.metrics import auc
@@ -380,7 +381,7 @@ def run_cells(
             else:
                 if model is None or loaded != config.model.model:
                     model = None  # one is released before the next is loaded
-                    model = experiment.load_model(config)
+                    model = language_model.load(config.model)
                     loaded = config.model.model
                 refusal = refusals[prepared.tag] = _untrainable(model, prepared.inputs)
                 outcome = "left out"
@@ -474,7 +475,7 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     """Fine-tune, score and evaluate as the main pipeline does, and log the scores and all numbers to the run."""
     parts = inputs.split
     seed = inputs.config.seed
-    job, scored = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
+    plan, scored = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
     metrics: dict[str, float] = {}
     if parts.unseen:
         measured = results.compute_results(parts, scored, None, inputs.detectors, seed=seed)
@@ -501,7 +502,7 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
             }
     run.log_metrics(metrics)
     chosen = {key: name for name, key in names.items() if key != name}
-    run.set_tags({"left_out": json.dumps(job.left_out), "chosen": json.dumps(chosen)})
+    run.set_tags({"left_out": json.dumps(plan.left_out), "chosen": json.dumps(chosen)})
     run.log(SCORES, scores)
 
 

@@ -23,7 +23,7 @@ from fsd.reporting.report import (
     p_value,
     plain,
 )
-from fsd.scoring.model import build_scorers
+from fsd.scoring.model import open_model
 from fsd.statistics.intervals import Estimate, shortened
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, tracked_run
@@ -118,7 +118,7 @@ def run(config: RealConfig, sides: Sides) -> None:
 def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> dict[str, Any]:
     """The answers of a model: canaries, extraction, scores, and the audit of the adapter of the untouched one."""
     model = trained(cell, more)
-    scorers = build_scorers(model, cell.config.model)
+    scorers = open_model(cell.config.model, local=model).scorers
     answers: dict[str, Any] = {
         "canary": demo.rank_by_loss(canaries, scorers, alpha=SCHEME["alpha"], seed=cell.seed),
         "extraction": works.seen_and_unseen(model, chosen, SEEN, COPIES),
@@ -137,8 +137,8 @@ def _audit(cell: Cell, model: LanguageModel) -> Table:
     labelled = [replace(document, member=True) for document in cell.sides[corpora.UNSEEN]]
     labelled += [replace(document, member=False) for document in cell.sides[LATER]]
     parts = split_labelled(labelled, validation=config.validation, seed=cell.seed)
-    models = audit.Models(build_scorers(model, cell.config.model), cell.size, model.identity)
-    return audit.detectors_table(audit.judge(parts, [], models, config))
+    audited = open_model(cell.config.model, local=model).audited()
+    return audit.detectors_table(audit.judge(parts, [], audited, config))
 
 
 def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -> Report:

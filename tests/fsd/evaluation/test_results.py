@@ -163,7 +163,10 @@ def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), **more):
     fsd = {"early": noise[0] + of_fsd * (member & held), "late": noise[1] + of_fsd * (member & ~held)}
     base, control = dict.fromkeys(fsd, noise[2] + of_base * member), dict.fromkeys(fsd, noise[2])
     scored = table_of(base=base, tuned={name: base[name] - fsd[name] for name in fsd}, fsd=fsd)
-    detectors = [SimpleNamespace(name=name, labelled=False, settings_in=lambda _, k=k: {"k": k}) for k, name in enumerate(fsd, start=1)]
+    detectors = [
+        SimpleNamespace(name=name, labelled=False, settings_in=lambda _, k=k: {"k": k})
+        for k, name in enumerate(fsd, start=1)
+    ]
     return compute_results(
         parts,
         scored,

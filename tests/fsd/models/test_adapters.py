@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fsd.config import AdapterConfig, FSDConfig, ModelConfig
+from fsd.config import AdapterConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.models import adapters
 from fsd.models.adapters import (
@@ -27,9 +27,8 @@ from fsd.models.adapters import (
 )
 from fsd.models.language_model import load
 from fsd.scoring.cache import model_key
-from fsd.scoring.model import build_scorers
+from fsd.scoring.model import open_model
 from fsd.token_stats import Prompt
-from pipelines.common.experiment import load_model
 
 SLOW = pytest.mark.slow
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -133,7 +132,7 @@ def test_adapters_that_can_change_their_base_are_refused_and_leave_it_alone(tiny
     assert np.array_equal(numbers(model, tuned=False), base)
     assert model_key(model, tuned=False) == key
     with pytest.raises(UsageError, match="init_lora_weights is 'pissa'"):  # before the base is loaded
-        load_model(FSDConfig(model=ModelConfig("/no/such/model"), adapter=str(tmp_path / "0")))
+        open_model(ModelConfig("/no/such/model"), adapter=tmp_path / "0")
 
 
 @pytest.mark.parametrize("init", [True, False, "gaussian", "orthogonal"])
@@ -152,7 +151,7 @@ def test_a_base_that_an_adapter_changed_after_all_gives_no_number_and_no_key(
     """As an adapter would do by a setting of peft that is not known to change the base."""
     folder = changed(adapter, tmp_path / "changed", init_lora_weights=init)
     model = load(str(tiny))
-    scorer = build_scorers(model, ModelConfig(str(tiny), cache=str(tmp_path)))["base"]
+    scorer = open_model(ModelConfig(str(tiny), cache=str(tmp_path)), local=model).scorers["base"]
     monkeypatch.setattr(adapters, "_check_config", lambda folder: "lora")
     with pytest.raises(UsageError, match=r"must leave its base bitwise as it was; .* changes it: load the base again"):
         attach(model, folder)
@@ -223,7 +222,7 @@ def test_weights_of_which_no_score_can_be_made_are_named_before_the_base_is_load
     weights[name].view(-1)[3] = value
     save_file(weights, file)
     with pytest.raises(UsageError, match=rf"must have weights up to 1e\+06; .* has others: {name}"):
-        load_model(FSDConfig(model=ModelConfig("/no/such/model"), adapter=str(file.parent)))
+        open_model(ModelConfig("/no/such/model"), adapter=file.parent)
 
 
 @pytest.mark.parametrize("name", [CONFIG, WEIGHTS, "SHA256SUMS", "base.json"])

@@ -12,15 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fsd.config import AdapterConfig, FSDConfig, ModelConfig
+from fsd.config import AdapterConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import load, load_tokenizer, readable, token_ids
-from fsd.scoring.model import reference_scorer
+from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.neighbours import MaskedModel
+from fsd.scoring.scorers import reference_scorer
 from fsd.token_stats import IDS, Prompt, written
-from pipelines.common.experiment import load_model
 
 WEIGHTS = "model.safetensors"
 
@@ -132,7 +132,7 @@ LOADERS: dict[str, Callable[[str], object]] = {
     "tokenizer": load_tokenizer,
     "masked model": MaskedModel,
     "reference model": lambda name: list(reference_scorer(name, ModelConfig(), None)([Prompt("a member")])),
-    "placebo": lambda name: load_model(FSDConfig(model=ModelConfig(name))),
+    "placebo": lambda name: open_model(ModelConfig(name)),
 }
 
 

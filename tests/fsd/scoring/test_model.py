@@ -1,4 +1,4 @@
-"""A scoring job counts the texts for which the prefix of `recall` is cut off."""
+"""A plan says what can be computed, and counts the texts for which the prefix of `recall` is cut off."""
 
 from dataclasses import replace
 
@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import detectors
-from fsd.config import APIConfig, ModelConfig
+from fsd.config import ModelConfig
 from fsd.errors import UsageError
 from fsd.models.language_model import load
-from fsd.scoring import model as scoring
+from fsd.scores import Score
+from fsd.scoring import view_inputs
+from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
 
@@ -19,11 +21,16 @@ def config(tiny):
     return ModelConfig(str(tiny), device="cpu", cache="none")
 
 
-def test_the_texts_for_which_the_prefix_is_cut_are_counted(config):
-    model = load(config)
+@pytest.fixture(scope="module")
+def opened(config):
+    return open_model(config)
+
+
+def test_the_texts_for_which_the_prefix_is_cut_are_counted(opened):
+    model = opened.language_model
     texts = [" ".join(["score of a member"] * n) for n in range(6, 14)]
     unseen = ["q the text of an unseen member"]
-    planned = scoring.prepare(model, texts, unseen, [detectors.load("recall")], config, shots=1)
+    planned = opened.plan([detectors.load("recall")], texts, opened.inputs(unseen, shots=1))
     prefix = planned.inputs.prefix
     ids = model.tokens([prefix])[0]
     whole, other = (list(ModelScorer(model)([Prompt(text, start + prefix[1:]) for text in texts])) for start in "qz")
@@ -41,54 +48,77 @@ def test_the_texts_for_which_the_prefix_is_cut_are_counted(config):
 
 def test_a_reference_model_of_another_tokenizer_excludes_what_compares_tokens(tiny, other):
     config = ModelConfig(str(tiny), device="cpu", cache="none", reference_model=str(other))
-    model = scoring.open_model(config, APIConfig(), "")
+    model = open_model(config)
     texts = ["Some text of a member.", "Another one, of nobody."]
     model = replace(model, tokens=lambda given: [[*ids, 0] for ids in load(config).tokens(given)])
-    job = model.job([detectors.load("min_k_reference"), detectors.load("loss")], texts, strict=False)
-    assert [detector.name for detector in job.detectors] == ["loss"]
-    assert job.remarks == ["min_k_reference left out: the reference model has another tokenizer"]
+    plan = model.plan([detectors.load("min_k_reference"), detectors.load("loss")], texts, strict=False)
+    assert [detector.name for detector in plan.detectors] == ["loss"]
+    assert plan.remarks == ["min_k_reference left out: the reference model has another tokenizer"]
 
 
 def test_a_text_is_never_primed_by_itself_or_its_family():
     labelled = {"one": (0, True), "one again": (0, True), "no": (0, False), "two": (1, True), "three": (2, True)}
     for seed in range(9):
-        prefix = scoring.member_prefix(labelled, 2, seed)
+        prefix = view_inputs.member_prefix(labelled, 2, seed)
         assert prefix("one") == prefix("one again") == prefix("no")
         for text, (family, _) in labelled.items():
             shots = prefix(text).split("\n\n")[:-1]
             assert len(shots) == 2
             assert all(labelled[shot][0] != family and shot != "no" for shot in shots)
-    assert scoring.member_prefix({"one": (0, True), "one again": (0, True), "no": (1, False)}, 2, 0) is None
+    assert view_inputs.member_prefix({"one": (0, True), "one again": (0, True), "no": (1, False)}, 2, 0) is None
 
 
-def test_the_second_prefix_of_con_recall_needs_known_members(config):
-    model, chosen = load(config), [detectors.load("con_recall")]
+def test_the_second_prefix_of_con_recall_needs_known_members(opened):
     labelled = {"q": (0, True), "z": (1, True)}
-    planned = scoring.prepare(model, ["a text", "q"], ["unseen"], chosen, config, shots=1, labelled=labelled)
+    inputs = opened.inputs(["unseen"], shots=1, labelled=labelled)
+    planned = opened.plan([detectors.load("con_recall")], ["a text", "q"], inputs, strict=True)
     assert planned.inputs.member_prefix("q") == "z\n\n"
-    assert np.isfinite(planned.score().base["con_recall"]).all()
+    assert np.isfinite(planned.score().columns[Score("con_recall", "base")]).all()
 
 
-def test_camia_lr_needs_both_labels_whatever_family_is_left_out(config, monkeypatch):
-    model, chosen = load(config), [detectors.load("camia_lr")]
+def test_camia_lr_needs_both_labels_whatever_family_is_left_out(opened, monkeypatch):
+    chosen = [detectors.load("camia_lr")]
     labelled = {"q": (0, True), "w": (0, False), "y": (1, True), "v": (1, False)}
     for without in labelled:
         fewer = {text: label for text, label in labelled.items() if text != without}
         with pytest.raises(UsageError, match=r"camia_lr cannot .* no known members and non-members of two groups"):
-            scoring.prepare(model, ["a text"], [], chosen, config, labelled=fewer)
-    planned = scoring.prepare(model, ["a text", *labelled], [], chosen, config, labelled=labelled)
-    assert np.isfinite(planned.score().base["camia_lr"]).all()
-    monkeypatch.setattr(scoring, "KNOWN", 1)
+            opened.plan(chosen, ["a text"], opened.inputs(labelled=fewer), strict=True)
+    planned = opened.plan(chosen, ["a text", *labelled], opened.inputs(labelled=labelled), strict=True)
+    assert np.isfinite(planned.score().columns[Score("camia_lr", "base")]).all()
+    monkeypatch.setattr(view_inputs, "KNOWN", 1)
     with pytest.raises(UsageError, match=r"camia_lr cannot"):  # one text of a label is of one family
-        scoring.prepare(model, ["a text"], [], chosen, config, labelled=labelled)
+        opened.plan(chosen, ["a text"], opened.inputs(labelled=labelled), strict=True)
 
 
-def test_camia_needs_unseen_texts_and_counts_texts_of_which_the_copies_are_cut(config):
-    model, chosen = load(config), [detectors.load("camia")]
+def test_camia_needs_unseen_texts_and_counts_texts_of_which_the_copies_are_cut(opened):
+    model = opened.language_model
     long = "a text " * (model.context // 2)
-    planned = scoring.prepare(model, ["a text", long], ["unseen", "another"], chosen, config)
+    inputs = opened.inputs(["unseen", "another"])
+    planned = opened.plan([detectors.load("camia")], ["a text", long], inputs, strict=True)
     assert planned.remarks == [
         f"camia: text and copies are too long for the {model.context}-token context in 1 of 2 texts and were cut; try "
         "shorter texts"
     ]
-    assert np.isfinite(planned.score().base["camia"]).all()
+    assert np.isfinite(planned.score().columns[Score("camia", "base")]).all()
+
+
+def test_an_audit_is_of_the_fine_tuned_model_minus_its_base(opened):
+    shifted = {
+        **opened.scorers,
+        "tuned": lambda prompts: [_doubled(stats) for stats in opened.scorers["base"](prompts)],
+    }
+    model = replace(opened, scorers=shifted)
+    chosen = [detectors.load("loss"), replace(detectors.load("reference"), views=("text", "tuned"))]
+    plain, audited = (one.plan(chosen, ["a text of a member"]).score().columns for one in (model, model.audited()))
+    base, tuned, calibrated = (audited[Score("loss", state)] for state in ("base", "tuned", "calibrated"))
+    assert tuned == plain[Score("loss", "tuned")]
+    assert base == plain[Score("loss", "base")]
+    assert calibrated == tuned - base
+    assert calibrated[0] == pytest.approx(tuned[0] / 2)
+    # a detector that compares two models reads the fine-tuned one first
+    assert plain[Score("reference")][0] == pytest.approx(-0.5)
+    assert audited[Score("reference", "calibrated")][0] == pytest.approx(-2)
+
+
+def _doubled(stats):
+    return replace(stats, logp=2 * stats.logp)

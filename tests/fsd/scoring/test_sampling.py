@@ -12,8 +12,9 @@ import detectors
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.models.adapters import peft_config, quiet_peft
 from fsd.models.language_model import load
+from fsd.scores import of_state
 from fsd.scoring.deviation import score_texts
-from fsd.scoring.model import build_scorers
+from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.sampling import ContinuationScorer, Sampling, suffix_log_probabilities
 from fsd.token_stats import Prompt
@@ -149,6 +150,6 @@ def test_a_fresh_adapter_says_the_same(tiny):
     model, chosen = load(str(tiny), device="cpu"), [detectors.load("samia"), detectors.load("cdd")]
     with quiet_peft():
         model.model = get_peft_model(model.model, peft_config(model, AdapterConfig(), steps=10))
-    scorers = build_scorers(model, ModelConfig(str(tiny), samples=2, cache="none"))
+    scorers = open_model(ModelConfig(str(tiny), samples=2, cache="none"), local=model).scorers
     found = score_texts(["the score of an unseen text"], chosen, scorers)
-    assert found.fsd == {"samia": [0], "cdd": [0]}
+    assert of_state(found.columns, "fsd") == {"samia": [0], "cdd": [0]}

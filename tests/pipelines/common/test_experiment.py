@@ -64,8 +64,9 @@ def plan(job: FSDConfig, detectors: str = "loss") -> tuple[experiment.Placebo | 
 
 def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) -> None:
     loaded = []
-    monkeypatch.setattr(experiment, "load_model", lambda config: loaded.append(config.model.model))
-    monkeypatch.setattr(experiment, "prepare", lambda *_: SimpleNamespace(scorers={"tuned": None}, score=lambda: None))
+    monkeypatch.setattr("fsd.models.language_model.load", lambda config: loaded.append(config.model))
+    monkeypatch.setattr(experiment.scoring, "open_model", lambda *_, **__: None)
+    monkeypatch.setattr(experiment, "prepare", lambda *_: SimpleNamespace(score=lambda: None))
     monkeypatch.setattr(experiment, "train_adapter", lambda *_, **__: None)
 
     placebo, _ = plan(replace(job, model=replace(job.model, model="embedded"), placebo="embedded-twin"))
@@ -92,7 +93,7 @@ def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(finish
     reuse = replace(config, adapter="models:/fsd-arxiv@champion", training=type(config.training)(), placebo=str(tiny))
     trained = []
     monkeypatch.setattr("fsd.models.finetuning.finetune", lambda *arguments, **_: trained.append(arguments[2]))
-    monkeypatch.setattr(experiment.ScoringJob, "score", lambda _: None)
+    monkeypatch.setattr(experiment.ScoringPlan, "score", lambda _: None)
 
     placebo, _ = plan(reuse)
     assert placebo is not None

@@ -16,8 +16,7 @@ from fsd.net.hub import model_size
 from fsd.reporting.report import Report
 from pipelines.__main__ import COMMANDS
 from pipelines.common.deliver import show
-from pipelines.common.detector_settings import load_detectors
-from pipelines.common.job import TOKEN, Job, byte_size, passes, pretraining
+from pipelines.common.job import TOKEN, Job, byte_size, pretraining
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
@@ -75,16 +74,16 @@ def test_the_main_job(plan):
         ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),
         ("collect", "--domain arxiv --limit 5 --after 2024-01-01 --before 2023-01-01", "members", "before 2023-01-01"),
         (
-            "pretrain",
+            "research.pretrain",
             "--members data.jsonl --background book.jsonl --out m --passes 2",
             "training steps",
             "4 of 16 tex",
         ),
-        ("pretrain", "--members data.jsonl --background book.jsonl --out m", "tokens", "to train on"),
-        ("frequencies", "--corpus data.jsonl --out t.npz --limit 9", "at most", "9 documents"),
-        ("frequencies", "--corpus data.jsonl hf://datasets/a/b/c.jsonl --out t.npz", "corpus", "c.jsonl"),
+        ("research.pretrain", "--members data.jsonl --background book.jsonl --out m", "tokens", "to train on"),
+        ("research.frequencies", "--corpus data.jsonl --out t.npz --limit 9", "at most", "9 documents"),
+        ("research.frequencies", "--corpus data.jsonl hf://datasets/a/b/c.jsonl --out t.npz", "corpus", "c.jsonl"),
         (
-            "canary",
+            "evidence.canary",
             "make --data data.jsonl --out c --kind digits --variants 20 --alpha .05",
             "documents",
             "60 texts in",
@@ -105,37 +104,6 @@ def test_what_would_be_downloaded_is_named(plan):
     assert rows["texts"] == "wikimia:64: downloaded, if it is not in the cache"
     assert rows["model"] == "nobody/nothing: not on this machine, to be downloaded; its size is known after that"
     assert rows["forward passes"] == "unknown before the download"
-
-
-def test_a_view_is_counted_once(make_rows):
-    from fsd.config import DetectorConfig
-
-    texts = ["Some Text"] * 7
-    detectors = load_detectors(DetectorConfig(detectors="loss,zlib,min_k,lowercase,reference,neighbour"))
-    embedded = ModelConfig(neighbours=3)
-
-    assert passes(detectors, texts, embedded) == {"base": 7 * 5, "reference": 7, "tuned": 7 * 5}
-    assert passes(detectors, texts, embedded, states=("base",), unseen=False) == {"base": 14, "reference": 7}
-    assert passes(detectors, texts, ModelConfig(model="a/b")) == {"base": 14, "tuned": 14}
-    camia = load_detectors(DetectorConfig(detectors="camia"))
-    found = passes(camia, texts, ModelConfig(model="a/b"), unseen=["one", "another"])
-    assert found == {"base": 3 * 7 + 3 * 2, "tuned": 3 * 7}  # the known non-members are scored by the base alone
-    assert passes(camia, texts, ModelConfig(model="a/b"), unseen=[]) == {}
-    fitted = load_detectors(DetectorConfig(detectors="camia_lr"))
-    members = {f"member {at}": (at, True) for at in range(200)}
-    others = {"other": (200, False), "its relative": (200, False)}
-    assert passes(fitted, texts, ModelConfig(model="a/b"), labelled=members | others) == {}  # as in the run
-    found = passes(fitted, texts, ModelConfig(model="a/b"), labelled=members | others | {"its relative": (201, False)})
-    assert found == {"base": 3 * 7 + 3 * (150 + 2), "tuned": 3 * 7}
-    assert passes(load_detectors(DetectorConfig(detectors="pac")), texts, ModelConfig(model="a/b")) == {
-        "base": 7 * 6,
-        "tuned": 7 * 6,
-    }
-    sampled = load_detectors(DetectorConfig(detectors="samia,cdd"))
-    assert passes(sampled, texts, ModelConfig(model="api:x", samples=3), states=("base",)) == {
-        "base generating about 42 tokens": 7 * 3,
-        "base generating about 2,800 tokens": 7 * (3 + 1),  # cdd: and the most likely one
-    }
 
 
 def test_steps_and_passes_of_all_rounds_by_hand():

@@ -10,7 +10,8 @@ import pytest
 
 from fsd.config import DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
 from fsd.models import language_model
-from fsd.scoring import model
+from fsd.scoring import scorers
+from fsd.scoring.model import open_model
 from fsd.token_stats import Prompt
 from pipelines import fsd, score
 from pipelines.common import detector_settings, experiment, inputs, registration
@@ -68,8 +69,8 @@ def test_other_commands(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]
         lambda: tune.prepare(TuneConfig(job=job, tune="detectors", folds=2)).run(),
         lambda: tune.prepare(TuneConfig(job=job, tune="adapter", folds=2)).run(),
         lambda: score.prepare(ScoreConfig(data=("data.jsonl",), out="scores.csv", model=job.model)).run(),
-        lambda: experiment.load_model(cell.config),
-        lambda: list(model.reference_scorer(str(tiny), job.model, None)([])),
+        lambda: open_model(cell.config.model),
+        lambda: list(scorers.reference_scorer(str(tiny), job.model, None)([])),
     ):
         loaded.clear()
         with pytest.raises(Loaded):
@@ -114,5 +115,5 @@ def test_statistics_of_a_reference_model_are_kept_under_its_own_weights(tiny, ot
     for reference, expected in ((str(other), 1), (str(other), 0), (str(tiny), 1)):
         config = ModelConfig(model=str(tiny), reference_model=reference, cache=str(tmp_path / "kept"), device="cpu")
         passes.clear()
-        list(model.build_scorers(loaded, config)["reference"]([Prompt("a member")]))
+        list(open_model(config, local=loaded).scorers["reference"]([Prompt("a member")]))
         assert len(passes) == expected

@@ -41,7 +41,9 @@ def _results(validation):
     scores = np.random.default_rng(0).normal(size=(2, 40))
     columns = {"base": scores[0], "tuned": scores[1], "fsd": scores[0] - scores[1]}
     scored = ScoreTable({Score("loss", state): column for state, column in columns.items()})
-    return compute_results(parts, scored, None, [SimpleNamespace(name="loss", labelled=False, settings_in=lambda _: {})], seed=0)
+    return compute_results(
+        parts, scored, None, [SimpleNamespace(name="loss", labelled=False, settings_in=lambda _: {})], seed=0
+    )
 
 
 @pytest.fixture(scope="module")

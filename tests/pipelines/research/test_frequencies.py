@@ -6,7 +6,7 @@ from transformers import AutoTokenizer
 
 from fsd.config import ModelConfig
 from fsd.net.hub import EMBEDDED
-from fsd.scoring.model import frequency_file
+from fsd.scoring.scorers import frequency_file
 from fsd.scoring.token_frequencies import FrequencyTable
 from pipelines.research.frequencies import FrequencyConfig, prepare
 

@@ -30,13 +30,14 @@ from fsd.data.readers import Passage
 from fsd.data.splitting import MEMBER, Split
 from fsd.models.language_model import (
     LanguageModel,
+    load,
     load_tokenizer,
     torch_device,
 )
 from fsd.models.pretraining import continue_pretraining, pretrain
 from fsd.net.hub import fingerprint, locate
 from fsd.progress import progress
-from fsd.scoring.model import TABLE
+from fsd.scoring.scorers import TABLE
 from fsd.scoring.token_counting import count
 from pipelines.common import detector_settings, experiment
 from pipelines.common.output import new_folder, write_table
@@ -254,7 +255,7 @@ def run_cell(cell: Cell) -> None:
 def trained(cell: Cell, more: Sequence[str] = ()) -> LanguageModel:
     """The target of a cell, trained on `more` texts too; a real model of 0 exposures is the unchanged one."""
     base = cell.base
-    target = experiment.load_model(cell.config)
+    target = load(cell.config.model)
     if base and not cell.exposures:
         return target
     rng = random.Random(cell.seed)

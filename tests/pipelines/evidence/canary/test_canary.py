@@ -230,7 +230,7 @@ def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
     from fsd.config import Recipe
     from fsd.models import language_model
     from fsd.models.pretraining import continue_pretraining
-    from fsd.scoring.model import build_scorers
+    from fsd.scoring.model import open_model
     from pipelines.common.detector_settings import load_detectors
 
     make.prepare(making(data, tmp_path / "c", repetitions=(8,))).run()
@@ -242,7 +242,8 @@ def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
     )
 
     detectors = load_detectors(DetectorConfig(detectors="loss"))
-    table = scoring.score(canaries, detectors, build_scorers(model, ModelConfig(cache="none")))
+    scorers = open_model(ModelConfig(cache="none"), local=model).scorers
+    table = scoring.score(canaries, detectors, scorers)
     (level,) = scoring.rank_tests(table, ["loss"], alpha=0.05).itertuples()
     assert level.p < 0.001
     assert level.found_low > 0.05

@@ -74,7 +74,7 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
     tokens = PromptTokens(model.tokenizer, "embedded")
 
     ((local,),) = works.by_model(cut, model, [Sampling()], shown=False).values()
-    api = Model("api:embedded", {"base": ModelScorer(model)}, tokens.tokens, tokens.decode)
+    api = Model(ModelConfig("api:embedded"), {"base": ModelScorer(model)}, tokens.tokens, tokens.decode)
     ((remote,),) = works.score(cut, api, [Sampling()]).values()
 
     same = [

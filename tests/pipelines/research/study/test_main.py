@@ -58,7 +58,7 @@ def parents(**tags):
 
 def test_a_second_run_runs_nothing_and_loads_no_model(here, config, ran, monkeypatch):
     prepare(config("fsd-t6")).run()
-    monkeypatch.setattr(experiment, "load_model", lambda _: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("fsd.models.language_model.load", lambda *_, **__: pytest.fail("a model was loaded"))
     prepare(config("fsd-t6")).run()
     assert [training.method for training in ran] == ["adalora", "ia3", "lora"]
     newest, first = parents(study="fsd-t6")

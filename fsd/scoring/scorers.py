@@ -1,0 +1,215 @@
+"""The scorers of a model by name: base and tuned state, gradients, samples, reference model, token frequencies."""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsd import distributed
+from fsd.config import ModelConfig
+from fsd.errors import at_least
+from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
+from fsd.token_stats import Scorer, Tokenize
+from fsd.views import DRAWS, Draws
+
+if TYPE_CHECKING:
+    from fsd.models.language_model import LanguageModel
+    from fsd.scoring.cache import SQLiteStore
+
+    Maker = Callable[[LanguageModel, SQLiteStore | None], Scorer]
+
+STATES = ("base", "tuned")
+"""States of a model: with its adapter off, and on."""
+# Name of the token-frequency table in a model's folder.
+TABLE = "frequencies.npz"
+# Prefix of the name of a model behind an API.
+API = "api:"
+
+
+def draws(config: ModelConfig) -> dict[str, Draws]:
+    """How texts are continued, by form."""
+    at_least(1, samples=config.samples)
+    if config.samples is None:
+        return DRAWS
+    return {form: way._replace(samples=config.samples) for form, way in DRAWS.items()}
+
+
+def scorer_makers(
+    config: ModelConfig,
+    states: Sequence[str],
+    seed: int = 42,
+) -> "dict[str, Maker]":
+    """Name of a scorer → what makes it of a loaded model and its cache; nothing is loaded for the names alone.
+
+    The seed is that of samples.
+    """
+    makers: dict[str, Maker] = {}
+    ways = draws(config)
+    for state in states:
+        makers[state] = partial(_scorer, state, config)
+        # Quantized weights have no gradient, and those spread over several devices none in one place.
+        if config.bits is None and config.device != "spread" and not config.model.startswith(API):
+            makers[f"{state}.gradient"] = partial(_gradients, state)
+        for form, way in ways.items():
+            makers[f"{state}.{form}"] = partial(_sampler, state, config, way, seed)
+    reference = reference_name(config)
+    if reference:
+        makers["reference"] = lambda _, store: reference_scorer(reference, config, store)
+    file = frequency_file(config)
+    if file:
+        makers["unigram"] = partial(_unigram, file, config.model)
+    return makers
+
+
+def build_scorers(
+    language_model: "LanguageModel",
+    config: ModelConfig,
+    states: Sequence[str] = STATES,
+    *,
+    seed: int = 42,
+) -> dict[str, Scorer]:
+    """Scorers by name: the model with its adapter off and on, the reference model, and token frequencies."""
+    from fsd.scoring.cache import FILE, SQLiteStore
+
+    folder = cache_folder(config)
+    # One process writes; the others get what it knows.
+    store = SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
+    makers = scorer_makers(config, states, seed)
+    return {name: make(language_model, store) for name, make in makers.items()}
+
+
+def _title(label: str) -> str:
+    """The title of a progress bar, which the main process alone shows."""
+    return label if distributed.is_main_process() else ""
+
+
+def _scorer(
+    name: str,
+    config: ModelConfig,
+    model: "LanguageModel",
+    store: "SQLiteStore | None",
+) -> Scorer:
+    """The scorer of one model state, which computes in all processes of the job what is not in the store."""
+    from fsd.scoring.cache import MemoizedScorer, model_key
+    from fsd.scoring.model_scorer import (
+        DistributedScorer,
+        ModelScorer,
+        collective,
+    )
+
+    tuned = name == "tuned"
+    kind = DistributedScorer if distributed.num_processes() > 1 else ModelScorer
+    batch_tokens = config.max_batch_tokens
+    model_scorer = kind(
+        model,
+        tuned=tuned,
+        max_batch_tokens=batch_tokens,
+        description=_title(name),
+    )
+    scorer: Scorer = model_scorer
+    if store is not None and model.identity.fingerprint:
+        # The base weights never change; the adapter may be trained between two calls.
+        key = partial(model_key, model, tuned=tuned)
+        scorer = MemoizedScorer(scorer, store, key if tuned else cache(key))
+    return collective(scorer, model_scorer) if isinstance(model_scorer, DistributedScorer) else scorer
+
+
+def _gradients(state: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:
+    from fsd.scoring.gradients import GradientScorer
+
+    return GradientScorer(model, tuned=state == "tuned", description=_title("gradient"))
+
+
+def _sampler(
+    name: str,
+    config: ModelConfig,
+    way: Draws,
+    seed: int,
+    model: "LanguageModel",
+    store: "SQLiteStore | None",
+) -> Scorer:
+    """The continuations by one model state, which the main process draws."""
+    from fsd.scoring.cache import MemoizedScorer, model_key
+    from fsd.scoring.sampling import ContinuationScorer
+
+    tuned = name == "tuned"
+    title = _title(f"{name} samples")
+    batch_tokens = config.max_batch_tokens
+    sampler: Scorer = ContinuationScorer(
+        model,
+        way,
+        tuned=tuned,
+        seed=seed,
+        batch_tokens=batch_tokens,
+        description=title,
+    )
+    if store is not None and model.identity.fingerprint:
+        sampler = MemoizedScorer(
+            sampler,
+            store,
+            lambda: f"{model_key(model, tuned=tuned)} {way} {seed}",
+        )
+    return lambda prompts: distributed.from_main(lambda: list(sampler(prompts)))
+
+
+def reference_scorer(
+    name: str,
+    config: ModelConfig,
+    store: "SQLiteStore | None",
+) -> Scorer:
+    """The scorer of the reference model, which is located at once and loaded at the first call."""
+    from fsd.models.language_model import load
+
+    # A wrong name is refused before anything is computed; a model that no detector reads takes no memory.
+    locate(name)
+    scorer = cache(
+        lambda: _scorer(
+            "reference",
+            config,
+            load(config, model=name, revision=None),
+            store,
+        )
+    )
+    return lambda prompts: scorer()(prompts)
+
+
+def _unigram(file: Path, name: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:
+    vocabulary = model.base.config.get_text_config().vocab_size
+    return frequency_scorer(file, name, model.tokenizer, vocabulary, model.tokens)
+
+
+def frequency_scorer(
+    file: Path,
+    name: str,
+    tokenizer: Any,
+    vocabulary: int,
+    tokens: Tokenize,
+) -> Scorer:
+    """The scorer of a table of token frequencies, which must fit the tokenizer of the model of that name."""
+    from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
+
+    table = FrequencyTable.load(file).matching(tokenizer, vocabulary, name)
+    return unigram_scorer(table, tokens)
+
+
+def reference_name(config: ModelConfig) -> str | None:
+    """The reference model: the one given, else the twin of an embedded target."""
+    return config.reference_model or (EMBEDDED_TWIN if embedded_target(config) else None)
+
+
+def embedded_target(config: ModelConfig) -> bool:
+    """Whether the model is an embedded one, other than the twin, which is the reference of the others."""
+    return config.model in EMBEDDED and not config.model.endswith("twin")
+
+
+def frequency_file(config: ModelConfig) -> Path | None:
+    """The token-frequency table of the configuration, or else of the model's folder; None if there is none."""
+    if config.frequencies:
+        return Path(config.frequencies)
+    file = EMBEDDED.get(config.model, Path(config.model)) / TABLE
+    return file if file.is_file() else None
+
+
+def cache_folder(config: ModelConfig) -> Path | None:
+    """The folder of the cache; None if it is switched off."""
+    return None if config.cache == "none" else default_folder(config.cache)

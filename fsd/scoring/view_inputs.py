@@ -1,0 +1,141 @@
+"""What forms need besides the text: prefixes, neighbours and other copies, texts with known labels."""
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from types import MappingProxyType
+
+from fsd import distributed
+from fsd.config import NEIGHBOURS, ModelConfig
+from fsd.errors import at_least
+from fsd.scoring.scorers import embedded_target
+from fsd.token_stats import Known, Labelled, Prompt
+from fsd.views import ViewInputs, repetitions
+
+# Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
+WORD_SWAPS = 5
+# Most known texts of a label that the signals of a text are compared with or fitted to, as in OLMo-Detect.
+KNOWN = 150
+Copies = Callable[[str], Sequence[str]]
+"""Text → its changed copies."""
+
+
+def view_inputs(
+    config: ModelConfig,
+    texts: Sequence[str],
+    *,
+    shots: int,
+    seed: int,
+    labelled: Labelled = MappingProxyType({}),
+    counted: bool = False,
+) -> ViewInputs:
+    """What detectors need besides the text, as far as unseen and labelled texts and the configuration give it.
+
+    Copies that are only `counted` are empty, so that no model is loaded for them.
+    """
+    at_least(1, shots=shots)
+    chosen = random.Random(seed).sample(texts, min(shots, len(texts)))
+    return ViewInputs(
+        prefix="".join(f"{text}\n\n" for text in chosen),
+        neighbours=_neighbours(config, texts, seed, counted=counted),
+        swapped=_swaps(seed, counted=counted),
+        member_prefix=member_prefix(labelled, shots, seed),
+        known=Known(_repeated(texts, seed)) if texts else None,
+        labelled=both_sides(labelled, seed),
+    )
+
+
+def _empty_copies(count: int, _: str) -> list[str]:
+    return [""] * count
+
+
+def _swaps(seed: int, *, counted: bool) -> Copies:
+    """What makes copies of a text with words in another order."""
+    if counted:
+        return partial(_empty_copies, WORD_SWAPS)
+    from fsd.scoring.neighbours import swapped_words
+
+    return partial(swapped_words, count=WORD_SWAPS, seed=seed)
+
+
+def _neighbours(
+    config: ModelConfig,
+    texts: Sequence[str],
+    seed: int,
+    *,
+    counted: bool,
+) -> Copies | None:
+    """What makes the neighbours of a text: a masked language model, swaps of the texts' words, or nothing."""
+    kind = config.neighbour_model or ("words" if embedded_target(config) else None)
+    by_words = kind == "words"
+    if kind is None or (by_words and not texts):
+        return None
+    at_least(1, neighbours=config.neighbours)
+    count = config.neighbours or (WORD_SWAPS if by_words else NEIGHBOURS)
+    if counted:
+        return partial(_empty_copies, count)
+    from fsd.scoring.neighbours import (
+        MaskedModel,
+        build_vocabulary,
+        word_swaps,
+    )
+
+    if by_words:
+        vocabulary = build_vocabulary(texts)
+        return partial(
+            word_swaps,
+            vocabulary=vocabulary,
+            count=count,
+            seed=seed,
+        )
+    # Dropout makes the neighbours random, so one process draws them for all.
+    if not distributed.is_main_process():
+        return lambda text: distributed.from_main(list)
+    device = "auto" if config.device == "spread" else config.device
+    masked = MaskedModel(
+        kind,
+        count=count,
+        device=device,
+        seed=seed,
+    )
+    return lambda text: distributed.from_main(lambda: masked(text))
+
+
+def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
+    sample = map(Prompt, random.Random(seed).sample(texts, min(KNOWN, len(texts))))
+    return [[prompt, *repetitions(prompt)] for prompt in sample]
+
+
+def both_sides(labelled: Labelled, seed: int) -> Known | None:
+    """Known members and non-members, of both if any family is left out; None if there are none."""
+    sides: list[list[Prompt]] = []
+    for side in (True, False):
+        # Sorted, so that the sample does not depend on the order of the texts.
+        texts = sorted(text for text, (_, member) in labelled.items() if member is side)
+        repeated = _repeated(texts, seed)
+        # A fit leaves out the family of the text that it is for, and needs texts of both labels all the same.
+        if len({labelled[prompts[0].text][0] for prompts in repeated}) < 2:
+            return None
+        sides += repeated
+    return Known(sides, labelled)
+
+
+def member_prefix(
+    labelled: Labelled,
+    shots: int,
+    seed: int,
+) -> Callable[[str], str] | None:
+    """Text → the first known members in a random order that are of another family than the text."""
+    members = {text: family for text, (family, member) in labelled.items() if member}
+    if len(set(members.values())) < 2:
+        return None
+    order = random.Random(seed).sample(sorted(members), len(members))
+
+    def prefix(text: str) -> str:
+        family, _ = labelled.get(text, (None, False))
+        # After a relative of its own, every text is likely, member or not.
+        unrelated = (member for member in order if members[member] != family)
+        return "".join(f"{member}\n\n" for member in islice(unrelated, shots))
+
+    return prefix
