@@ -124,8 +124,6 @@ class Split:
     def _asdict(self) -> dict[str, Corpus]:
         return {name: getattr(self, name) for name in self._fields}
 
-    _replace = replace  # its name while a split was a named tuple
-
     def __iter__(self) -> Iterator[Corpus]:
         return iter(self._asdict().values())
 

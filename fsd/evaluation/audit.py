@@ -30,9 +30,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fsd.data.ablations import stamps
+from fsd.data.corpus import Split
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families, near_duplicates, words
-from fsd.data.splitting import Split, without_later
 from fsd.errors import UsageError
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.groups import group_index
@@ -145,16 +145,15 @@ class Audit:
 
 def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
     """Everything that can be said without a model about the two sides that a detector is judged on."""
-    judged = without_later(split)
-    documents = [document for document in (*judged.validation, *judged.test) if document.member is not None]
-    member = np.array([bool(document.member) for document in documents], dtype=bool)
-    family = families(documents)
-    texts = [document.text for document in documents]
+    judged = split.without_later().judged
+    is_labelled = np.array([document.member is not None for document in judged], dtype=bool)
+    labelled = judged.take(is_labelled)
+    member = labelled.members
     return Audit(
         leaks(split),
-        **controls(documents, member.tolist(), family, seed=seed, repeats=repeats),
-        overlaps=overlaps(documents, seed=seed),
-        telling=most_telling(texts, member, np.array(family, dtype=np.int64), seed=seed),
+        **controls(labelled, member.tolist(), labelled.family.tolist(), seed=seed, repeats=repeats),
+        overlaps=overlaps(labelled, seed=seed),
+        telling=most_telling(labelled.texts, member, labelled.family, seed=seed),
     )
 
 

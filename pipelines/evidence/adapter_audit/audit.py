@@ -9,9 +9,10 @@ import pandas as pd
 
 from fsd import tracking
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
+from fsd.data.corpus import Corpus, as_corpus
 from fsd.data.documents import Document, digest
 from fsd.data.embedded import corpus
-from fsd.data.near_duplicates import families, refuse_contradictions
+from fsd.data.near_duplicates import refuse_contradictions
 from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
@@ -65,7 +66,7 @@ def prepare(config: AuditConfig) -> Job:
     parts, judged = texts_of(config)
     check_table_path(config.out, config.data)
     detectors = audited(load_detectors(config.detection))
-    texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
+    texts = parts.judged.texts + judged.texts
     sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
     reads = {
         "texts": f"{job.files(config.data, len(texts))}: {sizes}",
@@ -82,13 +83,14 @@ def prepare(config: AuditConfig) -> Job:
     )
 
 
-def texts_of(config: AuditConfig) -> tuple[Split, list[Document]]:
+def texts_of(config: AuditConfig) -> tuple[Split, Corpus]:
     """The labelled texts in two parts, by family, and the texts to be judged."""
     _check(config)
     documents = read_files(config.data, parse_columns(config.columns))
-    labelled = [document for document in documents if document.member is not None]
-    judged = [document for document in documents if document.member is None]
-    labelled_texts = {document.text for document in labelled}
+    # Corpora of their own: a text without a label says nothing about how to split the others.
+    labelled = Corpus(document for document in documents if document.member is not None)
+    judged = Corpus(document for document in documents if document.member is None)
+    labelled_texts = set(labelled.texts)
     for document in judged:
         if document.text in labelled_texts:
             raise UsageError(f"a text to be judged must not be labelled elsewhere; {document.source} is")
@@ -96,7 +98,8 @@ def texts_of(config: AuditConfig) -> tuple[Split, list[Document]]:
     refuse_contradictions(labelled)
     parts = split_labelled(labelled, validation=config.validation, seed=config.seed)
     # refused before anything is scored: the calibration would refuse the rate, but only at the end
-    groups = len(set(families([document for document in parts.validation if not document.member])))
+    nonmembers = parts.validation.take(~parts.validation.members)
+    groups = len(set(nonmembers.family.tolist()))
     if judged and config.fpr < 1 / (groups + 1):
         raise UsageError(
             f"fpr must be at least {1 / (groups + 1):.4g} = 1/({groups}+1), with {groups} families of other texts in "
@@ -189,7 +192,7 @@ class Audit:
 
 def judge(parts: Split, judged: Sequence[Document], models: Models, config: AuditConfig) -> Audit:
     """Score all texts by fine-tuned minus base, measure on test, calibrate on validation, judge the others."""
-    texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
+    texts = parts.judged.texts + as_corpus(judged).texts
     labelled = len(texts) - len(judged)
     computable, left_out = _computable(texts, models.scorers, config.detection)
     scored = deviation.score_texts(texts, computable, models.scorers, shown=True)
@@ -211,7 +214,7 @@ def judge(parts: Split, judged: Sequence[Document], models: Models, config: Audi
             lambda rows: {name: column[list(rows)] for name, column in of_judged.items()},
             Rules(config.fpr, same_source=config.same_source),
         )
-    table = results.score_table(parts._replace(test=(*parts.test, *judged)), scored)
+    table = results.score_table(parts.replace(test=(*parts.test, *judged)), scored)
     return Audit(
         results=measured,
         calibration=calibration,
