@@ -10,7 +10,7 @@ import pandas as pd
 from fsd import tracking
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.corpus import Corpus, as_corpus
-from fsd.data.documents import Document, digest
+from fsd.data.documents import Documents, digest
 from fsd.data.embedded import corpus
 from fsd.data.near_duplicates import refuse_contradictions
 from fsd.data.readers import parse_columns, read_files
@@ -121,7 +121,7 @@ def _check(config: AuditConfig) -> None:
             raise UsageError(f"{name} must be above 0 and below 1; got {share:g}")
 
 
-def run(config: AuditConfig, parts: Split, judged: Sequence[Document]) -> None:
+def run(config: AuditConfig, parts: Split, judged: Documents) -> None:
     """Load the models, score, judge, write, track and print."""
     with context.stage("model"):
         models = load(config)
@@ -190,7 +190,7 @@ class Audit:
         return audit_summary(self.results, self.calibration.state)
 
 
-def judge(parts: Split, judged: Sequence[Document], models: Models, config: AuditConfig) -> Audit:
+def judge(parts: Split, judged: Documents, models: Models, config: AuditConfig) -> Audit:
     """Score all texts by fine-tuned minus base, measure on test, calibrate on validation, judge the others."""
     texts = parts.judged.texts + as_corpus(judged).texts
     labelled = len(texts) - len(judged)
@@ -420,6 +420,13 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     )
 
 
+def split_by_training(trained_on: Documents, others: Documents, config: AuditConfig) -> Split:
+    """Texts of the fine-tuning and others in two parts, labelled as such whatever labels they have."""
+    labelled = [replace(document, member=True) for document in trained_on]
+    labelled += [replace(document, member=False) for document in others]
+    return split_labelled(labelled, validation=config.validation, seed=config.seed)
+
+
 def demo(seed: int) -> None:
     """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
     with context.stage("model"):
@@ -427,12 +434,11 @@ def demo(seed: int) -> None:
         config = AuditConfig(model=ModelConfig(cache="none"), detection=detection, seed=seed)
         nonmembers = [document for document in corpus() if not document.member][:100]
         half = len(nonmembers) // 2
-        trained_on = [replace(document, member=True) for document in nonmembers[:half]]
-        held_out = [replace(document, member=False) for document in nonmembers[half:]]
-        parts = split_labelled(trained_on + held_out, validation=config.validation, seed=seed)
+        trained_on = Corpus(nonmembers[:half])
+        parts = split_by_training(trained_on, nonmembers[half:], config)
         model = language_model.load(config.model)
         training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
-        finetune(model, [document.text for document in trained_on], training, seed=seed)
+        finetune(model, trained_on.texts, training, seed=seed)
         scorers = build_scorers(model, config.model)
         fine_tuned = Models(scorers, "the embedded model", model.identity, partial(hidden_states, model))
         # the base compared with itself: every difference is 0, as without fine-tuning
