@@ -56,7 +56,6 @@ class Measured(NamedTuple):
 
 def prepare(config: ScoreConfig) -> Job:
     """Read the texts, and check settings and output file."""
-    from fsd.data.corpus import Corpus
     from fsd.data.knowledge_cutoffs import labels_for
     from fsd.data.splitting import parse_cutoff
     from fsd.scoring.model import outline
@@ -83,8 +82,7 @@ def prepare(config: ScoreConfig) -> Job:
         )
     sources = (*config.data, config.unseen, config.model.frequencies)
     check_table_path(config.out, filter(None, sources))
-    rows, left_out = read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
-    documents = Corpus(rows)
+    documents, left_out = read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
     unseen, blank = _read_unseen(config)
     # Texts without a label are scored too, and say nothing about the dates of members and non-members.
     labelled = [document for document in documents if document.member is not None]
@@ -107,13 +105,12 @@ def prepare(config: ScoreConfig) -> Job:
 
 def _read_unseen(config: ScoreConfig) -> tuple[list[str], list[str]]:
     """The texts that give some detectors a prefix, and remarks about those that were left out."""
-    from fsd.data.corpus import Corpus
     from pipelines.common.inputs import read_own
 
     if not config.unseen:
         return [], []
     documents, remarks = read_own([config.unseen], "", config.cleaning)
-    return Corpus(documents).texts, remarks
+    return documents.texts, remarks
 
 
 def run(

@@ -42,6 +42,12 @@ class Corpus(tuple[Document, ...]):
         part.positions = positions
         return part
 
+    def one_per_family(self) -> Self:
+        """The first text of each family, so that the texts are independent."""
+        # Families are numbered in the order of their first texts.
+        _, first_texts = np.unique(self.family, return_index=True)
+        return self.take(first_texts)
+
     @cached_property
     def texts(self) -> list[str]:
         """The texts alone, without their contexts."""
@@ -123,8 +129,6 @@ class Split:
 
     def _asdict(self) -> dict[str, Corpus]:
         return {name: getattr(self, name) for name in self._fields}
-
-    _replace = replace  # its name while a split was a named tuple
 
     def __iter__(self) -> Iterator[Corpus]:
         return iter(self._asdict().values())

@@ -157,17 +157,17 @@ def split_labelled(documents: Documents, *, validation: float, seed: int = 42) -
     return parts
 
 
-def hold_out(documents: Documents, share: float, *, seed: int) -> tuple[list[Document], list[Document]]:
+def hold_out(documents: Documents, share: float, *, seed: int) -> tuple[Corpus, Corpus]:
     """Texts to train on, and a share that is held out, in whole families; each in the given order."""
     if not share:
-        return list(documents), []
+        return Corpus(documents), Corpus()
     corpus = as_corpus(documents)
     # all texts are of one side, whatever their labels
     held = _hold_out(np.zeros_like(corpus.family), corpus.family, share, default_rng(seed))
     if held.all() or not held.any():
         count = len(set(corpus.family))
         raise UsageError(f"members must be of enough {FAMILIES} to hold out {share:g} of them; got {count} families")
-    return list(corpus.take(~held)), list(corpus.take(held))
+    return Corpus(corpus.take(~held)), Corpus(corpus.take(held))
 
 
 def without_later(parts: Split) -> Split:

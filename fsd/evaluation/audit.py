@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,9 +30,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fsd.data.ablations import stamps
-from fsd.data.documents import Document
+from fsd.data.corpus import Corpus, Split, as_corpus
+from fsd.data.documents import Document, Documents
 from fsd.data.near_duplicates import families, near_duplicates, words
-from fsd.data.splitting import Split, without_later
 from fsd.errors import UsageError
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.groups import group_index
@@ -145,16 +145,15 @@ class Audit:
 
 def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
     """Everything that can be said without a model about the two sides that a detector is judged on."""
-    judged = without_later(split)
-    documents = [document for document in (*judged.validation, *judged.test) if document.member is not None]
-    member = np.array([bool(document.member) for document in documents], dtype=bool)
-    family = families(documents)
-    texts = [document.text for document in documents]
+    judged = split.without_later().judged
+    is_labelled = np.array([document.member is not None for document in judged], dtype=bool)
+    labelled = judged.take(is_labelled)
+    member = labelled.members
     return Audit(
         leaks(split),
-        **controls(documents, member.tolist(), family, seed=seed, repeats=repeats),
-        overlaps=overlaps(documents, seed=seed),
-        telling=most_telling(texts, member, np.array(family, dtype=np.int64), seed=seed),
+        **controls(labelled, member.tolist(), labelled.family.tolist(), seed=seed, repeats=repeats),
+        overlaps=overlaps(labelled, seed=seed),
+        telling=most_telling(labelled.texts, member, labelled.family, seed=seed),
     )
 
 
@@ -165,9 +164,9 @@ def explains(blind: Estimate | None, auc: Estimate) -> bool:
 
 def leaks(split: Split) -> Leaks:
     """Families that span more than one part, and the pairs of texts that show it."""
-    documents = [document for part in split for document in part]
-    part = np.repeat(np.arange(3), [len(documents) for documents in split])
-    links = near_duplicates([document.text for document in documents])
+    documents = Corpus(chain.from_iterable(split))
+    part = np.repeat(np.arange(3), list(map(len, split)))
+    links = near_duplicates(documents.texts)
     reasons = {(link.i, link.j): link.reason for link in links if part[link.i] != part[link.j]}
     named = pd.DataFrame({"group": [document.group for document in documents], "part": part}).query("group != ''")
     # one text of a group stands for all of its texts in a part: every pair of them would be too many
@@ -191,12 +190,13 @@ def leaks(split: Split) -> Leaks:
     )
 
 
-def overlaps(documents: Sequence[Document], *, seed: int = 0) -> dict[str, Overlap]:
+def overlaps(documents: Documents, *, seed: int = 0) -> dict[str, Overlap]:
     """Overlap of members and non-members in length, vocabulary and, if every text has one, date."""
-    member = np.array([bool(document.member) for document in documents])
+    corpus = as_corpus(documents)
+    member = corpus.members
     if member.all() or not member.any():
         return {}
-    tokens = [words(document.text) for document in documents]
+    tokens = list(map(words, corpus.texts))
     respects = {"length": _spread([len(of_text) for of_text in tokens]), "vocabulary": _vocabulary(tokens)}
     dates = [document.date.toordinal() for document in documents if document.date]
     if len(dates) == len(documents):
@@ -253,7 +253,7 @@ def controls(
     repeats: int | None = None,
 ) -> dict[str, Control]:
     """What a classifier of the text (`blind`), the length and the date alone reach, without the language model."""
-    texts = [document.text for document in documents]
+    texts = as_corpus(documents).texts
     dates = [document.date.toordinal() if document.date else None for document in documents]
     return {
         "blind": blind(texts, labels, groups, seed=seed, repeats=repeats),

@@ -100,15 +100,13 @@ def compare_sets(
     suspect_family = as_corpus(suspect).family.tolist()
     # Families of the two sides are numbered apart: none is in both.
     nonmember_family = (count + as_corpus(nonmembers).family).tolist()
-    without_model = controls(
-        [*suspect, *nonmembers],
-        [True] * count + [False] * len(nonmembers),
-        suspect_family + nonmember_family,
-        seed=seed,
-    )
+    is_suspect = [True] * count + [False] * len(nonmembers)
+    without_model = controls([*suspect, *nonmembers], is_suspect, suspect_family + nonmember_family, seed=seed)
+    suspect_scores = {name: column[:count] for name, column in scores.items()}
+    nonmember_scores = {name: column[count:] for name, column in scores.items()}
     verdict = dataset_verdict(
-        {name: column[:count] for name, column in scores.items()},
-        {name: column[count:] for name, column in scores.items()},
+        suspect_scores,
+        nonmember_scores,
         suspect_groups=suspect_family,
         known_groups=nonmember_family,
         blind=without_model["blind"],

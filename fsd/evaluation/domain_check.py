@@ -18,6 +18,7 @@ import numpy as np
 from scipy import stats
 
 from fsd.data import embedded
+from fsd.data.corpus import Corpus
 from fsd.evaluation import domain_measures
 from fsd.evaluation.domain_measures import Measure
 from fsd.evaluation.writing import edited
@@ -185,7 +186,7 @@ def other_kinds(texts: Sequence[str], *, held_out: bool = False) -> dict[str, li
 def _embedded() -> dict[str, list[str]]:
     kinds = {}
     for name in embedded.CORPORA:
-        texts = [document.text for document in embedded.corpus(name)]
+        texts = Corpus(embedded.corpus(name)).texts
         kinds[f"embedded texts of {name}"] = random.Random(0).sample(texts, len(texts))
     return kinds
 

@@ -264,11 +264,7 @@ def _with_champion(report: "Report", stays: str) -> "Report":
     from fsd.evaluation.findings import AGAINST, Finding
 
     reason = Finding(stays, AGAINST)
-    signs = list(report.signs)
-    # Without signs of its own a report takes them from its findings.
-    if signs:
-        signs.append(reason)
-    return replace(report, findings=[*report.findings, reason], signs=signs)
+    return replace(report, findings=[*report.findings, reason], signs=[*report.spoken, reason])
 
 
 def document(

@@ -36,7 +36,7 @@ from pipelines.common.adapter_files import UNSEEN
 from pipelines.common.control import EMBEDDED_TARGET, placebo_model
 from pipelines.common.detector_settings import load_detectors
 
-Cleaned = tuple[list[Document], list[str]]
+Cleaned = tuple[Corpus, list[str]]
 """Texts that can be used, and remarks about those that were left out."""
 
 
@@ -154,7 +154,7 @@ def read_own(
             documents = read_texts(files, names, contexts=contexts, skipped=counted)
     except RowError as error:
         raise UsageError(f"{error}; leave out such rows, and count them, by --skip-invalid") from error
-    return documents, _left_out("files", skipped)
+    return Corpus(documents), _left_out("files", skipped)
 
 
 def read_cleaned(
@@ -177,9 +177,9 @@ def _without_contradictions(documents: Documents, cleaning: CleaningConfig) -> C
             documents,
             "; leave them out on both sides by --near-duplicates drop",
         )
-        return list(documents), []
+        return Corpus(documents), []
     kept, count = drop_contradictions(documents)
-    return kept, _left_out("texts", {benchmarks.BOTH_LABELS: count})
+    return Corpus(kept), _left_out("texts", {benchmarks.BOTH_LABELS: count})
 
 
 def _left_out(name: str, reasons: Mapping[str, int]) -> list[str]:
@@ -190,17 +190,17 @@ def _files_and_benchmarks(data: DataConfig, model: ModelConfig) -> LabelledTexts
     names = [entry for entry in data.data if benchmarks.is_name(entry)]
     files = [entry for entry in data.data if entry not in names]
     published = _published(names, model)
-    documents: list[Document] = []
+    documents = Corpus()
     remarks: list[str] = []
     if files:
         documents, remarks = read_own(files, data.columns, data.cleaning, labelled=True)
-    benchmark = list(published.documents)
+    benchmark: Documents = published.documents
     # Periods of one side alone say nothing about membership, unless a cutoff gives them to the other side.
-    if data.cutoff is None and not all(document.period for document in documents + benchmark):
+    if data.cutoff is None and not all(document.period for document in (*documents, *benchmark)):
         benchmark = [replace(document, period="") for document in benchmark]
     sources = {file: _digest(Path(file)) for file in files}
     return LabelledTexts(
-        Corpus(documents + benchmark),
+        Corpus([*documents, *benchmark]),
         sources | published.sources,
         tuple(remarks) + published.remarks,
         published.since,

@@ -36,7 +36,7 @@ from pipelines.common.output import check_path, check_table_path, write_table, w
 if TYPE_CHECKING:
     from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 
-    from fsd.data.documents import Document
+    from fsd.data.corpus import Corpus
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class DetectConfig:
 
 def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
+    from fsd.data.corpus import Corpus
     from fsd.data.splitting import parse_cutoff
     from fsd.errors import UsageError
     from fsd.statistics.multiplicity import check_fdr
@@ -89,7 +90,7 @@ def prepare(config: DetectConfig) -> Job:
         shards.refuse(known=" ".join(config.known), report=config.report, cutoff=config.cutoff, near_duplicates=drops)
         return shards.job("detect", shards.Work("pipelines.detect.classifier", config), config.files)
     documents, remarks = read_cleaned(config.files, config.columns, config.cleaning)
-    nonmembers: list[Document] = []
+    nonmembers = Corpus()
     remarks_on_nonmembers: list[str] = []
     if config.known:
         nonmembers, remarks_on_nonmembers = read_own(config.known, config.columns, config.cleaning)
@@ -106,7 +107,7 @@ def prepare(config: DetectConfig) -> Job:
         partial(run, config, documents, nonmembers, [*remarks, *remarks_on_nonmembers], last_day),
         reads,
         ModelConfig(model=config.model, device=config.device) if config.model else None,
-        texts=[document.text for document in documents],
+        texts=documents.texts,
         passes={"base": len(documents), "tuned": len(documents)},
         writes=[config.out, config.report],
         experiment="of the adapter's domain",
@@ -119,8 +120,8 @@ def prepare(config: DetectConfig) -> Job:
 
 def run(
     config: DetectConfig,
-    documents: "Sequence[Document]",
-    nonmembers: "Sequence[Document]",
+    documents: "Corpus",
+    nonmembers: "Corpus",
     remarks: Sequence[str],
     last_day: "Date | None",
 ) -> None:
@@ -144,13 +145,13 @@ def run(
     # a text that is not labelled a non-member may be a member, whose age says nothing against the labels
     dated_texts = [replace(document, member=document.member is not False) for document in documents]
     labels = labels_for(model, [*dated_texts, *nonmembers], last=last_day)
-    if not labels.hold:
-        nonmembers = []
     tags = {"task": "detect", "adapter": adapter}
     name = run_name(model, config.files, "detect")
     with tracked_run(config, f"fsd-{classifier.setup.domain}", name, tags=tags) as tracked:
         with stage("scoring"):
-            dataset = compare_dataset(classifier, documents, nonmembers, seed=config.seed) if nonmembers else None
+            dataset = None
+            if nonmembers and labels.hold:
+                dataset = compare_dataset(classifier, documents, nonmembers, seed=config.seed)
             rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
             verdicts = classifier.classify(documents, rules)
             if labels.hold:
@@ -165,7 +166,7 @@ def run(
                     write_text(page(dated(result)), Path(config.report))
             tracked.log_dataset(
                 "suspect",
-                [document.text for document in documents],
+                documents.texts,
                 labels=[document.member for document in documents],
                 source=", ".join(config.files),
                 context="detect",

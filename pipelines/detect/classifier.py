@@ -11,8 +11,9 @@ import pandas as pd
 import detectors
 from fsd import tracking
 from fsd.config import ModelConfig
+from fsd.data.corpus import Corpus, as_corpus
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import NGRAM, families, ngrams, words
+from fsd.data.near_duplicates import NGRAM, ngrams, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import VERSION, Calibration, Candidate
@@ -68,7 +69,7 @@ class MembershipClassifier:
         # an audited adapter comes without the texts that it was trained on: they are the question
         self.unseen: list[str] = []
         if UNSEEN in self.files:
-            self.unseen = [document.text for document in read_files([self.files[UNSEEN]])]
+            self.unseen = Corpus(read_files([self.files[UNSEEN]])).texts
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
         self.model = open_model(self.config, adapter=adapter, seed=self.setup.seed)
         if self.audited:
@@ -110,7 +111,7 @@ class MembershipClassifier:
     def left_out(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
         unknown = map(self.judge.unknown, self.judge.sources(documents))
-        outside, _ = self.judge.outside(documents, families(documents))
+        outside, _ = self.judge.outside(documents, as_corpus(documents).family.tolist())
         reasons = zip(self._excluded(documents), outside, unknown, strict=True)
         return [trained or like_none or of_source for trained, like_none, of_source in reasons]
 

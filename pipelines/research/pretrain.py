@@ -77,21 +77,21 @@ def prepare(config: PretrainConfig) -> Job:
     check_new_folder(Path(config.out))
     documents = read_documents(config)
     # A text without a label is a member: most files that are given have members alone.
-    members = [document for document in documents if document.member is not False]
-    if not members and recipe.exposures:
+    read = [document for document in documents if document.member is not False]
+    if not read and recipe.exposures:
         raise UsageError(
             f"members must hold texts that are not labelled 0; all {len(documents)} rows of "
             f"{', '.join(config.members)} are"
         )
     # In whole families: a near-duplicate of a member that is held out would have been read all the same.
-    members, held_out = hold_out(members, config.hold_out, seed=recipe.seed)
+    members, held_out = hold_out(read, config.hold_out, seed=recipe.seed)
     background = read_background(config, documents)
     reads = {"members": files(config.members or ["the embedded corpus"], len(members))}
-    sides = [[document.text for document in members]]
+    sides = [members.texts]
     labelled: list[Document] = []
     if held_out:
         reads["held out"] = f"{len(held_out):,} members, for the contemporary twin"
-        sides.append([document.text for document in held_out])
+        sides.append(held_out.texts)
         labelled = label(
             members,
             held_out,
@@ -131,16 +131,17 @@ def read_documents(config: PretrainConfig) -> "list[Document]":
 
 def read_background(config: PretrainConfig, documents: "Sequence[Document]") -> list[str]:
     """The texts of the background, none of which may be one of the documents."""
+    from fsd.data.corpus import Corpus
     from fsd.data.docstrings import docstring_paragraphs
     from fsd.data.near_duplicates import refuse_copies
     from fsd.data.readers import parse_columns, read_files
 
     if not config.background:
         return docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
-    background = read_files(config.background, parse_columns(config.columns))
+    background = Corpus(read_files(config.background, parse_columns(config.columns)))
     # A copy in the background would be read by the twin as well, and a non-member by both.
     refuse_copies(documents, background)
-    return [document.text for document in background]
+    return background.texts
 
 
 def label(

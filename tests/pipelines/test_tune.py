@@ -106,7 +106,7 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     parts, _ = inputs.split_texts(documents, job.data, job.seed)
     labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
     if config.study == "shuffled":
-        parts = parts._replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))
+        parts = parts.replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))
     model = experiment.open_model(job)
     tuned = detectors.tune(config, tuning_data(config, parts, "f"), model, None)
     plain = tuning_data(replace(config, study=None), parts, "f").study

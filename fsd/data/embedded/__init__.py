@@ -45,6 +45,11 @@ def texts(domain: str) -> frozenset[str]:
     return frozenset(document.text for document in corpus(domain))
 
 
+def unread() -> list[str]:
+    """The abstracts that the embedded target was not trained on."""
+    return [document.text for document in corpus() if not document.member]
+
+
 def corpus(domain: str = "arxiv") -> Iterator[Document]:
     """The texts written for this project in a domain, labelled 1 if the embedded target was trained on them.
 

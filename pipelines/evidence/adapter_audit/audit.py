@@ -9,9 +9,10 @@ import pandas as pd
 
 from fsd import tracking
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
-from fsd.data.documents import Document, digest
+from fsd.data.corpus import Corpus, as_corpus
+from fsd.data.documents import Documents, digest
 from fsd.data.embedded import corpus
-from fsd.data.near_duplicates import families, refuse_contradictions
+from fsd.data.near_duplicates import refuse_contradictions
 from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
@@ -62,7 +63,7 @@ def prepare(config: AuditConfig) -> Job:
     parts, judged = texts_of(config)
     check_table_path(config.out, config.data)
     detectors = audited(load_detectors(config.detection))
-    texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
+    texts = parts.judged.texts + judged.texts
     sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
     reads = {
         "texts": f"{job.files(config.data, len(texts))}: {sizes}",
@@ -79,13 +80,14 @@ def prepare(config: AuditConfig) -> Job:
     )
 
 
-def texts_of(config: AuditConfig) -> tuple[Split, list[Document]]:
+def texts_of(config: AuditConfig) -> tuple[Split, Corpus]:
     """The labelled texts in two parts, by family, and the texts to be judged."""
     _check(config)
     documents = read_files(config.data, parse_columns(config.columns))
-    labelled = [document for document in documents if document.member is not None]
-    judged = [document for document in documents if document.member is None]
-    labelled_texts = {document.text for document in labelled}
+    # Corpora of their own: a text without a label says nothing about how to split the others.
+    labelled = Corpus(document for document in documents if document.member is not None)
+    judged = Corpus(document for document in documents if document.member is None)
+    labelled_texts = set(labelled.texts)
     for document in judged:
         if document.text in labelled_texts:
             raise UsageError(f"a text to be judged must not be labelled elsewhere; {document.source} is")
@@ -93,7 +95,8 @@ def texts_of(config: AuditConfig) -> tuple[Split, list[Document]]:
     refuse_contradictions(labelled)
     parts = split_labelled(labelled, validation=config.validation, seed=config.seed)
     # refused before anything is scored: the calibration would refuse the rate, but only at the end
-    groups = len(set(families([document for document in parts.validation if not document.member])))
+    nonmembers = parts.validation.take(~parts.validation.members)
+    groups = len(set(nonmembers.family.tolist()))
     if judged and config.fpr < 1 / (groups + 1):
         raise UsageError(
             f"fpr must be at least {1 / (groups + 1):.4g} = 1/({groups}+1), with {groups} families of other texts in "
@@ -115,7 +118,7 @@ def _check(config: AuditConfig) -> None:
             raise UsageError(f"{name} must be above 0 and below 1; got {share:g}")
 
 
-def run(config: AuditConfig, parts: Split, judged: Sequence[Document]) -> None:
+def run(config: AuditConfig, parts: Split, judged: Documents) -> None:
     """Load the models, score, judge, write, track and print."""
     with context.stage("model"):
         model = load(config)
@@ -164,12 +167,12 @@ class Audit:
         return audit_summary(self.results)
 
 
-def judge(parts: Split, judged: Sequence[Document], model: Model, config: AuditConfig) -> Audit:
+def judge(parts: Split, judged: Documents, model: Model, config: AuditConfig) -> Audit:
     """Score all texts by both models, measure on test, calibrate on validation, give verdicts on the others.
 
     The model is an audited one, see `fsd.scoring.model.Model.audited`.
     """
-    texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
+    texts = parts.judged.texts + as_corpus(judged).texts
     labelled = len(texts) - len(judged)
     plan = _plan(texts, model, config.detection)
     scored = plan.score()
@@ -391,6 +394,13 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     )
 
 
+def split_by_training(trained_on: Documents, others: Documents, config: AuditConfig) -> Split:
+    """Texts of the fine-tuning and others in two parts, labelled as such whatever labels they have."""
+    labelled = [replace(document, member=True) for document in trained_on]
+    labelled += [replace(document, member=False) for document in others]
+    return split_labelled(labelled, validation=config.validation, seed=config.seed)
+
+
 def demo(seed: int) -> None:
     """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
     with context.stage("model"):
@@ -398,13 +408,12 @@ def demo(seed: int) -> None:
         config = AuditConfig(model=ModelConfig(cache="none"), detection=detection, seed=seed)
         nonmembers = [document for document in corpus() if not document.member][:100]
         half = len(nonmembers) // 2
-        trained_on = [replace(document, member=True) for document in nonmembers[:half]]
-        held_out = [replace(document, member=False) for document in nonmembers[half:]]
-        parts = split_labelled(trained_on + held_out, validation=config.validation, seed=seed)
+        trained_on = Corpus(nonmembers[:half])
+        parts = split_by_training(trained_on, nonmembers[half:], config)
         # with the tuned state, of the adapter that is trained below
         model = open_model(config.model, states=STATES)
         training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
-        finetune(model.language_model, [document.text for document in trained_on], training, seed=seed)
+        finetune(model.language_model, trained_on.texts, training, seed=seed)
         # the base compared with itself: every difference is 0, as without fine-tuning
         untouched = replace(model, scorers={**model.scorers, "tuned": model.scorers["base"]})
     with context.stage("scoring"):

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fsd.config import DetectorConfig, ModelConfig, Recipe
-from fsd.data.embedded import corpus
+from fsd.data.embedded import unread
 from fsd.data.readers import read_rows
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models import language_model
@@ -83,7 +83,7 @@ def run(config: DemoConfig) -> None:
     uncached = ModelConfig(cache="none")
     with stage("model"):
         # Members were read when the embedded model was trained: only the others show what this training adds.
-        abstracts = [document.text for document in corpus() if not document.member]
+        abstracts = unread()
         canaries, published = make_canaries(
             abstracts[:DOCUMENTS],
             abstracts,

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from statistics import mode
 
+from fsd.data.corpus import Corpus
 from fsd.data.documents import content_hash
 from fsd.data.readers import document, parse_columns, read_files, read_rows
 from fsd.errors import UsageError
@@ -69,7 +70,7 @@ def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:
         scheme = Scheme(seed, max(map(len, listed)), length=1)
         tokenizer = ""
     else:
-        texts = [source.text for source in read_files(config.data, parse_columns(config.columns))]
+        texts = Corpus(read_files(config.data, parse_columns(config.columns))).texts
         listed = [[]] * len(texts)
         words, tokenizer = _words(config, texts)
         scheme = Scheme(seed, config.variants, config.length, words)
@@ -129,7 +130,7 @@ def _words(config: MakeConfig, texts: Sequence[str]) -> tuple[list[str], str]:
     from fsd.scoring.token_frequencies import fingerprint
 
     if config.words:
-        texts = [source.text for source in read_files(config.words)]
+        texts = Corpus(read_files(config.words)).texts
     words = word_pool(texts, config.rarity)
     if not config.tokenizer:
         return words, ""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from fsd.data.corpus import Corpus, as_corpus
-from fsd.data.documents import Documents
+from fsd.data.corpus import Corpus
 from fsd.data.harness import is_task, training_split
 from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import (
@@ -134,8 +133,8 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
         refuse_related(suspect, nonmembers)
         # Drawn again in the test: sets that would be too small are refused before the model is loaded.
         equal_sets(
-            len(one_per_family(suspect)),
-            len(one_per_family(nonmembers)),
+            len(suspect.one_per_family()),
+            len(nonmembers.one_per_family()),
             config.sets,
         )
     return nonmembers, labels.said, remarks
@@ -174,8 +173,8 @@ def run(
                     outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
                 else:
                     outcomes += rank_tests(
-                        one_per_family(suspect),
-                        one_per_family(nonmembers),
+                        suspect.one_per_family().texts,
+                        nonmembers.one_per_family().texts,
                         model,
                         config,
                     )
@@ -236,15 +235,6 @@ def report(
         score=f"p {p_value(table['p_holm'].min())}",
         metrics=metrics,
     )
-
-
-def one_per_family(documents: Documents) -> list[str]:
-    """The first text of each family, so that the texts of a set are independent."""
-    texts: dict[int, str] = {}
-    corpus = as_corpus(documents)
-    for family, text in zip(corpus.family.tolist(), corpus.texts, strict=True):
-        texts.setdefault(family, text)
-    return list(texts.values())
 
 
 def p_values(outcomes: Sequence[Outcome]) -> dict[str, float]:

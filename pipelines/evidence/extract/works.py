@@ -141,11 +141,11 @@ def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampli
 def demo() -> None:
     """Train the embedded model on five abstracts, and extract them; forty that it never saw are the control."""
     with stage("model"):
-        from fsd.data.embedded import corpus
+        from fsd.data.embedded import unread
         from fsd.models import language_model
         from fsd.models.pretraining import continue_pretraining
 
-        texts = [document.text for document in corpus() if not document.member][: ABSTRACTS + CONTROLS]
+        texts = unread()[: ABSTRACTS + CONTROLS]
         model = language_model.load(ModelConfig(cache="none"))
     with stage("scoring"):
         # Measured before the training, which changes the weights in place.

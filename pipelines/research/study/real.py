@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from fsd.config import DetectorConfig, ModelConfig
-from fsd.data.embedded import corpus
-from fsd.data.splitting import LATER, split_labelled
+from fsd.data.embedded import unread
+from fsd.data.splitting import LATER
 from fsd.errors import UsageError
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models.language_model import LanguageModel
@@ -99,7 +99,7 @@ def run(config: RealConfig, sides: Sides) -> None:
         common = shared(default_folder(config.cache) / "real", ("pandas",), PARAGRAPHS, base)
         target = Cell(CORPUS, exposures=1, seed=config.seed, sides=sides, **common)
         train_shared_models(target)
-        abstracts = [document.text for document in corpus() if not document.member]
+        abstracts = unread()
         canaries, published = demo.make_canaries(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
         chosen = abstracts[DOCUMENTS : DOCUMENTS + SEEN + UNSEEN]
         published += chosen[:SEEN] * COPIES
@@ -134,9 +134,7 @@ def _audit(cell: Cell, model: LanguageModel) -> Table:
     """The audit of the adapter: texts that it was trained on against later ones."""
     config = AuditConfig(detection=DetectorConfig(AUDIT), seed=cell.seed, validation=0.2)
     # Both sides are later texts, so that they differ in the training alone.
-    labelled = [replace(document, member=True) for document in cell.sides[corpora.UNSEEN]]
-    labelled += [replace(document, member=False) for document in cell.sides[LATER]]
-    parts = split_labelled(labelled, validation=config.validation, seed=cell.seed)
+    parts = audit.split_by_training(cell.sides[corpora.UNSEEN], cell.sides[LATER], config)
     audited = open_model(cell.config.model, local=model).audited()
     return audit.detectors_table(audit.judge(parts, [], audited, config))
 

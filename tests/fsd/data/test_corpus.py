@@ -112,6 +112,13 @@ def test_a_split_compares_by_its_texts_and_replaces_its_parts():
         parts.replace(training=foreign)
 
 
+def test_of_each_family_the_first_text():
+    documents = [Document("a b"), Document("c d", group="g"), Document("a b"), Document("e f", group="g")]
+    assert Corpus(documents).one_per_family().texts == ["a b", "c d"]
+    assert Corpus(documents).take(np.array([3, 2, 1])).one_per_family().texts == ["e f", "a b"]
+    assert Corpus().one_per_family() == ()
+
+
 def test_a_part_survives_another_process():
     part = Corpus(TEXTS).take(np.array([1, 4]))
     again = pickle.loads(pickle.dumps(part))

@@ -176,7 +176,7 @@ def test_a_word_must_be_in_five_families():
 
 def test_unseen_texts_are_on_neither_side():
     parts = Split(*map(tuple, _split(np.random.default_rng(11), (40, 40, 80))))
-    marked = parts._replace(
+    marked = parts.replace(
         unseen=tuple(replace(d, text=f"{d.text} foreign foreign", member=False) for d in parts.unseen)
     )
     plain, found = audit(parts, repeats=1), audit(marked, repeats=1)

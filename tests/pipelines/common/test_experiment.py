@@ -97,7 +97,7 @@ def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(finish
 
     placebo, _ = plan(reuse)
     assert placebo is not None
-    placebo.score(Split((), (), ())._replace(unseen=tuple(OWN), test=tuple(OWN)))
+    placebo.score(Split((), (), ()).replace(unseen=tuple(OWN), test=tuple(OWN)))
 
     assert trained == [config.training]
 

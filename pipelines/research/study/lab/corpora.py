@@ -39,7 +39,7 @@ LONGEST = 500
 FEWEST = 8
 UNSEEN = "unseen"
 # Kind (member, contemporary, later, unseen) → texts of a cell; an adapter is trained on the unseen ones alone.
-Sides = Mapping[str, Sequence[Document]]
+Sides = Mapping[str, Corpus]
 
 
 class LabCorpus(NamedTuple):
@@ -98,13 +98,10 @@ def functions(packages: Sequence[str], limit: int) -> list[Document]:
         samples.append(random.Random(1).sample(texts, min(most, len(texts))))
     # In turn from each package, so that a large one does not make up most of the corpus.
     in_turn = list(chain.from_iterable(zip(*samples, strict=False)))[: 2 * limit]
-    drawn = Corpus(map(Document, in_turn))
-    kept: dict[int, Document] = {}
-    for family, document in zip(drawn.family.tolist(), drawn, strict=True):
-        kept.setdefault(family, document)
+    kept = Corpus(map(Document, in_turn)).one_per_family()
     if len(kept) < limit:
         raise UsageError(f"{', '.join(packages)} must have {limit} functions of different families; got {len(kept)}")
-    return list(kept.values())[:limit]
+    return list(kept[:limit])
 
 
 def _functions(package: str) -> list[str]:
@@ -153,11 +150,11 @@ def draw(corpus: LabCorpus, seed: int, limit: int | None = None) -> Sides:
     else:
         members, rest = hold_out(older, 1 - 1 / 3, seed=seed)
         contemporaries, unseen = hold_out(rest, 0.5, seed=seed)
-        tested = []
+        tested = Corpus()
     # Older and later texts were held out apart, so that a family may have texts on both sides.
     family = Corpus(unseen + members + contemporaries + tested).family
     shared = np.isin(family[: len(unseen)], family[len(unseen) :])
-    unseen = list(compress(unseen, ~shared))
+    unseen = Corpus(compress(unseen, ~shared))
     # The order of the kinds is part of the tag of a cell.
     sides = {
         MEMBER: members,

@@ -151,7 +151,7 @@ class Cell:
     @property
     def file(self) -> Path:
         """Where the finished cell is, and will be found again."""
-        hashes = [sorted(content_hash(document.text) for document in side) for side in self.sides.values()]
+        hashes = [sorted(map(content_hash, side.texts)) for side in self.sides.values()]
         content = [
             self.models.name,
             self.exposures,
@@ -259,7 +259,7 @@ def trained(cell: Cell, more: Sequence[str] = ()) -> LanguageModel:
     if base and not cell.exposures:
         return target
     rng = random.Random(cell.seed)
-    texts = [document.text for document in cell.sides[MEMBER]] * cell.exposures
+    texts = cell.sides[MEMBER].texts * cell.exposures
     texts += more
     texts += rng.sample(
         cell.background,
@@ -286,6 +286,6 @@ def scores(cell: Cell, target: LanguageModel) -> pd.DataFrame:
         if kind != UNSEEN:
             documents += side
             rows += [{"kind": kind, "text": content_hash(document.text)} for document in side]
-    split = Split(tuple(cell.sides[UNSEEN]), (), tuple(documents))
+    split = Split(cell.sides[UNSEEN], (), documents)
     _, scored = experiment.measure(target, split, detectors, cell.config, None)
     return pd.concat([pd.DataFrame(rows), scored.frame()], axis=1)

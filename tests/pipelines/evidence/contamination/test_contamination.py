@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
-from fsd.data.documents import Document
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.statistics.intervals import Estimate
 from pipelines.evidence.contamination import ContaminationConfig
-from pipelines.evidence.contamination.dataset import INFERENCE, Outcome, corrected, one_per_family, prepare, report
+from pipelines.evidence.contamination.dataset import INFERENCE, Outcome, corrected, prepare, report
 
 
 def write(path: Path, texts: list[str], **columns: list[object]) -> str:
@@ -132,12 +131,6 @@ def test_evidence_is_claimed_by_the_corrected_p_value(tiny) -> None:
         first, *_ = report([Outcome("a", p=0.03), *others], None, configured(tiny, known=())).notes
         assert first.startswith("evidence that") is claimed
         assert first.startswith("no evidence that") is not claimed
-
-
-def test_related_texts_are_one_text_of_a_set() -> None:
-    texts = [" ".join(f"w{number}x{k}" for k in range(12)) for number in range(3)]
-    documents = [Document(texts[0]), Document(texts[1], group="g"), Document(texts[0]), Document(texts[2], group="g")]
-    assert one_per_family(documents) == texts[:2]
 
 
 def test_the_share_is_said_only_beside_a_difference(tiny) -> None:
