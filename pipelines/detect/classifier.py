@@ -20,9 +20,10 @@ from fsd.evaluation.calibration import VERSION, Calibration, Candidate
 from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import Judge, Rules, Verdicts
 from fsd.files import read_json
+from fsd.models.adapters import check_adapter, check_base
 from fsd.scores import BASE, IN_AUDIT
 from fsd.scoring.deviation import ScoreTable, score_texts
-from fsd.scoring.model import open_model
+from fsd.scoring.model import Model, open_model
 from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.scorers import TABLE
 from fsd.views import Detector
@@ -36,7 +37,7 @@ TRAINED_OVERLAP = 0.2
 
 
 class MembershipClassifier:
-    """Scores and verdicts by the detector that was best on validation, with the calibration made there.
+    """Scores and verdicts by the score that was best on validation, with the calibration made there.
 
     `uri` names the adapter: models:/name@alias, models:/name/version, runs:/id or a folder; `overrides` are settings of
     the base model that differ from those of the run: model (its location), device, dtype. None keeps that of the run.
@@ -71,12 +72,22 @@ class MembershipClassifier:
         if UNSEEN in self.files:
             self.unseen = Corpus(read_files([self.files[UNSEEN]])).texts
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
-        self.model = open_model(self.config, adapter=adapter, seed=self.setup.seed)
+        self.model = self._open(adapter)
         if self.audited:
             self.model = self.model.audited()
         self.language_model = self.model.language_model
         self.judge = Judge(self.calibration, partial(hidden_states, self.language_model))
         self.inputs = self.model.inputs(self.unseen, shots=self.setup.shots)
+
+    def _open(self, adapter: Path) -> Model:
+        """The model with the adapter; without it where all candidates are scores of the base model."""
+        if any(candidate.state != BASE for candidate in self.calibration.candidates):
+            return open_model(self.config, adapter=adapter, seed=self.setup.seed)
+        # the adapter still tells which base the calibration is of
+        check_adapter(adapter)
+        model = open_model(self.config, seed=self.setup.seed)
+        check_base(model.language_model.identity, adapter)
+        return model
 
     def _load_candidates(self) -> list[Detector]:
         """The detectors of the calibration."""
@@ -133,7 +144,7 @@ class MembershipClassifier:
         )
 
     def verdicts(self, texts: Sequence[str], **rules: Any) -> pd.DataFrame:
-        """The table of `classify` by the `Rules` given: N rows, the score by the detector chosen on validation."""
+        """The table of `classify` by the `Rules` given: N rows, with the score that was chosen on validation."""
         return self.classify([Document(text) for text in texts], Rules(**rules)).table
 
 

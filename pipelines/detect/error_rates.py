@@ -103,7 +103,9 @@ def compare_dataset(
     refuse_related(comparable_suspect, comparable_known)
     texts = comparable_suspect.texts + comparable_known.texts
     scored = classifier.scores(texts, every=True)
-    scores = of_state(scored.columns, scored.states.difference)
+    # a version by base scores alone has no adapter to compare with
+    single, difference = scored.states
+    scores = of_state(scored.columns, difference) or of_state(scored.columns, single)
     verdict, without_model = compare_sets(comparable_suspect, comparable_known, scores, seed=seed)
     return DatasetComparison(verdict, without_model, len(suspect) + len(known) - len(texts))
 

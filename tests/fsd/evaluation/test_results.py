@@ -218,6 +218,9 @@ def test_a_base_score_that_is_the_best_is_compared_with_the_base_score_of_the_co
     results = judged(gaps=(4, 1))
     rows, test = by_key(results.table), results.judged
     assert str(results.headline) == "early.base"
+    # verdicts are by the same score
+    assert results.calibration.score == results.headline
+    assert results.validation_auc == rows["early", "base", "validation_auc"].value
     noise = np.random.default_rng(0).normal(size=(3, TEXTS))[1][TEXTS // 2 :]
     np.testing.assert_array_equal(results.control, noise)
     control, lead = rows["early", "base", "placebo_auc"], rows["early", "base", "placebo_lead"]

@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import fsd
 from fsd import tracking
 from fsd.config import ModelConfig, ShardConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules
+from fsd.files import CHECKSUMS
 from fsd.scoring.deviation import ScoreTable
 from pipelines.common.adapter_files import CALIBRATION, Setup
 from pipelines.common.verdict_sentences import basis_sentences
@@ -284,6 +286,27 @@ def test_a_setup_chooses_no_file_of_this_machine():
     model = ModelConfig("embedded", cache="/somewhere", frequencies="/etc/passwd")
     config = _model_config(Setup(model, False, "arxiv", {}, 2, 42), None, {"dtype": "float32"})
     assert config == ModelConfig("embedded", dtype="float32")
+
+
+def test_a_version_by_a_base_score_is_asked_without_its_adapter(working_folder, make_rows, tmp_path, monkeypatch):
+    folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "copy")
+    calibration = json.loads((folder / CALIBRATION).read_text())
+    of_loss = {"detector": "loss", "state": "base"}
+    candidate = calibration["candidates"][0] | of_loss | {"settings": {}}
+    (folder / CALIBRATION).write_text(json.dumps(calibration | of_loss | {"candidates": [candidate]}))
+    (folder / "adapter" / CHECKSUMS).unlink()
+    monkeypatch.setattr("fsd.models.adapters.attach", lambda *_: pytest.fail("the adapter was attached"))
+    classifier = MembershipClassifier(str(folder))
+    texts = [row["text"] for row in make_rows(6, 2)]
+    assert classifier.score_title == "loss base score"
+    (scores,) = classifier.scores(texts).columns.values()
+    expected = fsd.score(classifier.language_model, texts, ["loss"])["loss.base"]
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+    assert classifier.verdicts(texts, same_source=True)["p_value"].notna().any()
+    # the base is checked all the same
+    monkeypatch.setattr("pipelines.detect.classifier.check_base", lambda *_: pytest.fail("the base was checked"))
+    with pytest.raises(pytest.fail.Exception, match="the base was checked"):
+        MembershipClassifier(str(folder))
 
 
 def test_a_setup_or_calibration_of_another_form_names_what_is_wrong(tmp_path):
