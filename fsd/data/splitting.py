@@ -50,7 +50,6 @@ __all__ = [
     "split_labelled",
     "split_with",
     "with_periods",
-    "without_later",
 ]
 
 Scheme = Literal["grouped", "paper"]
@@ -168,11 +167,6 @@ def hold_out(documents: Documents, share: float, *, seed: int) -> tuple[Corpus, 
         count = len(set(corpus.family))
         raise UsageError(f"members must be of enough {FAMILIES} to hold out {share:g} of them; got {count} families")
     return Corpus(corpus.take(~held)), Corpus(corpus.take(held))
-
-
-def without_later(parts: Split) -> Split:
-    """The split with those validation and test texts on which membership is judged, see `Split.without_later`."""
-    return parts.without_later()
 
 
 def _sides(kind: Kinds) -> IntArray:

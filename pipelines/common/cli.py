@@ -340,6 +340,8 @@ def _with_file(
     arguments: Sequence[str],
 ) -> list[str]:
     """The arguments, with the settings of a file as further flags where the arguments do not give them."""
+    # Flags, so that a value is refused in the same words wherever it stands. pydantic would take `true` for 1 and let a
+    # misspelt name pass, and it refuses a file without a setting that a flag still gives.
     entries = _entries(file)
     for key, expected in (("version", VERSION), ("command", command_name())):
         value = entries.pop(key, expected)

@@ -21,7 +21,6 @@ from fsd.data.splitting import (
     split_labelled,
     split_with,
     with_periods,
-    without_later,
 )
 from fsd.errors import UsageError
 
@@ -155,7 +154,7 @@ def test_unseen_texts_are_later_ones_where_there_are_contemporaries():
     # 30 % of 100 later texts; then 2/7 of 100 members, 60 contemporaries and 70 later texts
     parts = split(three_kinds(100, 60, 100))
     assert [of_kinds(part) for part in parts] == [(0, 0, 30), (29, 17, 20), (71, 43, 50)]
-    assert [of_kinds(part) for part in without_later(parts)] == [(0, 0, 30), (29, 17, 0), (71, 43, 0)]
+    assert [of_kinds(part) for part in parts.without_later()] == [(0, 0, 30), (29, 17, 0), (71, 43, 0)]
     parts = split(three_kinds(100, 60, 100), scheme="paper")
     assert of_kinds(parts.unseen)[:2] == (0, 0)
     assert len(parts.test) == 182
@@ -164,7 +163,7 @@ def test_unseen_texts_are_later_ones_where_there_are_contemporaries():
     parts, _ = split_with([Document(f"z{i} y{i}") for i in range(5)], three_kinds(100, 60, 100))
     assert [of_kinds(part) for part in [parts.validation, parts.test]] == [(20, 12, 20), (80, 48, 80)]
     for plain in (split(three_kinds(100, 0, 60)), split(three_kinds(100, 60, 0)), split(singles(50, 50))):
-        assert without_later(plain) == plain
+        assert plain.without_later() == plain
 
 
 def test_a_family_with_a_member_or_a_contemporary_is_never_trained_on():
