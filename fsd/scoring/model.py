@@ -194,8 +194,8 @@ class Outline(Model):
     opened: ClassVar[bool] = False
 
     def plan(self, *scored: Any, **options: Any) -> ScoringPlan:
-        """The same plan; what an API gives is known when it is asked, so that nothing is refused before."""
-        if self.name.startswith(API):
+        """The same plan; what a completions API gives is known when it is asked, so that nothing is refused before."""
+        if self.name.startswith(API) and "base" in self.scorers:
             options["strict"] = None
         return super().plan(*scored, **options)
 
