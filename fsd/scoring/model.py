@@ -18,6 +18,7 @@ from fsd.token_stats import Known, Labelled, Prompt, Scorer, Tokenize
 from fsd.views import (
     DRAWS,
     FORMS,
+    PAIRS,
     PRIMED,
     Detector,
     Draws,
@@ -54,8 +55,12 @@ def reader_names(config: ModelConfig) -> list[str]:
     names = list(STATES)
     if _has_gradients(config):
         names += [f"{state}.gradient" for state in STATES]
+    if not config.model.startswith(API):
+        names += [f"{state}.change" for state in STATES]
     if reference_name(config):
         names.append("reference")
+        if not config.model.startswith(API):
+            names += [f"{state}.difference" for state in STATES]
     if frequency_file(config):
         names.append("unigram")
     return names
@@ -71,12 +76,9 @@ def build_scorers(
 
     The seed is that of samples.
     """
-    from fsd.scoring.cache import FILE, SQLiteStore
     from fsd.scoring.gradients import GradientScorer
 
-    folder = cache_folder(config)
-    # One process writes; the others get what it knows.
-    store = SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
+    store = _store(config)
     scorers: dict[str, Scorer] = {}
     for state in STATES:
         tuned = state == "tuned"
@@ -93,8 +95,11 @@ def build_scorers(
                 way,
                 seed,
             )
+    loaders = {"base": lambda: language_model, "tuned": lambda: language_model}
     if reference := reference_name(config):
-        scorers["reference"] = reference_scorer(reference, config, store)
+        loaders["reference"] = reference_loader(reference, config)
+        scorers["reference"] = reference_scorer(loaders["reference"], config, store)
+    scorers |= _pairs(loaders, config, store)
     vocabulary = language_model.base.config.get_text_config().vocab_size
     return scorers | _unigram(config, language_model.tokenizer, vocabulary, language_model.tokens)
 
@@ -172,25 +177,67 @@ def _sampler(
     return lambda prompts: distributed.from_main(lambda: list(sampler(prompts)))
 
 
-def reference_scorer(
-    name: str,
-    config: ModelConfig,
-    store: "SQLiteStore | None",
-) -> Scorer:
-    """The scorer of the reference model, which is located at once and loaded at the first call."""
+def reference_loader(name: str, config: ModelConfig) -> "Callable[[], LanguageModel]":
+    """What loads the reference model, which is located at once, at the first call."""
     from fsd.models.language_model import load
 
     # A wrong name is refused before anything is computed; a model that no detector reads takes no memory.
     locate(name)
-    scorer = cache(
-        lambda: _scorer(
-            "reference",
-            load(config, model=name, revision=None),
-            config,
-            store,
-        )
-    )
+    return cache(partial(load, config, model=name, revision=None))
+
+
+def reference_scorer(
+    loader: "Callable[[], LanguageModel]",
+    config: ModelConfig,
+    store: "SQLiteStore | None",
+) -> Scorer:
+    """The scorer of the reference model, which is loaded at the first call."""
+    scorer = cache(lambda: _scorer("reference", loader(), config, store))
     return lambda prompts: scorer()(prompts)
+
+
+def _pairs(
+    loaders: "Mapping[str, Callable[[], LanguageModel]]",
+    config: ModelConfig,
+    store: "SQLiteStore | None",
+) -> dict[str, Scorer]:
+    """The scorers that compare two of the models by reader name over the whole vocabulary."""
+    from fsd.scoring.pair_scorer import PairMember, pair_scorer
+
+    members = {reader: PairMember(load, tuned=reader == "tuned") for reader, load in loaders.items()}
+    scorers = {}
+    for form, compared in PAIRS.items():
+        for reader, reference in compared.items():
+            if reference in members:
+                scorers[f"{reader}.{form}"] = pair_scorer(
+                    members[reader],
+                    members[reference],
+                    config,
+                    store,
+                    _title(f"{reader} beside {reference}"),
+                )
+    return scorers
+
+
+def whole_model_scorers(
+    base: "LanguageModel",
+    tuned: "LanguageModel",
+    config: ModelConfig,
+) -> dict[str, Scorer]:
+    """The scorers of a fine-tuned model that is no adapter of its base: its own, and beside the base."""
+    from fsd.scoring.pair_scorer import PairMember, pair_scorer
+
+    members = (PairMember(lambda: tuned), PairMember(lambda: base))
+    change = pair_scorer(*members, config, _store(config), _title("tuned beside base"))
+    return {"tuned": build_scorers(tuned, config)["base"], "tuned.change": change}
+
+
+def _store(config: ModelConfig) -> "SQLiteStore | None":
+    from fsd.scoring.cache import FILE, SQLiteStore
+
+    folder = cache_folder(config)
+    # One process writes; the others get what it knows.
+    return SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
 
 
 def _unigram(
@@ -431,12 +478,18 @@ class Model:
         from fsd.models.language_model import load_tokenizer, token_ids
 
         aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
-        if not aligned or self.reference is None or self.tokens is None:
+        # Whole distributions can be compared where every id stands for the same token.
+        alike = [detector.name for detector in detectors if "difference" in detector.views]
+        if not aligned + alike or self.reference is None or self.tokens is None:
             return {}
-        # Two tokenizers with other names may agree on these texts, and that is all that is needed.
-        if token_ids(load_tokenizer(self.reference)[0], texts) == self.tokens(texts):
-            return {}
-        return dict.fromkeys(aligned, "the reference model has another tokenizer")
+        tokenizer, _ = load_tokenizer(self.reference)
+        unfit = []
+        # Two tokenizers with other names may agree on these texts, and that is all that is needed for single tokens.
+        if token_ids(tokenizer, texts) != self.tokens(texts):
+            unfit = aligned + alike
+        elif alike and self.local and tokenizer.get_vocab() != self.local.tokenizer.get_vocab():
+            unfit = alike
+        return dict.fromkeys(unfit, "the reference model has another tokenizer")
 
 
 @dataclass(frozen=True)
@@ -593,7 +646,7 @@ def _open_api(
         )
         scorers[name] = MemoizedScorer(scorer, store, scorer.key)
     if config.reference_model:
-        scorers["reference"] = reference_scorer(config.reference_model, config, None)
+        scorers["reference"] = reference_scorer(reference_loader(config.reference_model, config), config, None)
     opened = Model(
         config.model,
         scorers,

@@ -15,6 +15,11 @@ from pipelines.common.adapter_files import SETUP, read_setup
 
 # Part of a setting's name that restricts it to the base score: `surp.base.k`.
 BASE = "base"
+# Views of detectors that compare with a reference model → those by which a fine-tuned model is compared with its base.
+AGAINST_BASE: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("text", "reference"): ("text", "tuned"),
+    ("difference",): ("change",),
+}
 Settings = dict[str, dict[str, Any]]
 """Detector → setting → value; settings of the base score alone are named `base.k`."""
 
@@ -69,7 +74,7 @@ def audited(detectors: Iterable[Detector]) -> list[Detector]:
     """
     plain = []
     for detector in cheap(detectors):
-        if detector.views == ("text", "reference"):
+        if detector.views in AGAINST_BASE:
             detector = _against_base(detector)
         elif detector.paired:
             continue
@@ -80,11 +85,11 @@ def audited(detectors: Iterable[Detector]) -> list[Detector]:
 def _against_base(detector: Detector) -> Detector:
     score = detector.function
 
-    def negated(base: Any, tuned: Any, **settings: Any) -> float:
+    def negated(*statistics: Any, **settings: Any) -> float:
         # An audit negates every FSD; the score of fine-tuned model and base has the right sign already.
-        return -score(tuned, base, **settings)
+        return -score(*reversed(statistics), **settings)
 
-    return replace(detector, views=("text", "tuned"), function=negated)
+    return replace(detector, views=AGAINST_BASE[detector.views], function=negated)
 
 
 def _tuned_settings(uri: str) -> Settings:

@@ -179,7 +179,7 @@ def passes(
         chat: the model is behind a chat API, which gives no token statistics.
     """
     from fsd.scoring.model import API, draws, reader_names
-    from fsd.views import usable, view_in
+    from fsd.views import PAIRS, halves, usable, view_in
 
     # As a mapping, since the flag has a hyphen.
     at_least(1, **{"max-batch-tokens": model.max_batch_tokens})
@@ -194,7 +194,13 @@ def passes(
     computable, _ = usable(list(detectors), texts, readers, inputs, strict=strict)
     counts = Counter[str]()
     # A set, because several detectors read the same view, which is computed once.
-    for view in {view_in(state, name) for detector in computable for name in detector.views for state in states}:
+    views = {view_in(state, name) for detector in computable for name in detector.views for state in states}
+    # A pass over two models gives the statistics of each alone, too.
+    by_pairs = [half for view in views for half in halves(view)]
+    counts.update({reader: count * len(texts) for reader, count in Counter(v.reader for v in by_pairs).items()})
+    for view in views.difference(by_pairs):
+        if view.form in PAIRS:
+            continue
         if view.form in ways:
             draw = ways[view.form]
             generated = _generated_tokens(view.form, draw, texts, inputs)

@@ -41,7 +41,7 @@ from fsd.reporting.report import (
 )
 from fsd.scores import IN_AUDIT, columns_of, of_state
 from fsd.scoring.deviation import score_texts
-from fsd.scoring.model import build_scorers
+from fsd.scoring.model import build_scorers, whole_model_scorers
 from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.token_stats import Scorer
@@ -158,8 +158,7 @@ def load(config: AuditConfig) -> Models:
     # scores are compared token by token
     if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
         raise UsageError(f"tuned must have the tokenizer of its base {config.model.model}; {config.tuned} has another")
-    scorers = build_scorers(base, config.model)
-    scorers["tuned"] = build_scorers(tuned, config.model)["base"]
+    scorers = build_scorers(base, config.model) | whole_model_scorers(base, tuned, config.model)
     return Models(scorers, str(config.tuned), base.identity, states)
 
 
@@ -276,7 +275,7 @@ def detectors_table(audit: Audit) -> Table:
         lines,
         caption="AUC of the fine-tuned model's scores alone, and of their difference from the base model's; 95 % "
         "intervals by groups of related texts. TPR@5%FPR is the share of fine-tuning texts found when 5 of 100 others "
-        "are called fine-tuning texts. reference, min_k_reference and wbc compare the two models themselves.",
+        "are called fine-tuning texts. A detector without a fine-tuned AUC compares the two models itself.",
         title=f"{len(audit.results.parts.test)} test texts",
         name="results",
         frame=audit.table,
