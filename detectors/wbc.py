@@ -1,12 +1,7 @@
 """WBC: windows of tokens vote on whether the model finds them likelier than a reference model does."""
 
-import numpy as np
+from fsd.token_stats import WINDOW_SIZES, TokenStats, check_same_tokens, window_votes
 
-from fsd.errors import UsageError
-from fsd.search_space import Choice
-from fsd.token_stats import TokenStats, check_same_tokens
-
-SEARCH = {"most": Choice((5, 10, 20, 40))}
 NEEDS = ("token",)
 
 
@@ -14,9 +9,7 @@ def wbc(
     text: TokenStats,
     reference: TokenStats,
     *,
-    least: int = 2,
-    most: int = 40,
-    sizes: int = 10,
+    sizes: tuple[int, ...] = WINDOW_SIZES,
 ) -> float:
     """Share of the windows of consecutive tokens whose loss is lower under the target model, averaged over sizes.
 
@@ -26,20 +19,15 @@ def wbc(
     Args:
         text: token statistics under the target model; token and logp are (T,).
         reference: the same tokens under the reference model, which must have the same tokenizer.
-        least: smallest window, in tokens.
-        most: largest window, in tokens; those longer than the text are left out.
-        sizes: number of window sizes, which are spaced geometrically and rounded.
+        sizes: sizes of windows, in tokens. The default is that of the authors' configuration and appendix; eq. 12 of
+            the paper gives 2, 3, 4, 5, 8, 11, 15, 21, 29, 40. A text shorter than a window is counted whole, once for
+            each such size, as in the authors' code.
 
     Raises:
-        UsageError: if a setting is below 1, or `least` above `most`.
+        UsageError: if there is no size, or one below 1.
         ValueError: if the two inputs have different tokens.
 
     Source: "Window-based membership inference attacks against fine-tuned large language models", arXiv 2601.02751.
     """
-    if not 1 <= least <= most or sizes < 1:
-        raise UsageError(f"wbc must have 1 <= least <= most and sizes >= 1; got {least}, {most} and {sizes}")
     check_same_tokens(text, reference)
-    sums = np.concatenate([[0.0], np.cumsum(text.logp - reference.logp)])
-    spaced = {round(size) for size in np.geomspace(least, most, int(sizes)).tolist()}
-    fitting = sorted(size for size in spaced if size < sums.size) or [sums.size - 1]
-    return float(np.mean([np.mean(sums[size:] > sums[:-size]) for size in fitting]))
+    return window_votes(text.logp - reference.logp, sizes, "wbc.sizes")

@@ -93,6 +93,47 @@ class TokenStats:
         return self.logp >= self.top - TIE
 
 
+@dataclass(frozen=True, slots=True)
+class PairStats:
+    """Statistics of the T ≥ 1 tokens of a text under two models of one vocabulary, in nats.
+
+    At each position the models, `target` with p and `reference` with q, are compared over the whole vocabulary, by
+    Δ_v = log p(v | x_<t) − log q(v | x_<t).
+
+    Attributes:
+        target: statistics under the first model alone.
+        reference: statistics of the same tokens under the second model alone.
+        mean: (T,) expectation of Δ_v over v ~ p, the divergence of p from q.
+        std: (T,) standard deviation of Δ_v over v ~ p, at least `STD_FLOOR`.
+        reference_mean: (T,) expectation of Δ_v over v ~ q, minus the divergence of q from p.
+        alone: whether each model by itself gives the same statistics of the text; a text beyond the shorter context of
+            the two is read in other windows.
+    """
+
+    target: TokenStats
+    reference: TokenStats
+    mean: FloatArray
+    std: FloatArray
+    reference_mean: FloatArray
+    alone: bool = True
+
+    def __post_init__(self) -> None:
+        check_same_tokens(self.target, self.reference)
+        shapes = {array.shape for array in (self.target.token, self.mean, self.std, self.reference_mean)}
+        if len(shapes) != 1:
+            raise ValueError(f"mean, std and reference_mean must have one number a token, got {shapes}")
+
+    @property
+    def token(self) -> IntArray:
+        """(T,) token ids, which both have."""
+        return self.target.token
+
+    @property
+    def ratio(self) -> FloatArray:
+        """(T,) log-ratios Δ of the text's own tokens."""
+        return self.target.logp - self.reference.logp
+
+
 Scored = tuple[Prompt, TokenStats]
 """A prompt and the statistics of its text."""
 
@@ -221,6 +262,37 @@ def lowest_mean(
         raise UsageError(f"{setting} must be in (0, 1]; got {k!r}")
     n = max(1, int(k * values.size))
     return float(np.sort(values)[:n].sum()) / n
+
+
+WINDOW_SIZES = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)
+"""Sizes of the windows of `wbc`, in tokens, as in its authors' configuration and appendix (arXiv 2601.02751)."""
+
+
+def window_votes(
+    values: FloatArray,
+    sizes: Sequence[int],
+    setting: str = "sizes",
+) -> float:
+    """Share of the windows of consecutive values whose sum is above 0, averaged over the sizes of windows.
+
+    T values shorter than a window are one window, so that they count once for each size above T.
+
+    Args:
+        values: (T,) one value per token, T ≥ 1.
+        sizes: sizes of windows, in tokens.
+        setting: name of `sizes` in the error message.
+
+    Raises:
+        UsageError: if there is no size, or one that is not a whole number of at least 1.
+    """
+    if not sizes or not all(isinstance(size, int) and size >= 1 for size in sizes):
+        raise UsageError(f"{setting} must be whole numbers of at least 1; got {list(sizes)}")
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    shares = []
+    for size in sizes:
+        window = min(size, values.size)
+        shares.append(np.mean(sums[window:] > sums[:-window]))
+    return float(np.mean(shares))
 
 
 def loss_ratio(

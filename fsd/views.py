@@ -21,6 +21,7 @@ from fsd.token_stats import (
     Continuations,
     GradientNorms,
     Known,
+    PairStats,
     Prompt,
     TokenStats,
 )
@@ -130,6 +131,8 @@ def _common(inputs_field: str) -> Form:
 FORMS: dict[str, Form] = {
     "plain": _plain,
     "gradient": _plain,
+    "difference": _plain,
+    "change": _plain,
     "lower": lambda prompt, _: [prompt._replace(text=prompt.text.lower())],
     "primed": lambda prompt, inputs: [prompt._replace(context=inputs.prefix)],
     "member_primed": _member_primed,
@@ -153,8 +156,14 @@ VIEWS: dict[str, View] = {
 except for forms in `COMMON`.
 
 The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms` for `gradient`, `Known` for forms in
-`COMMON`, and `Continuations` for forms in `DRAWS`.
+`COMMON`, `Continuations` for forms in `DRAWS`, and `PairStats` for forms in `PAIRS`.
 """
+
+PAIRS: dict[str, dict[str, str]] = {
+    "difference": {"base": "reference", "tuned": "reference"},
+    "change": {"base": "tuned", "tuned": "base"},
+}
+"""Form for which two models are compared over the whole vocabulary → reader → the other reader."""
 
 LISTS = frozenset({"neighbours", "swapped", "repeated"})
 """Forms of several prompts per text, for which the detector receives a list."""
@@ -176,8 +185,16 @@ def view_in(state: str, name: str) -> View:
 
 
 def scorer_of(view: View) -> str:
-    """Name of the scorer of a view: that of its reader, or one of its own for gradients and samples."""
-    return f"{view.reader}.{view.form}" if view.form == "gradient" or view.form in DRAWS else view.reader
+    """Name of the scorer of a view: that of its reader, or one of its own for gradients, samples and two models."""
+    separate = view.form == "gradient" or view.form in DRAWS or view.form in PAIRS
+    return f"{view.reader}.{view.form}" if separate else view.reader
+
+
+def halves(view: View) -> tuple[View, ...]:
+    """The views of either model alone that come with a view of two models; none for other views."""
+    if view.form not in PAIRS:
+        return ()
+    return View(view.reader, "plain"), View(PAIRS[view.form][view.reader], "plain")
 
 
 @dataclass(frozen=True)
@@ -208,7 +225,7 @@ class Detector:
     @property
     def paired(self) -> bool:
         """Whether the detector compares base and tuned model itself: its score is an FSD; it has no base score."""
-        return "tuned" in self.views
+        return not {"tuned", "change"}.isdisjoint(self.views)
 
     @property
     def labelled(self) -> bool:
@@ -238,7 +255,7 @@ class Detector:
         Raises:
             UsageError: for an unknown setting, or a value of another type or out of range.
         """
-        self._check(settings)
+        settings = self._checked(settings)
         # What is set here holds for both scores, in place of an earlier setting of the base score.
         base = {key: value for key, value in self.base_settings.items() if key not in settings}
         return replace(self, settings={**self.settings, **settings}, base_settings=base)._tried(settings)
@@ -250,7 +267,7 @@ class Detector:
             UsageError: for an unknown setting, a value of another type or out of range, or a detector without a base
                 score.
         """
-        self._check(settings)
+        settings = self._checked(settings)
         if self.paired and settings:
             raise UsageError(f"settings of a base score must be of a detector that has one; got {self.name!r}")
         base = {**self.base_settings, **settings}
@@ -278,12 +295,18 @@ class Detector:
             self.for_base({name: values.get(VIEWS[name].form, values["plain"]) for name in self.views})
         return self
 
-    def _check(self, settings: Mapping[str, Any]) -> None:
+    def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings, with lists, which JSON gives, as tuples."""
+        checked = {}
         for key, value in settings.items():
             if key not in self.settings:
                 allowed = ", ".join(self.settings) or "none"
                 raise UsageError(f"setting of {self.name} must be one of {allowed}; got {key!r}")
+            if isinstance(value, list):
+                value = tuple(value)
             _check_type(f"{self.name}.{key}", value, self.settings[key])
+            checked[key] = value
+        return checked
 
 
 @cache
@@ -307,6 +330,7 @@ def _probe() -> dict[str, Any]:
     return {
         "plain": text,
         "gradient": GradientNorms(1.0, 1.0, 1.0),
+        **dict.fromkeys(PAIRS, PairStats(text, text, losses, np.ones(4), losses)),
         **{form: [text] for form in LISTS},
         **dict.fromkeys(COMMON, labelled),
         **dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe")),
@@ -388,8 +412,11 @@ class _Available:
                 return f"a text to be continued must have at least two words; got {self.short_text}"
             # Samples have a scorer of their own, with which every model comes, also one without log-probabilities.
             return None
-        if view.reader not in self.scorers:
-            return _MISSING_READERS.get(view.reader, f"no {view.reader} model is given")
+        for reader in (view.reader, *(half.reader for half in halves(view))):
+            if reader not in self.scorers:
+                return _MISSING_READERS.get(reader, f"no {reader} model is given")
+        if view.form in PAIRS and scorer_of(view) not in self.scorers:
+            return "it compares whole distributions: both models must be local"
         if view.form == "gradient" and scorer_of(view) not in self.scorers:
             return "no gradient can be computed: the model must be local, on one device and not quantized"
         needed, reason = _MISSING_INPUTS.get(view.form, ("", ""))

@@ -17,6 +17,8 @@ from fsd.net.hub import default_folder
 from fsd.progress import note
 from fsd.token_stats import (
     Continuations,
+    FloatArray,
+    PairStats,
     Prompt,
     Prompts,
     Scored,
@@ -90,27 +92,47 @@ def prompt_hash(prompt: Prompt) -> bytes:
     return xxhash.xxh3_128_digest(len(text).to_bytes(8, "little") + text + context)
 
 
+# Marks beside the size of a number: the numbers are of two models; and neither gives the same of the text alone.
+PAIR = 64
+NOT_ALONE = 128
+# Numbers of a token under one model, and under two.
+SINGLE_ROWS = 4
+PAIR_ROWS = 11
+
+
 def encode(
     key: str,
     prompt: bytes,
-    stats: TokenStats | Continuations,
+    stats: TokenStats | PairStats | Continuations,
 ) -> bytes:
     """A checksum, the size of a number, T token ids (int32), and 4T numbers: float32 where that loses nothing.
 
-    Continuations are JSON after a size of 0.
+    Of two models there are 11T numbers, and the size is marked. Continuations are JSON after a size of 0.
     """
     if isinstance(stats, Continuations):
         body = bytes(1) + json.dumps(stats).encode()
     else:
-        values = np.stack([stats.logp, stats.mean, stats.std, stats.top])
+        mark = 0
+        token_ids = stats.token
+        values = np.stack(_numbers(stats))
+        if isinstance(stats, PairStats):
+            mark = PAIR if stats.alone else PAIR | NOT_ALONE
         # A local model computes in float32, an API may answer with more digits. A number too large for float32
         # becomes infinite, and so differs.
         with np.errstate(over="ignore"):
             numbers = values.astype("<f4")
         if not np.array_equal(numbers, values, equal_nan=True):
             numbers = values.astype("<f8")
-        body = bytes([numbers.itemsize]) + stats.token.astype("<i4").tobytes() + numbers.tobytes()
+        body = bytes([mark | numbers.itemsize]) + token_ids.astype("<i4").tobytes() + numbers.tobytes()
     return _checksum(key, prompt, body) + body
+
+
+def _numbers(stats: TokenStats | PairStats) -> list[FloatArray]:
+    """What is stored of each token besides its id, in order."""
+    if isinstance(stats, PairStats):
+        singles = _numbers(stats.target) + _numbers(stats.reference)
+        return [*singles, stats.mean, stats.std, stats.reference_mean]
+    return [stats.logp, stats.mean, stats.std, stats.top]
 
 
 def _checksum(
@@ -131,14 +153,21 @@ def _decode(
     body = data[8:]
     if _checksum(key, prompt, body) != data[:8]:
         raise ValueError("wrong checksum")
-    size = body[0]
+    size = body[0] & ~(PAIR | NOT_ALONE)
     if size == 0:
         truth, samples, greedy = json.loads(body[1:])
         return Continuations(truth, tuple(samples), greedy)
-    tokens = (len(body) - 1) // (4 + 4 * size)
+    rows = PAIR_ROWS if body[0] & PAIR else SINGLE_ROWS
+    tokens = (len(body) - 1) // (4 + rows * size)
     token = np.frombuffer(body, "<i4", tokens, 1).astype(np.int64)
-    values = np.frombuffer(body, f"<f{size}", offset=1 + 4 * tokens).reshape(4, tokens)
-    return TokenStats(text, token, *values.astype(np.float64))
+    stored = np.frombuffer(body, f"<f{size}", offset=1 + 4 * tokens).reshape(rows, tokens)
+    values = stored.astype(np.float64)
+    if rows == SINGLE_ROWS:
+        return TokenStats(text, token, *values)
+    target = TokenStats(text, token, *values[:SINGLE_ROWS])
+    reference = TokenStats(text, token, *values[SINGLE_ROWS : 2 * SINGLE_ROWS])
+    mean, std, reference_mean = values[2 * SINGLE_ROWS :]
+    return PairStats(target, reference, mean, std, reference_mean, alone=not body[0] & NOT_ALONE)
 
 
 class MemoryStore:

@@ -19,9 +19,11 @@ from fsd.views import (
     COMMON,
     FORMS,
     LISTS,
+    PAIRS,
     Detector,
     View,
     ViewInputs,
+    halves,
     scorer_of,
     usable,
     view_in,
@@ -96,7 +98,10 @@ class ViewStatistics:
         for view in views:
             if view.form not in COMMON and view.form not in forms:
                 forms[view.form] = [FORMS[view.form](prompt, inputs) for prompt in prompts]
-        for view in views:
+        # A pass over two models gives the statistics of each alone, too, so these views come first.
+        for view in sorted(views, key=lambda view: view.form not in PAIRS):
+            if view in columns:
+                continue
             scorer = scorers[scorer_of(view)]
             with labelled(view.form):
                 if view.form in COMMON:
@@ -105,6 +110,10 @@ class ViewStatistics:
                     continue
                 rows = score_rows(scorer, forms[view.form])
             columns[view] = rows if view.form in LISTS else [statistics for (statistics,) in rows]
+            if view.form in PAIRS and all(pair.alone for pair in columns[view]):
+                single, reference = halves(view)
+                columns.setdefault(single, [pair.target for pair in columns[view]])
+                columns.setdefault(reference, [pair.reference for pair in columns[view]])
         return cls(columns)
 
     def scores(

@@ -18,9 +18,11 @@ from fsd.scoring.scorers import (
     draws,
     frequency_file,
     frequency_scorer,
+    reference_loader,
     reference_name,
     reference_scorer,
     scorer_makers,
+    whole_model_scorers,
 )
 from fsd.scoring.view_inputs import view_inputs
 from fsd.token_stats import Labelled, Prompt, Prompts, Scored, Scorer, Tokenize
@@ -74,7 +76,8 @@ class Model:
         two change places: the first of the two states that are compared is that of the fine-tuned model, and the
         difference is fine-tuned minus base score.
         """
-        exchanged = {"base": self.scorers["tuned"], "tuned": self.scorers["base"]}
+        names = {"base": "tuned", "tuned": "base", "base.change": "tuned.change"}
+        exchanged = {name: self.scorers[other] for name, other in names.items() if other in self.scorers}
         return replace(self, scorers={**self.scorers, **exchanged}, states=IN_AUDIT)
 
     def inputs(
@@ -178,14 +181,20 @@ class Model:
     ) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
         aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
-        if not aligned or self.reference is None or self.tokens is None:
+        # Whole distributions can be compared where every id stands for the same token.
+        alike = [detector.name for detector in detectors if "difference" in detector.views]
+        if not aligned + alike or self.reference is None or self.tokens is None:
             return {}
         from fsd.models.language_model import load_tokenizer, token_ids
 
-        # Two tokenizers with other names may agree on these texts, and that is all that is needed.
-        if token_ids(load_tokenizer(self.reference)[0], texts) == self.tokens(texts):
-            return {}
-        return dict.fromkeys(aligned, "the reference model has another tokenizer")
+        tokenizer, _ = load_tokenizer(self.reference)
+        unfit: list[str] = []
+        # Two tokenizers with other names may agree on these texts, and that is all that is needed for single tokens.
+        if token_ids(tokenizer, texts) != self.tokens(texts):
+            unfit = aligned + alike
+        elif alike and self.local and tokenizer.get_vocab() != self.local.tokenizer.get_vocab():
+            unfit = alike
+        return dict.fromkeys(unfit, "the reference model has another tokenizer")
 
 
 class Outline(Model):
@@ -267,7 +276,7 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
         states = STATES if local.adapted else ("base",)
     scorers = build_scorers(local, config, states, seed=seed)
     if tuned:
-        scorers["tuned"] = _whole_model(tuned, local, config)
+        scorers |= _whole_model(tuned, local, config)
     return Model(
         config,
         scorers,
@@ -279,15 +288,15 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     )
 
 
-def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> Scorer:
-    """The scorer of a fine-tuned model, whose scores are compared with those of its base token by token."""
+def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
+    """The scorers of a fine-tuned model, whose scores are compared with those of its base token by token."""
     from fsd.models.language_model import load
     from fsd.scoring.token_frequencies import fingerprint
 
     tuned = load(config, model=name, revision=None)
     if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
         raise UsageError(f"tuned must have the tokenizer of its base {config.model}; {name} has another")
-    return build_scorers(tuned, config, ("base",))["base"]
+    return whole_model_scorers(base, tuned, config)
 
 
 def _open_api(
@@ -343,7 +352,8 @@ def _open_api(
         )
         scorers[name] = MemoizedScorer(scorer, store, scorer.key)
     if config.reference_model:
-        scorers["reference"] = reference_scorer(config.reference_model, config, None)
+        loader = reference_loader(config.reference_model, config)
+        scorers["reference"] = reference_scorer(loader, config, None)
     opened = Model(config, scorers, answers=store, seed=seed)
     if prompt_tokens is None:
         return opened

@@ -4,13 +4,13 @@ import functools
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from importlib.util import find_spec
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -144,6 +144,25 @@ def token_statistics(logits: Tensor, target: Tensor) -> Tensor:
     variance, which no shift changes, is (Σ l² 2^l)/Z − ((Σ l 2^l)/Z)²: one exponential per logit, in bits, and no
     second pass around the mean, since the terms that cancel are of the size of the spread. A logit of −∞ adds nothing.
     """
+    return moments(weighted(logits, target))
+
+
+class Weighted(NamedTuple):
+    """The distributions of n rows of logits, in bits relative to the largest logit l.
+
+    `bits` and `weight` = 2^bits are (n, V), bits with a lower bound; `hit` and `top` are the (n,) bits of target and
+    largest logit, and `total` is Z.
+    """
+
+    bits: Tensor
+    weight: Tensor
+    hit: Tensor
+    top: Tensor
+    total: Tensor
+
+
+def weighted(logits: Tensor, target: Tensor) -> Weighted:
+    """The distributions of (n, V) logits, which are overwritten if float32, and the places of (n,) targets in them."""
     logits = logits.float()
     largest = logits.amax(-1, keepdim=True)
     shift = largest * -LOG2_E
@@ -153,7 +172,12 @@ def token_statistics(logits: Tensor, target: Tensor) -> Tensor:
     # Read before the bound: the log-probability of a target far below it is still exact.
     hit = bits.gather(-1, target[:, None]).squeeze(-1)
     weight = bits.clamp_min_(LEAST).exp2()
-    total = weight.sum(-1)
+    return Weighted(bits, weight, hit, top, weight.sum(-1))
+
+
+def moments(rows: Weighted) -> Tensor:
+    """logp, mean, std and top of each row, (4, n) nats; the weights are overwritten."""
+    bits, weight, hit, top, total = rows
     weight *= bits
     mean = weight.sum(-1) / total
     weight *= bits
@@ -175,36 +199,56 @@ def statistics_for(
     """The kernel if it compiles and agrees with torch, else torch and a line that says why."""
     if device.type != "cuda":
         return token_statistics
+    target = torch.tensor([0, vocabulary - 1]).to(device)
+    kernel = agreeing_kernel(
+        "token_statistics",
+        lambda logits: token_statistics(logits, target),
+        lambda compute, logits: compute(logits, target),
+        [trial_logits(device, dtype, vocabulary)],
+    )
+    return kernel or token_statistics
+
+
+def trial_logits(
+    device: torch.device,
+    dtype: torch.dtype,
+    vocabulary: int,
+    seed: int = 0,
+) -> Tensor:
+    """Two rows of logits to try a kernel with."""
+    # Drawn on the CPU, so that the trial leaves the device's own random numbers as they are.
+    generator = torch.Generator().manual_seed(seed)
+    return (4 * torch.randn(2, vocabulary, generator=generator)).to(device, dtype)
+
+
+def agreeing_kernel(
+    name: str,
+    by_torch: Callable[..., Tensor],
+    by_kernel: Callable[..., Tensor],
+    logits: Sequence[Tensor],
+) -> Any:
+    """The Triton kernel of that name if its numbers for the logits are torch's; else None, and a line that says why."""
     reason = "Triton is not installed"
     if find_spec("triton") is not None:
         try:
             from fsd.scoring import triton_kernel
 
-            # Drawn on the CPU, so that the trial leaves the device's own random numbers as they are.
-            logits = (
-                4
-                * torch.randn(
-                    2,
-                    vocabulary,
-                    generator=torch.Generator().manual_seed(0),
-                )
-            ).to(device, dtype)
-            target = torch.tensor([0, vocabulary - 1]).to(device)
-            # A copy: `token_statistics` overwrites its logits.
-            ours = triton_kernel.token_statistics(logits.clone(), target)
-            difference = float((ours - token_statistics(logits, target)).abs().max())
+            kernel = getattr(triton_kernel, name)
+            # Copies: torch overwrites its logits.
+            ours = by_kernel(kernel, *(rows.clone() for rows in logits))
+            difference = float((ours - by_torch(*logits)).abs().max())
             if difference <= TOLERANCE:
-                return triton_kernel.token_statistics
+                return kernel
             reason = f"its numbers differ by {difference:.1e} nats"
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # compilers and drivers fail in many ways; torch gives the same, more slowly
             reason = first_line(error)
     print(
-        f"token statistics are computed by torch, without the Triton kernel: {reason}",
+        f"{name.replace('_', ' ')} are computed by torch, without the Triton kernel: {reason}",
         file=sys.stderr,
     )
-    return token_statistics
+    return None
 
 
 class Reduction(threading.local):
@@ -220,6 +264,15 @@ class Reduction(threading.local):
         target: Tensor,
     ) -> Tensor:
         """(4, N) statistics of (N, D) hidden states or (N, V) logits and their (N,) targets."""
+        rows = self.rows(states)
+        parts = []
+        for chunk, ids in zip(states.split(rows), target.split(rows), strict=True):
+            logits = self.logits(chunk)
+            parts.append(self._reduce(logits, ids.to(logits.device)))
+        return torch.cat(parts, dim=1)
+
+    def rows(self, states: Tensor) -> int:
+        """The number of states whose logits are computed at once."""
         vocabulary = states.shape[-1] if self.head is None else self.head.weight.shape[0]
         most = max(
             1,
@@ -227,12 +280,7 @@ class Reduction(threading.local):
         )
         # Chunks of one size: a short one at the end would cost another read of the whole output embedding.
         chunks = math.ceil(len(states) / most)
-        rows = math.ceil(len(states) / chunks)
-        parts = []
-        for chunk, ids in zip(states.split(rows), target.split(rows), strict=True):
-            logits = self._logits(chunk)
-            parts.append(self._reduce(logits, ids.to(logits.device)))
-        return torch.cat(parts, dim=1)
+        return math.ceil(len(states) / chunks)
 
     @staticmethod
     def _reduce(logits: Tensor, target: Tensor) -> Tensor:
@@ -246,7 +294,8 @@ class Reduction(threading.local):
             dim=1,
         )
 
-    def _logits(self, states: Tensor) -> Tensor:
+    def logits(self, states: Tensor) -> Tensor:
+        """(n, V) logits of hidden states, in a buffer that the next call overwrites; or what are logits already."""
         head = self.head
         if head is None:
             return states
@@ -297,12 +346,14 @@ class ModelScorer:
     max_batch_tokens: int | None = None  # padded ones of a pass, at least the longest text; None: fit for the device
     description: str = ""  # of the progress bar
     batches_per_round: ClassVar = 32  # after which finished texts are handed on
+    numbers: ClassVar = 4  # of each token
 
     def __post_init__(self) -> None:
         at_least(1, **{"max-batch-tokens": self.max_batch_tokens})
         self.prepared = False  # by a pass of its own, in which some networks change themselves
         model = self.language_model
         self.alike = rope_switch(model.base.config)
+        self.context = model.context
         if self.max_batch_tokens is not None:
             self.budget = self.max_batch_tokens
             return
@@ -335,16 +386,21 @@ class ModelScorer:
                     bar,
                 ):
                     i = window.prompt
-                    token = np.array(ids[i][firsts[i] + 1 :], dtype=np.int64)
-                    numbers = statistics.setdefault(i, np.empty((4, token.size)))
+                    size = len(ids[i]) - 1 - firsts[i]
+                    numbers = statistics.setdefault(i, np.empty((self.numbers, size)))
                     numbers[:, window.first - firsts[i] : window.end - firsts[i]] = values
                     missing[i] -= window.scored
                     if missing[i] == 0:
                         del statistics[i]
                         yield (
                             prompts[i],
-                            TokenStats(prompts[i].text, token, *numbers),
+                            self._statistics(prompts[i].text, ids[i], numbers),
                         )
+
+    def _statistics(self, text: str, ids: list[int], numbers: FloatArray) -> Any:
+        """The statistics of a text, the end of its prompt's ids, from the numbers of each token."""
+        token = np.array(ids[-numbers.shape[1] :], dtype=np.int64)
+        return TokenStats(text, token, *numbers)
 
     def batches(
         self,
@@ -358,7 +414,7 @@ class ModelScorer:
                 prompt,
                 len(row) - 1,
                 firsts[prompt],
-                self.language_model.context,
+                self.context,
             )
         # Windows of like length need little padding, and what does not fit the memory comes first. Ties are broken, so
         # that the same texts always make the same batches, and bitwise the same numbers.
@@ -387,7 +443,7 @@ class ModelScorer:
         return batches
 
     @contextmanager
-    def _network(self) -> Iterator[tuple[Any, Reduction]]:
+    def _network(self) -> Iterator[tuple[Any, Any]]:
         """The network in the scorer's state, and what makes statistics of its hidden states or logits."""
         with self.language_model.state(tuned=self.tuned) as network:
             yield (
@@ -445,7 +501,7 @@ class ModelScorer:
     def _computed(
         self,
         network: Any,
-        reduction: Reduction,
+        reduction: Any,
         batches: Sequence[Batch],
         ids: Ids,
     ) -> Iterator[tuple[Batch, Tensor]]:
@@ -480,7 +536,7 @@ class ModelScorer:
     def _started(
         self,
         network: Any,
-        reduction: Reduction,
+        reduction: Any,
         order: Batch,
         ids: Ids,
     ) -> Iterator[tuple[Batch, Tensor]]:
@@ -529,12 +585,22 @@ class ModelScorer:
     def _forward(
         self,
         network: Any,
-        reduction: Reduction,
+        reduction: Any,
         batch: Batch,
         ids: Ids,
     ) -> Tensor:
         """(4, n) statistics of the scored positions of a batch, window by window."""
-        model = self.language_model
+        states, target = self._states(self.language_model, network, batch, ids)
+        return cast(Tensor, reduction(states, target))
+
+    @staticmethod
+    def _states(
+        model: LanguageModel,
+        network: Any,
+        batch: Batch,
+        ids: Mapping[int, list[int]] | Ids,
+    ) -> tuple[Tensor, Tensor]:
+        """(n, D) hidden states (or logits) of the scored positions of a batch, and their (n,) targets."""
         width = batch[0].size
         inputs = []
         scored: list[int] = []
@@ -564,10 +630,7 @@ class ModelScorer:
         answer = body(input_ids=x, **options)
         states = answer.last_hidden_state if model.split_head else answer.logits
         # Only scored positions meet the output embedding, which is most of the work for a large vocabulary.
-        return reduction(
-            states.flatten(0, 1).index_select(0, places.to(states.device)),
-            target,
-        )
+        return states.flatten(0, 1).index_select(0, places.to(states.device)), target
 
 
 class DistributedScorer(ModelScorer):

@@ -10,7 +10,7 @@ from fsd.scores import IN_AUDIT, IN_RUN, StatePair
 from fsd.scoring.deviation import ScoreTable, score_texts
 from fsd.scoring.scorers import STATES
 from fsd.token_stats import Prompt, Scorer
-from fsd.views import COMMON, FORMS, Detector, Draws, ViewInputs, view_in
+from fsd.views import COMMON, FORMS, PAIRS, Detector, Draws, ViewInputs, halves, view_in
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,16 @@ class ScoringPlan:
         states = [state for state in STATES if state == "base" or state in self.scorers]
         counts = Counter[str]()
         names = {name for detector in self.detectors for name in detector.views}
-        for view in {view_in(state, name) for name in names for state in states}:
+        views = {view_in(state, name) for name in names for state in states}
+        # A pass over two models gives the statistics of each alone, too.
+        read_by_pairs = set()
+        for view in views:
+            for half in halves(view):
+                read_by_pairs.add(half)
+                counts[half.reader] += len(self.texts)
+        for view in views - read_by_pairs:
+            if view.form in PAIRS:
+                continue
             if view.form in self.draws:
                 draws = self.draws[view.form]
                 tokens = self._generated_tokens(view.form, draws)

@@ -10,7 +10,7 @@ from fsd.config import ModelConfig
 from fsd.errors import at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.token_stats import Scorer, Tokenize
-from fsd.views import DRAWS, Draws
+from fsd.views import DRAWS, PAIRS, Draws
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -53,11 +53,32 @@ def scorer_makers(
         for form, way in ways.items():
             makers[f"{state}.{form}"] = partial(_sampler, state, config, way, seed)
     reference = reference_name(config)
+    load_reference = None
     if reference:
-        makers["reference"] = lambda _, store: reference_scorer(reference, config, store)
+        load_reference = reference_loader(reference, config)
+        makers["reference"] = lambda _, store: reference_scorer(load_reference, config, store)
+    makers |= _pair_makers(config, states, load_reference)
     file = frequency_file(config)
     if file:
         makers["unigram"] = partial(_unigram, file, config.model)
+    return makers
+
+
+def _pair_makers(
+    config: ModelConfig,
+    states: Sequence[str],
+    load_reference: "Callable[[], LanguageModel] | None",
+) -> "dict[str, Maker]":
+    """What makes the scorers that compare two of the models."""
+    # An API gives no whole distributions, which could be compared.
+    if config.model.startswith(API):
+        return {}
+    readers = [*states, "reference"] if load_reference else states
+    makers: dict[str, Maker] = {}
+    for form, compared in PAIRS.items():
+        for state in states:
+            if compared[state] in readers:
+                makers[f"{state}.{form}"] = partial(_pair, state, form, config, load_reference)
     return makers
 
 
@@ -69,11 +90,7 @@ def build_scorers(
     seed: int = 42,
 ) -> dict[str, Scorer]:
     """Scorers by name: the model with its adapter off and on, the reference model, and token frequencies."""
-    from fsd.scoring.cache import FILE, SQLiteStore
-
-    folder = cache_folder(config)
-    # One process writes; the others get what it knows.
-    store = SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
+    store = cache_store(config)
     makers = scorer_makers(config, states, seed)
     return {name: make(language_model, store) for name, make in makers.items()}
 
@@ -152,25 +169,76 @@ def _sampler(
     return lambda prompts: distributed.from_main(lambda: list(sampler(prompts)))
 
 
+def cache_store(config: ModelConfig) -> "SQLiteStore | None":
+    """The cache of token statistics; None if it is switched off, or another process writes it."""
+    from fsd.scoring.cache import FILE, SQLiteStore
+
+    folder = cache_folder(config)
+    # One process writes; the others get what it knows.
+    return SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
+
+
+def reference_loader(name: str, config: ModelConfig) -> "Callable[[], LanguageModel]":
+    """What loads the reference model at the first call, and gives the same one afterwards."""
+
+    def load_reference() -> "LanguageModel":
+        from fsd.models.language_model import load
+
+        return load(config, model=name, revision=None)
+
+    return cache(load_reference)
+
+
 def reference_scorer(
-    name: str,
+    loader: "Callable[[], LanguageModel]",
     config: ModelConfig,
     store: "SQLiteStore | None",
 ) -> Scorer:
     """The scorer of the reference model, which is located at once and loaded at the first call."""
-    from fsd.models.language_model import load
-
     # A wrong name is refused before anything is computed; a model that no detector reads takes no memory.
-    locate(name)
-    scorer = cache(
-        lambda: _scorer(
-            "reference",
-            config,
-            load(config, model=name, revision=None),
-            store,
-        )
-    )
+    reference = reference_name(config)
+    if reference:
+        locate(reference)
+    scorer = cache(lambda: _scorer("reference", config, loader(), store))
     return lambda prompts: scorer()(prompts)
+
+
+def _pair(
+    state: str,
+    form: str,
+    config: ModelConfig,
+    load_reference: "Callable[[], LanguageModel] | None",
+    model: "LanguageModel",
+    store: "SQLiteStore | None",
+) -> Scorer:
+    """The scorer that compares a state of the model with what the form names, over the whole vocabulary."""
+    from fsd.scoring.pair_scorer import PairMember, pair_scorer
+
+    def this_model() -> "LanguageModel":
+        return model
+
+    other = PAIRS[form][state]
+    load_other = load_reference if other == "reference" and load_reference else this_model
+    return pair_scorer(
+        PairMember(this_model, tuned=state == "tuned"),
+        PairMember(load_other, tuned=other == "tuned"),
+        config,
+        store,
+        _title(f"{state} beside {other}"),
+    )
+
+
+def whole_model_scorers(
+    base: "LanguageModel",
+    tuned: "LanguageModel",
+    config: ModelConfig,
+) -> dict[str, Scorer]:
+    """The scorers of a fine-tuned model that is no adapter of its base: its own, and beside the base."""
+    from fsd.scoring.pair_scorer import PairMember, pair_scorer
+
+    members = (PairMember(lambda: tuned), PairMember(lambda: base))
+    change = pair_scorer(*members, config, cache_store(config), _title("tuned beside base"))
+    return {"tuned": build_scorers(tuned, config, ("base",))["base"], "tuned.change": change}
 
 
 def _unigram(file: Path, name: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:

@@ -15,6 +15,11 @@ from pipelines.common.adapter_files import SETUP, read_setup
 
 # Part of a setting's name that restricts it to the base score: `surp.base.k`.
 BASE = "base"
+# Views of detectors that compare with a reference model → those by which a fine-tuned model is compared with its base.
+AGAINST_BASE: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("text", "reference"): ("text", "tuned"),
+    ("difference",): ("change",),
+}
 Settings = dict[str, dict[str, Any]]
 """Detector → setting → value; settings of the base score alone are named `base.k`."""
 
@@ -70,8 +75,8 @@ def audited(detectors: Iterable[Detector]) -> list[Detector]:
     """
     plain = []
     for detector in cheap(detectors):
-        if detector.views == ("text", "reference"):
-            plain.append(replace(detector, views=("text", "tuned"), base_settings={}))
+        if detector.views in AGAINST_BASE:
+            plain.append(replace(detector, views=AGAINST_BASE[detector.views], base_settings={}))
         elif not detector.paired:
             plain.append(replace(detector, base_settings={}))
     return plain

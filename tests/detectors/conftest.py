@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsd.token_stats import Continuations, GradientNorms, Known, Prompt, TokenStats
+from fsd.token_stats import Continuations, GradientNorms, Known, PairStats, Prompt, TokenStats
 
 Make = Callable[..., TokenStats]
 RandomViews = Callable[..., dict[str, Any]]
@@ -46,6 +46,30 @@ def _random(rng: np.random.Generator, size: int, token: Sequence[int] | None = N
     )
 
 
+def _pair(
+    target: TokenStats,
+    reference: TokenStats,
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    reference_mean: Sequence[float] | None = None,
+) -> PairStats:
+    zeros, ones = np.zeros(len(target.token)), np.ones(len(target.token))
+    return PairStats(
+        target,
+        reference,
+        zeros if mean is None else np.array(mean, dtype=np.float64),
+        ones if std is None else np.array(std, dtype=np.float64),
+        zeros if reference_mean is None else np.array(reference_mean, dtype=np.float64),
+    )
+
+
+def _random_pair(rng: np.random.Generator, target: TokenStats, reference: TokenStats) -> PairStats:
+    size = len(target.token)
+    mean, std = rng.exponential(1.0, size), rng.uniform(0.2, 3.0, size)
+    return _pair(target, reference, mean=mean, std=std, reference_mean=-rng.exponential(1.0, size))
+
+
 def _random_continuations(rng: np.random.Generator, size: int) -> Continuations:
     truth, *others = ("".join(rng.choice(list("ab 天!"), size=size + at)) for at in (0, -1, 0, 3))
     return Continuations(f"{truth} a", tuple(others), greedy=truth)
@@ -54,7 +78,7 @@ def _random_continuations(rng: np.random.Generator, size: int) -> Continuations:
 def _random_views(seed: int, size: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     text = _random(rng, size)
-    return {
+    views = {
         "text": text,
         "tuned": _random(rng, size, text.token),
         "lower": _random(rng, size + 1),
@@ -73,12 +97,21 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
         "continuations": _random_continuations(rng, size),
         "outputs": _random_continuations(rng, size),
     }
+    views["difference"] = _random_pair(rng, text, views["reference"])
+    views["change"] = _random_pair(rng, views["tuned"], text)
+    return views
 
 
 @pytest.fixture(scope="session")
 def make() -> Make:
     """TokenStats from lists; what is not given is the same for all tokens, and the tokens all differ."""
     return _make
+
+
+@pytest.fixture(scope="session")
+def pair() -> Callable[..., PairStats]:
+    """PairStats from those of both models; by default both distributions are compared as if Δ had mean 0 and sd 1."""
+    return _pair
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import torch
 
 from detectors.dc_pdd import dc_pdd
 from detectors.extraction_strength import extraction_strength
+from detectors.ez import ez
 from detectors.gradient_norm import gradient_norm
 from detectors.min_k import min_k
 from detectors.min_k_pp import min_k_pp
@@ -108,7 +109,7 @@ def test_extraction_strength_of_a_text_of_which_nothing_is_completed(make):
 
 
 def test_window_sizes_of_wbc(make):
-    """Fast-MIA: 1, 5, 10, 20; the paper: ten from 2 to 40, spaced geometrically."""
+    """Fast-MIA: 1, 5, 10, 20; eq. 12: ten from 2 to 40, spaced geometrically; the authors' configuration: others."""
     difference = np.where(np.arange(60) % 3 < 1, 2.0, -0.95)
     text, other = make(difference - 3), make(np.full(60, -3.0))
     votes = {
@@ -117,8 +118,28 @@ def test_window_sizes_of_wbc(make):
     assert np.mean([votes[size] for size in (1, 5, 10, 20)]) == pytest.approx(0.496, abs=5e-4)
     paper = [round(2 * 20 ** (i / 9)) for i in range(10)]
     assert paper == [2, 3, 4, 5, 8, 11, 15, 21, 29, 40]
-    assert wbc(text, other) == pytest.approx(np.mean([votes[size] for size in paper]))
-    assert wbc(text, other) == pytest.approx(0.763, abs=5e-4)
+    assert wbc(text, other, sizes=tuple(paper)) == pytest.approx(np.mean([votes[size] for size in paper]))
+    assert wbc(text, other, sizes=tuple(paper)) == pytest.approx(0.763, abs=5e-4)
+    authors = [2, 3, 4, 6, 9, 13, 18, 25, 32, 40]
+    assert wbc(text, other) == pytest.approx(np.mean([votes[size] for size in authors]))
+    assert wbc(text, other) == pytest.approx(0.732, abs=5e-4)
+
+
+def test_a_text_without_a_fall_at_the_tokens_that_the_model_misses(make):
+    """EZ-MIA's own code: infinite scores become 0."""
+    rises, falls = np.array([0.5, 0.25]), np.array([])
+    with np.errstate(divide="ignore"):
+        score = np.float64(rises.sum()) / falls.sum()
+    assert np.nan_to_num(score, posinf=0.0) == 0
+    assert ez(make([-3.0, -2.0], top=[-1.0, -1.0]), make([-3.5, -2.25])) == 0
+
+
+def test_the_divergence_of_info_rmia():
+    """The paper adds the divergence of the reference from the target: the expectation is under the reference."""
+    p, q = np.array([0.7, 0.2, 0.1]), np.array([0.4, 0.4, 0.2])
+    delta = np.log(p / q)
+    assert (q * np.log(q / p)).sum() == pytest.approx(-(q * delta).sum()) == pytest.approx(0.192, abs=5e-4)
+    assert (p * delta).sum() == pytest.approx(0.184, abs=5e-4)
 
 
 def test_signals_turned_by_the_labels_of_the_tested_texts():

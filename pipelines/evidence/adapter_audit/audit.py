@@ -259,7 +259,7 @@ def detectors_table(audit: Audit) -> Table:
         lines,
         caption="AUC of the fine-tuned model's scores alone, and of their difference from the base model's; 95 % "
         "intervals by groups of related texts. TPR@5%FPR is the share of fine-tuning texts found when 5 of 100 others "
-        "are called fine-tuning texts. reference, min_k_reference and wbc compare the two models themselves.",
+        "are called fine-tuning texts. A detector without a fine-tuned AUC compares the two models itself.",
         title=f"{len(audit.results.parts.test)} test texts",
         name="results",
         frame=audit.table,

@@ -271,7 +271,7 @@ def _tag(inputs: Inputs, study: Study) -> str:
     views = set(chain.from_iterable(detector.views for detector in inputs.detectors))
     # What no detector reads is not part of the tag, so that a further flag leaves finished cells valid.
     reference = None
-    if "reference" in views and (name := reference_name(model)):
+    if {"reference", "difference"} & views and (name := reference_name(model)):
         reference = _weights(name)
     frequencies = None
     if "unigram" in views:

@@ -11,8 +11,8 @@ from fsd.errors import UsageError
 from fsd.scores import Score, of_state
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
-from fsd.token_stats import Continuations, GradientNorms, Known, Prompt, TokenStats
-from fsd.views import COMMON, DRAWS, LISTS, VIEWS, ViewInputs, repetitions, usable
+from fsd.token_stats import Continuations, GradientNorms, Known, PairStats, Prompt, TokenStats
+from fsd.views import COMMON, DRAWS, LISTS, PAIRS, VIEWS, ViewInputs, repetitions, usable
 
 
 class FakeScorer:
@@ -31,6 +31,21 @@ class FakeScorer:
             yield TokenStats(prompt.text, np.arange(size), logp, np.full(size, -1.0), np.ones(size), np.zeros(size))
 
 
+class FakePairScorer:
+    """The statistics of two fake scorers, which are not asked themselves."""
+
+    def __init__(self, target, reference, *, alone=True):
+        self.scorers = [FakeScorer(one.factor) for one in (target, reference)]
+        self.alone = alone
+        self.prompts: list[Prompt] = []
+
+    def __call__(self, prompts):
+        self.prompts += prompts
+        for target, reference in zip(*(scorer(prompts) for scorer in self.scorers), strict=True):
+            sizes = np.arange(1.0, 1 + target.token.size)
+            yield PairStats(target, reference, -sizes, sizes, -sizes, alone=self.alone)
+
+
 STATES = ("base", "tuned")
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]
 KNOWN = [Prompt("Ten eleven"), Prompt("Twelve")]
@@ -42,9 +57,12 @@ HALVES = {
 }
 
 
-def fake_scorers():
+def fake_scorers(*, alone=True):
     factors = {"base": 0.5, "tuned": 0.25, "reference": 1.0, "unigram": 2.0}
     scorers = {name: FakeScorer(factor) for name, factor in factors.items()}
+    for form, compared in PAIRS.items():
+        for name, reference in compared.items():
+            scorers[f"{name}.{form}"] = FakePairScorer(scorers[name], scorers[reference], alone=alone)
     for name in STATES:
         norms = GradientNorms(*[factors[name]] * 3)
         scorers[f"{name}.gradient"] = lambda prompts, norms=norms: [norms for _ in prompts]
@@ -85,9 +103,12 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
     for name in ("base", "tuned"):
         prompts = scorers[name].prompts
         known = 3 * (len(KNOWN) + len(LABELLED)) if name == "base" else 0  # these are scored by the base alone
-        assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 1 + 2 + 1 + 2) + known  # 2: neighbours
-    for name in ("reference", "unigram"):
+        assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 2 + 1 + 2) + known  # 2: neighbours
+        assert not set(prompts) & {Prompt(text) for text in TEXTS}  # which are scored beside the reference
+    for name in ("base.difference", "tuned.difference", "unigram"):
         assert scorers[name].prompts == [Prompt(text) for text in TEXTS]
+    for name in ("base.change", "tuned.change", "reference"):
+        assert scorers[name].prompts == []
     paired = {"combined", "min_k_deviation"}  # they have only their own score
     assert set(of_state(answer.columns, "fsd")) == set(detectors.names())
     for state in STATES:
@@ -100,6 +121,7 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                 prompts = {
                     "plain": [Prompt(text)],
                     "gradient": [Prompt(text)],
+                    "difference": [Prompt(text)],
                     "lower": [Prompt(text.lower())],
                     "primed": [Prompt(text, "Before. ")],
                     "member_primed": [Prompt(text, text[:3])],
@@ -114,10 +136,28 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                 if form in COMMON:
                     views[name] = getattr(view_inputs(), form).scored(scorers["base"])
                     continue
-                stats = list(scorers[f"{scorer}.{form}" if form in ("gradient", *DRAWS) else scorer](prompts))
+                apart = form in ("gradient", *PAIRS, *DRAWS)
+                stats = list(scorers[f"{scorer}.{form}" if apart else scorer](prompts))
                 views[name] = stats if form in LISTS else stats[0]
             if not detector.paired:
                 assert answer.columns[Score(detector.name, state)][i] == detector(views)
+
+
+def test_statistics_of_a_model_alone_come_with_those_of_two_if_they_are_the_same():
+    chosen = [detectors.load(name) for name in ("loss", "reference", "standardised_ratio")]
+    scores = []
+    for alone in (True, False):
+        scorers = fake_scorers(alone=alone)
+        scores.append(engine.score_texts(TEXTS, chosen, scorers).columns)
+        for name in ("base", "tuned", "reference"):
+            assert scorers[name].prompts == ([] if alone else [Prompt(text) for text in TEXTS])
+    scorers = fake_scorers()
+    for name in ("base.difference", "tuned.difference"):
+        del scorers[name]
+    scores.append(engine.score_texts(TEXTS, chosen[:2], scorers).columns)
+    for other in scores[1:]:
+        for score, column in other.items():
+            np.testing.assert_array_equal(column, scores[0][score])
 
 
 def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch):
@@ -192,11 +232,18 @@ def test_what_cannot_be_computed_is_named_with_its_reason():
         "recall": "no prefix of non-member texts is given",
         "reference": "no reference model is given",
         "wbc": "no reference model is given",
+        **dict.fromkeys(("ez", "ht", "info_rmia", "standardised_ratio"), "no reference model is given"),
     }
     assert {detector.name for detector in kept} == set(detectors.names()) - set(left_out)
     texts = ["一种用于检测预训练数据的方法", "本发明涉及 LED 照明装置及其控制方法"]
     _, left_out = usable([detectors.load("lowercase")], texts, fake_scorers(), ViewInputs())
     assert left_out == {"lowercase": "the texts' script has no upper and lower case"}
+
+
+def test_two_models_are_compared_where_both_are_local():
+    chosen = [detectors.load("info_rmia"), detectors.load("wbc")]
+    _, left_out = usable(chosen, TEXTS, {name: fake_scorers()[name] for name in ("base", "reference")})
+    assert left_out == {"info_rmia": "it compares whole distributions: both models must be local"}
 
 
 def test_a_detector_must_be_usable_as_the_caller_says():
