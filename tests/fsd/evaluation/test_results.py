@@ -138,7 +138,7 @@ def table_of(**states):
     return ScoreTable({score: columns[score] for score in ordered})
 
 
-def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), **more):
+def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), labelled=(), **more):
     """Results of two detectors: `early` separates the validation texts alone, `late` the test texts alone.
 
     The gaps are those of the base scores and of the FSD, in standard deviations.
@@ -164,7 +164,7 @@ def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), **more):
     base, control = dict.fromkeys(fsd, noise[2] + of_base * member), dict.fromkeys(fsd, noise[2])
     scored = table_of(base=base, tuned={name: base[name] - fsd[name] for name in fsd}, fsd=fsd)
     detectors = [
-        SimpleNamespace(name=name, labelled=False, settings_in=lambda _, k=k: {"k": k})
+        SimpleNamespace(name=name, labelled=name in labelled, settings_in=lambda _, k=k: {"k": k})
         for k, name in enumerate(fsd, start=1)
     ]
     return compute_results(
@@ -227,6 +227,11 @@ def test_a_base_score_that_is_the_best_is_compared_with_the_base_score_of_the_co
     assert control.value == pytest.approx(auc(test["label"], noise))
     assert lead.value == pytest.approx(auc(test["label"], test["early.base"]) - control.value)
     assert lead.low > 0.2
+
+
+def test_verdicts_are_by_scores_that_need_no_labelled_texts():
+    assert judged(labelled=["early"]).calibration.detector == "late"
+    assert judged(labelled=["early", "late"]).calibration is None
 
 
 def test_scores_have_one_row_per_text(results):

@@ -11,11 +11,12 @@ import torch
 from peft import get_peft_model
 
 import detectors
-from fsd.config import AdapterConfig, APIConfig, ModelConfig
+from fsd.config import AdapterConfig, ModelConfig
 from fsd.models.adapters import peft_config, quiet_peft
 from fsd.models.language_model import load
 from fsd.scoring import model as scoring
 from fsd.scoring import model_scorer, pair_scorer
+from fsd.scoring import scorers as scorers_of
 from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore
 from fsd.scoring.model_scorer import ModelScorer, token_statistics
 from fsd.scoring.pair_scorer import PairScorer, pair_key, pair_moments, pair_statistics
@@ -260,10 +261,10 @@ def test_a_run_loads_the_reference_once_and_compares_both_states(models, tiny, m
     config = ModelConfig(str(tiny), device="cpu", cache="none", reference_model=str(make_model("gpt_neox", seed=7)))
     loaded = []
     monkeypatch.setattr("fsd.models.language_model.load", lambda *args, **how: loaded.append(how) or load(*args, **how))
-    scorers = scoring.build_scorers(target, config)
+    scorers = scorers_of.build_scorers(target, config)
     assert loaded == []
     assert set(scorers) >= {"base.difference", "tuned.difference", "base.change", "tuned.change"}
-    assert set(scoring.reader_names(config)) - {"unigram"} <= set(scorers)
+    assert set(scorers_of.scorer_makers(config, scorers_of.STATES)) == set(scorers)
     base, tuned = (next(iter(scorers[f"{state}.difference"](PROMPTS[:1]))) for state in ("base", "tuned"))
     (plain,) = scorers["reference"](PROMPTS[:1])
     assert len(loaded) == 1
@@ -285,8 +286,8 @@ def test_a_reference_of_another_vocabulary_is_refused_though_it_divides_these_te
     state["model"]["vocab"] = swapped
     file.write_text(json.dumps(state))
     config = ModelConfig(str(tiny), device="cpu", cache="none", reference_model=str(folder))
-    model = scoring.open_model(config, APIConfig(), "")
+    model = scoring.open_model(config)
     texts = ["a member"]
-    job = model.job([detectors.load(name) for name in ("standardised_ratio", "wbc")], texts, strict=False)
-    assert [detector.name for detector in job.detectors] == ["wbc"]
-    assert job.remarks == ["standardised_ratio left out: the reference model has another tokenizer"]
+    plan = model.plan([detectors.load(name) for name in ("standardised_ratio", "wbc")], texts, strict=False)
+    assert [detector.name for detector in plan.detectors] == ["wbc"]
+    assert plan.remarks == ["standardised_ratio left out: the reference model has another tokenizer"]
