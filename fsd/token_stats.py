@@ -190,7 +190,7 @@ class Known:
         self.labelled = labelled
         self._scorer: Scorer | None = None
         self._rows: list[list[Any]] = []
-        self._made: dict[Any, FloatArray] = {}
+        self._made: dict[Any, Any] = {}
 
     def scored(self, scorer: Scorer) -> "Known":
         """The same with the statistics of all prompts by a scorer."""
@@ -210,6 +210,14 @@ class Known:
         key = (make, *sorted(options.items()))
         if key not in self._made:
             self._made[key] = np.array([make(*row, **options) for row in self._rows])
+        made: FloatArray = self._made[key]
+        return made
+
+    def once(self, make: Callable[..., Any], **options: Any) -> Any:
+        """`make(self, **options)`, computed once for the statistics of one scorer."""
+        key = (make, *sorted(options.items()))
+        if key not in self._made:
+            self._made[key] = make(self, **options)
         return self._made[key]
 
     def fitted(
@@ -233,7 +241,8 @@ class Known:
                 members[unrelated],
                 components,
             )
-        return self._made[key]
+        fitted: FloatArray = self._made[key]
+        return fitted
 
 
 Scores = dict[str, FloatArray]

@@ -39,7 +39,8 @@ class ViewInputs:
     """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies.
 
     `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text. `known`
-    are known non-members, and `labelled` texts with known labels, the same for all texts.
+    are known non-members, and `labelled` texts with known labels, the same for all texts; `unread` are known
+    non-members that are read once, and not as copies after one another.
     """
 
     prefix: str = ""
@@ -48,6 +49,7 @@ class ViewInputs:
     member_prefix: Callable[[str], str] | None = None
     known: Known | None = None
     labelled: Known | None = None
+    unread: Known | None = None
 
 
 def repetitions(prompt: Prompt) -> list[Prompt]:
@@ -141,6 +143,7 @@ FORMS: dict[str, Form] = {
     "repeated": lambda prompt, _: repetitions(prompt),
     "known": _common("known"),
     "labelled": _common("labelled"),
+    "unread": _common("unread"),
     **dict.fromkeys(DRAWS, lambda prompt, _: [_halves(prompt)]),
 }
 """Form → the prompts of a text."""
@@ -171,11 +174,17 @@ LISTS = frozenset({"neighbours", "swapped", "repeated"})
 PRIMED = frozenset({"primed", "member_primed"})
 """Forms whose prompts follow a context of their own."""
 
-COMMON = frozenset({"known", "labelled"})
+FEWEST_UNREAD = 20
+"""Fewest texts from which is learnt what a score is for a text that was not read."""
+
+COMMON = frozenset({"known", "labelled", "unread"})
 """Forms of prompts that are the same for all texts, which the base model alone scores."""
 
-FURTHER = PRIMED | LISTS | COMMON | {"gradient", *DRAWS}
-"""Views that take forward passes over other texts, a backward pass, or samples."""
+FURTHER = PRIMED | LISTS | COMMON - {"unread"} | {"gradient", *DRAWS}
+"""Views that take more than a forward pass a text: over other texts, a backward pass, or samples.
+
+`unread` texts are few, and read once for all others.
+"""
 
 
 def view_in(state: str, name: str) -> View:
@@ -186,8 +195,10 @@ def view_in(state: str, name: str) -> View:
 
 def scorer_of(view: View) -> str:
     """Name of the scorer of a view: that of its reader, or one of its own for gradients, samples and two models."""
-    separate = view.form == "gradient" or view.form in DRAWS or view.form in PAIRS
-    return f"{view.reader}.{view.form}" if separate else view.reader
+    # Unread texts are scored as the texts themselves are, by both models.
+    form = "difference" if view.form == "unread" else view.form
+    separate = form == "gradient" or form in DRAWS or form in PAIRS
+    return f"{view.reader}.{form}" if separate else view.reader
 
 
 def halves(view: View) -> tuple[View, ...]:
@@ -327,12 +338,16 @@ def _probe() -> dict[str, Any]:
         {"a": (0, True), "b": (1, False)},
     )
     labelled.scored(lambda prompts: [text] * len(prompts))
+    pair = PairStats(text, text, losses, np.ones(4), losses)
+    unread = Known([[Prompt("a")], [Prompt("b")]])
+    unread.scored(lambda prompts: [pair] * len(prompts))
     return {
         "plain": text,
         "gradient": GradientNorms(1.0, 1.0, 1.0),
-        **dict.fromkeys(PAIRS, PairStats(text, text, losses, np.ones(4), losses)),
+        **dict.fromkeys(PAIRS, pair),
         **{form: [text] for form in LISTS},
         **dict.fromkeys(COMMON, labelled),
+        "unread": unread,
         **dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe")),
     }
 
@@ -359,6 +374,7 @@ _MISSING_INPUTS = {
         "no known non-members are given, as unseen texts are",
     ),
     "labelled": ("labelled", f"no known members and non-members {_GROUPS}"),
+    "unread": ("unread", f"fewer than {FEWEST_UNREAD} known non-members are given, as unseen texts are"),
 }
 """Form → the field of `ViewInputs` that it needs, and what to say without it."""
 _MISSING_READERS = {

@@ -12,7 +12,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("fsd.errors",),
     ("fsd.files", "fsd.unspaced"),
     ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed", "fsd.leftovers"),
-    ("fsd.views", "fsd.scores", "fsd.loss_signals", "fsd.statistics"),
+    ("fsd.views", "fsd.unread", "fsd.scores", "fsd.loss_signals", "fsd.statistics"),
     # where a model's name may stand for a GGUF file, its place is asked before anything is loaded
     ("fsd.models.gguf",),
     ("fsd.net",),
@@ -28,7 +28,15 @@ ORDER: tuple[tuple[str, ...], ...] = (
 """Each row imports only from rows above it and from itself. `fsd.tracking` and `detectors` stand beside this order."""
 SIDE = {
     "fsd.tracking": {"fsd.tracking", "fsd.errors", "fsd.files", "fsd.leftovers"},
-    "detectors": {"detectors", "fsd.errors", "fsd.token_stats", "fsd.loss_signals", "fsd.views", "fsd.search_space"},
+    "detectors": {
+        "detectors",
+        "fsd.errors",
+        "fsd.token_stats",
+        "fsd.unread",
+        "fsd.loss_signals",
+        "fsd.views",
+        "fsd.search_space",
+    },
 }
 
 

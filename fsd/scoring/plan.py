@@ -62,6 +62,9 @@ class ScoringPlan:
                 draws = self.draws[view.form]
                 tokens = self._generated_tokens(view.form, draws)
                 counts[f"{view.reader} generating about {tokens:,} tokens"] += draws.total * len(self.texts)
+            elif view.form == "unread":
+                for reader in (view.reader, "reference"):
+                    counts[reader] += self._prompts(view.form)
             elif view.form == "gradient":
                 counts[f"{view.reader} with gradients"] += len(self.texts)
             elif view.reader != "unigram":  # which is a table, no model

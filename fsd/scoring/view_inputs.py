@@ -11,7 +11,7 @@ from fsd.config import NEIGHBOURS, ModelConfig
 from fsd.errors import at_least
 from fsd.scoring.scorers import embedded_target
 from fsd.token_stats import Known, Labelled, Prompt
-from fsd.views import ViewInputs, repetitions
+from fsd.views import FEWEST_UNREAD, ViewInputs, repetitions
 
 # Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
 WORD_SWAPS = 5
@@ -43,7 +43,15 @@ def view_inputs(
         member_prefix=member_prefix(labelled, shots, seed),
         known=Known(_repeated(texts, seed)) if texts else None,
         labelled=both_sides(labelled, seed),
+        unread=_unread(texts, seed),
     )
+
+
+def _unread(texts: Sequence[str], seed: int) -> Known | None:
+    """Known non-members that are read once; None if they are too few to learn from."""
+    if len(texts) < FEWEST_UNREAD:
+        return None
+    return Known([[Prompt(text)] for text in _sample(texts, seed)])
 
 
 def _empty_copies(count: int, _: str) -> list[str]:
@@ -103,8 +111,11 @@ def _neighbours(
 
 
 def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
-    sample = map(Prompt, random.Random(seed).sample(texts, min(KNOWN, len(texts))))
-    return [[prompt, *repetitions(prompt)] for prompt in sample]
+    return [[prompt, *repetitions(prompt)] for prompt in map(Prompt, _sample(texts, seed))]
+
+
+def _sample(texts: Sequence[str], seed: int) -> list[str]:
+    return random.Random(seed).sample(texts, min(KNOWN, len(texts)))
 
 
 def both_sides(labelled: Labelled, seed: int) -> Known | None:

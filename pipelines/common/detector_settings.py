@@ -77,7 +77,7 @@ def audited(detectors: Iterable[Detector]) -> list[Detector]:
     for detector in cheap(detectors):
         if detector.views in AGAINST_BASE:
             plain.append(replace(detector, views=AGAINST_BASE[detector.views], base_settings={}))
-        elif not detector.paired:
+        elif not detector.paired and "unread" not in detector.views:
             plain.append(replace(detector, base_settings={}))
     return plain
 

@@ -97,6 +97,11 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
         "continuations": _random_continuations(rng, size),
         "outputs": _random_continuations(rng, size),
     }
+    pairs = []
+    for length in (8, 9, 10, 12):
+        other = _random(rng, length)
+        pairs.append(_random_pair(rng, other, _random(rng, length, other.token)))
+    views["unread"] = Known([[Prompt("")]] * len(pairs)).scored(lambda prompts: pairs)
     views["difference"] = _random_pair(rng, text, views["reference"])
     views["change"] = _random_pair(rng, views["tuned"], text)
     return views

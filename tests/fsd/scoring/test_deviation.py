@@ -12,7 +12,7 @@ from fsd.scores import Score, of_state
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import Continuations, GradientNorms, Known, PairStats, Prompt, TokenStats
-from fsd.views import COMMON, DRAWS, LISTS, PAIRS, VIEWS, ViewInputs, repetitions, usable
+from fsd.views import COMMON, DRAWS, LISTS, PAIRS, VIEWS, ViewInputs, repetitions, scorer_of, usable
 
 
 class FakeScorer:
@@ -49,6 +49,7 @@ class FakePairScorer:
 STATES = ("base", "tuned")
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]
 KNOWN = [Prompt("Ten eleven"), Prompt("Twelve")]
+UNREAD = [Prompt("Sixteen seventeen eighteen"), Prompt("Nineteen twenty")]
 LABELLED = {"Thirteen": (0, True), "Fourteen fifteen": (1, False)}
 HALVES = {
     TEXTS[0]: Prompt(" two three", "One"),
@@ -82,6 +83,7 @@ def view_inputs():
         lambda text: text[:3],
         Known([[prompt, *repetitions(prompt)] for prompt in KNOWN]),
         Known([[prompt, *repetitions(prompt)] for prompt in map(Prompt, LABELLED)], LABELLED),
+        Known([[prompt] for prompt in UNREAD]),
     )
 
 
@@ -105,8 +107,9 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
         known = 3 * (len(KNOWN) + len(LABELLED)) if name == "base" else 0  # these are scored by the base alone
         assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 2 + 1 + 2) + known  # 2: neighbours
         assert not set(prompts) & {Prompt(text) for text in TEXTS}  # which are scored beside the reference
-    for name in ("base.difference", "tuned.difference", "unigram"):
+    for name in ("tuned.difference", "unigram"):
         assert scorers[name].prompts == [Prompt(text) for text in TEXTS]
+    assert sorted(scorers["base.difference"].prompts) == sorted([*map(Prompt, TEXTS), *UNREAD])
     for name in ("base.change", "tuned.change", "reference"):
         assert scorers[name].prompts == []
     paired = {"combined", "min_k_deviation"}  # they have only their own score
@@ -130,11 +133,12 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     "repeated": [Prompt(text, f"{text} "), Prompt(text, f"{text} {text} ")],
                     "known": [],
                     "labelled": [],
+                    "unread": [],
                     **{way: [HALVES[text]] for way in DRAWS},
                 }[form]
                 scorer = state if reader == "base" else reader
                 if form in COMMON:
-                    views[name] = getattr(view_inputs(), form).scored(scorers["base"])
+                    views[name] = getattr(view_inputs(), form).scored(scorers[scorer_of(VIEWS[name])])
                     continue
                 apart = form in ("gradient", *PAIRS, *DRAWS)
                 stats = list(scorers[f"{scorer}.{form}" if apart else scorer](prompts))
@@ -232,7 +236,7 @@ def test_what_cannot_be_computed_is_named_with_its_reason():
         "recall": "no prefix of non-member texts is given",
         "reference": "no reference model is given",
         "wbc": "no reference model is given",
-        **dict.fromkeys(("ez", "ht", "info_rmia", "standardised_ratio"), "no reference model is given"),
+        **dict.fromkeys(("ez", "ht", "info_rmia", "standardised_ratio", "unread_z"), "no reference model is given"),
     }
     assert {detector.name for detector in kept} == set(detectors.names()) - set(left_out)
     texts = ["一种用于检测预训练数据的方法", "本发明涉及 LED 照明装置及其控制方法"]
