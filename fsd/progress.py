@@ -54,7 +54,7 @@ def stage(label: str, *, again: bool = False) -> Iterator[None]:
     if not clock.disable:
         ticking.start()
     try:
-        with labelled(label.partition(":")[0]):
+        with bar_title(label.partition(":")[0]):
             yield
     finally:
         done.set()
@@ -100,7 +100,7 @@ class _Lines(tqdm):  # type: ignore[misc]
 
 
 @contextmanager
-def labelled(label: str) -> Iterator[None]:
+def bar_title(label: str) -> Iterator[None]:
     """Put a label before those of all bars within, which stay when they are done."""
     _LABELS.append(label)
     try:

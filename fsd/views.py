@@ -239,7 +239,7 @@ class Detector:
         return not {"tuned", "change"}.isdisjoint(self.views)
 
     @property
-    def labelled(self) -> bool:
+    def needs_labels(self) -> bool:
         """Whether the detector needs texts with known labels."""
         return not {"member_primed", "labelled"}.isdisjoint(self.views)
 

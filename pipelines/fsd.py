@@ -61,7 +61,7 @@ def run(inputs: "Inputs") -> None:
         )
         split = with_adapter_texts(inputs.split, config.adapter)
         plan = experiment.prepare(model, split, detectors, config)
-        placebo, placebo_remarks = experiment.plan_placebo(config, split, plan.detectors)
+        placebo, placebo_remarks = experiment.plan_control(config, split, plan.detectors)
     with registration.start(config, language_model, inputs.sources, plan.detectors, placebo) as tracked:
         if not config.adapter:
             with stage("finetuning"):

@@ -26,7 +26,7 @@ from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import publish, run_name, show, tracked_run
 from pipelines.common.job import Job, files
-from pipelines.common.output import check_table_path, described, write_table
+from pipelines.common.output import check_table_path, text_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def prepare(config: ScoreConfig) -> Job:
     # Texts without a label are scored too, and say nothing about the dates of members and non-members.
     labelled = [document for document in documents if document.member is not None]
     labels = labels_for(config.model.model, labelled, last=parse_cutoff(config.cutoff))
-    remarks = labels.said + left_out + blank
+    remarks = labels.notes + left_out + blank
     model = outline(config.model, ("base",), chat=config.chat, seed=config.seed)
     inputs = model.inputs(unseen, shots=config.detection.shots)
     plan = model.plan(detectors, documents.texts, inputs, strict=config.detection.named)
@@ -145,7 +145,7 @@ def run(
     with stage("scoring"):
         # Without any context, a column of blanks would only widen the table.
         columns = [name for name in COLUMNS if name != "context" or any(contexts)]
-        table = described(documents, *columns).join(plan.score().frame())
+        table = text_table(documents, *columns).join(plan.score().frame())
         measured = measure(documents, table, seed=config.seed)
         write_table(table, config.out)
         # Only now: an answer that was paid for is kept until it is in the table.
@@ -243,7 +243,7 @@ def open_worker(config: ScoreConfig) -> "Worker":
     def table(documents: "list[Document]") -> "pd.DataFrame":
         contexts = [document.context for document in documents]
         scores = model.plan(computable, Corpus(documents).texts, inputs, contexts=contexts).score().frame()
-        return described(documents, *COLUMNS).join(scores.reindex(columns=names))
+        return text_table(documents, *COLUMNS).join(scores.reindex(columns=names))
 
     if model.local:
         unseen_file = Path(config.unseen) if config.unseen else None

@@ -25,7 +25,7 @@ from fsd.config import ModelConfig, Recipe
 from fsd.data.documents import Document
 from fsd.evaluation.calibration import TOLERANCE, calibrate
 from fsd.evaluation.domain_check import Reference, tried
-from fsd.evaluation.verdicts import MEMBER, OUT_OF_DOMAIN, Judge, Rules
+from fsd.evaluation.verdicts import MEMBER, OUT_OF_DOMAIN, Rules, VerdictMaker
 from fsd.evaluation.writing import edited
 from fsd.models import language_model
 from fsd.models.language_model import LanguageModel
@@ -34,7 +34,7 @@ from fsd.scores import IN_AUDIT, ScoreColumns
 from fsd.scoring.model import Model
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.statistics.intervals import observed_rate
-from pipelines.common.detector_settings import audited
+from pipelines.common.detector_settings import for_adapter_audit
 
 DETECTORS = ("loss", "min_k", "wbc")
 COPIES = 3
@@ -67,7 +67,7 @@ class Settings:
 class Audit:
     """A calibrated audit of a target."""
 
-    judge: Judge
+    judge: VerdictMaker
     base: LanguageModel
     target: LanguageModel
 
@@ -80,7 +80,7 @@ def audit_scores(base: LanguageModel, target: LanguageModel, texts: Sequence[str
     """(N,) scores of the target minus those of its base."""
     scorers = {"base": ModelScorer(base), "tuned": ModelScorer(target)}
     model = Model(ModelConfig(base.identity.id), scorers).audited()
-    chosen = audited([detectors.load(name) for name in DETECTORS])
+    chosen = for_adapter_audit([detectors.load(name) for name in DETECTORS])
     columns = model.plan(chosen, list(texts)).score().columns
     return {score: column for score, column in columns.items() if score.state == IN_AUDIT.difference}
 
@@ -99,7 +99,7 @@ def audit_of(members: Sequence[str], nonmembers: Sequence[str], loud: Sequence[s
         Reference(tuple(nonmembers), numbers, ("",) * len(nonmembers), {}), states=partial(hidden_states, base)
     )
     calibration = calibrate(label, audit_scores(base, target, compared), reference=reference)
-    return Audit(Judge(calibration, partial(hidden_states, base)), base, target)
+    return Audit(VerdictMaker(calibration, partial(hidden_states, base)), base, target)
 
 
 def measure(

@@ -102,7 +102,7 @@ class Labels(NamedTuple):
     doubt: str = ""
 
     @property
-    def said(self) -> list[str]:
+    def notes(self) -> list[str]:
         """The doubt as remarks: one or none."""
         return [self.doubt] if self.doubt else []
 

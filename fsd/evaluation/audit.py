@@ -281,7 +281,7 @@ def alone(
     except UsageError as error:
         return Control(None, str(error))
     scores = numbers if auc(bootstrap.member, numbers) >= 0.5 else -numbers
-    aucs = bootstrap.values(scores, [METRICS["auc"].of])[0]
+    aucs = bootstrap.values(scores, [METRICS["auc"].compute])[0]
     return Control(percentiles(aucs[0], aucs[1:]), scores=scores)
 
 
@@ -306,7 +306,7 @@ def blind(
     if scores is None:
         return Control(None, "members and non-members share too few groups to hold some out")
     # the resamples of all divisions together, so that the interval has the spread over the divisions as well
-    aucs = np.concatenate([bootstrap.values(column, [METRICS["auc"].of]) for column in scores])
+    aucs = np.concatenate([bootstrap.values(column, [METRICS["auc"].compute]) for column in scores])
     return Control(percentiles(aucs[:, 0].mean(), aucs[:, 1:]), scores=scores.mean(axis=0))
 
 

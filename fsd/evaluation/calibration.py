@@ -26,7 +26,7 @@ from fsd.errors import UsageError
 from fsd.evaluation.domain_check import Reference
 from fsd.scores import BASE, CALIBRATED, FSD, TUNED, Score, ScoreColumns
 from fsd.statistics.groups import group_index, group_means
-from fsd.statistics.intervals import LEVEL, Estimate
+from fsd.statistics.intervals import CONFIDENCE, Estimate
 from fsd.statistics.metrics import auc
 from fsd.token_stats import FloatArray
 
@@ -120,12 +120,12 @@ class Calibration:
         return self.chosen.settings
 
     @property
-    def groups(self) -> int:
+    def n_families(self) -> int:
         """G, the number of independent groups of non-members in the calibration set."""
         return len(set(self.families))
 
     @property
-    def source_groups(self) -> dict[str, int]:
+    def source_families(self) -> dict[str, int]:
         """Source → number of independent groups of its non-members."""
         groups = set(zip(self.collections, self.families, strict=True))
         return dict(Counter(collection for collection, _ in groups))
@@ -133,7 +133,7 @@ class Calibration:
     @property
     def finest(self) -> float:
         """The smallest false-positive rate that G groups support, 1 / (G + 1)."""
-        return 1 / (self.groups + 1)
+        return 1 / (self.n_families + 1)
 
     def p_values(self, scores: ArrayLike | ScoreColumns, sources: Sequence[str] | None = None) -> FloatArray:
         """(N,) conformal p-values: (1 + Σ_groups share of the group's scores ≥ s) / (G + 1).
@@ -147,7 +147,7 @@ class Calibration:
             assert isinstance(scores, Mapping)
             # a source without non-members has no p-values
             p_values = np.full(len(sources), np.nan)
-            for name in self.source_groups:
+            for name in self.source_families:
                 is_own = np.array([source == name for source in sources], dtype=bool)
                 p_values[is_own] = self.of(name).p_values({score: column[is_own] for score, column in scores.items()})
             return p_values
@@ -165,18 +165,18 @@ class Calibration:
         weights = (1 / np.bincount(family))[family][order]
         at_least = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
         rank = np.searchsorted(np.asarray(candidate.scores)[order], scores, side="left")
-        p_values = (1 + at_least[rank]) / (self.groups + 1)
+        p_values = (1 + at_least[rank]) / (self.n_families + 1)
         return np.minimum(p_values, 1.0)  # shares of a group add up to 1 but for rounding
 
     def threshold_at(self, fpr: float) -> float:
         """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen score."""
         if not self.finest - TOLERANCE <= fpr < 1:
-            nonmembers = f"{self.groups} groups of held-out non-members"
+            nonmembers = f"{self.n_families} groups of held-out non-members"
             sources = sorted(map(repr, {*self.collections} - {""}))
             if sources:
                 nonmembers += f" of {' and '.join(sources)}"
             raise UsageError(
-                f"fpr must be at least {self.finest:.4g} = 1/({self.groups}+1), with {nonmembers}, and below 1; "
+                f"fpr must be at least {self.finest:.4g} = 1/({self.n_families}+1), with {nonmembers}, and below 1; "
                 f"got {fpr:g}"
             )
         # the p-value falls just above each score; at the lowest score, and below it, it is the same
@@ -193,16 +193,16 @@ class Calibration:
         """
         self.threshold_at(fpr)  # refuses a rate that the calibration does not support
         distribution = stats.beta(*self._beta_parameters(fpr))
-        low, high = distribution.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        low, high = distribution.ppf([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         return Estimate(float(distribution.mean()), float(low), float(high))
 
     def false_alarms(self, fpr: float, texts: int) -> int:
         """95 % quantile of the number of false positives among `texts` non-members, which share one threshold."""
-        return int(stats.betabinom(texts, *self._beta_parameters(fpr)).ppf(LEVEL))
+        return int(stats.betabinom(texts, *self._beta_parameters(fpr)).ppf(CONFIDENCE))
 
     def _beta_parameters(self, fpr: float) -> tuple[int, int]:
-        rank = math.floor((fpr + TOLERANCE) * (self.groups + 1))
-        return rank, self.groups + 1 - rank
+        rank = math.floor((fpr + TOLERANCE) * (self.n_families + 1))
+        return rank, self.n_families + 1 - rank
 
     def to_json(self) -> str:
         """The calibration as JSON text, with numbers in full precision."""

@@ -19,7 +19,7 @@ from fsd.data.documents import Documents
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
 from fsd.statistics.groups import group_index, group_means
-from fsd.statistics.intervals import LEVEL, Estimate
+from fsd.statistics.intervals import CONFIDENCE, Estimate
 from fsd.token_stats import BoolArray, FloatArray, IntArray, Scores
 
 FEWEST = 5
@@ -66,7 +66,7 @@ def share_used(suspect: FloatArray, known: FloatArray) -> Estimate:
     low = (suspect <= np.sort(known)[rank - 1]).sum()
     unused = np.arange(suspect.size + 1)
     counts = betabinom(unused, rank, known.size + 1 - rank)
-    tail = (1 - LEVEL) / 2
+    tail = (1 - CONFIDENCE) / 2
     most = int(unused[counts.cdf(low) >= tail].max())
     fewest = int(unused[counts.sf(low - 1) >= tail].min(initial=most))
     value = 1 - low / suspect.size * (known.size + 1) / rank

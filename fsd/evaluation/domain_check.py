@@ -25,7 +25,7 @@ from fsd.evaluation.writing import edited
 from fsd.statistics.groups import group_index, group_means
 from fsd.token_stats import FloatArray, IntArray
 
-LEVEL = 0.08
+OUTSIDE_SHARE = 0.08
 """Share of texts of the benchmark's kind that may be found outside."""
 POWER = 0.8
 """Share of the texts of other kinds that a domain check must find before passing it shows anything."""
@@ -236,7 +236,7 @@ class DomainCheck:
         graded = [measure for name, measure in self._measures.items() if name != "script"]  # a new script is plain
         ranked = [self._ranked(measure.known, measure.known) for measure in graded]
         self._related = max(0.0, *(_intraclass(_normal(p_values), self.group) for p_values in ranked))
-        rank = max(1, math.floor(LEVEL / len(graded) * (self.groups + 1) + 1e-9))
+        rank = max(1, math.floor(OUTSIDE_SHARE / len(graded) * (self.groups + 1) + 1e-9))
         self.bound = rank / (self.groups + 1)
         """A text is outside if p is at most this by one of the measures."""
         self.share = min(1.0, len(graded) * self.bound)

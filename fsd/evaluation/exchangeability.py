@@ -28,7 +28,7 @@ from fsd.evaluation.writing import MEASURES, spread_out, writing
 from fsd.statistics.groups import group_index, group_means
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 
-LEVEL = 0.05
+ALPHA = 0.05
 """Texts of the same kind are found different in at most this share of all cases; verdicts on them are then withheld."""
 FEWEST = 5
 """Smallest number of groups on both sides for the classifier."""
@@ -57,7 +57,7 @@ class Exchangeability:
     @property
     def rejected(self) -> bool:
         """Whether the texts differ from those of the benchmark, so that no error rate is known for them."""
-        return self.p <= LEVEL
+        return self.p <= ALPHA
 
 
 def exchangeability(
@@ -85,7 +85,7 @@ def exchangeability(
     # the smaller of two p-values is itself no p-value: twice as often one of them is small by chance (Bonferroni)
     p = min(1.0, 2 * min(classifier_p, outside_p))
     different: tuple[str, ...] = ()
-    if p <= LEVEL:
+    if p <= ALPHA:
         by_few = outside_p < classifier_p
         rows = np.flatnonzero(outside) if by_few else np.arange(len(texts))
         different = telling([texts[row] for row in rows.tolist()], group[rows], check)

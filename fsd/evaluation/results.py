@@ -37,18 +37,18 @@ class Contrast(NamedTuple):
     """Two kinds of text that are compared; the first should score higher. Its metrics end in its name."""
 
     name: str
-    first: str
-    second: str
+    positive: str
+    negative: str
     title: str
     meaning: str
 
     def among(self, kind: NDArray[np.str_]) -> BoolArray:
         """(N,) texts that it compares."""
-        return np.isin(kind, (self.first, self.second))
+        return np.isin(kind, (self.positive, self.negative))
 
     def possible(self, kind: NDArray[np.str_]) -> bool:
         """Whether there are texts of both kinds."""
-        return {self.first, self.second} <= set(kind.tolist())
+        return {self.positive, self.negative} <= set(kind.tolist())
 
 
 WITH_LATER = Contrast("members_vs_later", MEMBER, LATER, "members against later texts", "what a split by time measures")
@@ -427,7 +427,7 @@ def contrast_rows(texts: ScoredTexts, control: Scores, test_rows: Sequence[Row])
         among = contrast.among(texts.kind) & texts.is_test
         # what was measured on the test texts is not measured again
         same = np.array_equal(among, texts.tested)
-        contrasted = test_rows if same else texts.measured(among, texts.kind == contrast.first, control)
+        contrasted = test_rows if same else texts.measured(among, texts.kind == contrast.positive, control)
         rows += [row._replace(metric=f"{row.metric}_{contrast.name}") for row in contrasted if row.metric in MEASURES]
     return rows
 
@@ -506,7 +506,7 @@ def validation_rows(texts: ScoredTexts, cross_validated: Mapping[Score, float]) 
 def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibration | None:
     """The calibration of the best score on the validation texts; None if all need texts with known labels."""
     # new texts come without labelled ones
-    unlabelled = {detector.name: detector for detector in detectors if not detector.labelled}
+    unlabelled = {detector.name: detector for detector in detectors if not detector.needs_labels}
     scores: ScoreColumns = {}
     settings = {}
     # of equally good scores the first is chosen: one that both models give, as in the headline

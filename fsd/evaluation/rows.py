@@ -9,7 +9,7 @@ import scipy
 from fsd.scores import Score
 from fsd.statistics.bootstrap import Bootstrap, bootstrap_p
 from fsd.statistics.delong import delong_test
-from fsd.statistics.intervals import LEVEL, Estimate, percentiles
+from fsd.statistics.intervals import CONFIDENCE, Estimate, percentiles
 from fsd.statistics.metrics import METRICS, checked_scores
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import Scores
@@ -63,10 +63,10 @@ def compare(bootstrap: Bootstrap, reference: Scores, candidate: Scores, *, metri
         if test and not math.isnan(test.p):
             p = test.p
             gain = test.difference
-            half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, test.degrees)) * test.error
+            half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, test.degrees)) * test.error
             estimate = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
         else:
-            metrics = [METRICS[metric].of]
+            metrics = [METRICS[metric].compute]
             gains = (bootstrap.values(after, metrics) - bootstrap.values(before, metrics))[0]
             p = bootstrap_p(gains[1:])
             estimate = percentiles(gains[0], gains[1:])

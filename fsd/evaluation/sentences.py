@@ -28,7 +28,7 @@ def notes(results: Results) -> list[str]:
     lines = conclusions(results)
     if not results.parts.validation:
         lines.append("no validation texts: the accuracy is at the best threshold on the test texts themselves")
-    return [*lines, *advice(list(map(str, results.scores))), *caveats(results), *results.remarks]
+    return [*lines, *advice(results), *caveats(results), *results.remarks]
 
 
 def conclusions(results: Results) -> list[str]:
@@ -41,7 +41,7 @@ def conclusions(results: Results) -> list[str]:
         lines = [control, _result(results)]
     else:
         lines = [_result(results), _placebo(results)]
-    lines = _with_doubts(lines, results.labels.said, hold=results.labels.hold)
+    lines = _with_doubts(lines, results.labels.notes, hold=results.labels.hold)
     return lines + _gain(results) + _contrasts(results) + _gains(results) + _of_texts(results.audit)
 
 
@@ -322,10 +322,10 @@ def advised(scores: Collection[str]) -> str | None:
     return next((score for score in ADVICE if score in scores), None)
 
 
-def advice(scores: Collection[str]) -> list[str]:
-    """The advice in one line; none if there is no score to trust."""
-    score = advised(scores)
-    if score is None:
+def advice(results: Results) -> list[str]:
+    """The advice in one line; none if there is no score to trust, or the texts of the run say otherwise."""
+    score = advised(list(map(str, results.scores)))
+    if score is None or score != str(results.best_base):
         return []
     return [
         f"advice without labels, within one period: trust {score.removesuffix('.base')}, base score: "
@@ -363,7 +363,7 @@ class AuditSummary:
     @property
     def sentence(self) -> str:
         """The finding in one sentence, and any doubt about the labels."""
-        return "; ".join(_with_doubts([self._finding], self.labels.said, hold=self.labels.hold))
+        return "; ".join(_with_doubts([self._finding], self.labels.notes, hold=self.labels.hold))
 
     @property
     def _finding(self) -> str:
@@ -582,7 +582,7 @@ def signs(results: Results) -> list[Finding]:
     if telling and _is_telling(results.audit):
         lines.append(Finding(f"a sign distinguishes the texts: {telling.phrase}", AGAINST))
     lines += [_of_control(results).finding, _of_period(results).finding]
-    doubts = as_findings(results.labels.said, AGAINST)
+    doubts = as_findings(results.labels.notes, AGAINST)
     lines = _with_doubts(lines, doubts, hold=results.labels.hold)
     lines.append(_of_division(results).finding)
     if results.gain:
@@ -617,7 +617,7 @@ def sure(results: Results) -> list[str]:
     if results.never_saw:
         control = "This run is itself the control: whatever it distinguishes, it distinguishes by the texts alone."
     lines = [_of_blind(results).plain, control, _of_period(results).plain, _of_division(results).plain]
-    doubts = [f"{doubt[0].upper()}{doubt[1:]}." for doubt in results.labels.said]
+    doubts = [f"{doubt[0].upper()}{doubt[1:]}." for doubt in results.labels.notes]
     return _with_doubts(lines, doubts, hold=results.labels.hold)
 
 

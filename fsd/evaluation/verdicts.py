@@ -50,7 +50,7 @@ class Basis(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts on N texts: a row each (see `Judge.classify`), what they rest on by source, and the (N,) families."""
+    """Verdicts on N texts: a row each (see `classify`), what they rest on by source, and the (N,) families."""
 
     table: pd.DataFrame
     bases: list[Basis]
@@ -73,7 +73,7 @@ class Verdicts:
         return int((by_family == MEMBER).sum()), len(by_family)
 
 
-class Judge:
+class VerdictMaker:
     """Verdicts by a calibration, with the domain checks on which they rest; `states` gives hidden states of texts."""
 
     def __init__(self, calibration: Calibration, states: States | None = None) -> None:
@@ -90,7 +90,7 @@ class Judge:
 
     def unknown(self, collection: str) -> str:
         """Why no text of a source can be judged; "" if it can."""
-        counts = self.calibration.source_groups
+        counts = self.calibration.source_families
         if collection not in counts:
             calibrated_on = ", ".join(sorted(name or "texts without a source" for name in counts))
             source = f"source {collection!r}" if collection else "a text without a source"
@@ -127,7 +127,7 @@ class Judge:
         *,
         excluded: Sequence[str] | None = None,
     ) -> Verdicts:
-        """Judge texts, source by source, after tests whether they are of the benchmark's kind.
+        """VerdictMaker texts, source by source, after tests whether they are of the benchmark's kind.
 
         The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; `OUT_OF_DOMAIN` for a text of another kind, which is not
         scored; and `NO_VERDICT`, without a p-value, where nothing shows that the error rate holds: neither a test nor

@@ -270,7 +270,7 @@ def headline(
         tpr, *resampled = bootstrap.values(values, measures).T
         low, high = np.quantile(
             resampled,
-            [(1 - intervals.LEVEL) / 2, (1 + intervals.LEVEL) / 2],
+            [(1 - intervals.CONFIDENCE) / 2, (1 + intervals.CONFIDENCE) / 2],
             axis=0,
         )
         for axis in (linear, log):

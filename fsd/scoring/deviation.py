@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fsd.errors import UsageError
-from fsd.progress import labelled, progress
+from fsd.progress import bar_title, progress
 from fsd.scores import BASE, CALIBRATED, FSD, IN_AUDIT, IN_RUN, STATES, TUNED, Score, ScoreColumns, StatePair
 from fsd.token_stats import FloatArray, Prompt, Scorer, score_rows
 from fsd.views import (
@@ -103,7 +103,7 @@ class ViewStatistics:
             if view in columns:
                 continue
             scorer = scorers[scorer_of(view)]
-            with labelled(view.form):
+            with bar_title(view.form):
                 if view.form in COMMON:
                     common = getattr(inputs, view.form).scored(scorer)
                     columns[view] = [common] * len(prompts)

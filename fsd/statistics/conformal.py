@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fsd.statistics.intervals import LEVEL
+from fsd.statistics.intervals import CONFIDENCE
 from fsd.token_stats import FloatArray
 
 
@@ -24,7 +24,7 @@ def conformal_band(calibration: int, texts: int, rates: FloatArray) -> tuple[Flo
     ordered = np.sort(shares, axis=0)
     widest = 0
     for k in range(1, curves // 2):
-        if ((shares >= ordered[k]) & (shares <= ordered[-1 - k])).all(axis=1).mean() < LEVEL:
+        if ((shares >= ordered[k]) & (shares <= ordered[-1 - k])).all(axis=1).mean() < CONFIDENCE:
             break
         widest = k
     return ordered[widest], ordered[-1 - widest]

@@ -12,7 +12,7 @@ from scipy import stats
 from fsd.statistics.groups import group_index
 from fsd.token_stats import BoolArray, FloatArray
 
-LEVEL = 0.95
+CONFIDENCE = 0.95
 """Level of every interval."""
 
 
@@ -48,13 +48,13 @@ class Estimate(NamedTuple):
 
 def percentiles(value: float, resampled: FloatArray) -> Estimate:
     """The value with the interval of the middle 95 % of the resampled values."""
-    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Estimate(float(value), float(low), float(high))
 
 
 def separated(members: int, nonmembers: int) -> float:
     """Lower bound for an AUC of exactly 1, by numbers of groups: Newcombe's method 5 (2006)."""
-    z = float(scipy.stats.norm.ppf((1 + LEVEL) / 2))
+    z = float(scipy.stats.norm.ppf((1 + CONFIDENCE) / 2))
     half = (members + nonmembers) / 2 - 1
 
     def excess(theta: float) -> float:
@@ -81,7 +81,7 @@ def standard_error(values: FloatArray, over_texts: float) -> tuple[float, float]
 def interval(values: FloatArray, over_texts: float) -> tuple[float, float]:
     """Student's 95 % interval of the mean of S values, see `standard_error`."""
     error, degrees = standard_error(values, over_texts)
-    half = scipy.stats.t.ppf((1 + LEVEL) / 2, degrees) * error
+    half = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, degrees) * error
     return float(values.mean() - half), float(values.mean() + half)
 
 
@@ -101,6 +101,6 @@ def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -
         size = min(called.size, max(1.0, share * (1 - share) / max(variance, 1e-12) + 1))
     hits = share * size
     misses = (1 - share) * size
-    low = float(stats.beta.ppf((1 - LEVEL) / 2, hits, misses + 1)) if hits > 0 else 0.0
-    high = float(stats.beta.ppf((1 + LEVEL) / 2, hits + 1, misses)) if misses > 0 else 1.0
+    low = float(stats.beta.ppf((1 - CONFIDENCE) / 2, hits, misses + 1)) if hits > 0 else 0.0
+    high = float(stats.beta.ppf((1 + CONFIDENCE) / 2, hits + 1, misses)) if misses > 0 else 1.0
     return Estimate(share, low, high)

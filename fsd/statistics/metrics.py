@@ -24,7 +24,7 @@ class Metric:
     """A number that measures one detector on one set of texts: its heading, and (K, R) ROC curves → (R,) values."""
 
     label: str
-    of: Callable[[RocCurves], FloatArray]
+    compute: Callable[[RocCurves], FloatArray]
     needs_threshold: bool = False
     """Whether it judges texts at a decision threshold from other texts."""
     needs: int = 0
@@ -132,7 +132,7 @@ def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None 
     """Every metric of (N,) scores with its 95 % interval by group; without a threshold none that needs it."""
     _, scores = checked_scores(bootstrap.member, scores)
     metrics = {name: metric for name, metric in METRICS.items() if threshold is not None or not metric.needs_threshold}
-    rows = bootstrap.values(scores, [metric.of for metric in metrics.values()], threshold)
+    rows = bootstrap.values(scores, [metric.compute for metric in metrics.values()], threshold)
     measured = {name: percentiles(row[0], row[1:]) for name, row in zip(metrics, rows, strict=True)}
     # every resample of texts that are fully separated is so too, and the bootstrap's interval would be a point
     if measured["auc"].value == 1:

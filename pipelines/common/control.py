@@ -12,7 +12,7 @@ EMBEDDED_TARGET = "embedded"
 """The default model: the embedded one of the domain."""
 
 
-def placebo_model(config: FSDConfig, documents: Sequence[Document]) -> str | None:
+def control_model(config: FSDConfig, documents: Sequence[Document]) -> str | None:
     """The control model, trained on none of the documents; None for no control.
 
     An embedded target was trained on its corpus and nothing else that anyone has, and the twin on none of it. So `auto`

@@ -67,7 +67,7 @@ def cheap(detectors: Iterable[Detector]) -> list[Detector]:
     return [detector for detector in detectors if not FURTHER.intersection(detector.views)]
 
 
-def audited(detectors: Iterable[Detector]) -> list[Detector]:
+def for_adapter_audit(detectors: Iterable[Detector]) -> list[Detector]:
     """The detectors of an audit of a fine-tuned model: those without further passes that are not of two models already.
 
     The base takes the place of a reference model: in an audited model (`fsd.scoring.model.Model.audited`) it is what

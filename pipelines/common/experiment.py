@@ -22,7 +22,7 @@ from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import STATES, cache_folder
 from fsd.tracking import Run
 from pipelines.common.adapter_files import recorded_training
-from pipelines.common.control import control_reference, never_saw, placebo_model
+from pipelines.common.control import control_model, control_reference, never_saw
 from pipelines.common.detector_settings import cheap
 from pipelines.common.inputs import Inputs, labelled_texts
 from pipelines.common.job import Job, files
@@ -44,7 +44,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     reads = {"texts": _reads(inputs)}
     if config.adapter:
         reads["adapter"] = config.adapter
-    notes = list(inputs.labels.said)
+    notes = list(inputs.labels.notes)
     if config.placebo != "none":
         notes.append(f"the placebo ({config.placebo}) is not part of the numbers")
     texts = split.judged.texts
@@ -230,7 +230,7 @@ def tag(content: object) -> str:
     return hashlib.sha256(json.dumps([content, versions], sort_keys=True).encode()).hexdigest()
 
 
-class Placebo(NamedTuple):
+class ControlModel(NamedTuple):
     """A control model, of `config`, that goes through the same procedure, and the detectors that it can compute."""
 
     config: FSDConfig
@@ -251,10 +251,12 @@ class Placebo(NamedTuple):
         return self.config.model.model, scored
 
 
-def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector]) -> tuple[Placebo | None, list[str]]:
+def plan_control(
+    config: FSDConfig, split: Split, detectors: Sequence[Detector]
+) -> tuple[ControlModel | None, list[str]]:
     """The control model, trained as a reused adapter was, the cheap detectors that it can compute, and remarks."""
     documents = split.judged
-    name = placebo_model(config, documents)
+    name = control_model(config, documents)
     if name is None:
         return None, []
     locate(name)
@@ -274,7 +276,9 @@ def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector])
         reference_model=control_reference(config, name, documents),
         frequencies=None,
     )
-    computable = outline(model).plan(cheap(detectors), documents.texts).detectors
+    outlined = outline(model, seed=config.seed)
+    inputs = outlined.inputs(split.unseen.texts, shots=config.detection.shots)
+    computable = outlined.plan(cheap(detectors), documents.texts, inputs).detectors
     if not computable:
         return None, ["no placebo: the control model can compute none of these detectors"]
     # Detectors that were named for the model need not be computable by its control.
@@ -286,4 +290,4 @@ def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector])
         adapter=None,
         detection=detection,
     )
-    return Placebo(control, computable), remarks
+    return ControlModel(control, computable), remarks

@@ -33,7 +33,7 @@ from fsd.files import digest
 from fsd.net.hub import EMBEDDED, locate
 from fsd.token_stats import IDS
 from pipelines.common.adapter_files import UNSEEN
-from pipelines.common.control import EMBEDDED_TARGET, placebo_model
+from pipelines.common.control import EMBEDDED_TARGET, control_model
 from pipelines.common.detector_settings import load_detectors
 
 Cleaned = tuple[Corpus, list[str]]
@@ -265,7 +265,7 @@ def check_tokenizers(config: FSDConfig, documents: Sequence[Document]) -> None:
     target = config.model.model
     tokenizer, _ = load_tokenizer(target, revision=config.model.revision)
     further = {
-        "placebo": placebo_model(config, documents),
+        "placebo": control_model(config, documents),
         "reference-model": config.model.reference_model,
     }
     for flag, model in further.items():
@@ -319,7 +319,7 @@ def with_adapter_texts(parts: Split, adapter: str | None) -> Split:
 
 def labelled_texts(parts: Split, detectors: Sequence[Detector]) -> dict[str, tuple[int, bool]]:
     """The texts of validation, if detectors need labels: text → its family, and whether it is a member."""
-    if not any(detector.labelled for detector in detectors):
+    if not any(detector.needs_labels for detector in detectors):
         return {}
     texts = {}
     validation = parts.validation

@@ -94,7 +94,7 @@ def _facts(
         ("Texts", named(sources)),
         ("Split", f"{config.data.split}: {sizes}"),
         ("Adapter", config.adapter or trained),
-        ("Placebo", results.control_name or "none"),
+        ("ControlModel", results.control_name or "none"),
         ("Calibration", _calibrated(results)),
         ("Seed", str(config.seed)),
     ]
@@ -104,9 +104,8 @@ def _calibrated(results: Results) -> str:
     if results.calibration:
         contemporaries = sentences.audit_summary(results).contemporaries
         nonmembers = "contemporaries" if contemporaries else "non-members"
-        return (
-            f"{results.title(results.verdict_score)}, on {results.calibration.groups} groups of held-out {nonmembers}"
-        )
+        score = results.title(results.verdict_score)
+        return f"{score}, on {results.calibration.n_families} groups of held-out {nonmembers}"
     if results.labels.hold:
         return "none: there are no validation texts"
     return "none: the labels do not hold"
@@ -207,7 +206,7 @@ def _reliability_picture(results: Results, calibration: Calibration, columns: Sc
     figure = figures.reliability(
         name,
         p_values,
-        calibration=calibration.groups,
+        calibration=calibration.n_families,
         texts=groups,
         colour=_colour(results, calibration.score),
     )

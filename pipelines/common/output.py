@@ -67,7 +67,7 @@ def _same(path: Path, source: Path) -> bool:
         return False
 
 
-def described(documents: "Sequence[Document]", *columns: str) -> "pd.DataFrame":
+def text_table(documents: "Sequence[Document]", *columns: str) -> "pd.DataFrame":
     """The columns of texts: fields of the documents, and the label, 1 or 0 where it is known."""
     import pandas as pd
 

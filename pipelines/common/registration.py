@@ -25,7 +25,7 @@ from fsd.tracking import versions as own_versions
 from pipelines.common import adapter_files
 from pipelines.common.deliver import publish, run_name, tracked_run
 from pipelines.common.detector_settings import BASE
-from pipelines.common.experiment import Placebo
+from pipelines.common.experiment import ControlModel
 from pipelines.common.main_report import named, report
 
 # Settings of the training that IA3 does not have.
@@ -38,7 +38,7 @@ def start(
     model: LanguageModel,
     sources: Mapping[str, str],
     detectors: Sequence[Detector],
-    placebo: Placebo | None,
+    placebo: ControlModel | None,
 ) -> Iterator[Run | None]:
     """Open the MLflow run of a main job; None in processes other than the main one."""
     if not distributed.is_main_process():
@@ -83,7 +83,7 @@ def params(
     config: FSDConfig,
     detectors: Sequence[Detector],
     sources: Iterable[str],
-    placebo: Placebo | None,
+    placebo: ControlModel | None,
 ) -> dict[str, object]:
     """The settings that tuning leaves as they are, as they are in effect, under their flags' names."""
     settings = flags(config)

@@ -57,7 +57,7 @@ def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding
         rate = own.rate(fpr)
         sentences.append(
             f"{source_of(basis)}the false-positive rate of {fpr:.1%} holds on average over calibration sets: this "
-            f"calibration rests on {own.groups} held-out non-members, and the rate of its threshold is between "
+            f"calibration rests on {own.n_families} held-out non-members, and the rate of its threshold is between "
             f"{rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
         )
     return as_findings(sentences)

@@ -157,7 +157,7 @@ def run(
             if labels.hold:
                 measured += on_labelled(documents, verdicts)
         with stage("recording"):
-            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, labels.said)
+            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, labels.notes)
             result = report(findings, adapter, config.files)
             with tracked.storing():
                 write_table(findings.frame, config.out)

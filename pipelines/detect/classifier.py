@@ -18,7 +18,7 @@ from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import VERSION, Calibration, Candidate
 from fsd.evaluation.sentences import AuditSummary
-from fsd.evaluation.verdicts import Judge, Rules, Verdicts
+from fsd.evaluation.verdicts import Rules, VerdictMaker, Verdicts
 from fsd.files import read_json
 from fsd.models.adapters import check_adapter, check_base
 from fsd.scores import BASE, IN_AUDIT
@@ -28,8 +28,8 @@ from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.scorers import TABLE
 from fsd.views import Detector
 from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, UNSEEN, Setup, setup_in
-from pipelines.common.detector_settings import audited, cheap
-from pipelines.common.output import described
+from pipelines.common.detector_settings import cheap, for_adapter_audit
+from pipelines.common.output import text_table
 from pipelines.common.shards import Worker, identity, of_documents
 
 TRAINED_OVERLAP = 0.2
@@ -76,7 +76,7 @@ class MembershipClassifier:
         if self.audited:
             self.model = self.model.audited()
         self.language_model = self.model.language_model
-        self.judge = Judge(self.calibration, partial(hidden_states, self.language_model))
+        self.verdict_maker = VerdictMaker(self.calibration, partial(hidden_states, self.language_model))
         self.inputs = self.model.inputs(self.unseen, shots=self.setup.shots)
 
     def _open(self, adapter: Path) -> Model:
@@ -93,9 +93,9 @@ class MembershipClassifier:
         """The detectors of the calibration."""
         candidates = _detectors_of(self.calibration.candidates)
         if self.audited:
-            candidates = audited(candidates)
+            candidates = for_adapter_audit(candidates)
         for detector in candidates:
-            if detector.labelled:
+            if detector.needs_labels:
                 raise UsageError(
                     f"adapter must be calibrated by detectors that need no known members, which detect has not; this "
                     f"one is by {detector.name}: run again with other --detectors"
@@ -107,7 +107,7 @@ class MembershipClassifier:
         chosen = self.candidates
         if every:
             of_run = [detectors.load(name, **settings) for name, settings in self.setup.detectors.items()]
-            suitable = audited(of_run) if self.audited else cheap(of_run)
+            suitable = for_adapter_audit(of_run) if self.audited else cheap(of_run)
             # these texts may lack what a detector of the run needs
             chosen = self.model.plan(suitable, texts, self.inputs).detectors or chosen
         scored = score_texts(texts, chosen, self.model.scorers, self.inputs)
@@ -121,8 +121,8 @@ class MembershipClassifier:
 
     def left_out(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
-        unknown = map(self.judge.unknown, self.judge.sources(documents))
-        outside, _ = self.judge.outside(documents, as_corpus(documents).family.tolist())
+        unknown = map(self.verdict_maker.unknown, self.verdict_maker.sources(documents))
+        outside, _ = self.verdict_maker.outside(documents, as_corpus(documents).family.tolist())
         reasons = zip(self._excluded(documents), outside, unknown, strict=True)
         return [trained or like_none or of_source for trained, like_none, of_source in reasons]
 
@@ -136,7 +136,7 @@ class MembershipClassifier:
         for row, document in enumerate(documents):
             if not isinstance(document.text, str) or not document.text.strip():
                 raise UsageError(f"text must be a string that is not blank; got {document.text!r} in row {row}")
-        return self.judge.classify(
+        return self.verdict_maker.classify(
             documents,
             lambda rows: self.scores([documents[row].text for row in rows]).columns,
             rules,
@@ -155,7 +155,7 @@ def open_worker(config: Any) -> Worker:
     rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
 
     def table(documents: list[Document]) -> pd.DataFrame:
-        texts = described(documents, "source", "text", "label")
+        texts = text_table(documents, "source", "text", "label")
         return texts.join(classifier.classify(documents, rules).table.drop(columns=["rank", "selected"]))
 
     made_by = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])

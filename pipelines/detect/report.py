@@ -29,7 +29,7 @@ from fsd.reporting.report import (
 from fsd.scores import BASE
 from fsd.statistics.intervals import Estimate
 from pipelines.common.main_report import identity_text
-from pipelines.common.output import described
+from pipelines.common.output import text_table
 from pipelines.common.verdict_sentences import GUESTS, basis_sentences, chance_sentence, power_sentences, rate_sentences
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.detect.error_rates import DatasetComparison, Measured
@@ -66,7 +66,7 @@ class Findings:
         columns = ["source", "text"]
         if any(document.member is not None for document in self.documents):
             columns.append("label")
-        return described(self.documents, *columns).join(self.verdicts.table)
+        return text_table(self.documents, *columns).join(self.verdicts.table)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -142,7 +142,7 @@ def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple
         ("Model", identity_text(findings.classifier.language_model.identity)),
         ("Adapter", adapter),
         ("Score", score),
-        ("Calibration", f"{len(calibration.families)} non-members in {calibration.groups} groups"),
+        ("Calibration", f"{len(calibration.families)} non-members in {calibration.n_families} groups"),
         (
             "False-positive rate",
             f"{findings.verdicts.rules.fpr:g}; the smallest possible here is {calibration.finest:.4g}",
@@ -286,8 +286,8 @@ def _dataset_result(verdict: DatasetVerdict, p: float) -> str:
 
 def _changes(findings: Findings) -> list[str]:
     changes = [
-        f"The error rate rests on {findings.classifier.calibration.groups} independent texts known not to be in the "
-        "training data; more of them would narrow its range and allow smaller p-values."
+        f"The error rate rests on {findings.classifier.calibration.n_families} independent texts known not to be in "
+        "the training data; more of them would narrow its range and allow smaller p-values."
     ]
     if not findings.measured:
         changes.append("Texts whose membership is known (--known) would show how often this score finds a member.")
@@ -386,7 +386,7 @@ def _rates(findings: Findings) -> Table:
     calibration = findings.classifier.calibration
     fpr = findings.verdicts.rules.fpr
     # the range is that of this calibration, the rate in its middle what holds on average over calibrations
-    rows = [["nominal", str(calibration.groups), _percent(calibration.rate(fpr)._replace(value=fpr)), "–", "–"]]
+    rows = [["nominal", str(calibration.n_families), _percent(calibration.rate(fpr)._replace(value=fpr)), "–", "–"]]
     rows += [[m.name, str(m.nonmembers), _percent(m.fpr), str(m.members), _percent(m.tpr)] for m in findings.measured]
     return plain(
         ["", "Known non-members", "Wrongly called members", "Known members", "Found"],
@@ -407,7 +407,7 @@ def _picture(findings: Findings) -> Picture:
         judged["p_value"].to_numpy(),
         threshold=calibration.threshold_at(fpr),
         fpr=fpr,
-        independent=(calibration.groups, findings.verdicts.calls()[1]),
+        independent=(calibration.n_families, findings.verdicts.calls()[1]),
     )
     return Picture(
         figures.png(figure),

@@ -53,7 +53,7 @@ def prepare(config: TuneConfig) -> Job:
     inputs = read(config.job)
     if trains and config.job.detection.named:
         for detector in inputs.detectors:
-            if detector.labelled:
+            if detector.needs_labels:
                 raise UsageError(f"detectors of --tune adapter must not need known members; got {detector.name!r}")
     config = replace(config, job=inputs.config)
     # Refuses impossible numbers; the texts of a published benchmark are not here yet.
@@ -104,7 +104,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         split = with_adapter_texts(inputs.split, job.adapter)
         data = tuning_data(config, split.without_later(), language_model.identity.fingerprint)
         # Both refuse before the tuning what would fail after it: a missing control model, texts that cannot be scored.
-        control_model, _ = experiment.plan_placebo(job, split, inputs.detectors)
+        control_model, _ = experiment.plan_control(job, split, inputs.detectors)
         experiment.prepare(model, split, inputs.detectors, job)
     tags = {
         "study": data.study,
@@ -143,7 +143,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
             report.track(tracked, tuned, gains, data)
         with stage("scoring"):
             chosen = detector_settings.load_detectors(job.detection)
-            placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)
+            placebo, placebo_remarks = experiment.plan_control(job, split, chosen)
             scored = experiment.prepare(tuned.model, split, chosen, job).score()
             control = placebo.score(split, tracked) if placebo else None
         with stage("judging"):

@@ -182,7 +182,7 @@ def tune(
     texts = data.split.validation.texts
     model = memoized(model)
     # A detector that learns from labelled texts would be fitted anew in every trial.
-    requested = [detector for detector in detector_settings.load_detectors(job.detection) if not detector.labelled]
+    requested = [detector for detector in detector_settings.load_detectors(job.detection) if not detector.needs_labels]
     plan = experiment.prepare(model, data.split, requested, job)
     detectors = plan.detectors
     task = AdapterTask(

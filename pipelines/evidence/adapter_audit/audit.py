@@ -23,7 +23,7 @@ from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
 from fsd.evaluation.rows import by_key
 from fsd.evaluation.sentences import AuditSummary, audit_summary
-from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Judge, Rules, Verdicts
+from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
@@ -46,7 +46,7 @@ from fsd.scoring.scorers import STATES
 from fsd.tracking import Run, Version
 from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
-from pipelines.common.detector_settings import audited, load_detectors
+from pipelines.common.detector_settings import for_adapter_audit, load_detectors
 from pipelines.common.job import Job
 from pipelines.common.output import check_table_path, write_table
 from pipelines.common.verdict_sentences import basis_sentences, chance_sentence, power_sentences, rate_sentences
@@ -62,7 +62,7 @@ def prepare(config: AuditConfig) -> Job:
         return Job(partial(demo, config.seed), {"texts": "100 embedded abstracts"})
     parts, judged = texts_of(config)
     check_table_path(config.out, config.data)
-    detectors = audited(load_detectors(config.detection))
+    detectors = for_adapter_audit(load_detectors(config.detection))
     texts = parts.judged.texts + judged.texts
     sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
     reads = {
@@ -127,7 +127,7 @@ def run(config: AuditConfig, parts: Split, judged: Documents) -> None:
     title = deliver.run_name(config.model.model, config.data, "adapter audit")
     with deliver.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
         with context.stage("scoring"):
-            audit = judge(parts, judged, model, config)
+            audit = measure(parts, judged, model, config)
         with context.stage("recording"):
             result = report(audit, config, name)
             deliver.publish(result, tracked)
@@ -167,7 +167,7 @@ class Audit:
         return audit_summary(self.results)
 
 
-def judge(parts: Split, judged: Documents, model: Model, config: AuditConfig) -> Audit:
+def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) -> Audit:
     """Score all texts by both models, measure on test, calibrate on validation, give verdicts on the others.
 
     The model is an audited one, see `fsd.scoring.model.Model.audited`.
@@ -184,7 +184,7 @@ def judge(parts: Split, judged: Documents, model: Model, config: AuditConfig) ->
     verdicts = None
     if judged:
         of_judged = scored.take(slice(labelled, None))
-        verdicts = Judge(calibration, states).classify(
+        verdicts = VerdictMaker(calibration, states).classify(
             judged,
             lambda rows: of_judged.take(rows).columns,
             Rules(config.fpr, same_source=config.same_source),
@@ -203,7 +203,7 @@ def judge(parts: Split, judged: Documents, model: Model, config: AuditConfig) ->
 def _plan(texts: Sequence[str], model: Model, detection: DetectorConfig) -> ScoringPlan:
     """The scoring by the detectors that compare two models on these texts."""
     requested = load_detectors(detection)
-    comparable = {detector.name: detector for detector in audited(requested)}
+    comparable = {detector.name: detector for detector in for_adapter_audit(requested)}
     excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in comparable}
     detectors = [comparable.get(detector.name, detector) for detector in requested]
     return model.plan(detectors, texts, excluded=excluded, strict=detection.named, use="used in an audit")
@@ -417,8 +417,8 @@ def demo(seed: int) -> None:
         # the base compared with itself: every difference is 0, as without fine-tuning
         untouched = replace(model, scorers={**model.scorers, "tuned": model.scorers["base"]})
     with context.stage("scoring"):
-        tuned = detectors_table(judge(parts, [], model.audited(), config))
-        control = detectors_table(judge(parts, [], untouched.audited(), config))
+        tuned = detectors_table(measure(parts, [], model.audited(), config))
+        control = detectors_table(measure(parts, [], untouched.audited(), config))
     lines = [["fine-tuned on half", *row] for row in tuned.rows]
     lines += [["control, not fine-tuned", *row] for row in control.rows]
     table = plain(

@@ -137,7 +137,7 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
             len(nonmembers.one_per_family()),
             config.sets,
         )
-    return nonmembers, labels.said, remarks
+    return nonmembers, labels.notes, remarks
 
 
 def run(

@@ -153,7 +153,7 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
     data = cell.config.data
     words = cell.texts.words
     loaded = _labelled_texts(data.data, cell)
-    remarks = tuple(chain(loaded.labels(cell.config).said, loaded.remarks))
+    remarks = tuple(chain(loaded.labels(cell.config).notes, loaded.remarks))
     documents = retime(loaded.documents, cell.texts.timestamps)
     if words:
         documents = _shortened(documents, words, cell.texts.where)

@@ -136,7 +136,7 @@ def _audit(cell: Cell, model: LanguageModel) -> Table:
     # Both sides are later texts, so that they differ in the training alone.
     parts = audit.split_by_training(cell.sides[corpora.UNSEEN], cell.sides[LATER], config)
     audited = open_model(cell.config.model, local=model).audited()
-    return audit.detectors_table(audit.judge(parts, [], audited, config))
+    return audit.detectors_table(audit.measure(parts, [], audited, config))
 
 
 def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -> Report:

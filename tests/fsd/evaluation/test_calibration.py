@@ -28,7 +28,7 @@ def test_p_value_by_hand_with_ties_and_groups():
     np.testing.assert_allclose(calibration.p_values([3.5, 3.0, 2.5, 2.0, 0.0]), np.array([1, 2, 2, 4, 5]) / 5)
     # group a: 1, 5 (half a vote each); b: 3; c: 4
     calibration = _calibrated([1.0, 5.0, 3.0, 4.0], groups=["a", "a", "b", "c"])
-    assert calibration.groups == 3
+    assert calibration.n_families == 3
     np.testing.assert_allclose(calibration.p_values([6, 5, 4, 2, 1]), np.array([1, 1.5, 2.5, 3.5, 4]) / 4)
 
 
@@ -174,7 +174,7 @@ def test_the_rate_is_kept_with_copies_in_the_families():
 def test_each_source_has_a_calibration_of_its_own():
     labels, names = np.array([True, False, False, False, False]), ["a", "a", "a", "b", "b"]
     calibration = calibrate(labels, {LOSS: np.array([9.0, 1, 2, 11, 12])}, reference=REFERENCE, collections=names)
-    assert calibration.source_groups == {"a": 2, "b": 2}
+    assert calibration.source_families == {"a": 2, "b": 2}
     p_values = calibration.p_values({LOSS: np.full(3, 3.0)}, ["a", "b", "c"])
     np.testing.assert_allclose(p_values, [1 / 3, 3 / 3, np.nan])
 

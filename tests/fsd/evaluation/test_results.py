@@ -164,7 +164,7 @@ def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), labelled=(), **mor
     base, control = dict.fromkeys(fsd, noise[2] + of_base * member), dict.fromkeys(fsd, noise[2])
     scored = table_of(base=base, tuned={name: base[name] - fsd[name] for name in fsd}, fsd=fsd)
     detectors = [
-        SimpleNamespace(name=name, labelled=name in labelled, settings_in=lambda _, k=k: {"k": k})
+        SimpleNamespace(name=name, needs_labels=name in labelled, settings_in=lambda _, k=k: {"k": k})
         for k, name in enumerate(fsd, start=1)
     ]
     return compute_results(
@@ -260,7 +260,7 @@ def test_contrasts_are_evaluations_of_two_kinds():
         among = contrast.among(kind)
         of_two = [group for group, one in zip(groups, among, strict=True) if one]
         placebo = dict.fromkeys(("early", "late"), control[among])
-        expected = evaluate(test[among], kind[among] == contrast.first, of_two, control=placebo)
+        expected = evaluate(test[among], kind[among] == contrast.positive, of_two, control=placebo)
         for (detector, state, metric), row in by_key(expected).items():
             found = rows.get((detector, state, f"{metric}_{contrast.name}"))
             if metric in MEASURES and state != "tuned":

@@ -178,13 +178,24 @@ def test_the_best_score_that_was_computed_is_advised():
         assert advised(scores) == best
         scores.remove(best)
     assert advised(scores) is None
-    assert advice(["zlib.base"]) == []
-    assert advice(["combined.fsd"]) == []
-    assert advice(["wbc.base"]) == [
+
+
+def _advised(*scores, best):
+    """The advice where these scores were computed and that one was the best without fine-tuning."""
+    results = _results([_row(GOOD)])
+    columns = results.scores.assign(**dict.fromkeys(scores, 0.0))
+    return advice(replace(results, scores=columns, best_base=Score(best, "base")))
+
+
+def test_advice_is_given_unless_the_texts_of_the_run_say_otherwise():
+    assert _advised("zlib.base", best="zlib") == []
+    assert _advised("combined.fsd", best="loss") == []
+    assert _advised("wbc.base", "loss.base", best="wbc") == [
         "advice without labels, within one period: trust wbc, base score: windows of tokens vote between the model and "
         "its reference; against later texts no score is advised"
     ]
-    assert "trust loss, base score: no better detector is in use;" in advice(["loss.base"])[0]
+    assert _advised("wbc.base", "loss.base", best="loss") == []
+    assert "trust loss, base score: no better detector is in use;" in _advised("loss.base", best="loss")[0]
 
 
 def test_too_few_non_members_and_one_large_family_are_remarked_on():
@@ -241,7 +252,7 @@ def test_the_headline_judges_and_bars(auc, blind, lead, periods, judgement, barr
     young = replace(results, labels=Labels(False, "the labels do not hold"))
     assert sentences.judgement(young) == "labels"
     assert {sentences.barred(young), sentences.conclusions(young)[0], sentences.signs(young)[0].text} == set(
-        young.labels.said
+        young.labels.notes
     )
     unknown = replace(results, labels=Labels(doubt="the age is not known"))
     assert sentences.judgement(unknown) == judgement

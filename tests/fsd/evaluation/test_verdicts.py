@@ -8,7 +8,7 @@ from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import calibrate
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, TESTED, Judge, Rules
+from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, TESTED, Rules, VerdictMaker
 from fsd.scores import Score
 
 LOSS = Score("loss")
@@ -24,7 +24,7 @@ def judge_of(known=KNOWN, collections=None, **changes):
     reference = Reference(tuple(ABSTRACTS[:known]), tuple(range(known)), names, {"novels": 1.0, **changes})
     labels = np.arange(known + 1) == known
     scores = {LOSS: np.append(np.linspace(-1, 0, known), 1.0)}
-    return Judge(calibrate(labels, scores, reference=reference, collections=[*names, names[0]]))
+    return VerdictMaker(calibrate(labels, scores, reference=reference, collections=[*names, names[0]]))
 
 
 def classify(judge, texts, groups=None, score=9.0, collections=(), excluded=None, **rules):

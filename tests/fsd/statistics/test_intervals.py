@@ -8,7 +8,7 @@ from fsd.statistics import bootstrap, conformal, delong, intervals, multiplicity
 from fsd.statistics.groups import group_index
 from fsd.statistics.metrics import METRICS
 
-AUC, TPR_AT_10 = METRICS["auc"].of, METRICS["tpr_at_10fpr"].of
+AUC, TPR_AT_10 = METRICS["auc"].compute, METRICS["tpr_at_10fpr"].compute
 
 
 def _sample(rng, texts, per_group, gap, detectors=2):
@@ -128,7 +128,7 @@ def test_a_resample_is_the_metric_of_its_repeated_texts():
     member, scores, groups = _sample(rng, 40, 2, 0.4, detectors=1)
     score = np.round(scores[0], 1)
     texts = bootstrap.Bootstrap.draw(member, groups, resamples=20, seed=1)
-    drawn = texts.values(score, [AUC, TPR_AT_10, METRICS["accuracy"].of], threshold=0.2)[:, 1:]
+    drawn = texts.values(score, [AUC, TPR_AT_10, METRICS["accuracy"].compute], threshold=0.2)[:, 1:]
     right = (score >= 0.2) == member
     for r in range(20):
         copies = np.repeat(np.arange(40), texts.counts[texts.group, r])

@@ -39,7 +39,7 @@ def test_the_control_model_was_trained_on_none_of_the_texts(model, documents, na
     config = FSDConfig(model=ModelConfig(model=model))
 
     assert control.never_saw(config, documents) == never_saw
-    assert control.placebo_model(config, documents) == name
+    assert control.control_model(config, documents) == name
     if name and reference:
         assert control.control_reference(config, name, documents) == reference
 
@@ -56,10 +56,10 @@ def job(job, tiny):
     return replace(job, model=replace(job.model, reference_model=str(tiny)), placebo=str(tiny))
 
 
-def plan(job: FSDConfig, detectors: str = "loss") -> tuple[experiment.Placebo | None, list[str]]:
+def plan(job: FSDConfig, detectors: str = "loss") -> tuple[experiment.ControlModel | None, list[str]]:
     documents = inputs.load_texts(job.data, job.model).documents
     split, _ = inputs.split_texts(documents, job.data, job.seed)
-    return experiment.plan_placebo(job, split, detector_settings.load_detectors(DetectorConfig(detectors=detectors)))
+    return experiment.plan_control(job, split, detector_settings.load_detectors(DetectorConfig(detectors=detectors)))
 
 
 def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) -> None:

@@ -51,7 +51,7 @@ def job(job: FSDConfig, tiny: Path) -> FSDConfig:
 def test_the_main_job_and_its_placebo(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
     with pytest.raises(Loaded):
         fsd.prepare(job).run()
-    placebo, _ = experiment.plan_placebo(replace(job, placebo=str(tiny)), *_parts(job))
+    placebo, _ = experiment.plan_control(replace(job, placebo=str(tiny)), *_parts(job))
     with pytest.raises(Loaded):
         placebo.score(_parts(job)[0])
     assert loaded == [{"model": str(tiny), **ASKED}] * 2

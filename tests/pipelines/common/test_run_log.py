@@ -42,7 +42,7 @@ def _results(validation):
     columns = {"base": scores[0], "tuned": scores[1], "fsd": scores[0] - scores[1]}
     scored = ScoreTable({Score("loss", state): column for state, column in columns.items()})
     return compute_results(
-        parts, scored, None, [SimpleNamespace(name="loss", labelled=False, settings_in=lambda _: {})], seed=0
+        parts, scored, None, [SimpleNamespace(name="loss", needs_labels=False, settings_in=lambda _: {})], seed=0
     )
 
 

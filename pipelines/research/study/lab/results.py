@@ -111,12 +111,12 @@ def _values(
     counts: NDArray[np.uint16],
 ) -> dict[str, FloatArray]:
     """Score → (seeds, measures, 1 + resamples) values in a contrast."""
-    metrics = [METRICS[name].of for name in MEASURES]
+    metrics = [METRICS[name].compute for name in MEASURES]
     values = defaultdict[str, list[FloatArray]](list)
     for cell in cells:
         texts = cell[contrast.among(cell["kind"].to_numpy(str))]
         bootstrap = Bootstrap(
-            (texts["kind"] == contrast.first).to_numpy(),
+            (texts["kind"] == contrast.positive).to_numpy(),
             texts["family"].to_numpy(),
             counts,
         )
