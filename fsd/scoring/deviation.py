@@ -13,7 +13,19 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.progress import bar_title, progress
-from fsd.scores import BASE, CALIBRATED, FSD, IN_AUDIT, IN_RUN, STATES, TUNED, Score, ScoreColumns, StatePair
+from fsd.scores import (
+    ALL_STATES,
+    BASE,
+    CALIBRATED,
+    FSD,
+    IN_AUDIT,
+    IN_RUN,
+    STATES,
+    TUNED,
+    Score,
+    ScoreColumns,
+    StatePair,
+)
 from fsd.token_stats import FloatArray, Prompt, Scorer, score_rows
 from fsd.views import (
     COMMON,
@@ -68,8 +80,11 @@ class ScoreTable:
         def renamed(score: Score) -> Score:
             return Score(score.detector, names[score.state])
 
+        columns = {renamed(score): column for score, column in self.columns.items()}
+        detectors = dict.fromkeys(score.detector for score in columns)
+        ordered = [Score(detector, state) for detector in detectors for state in ALL_STATES]
         fallbacks = Counter({(renamed(score), name): count for (score, name), count in self.fallbacks.items()})
-        return ScoreTable({renamed(score): column for score, column in self.columns.items()}, fallbacks, IN_AUDIT)
+        return ScoreTable({score: columns[score] for score in ordered if score in columns}, fallbacks, IN_AUDIT)
 
 
 @dataclass(frozen=True)
