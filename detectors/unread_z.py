@@ -40,11 +40,7 @@ def _scores(pair: PairStats) -> FloatArray:
     """(4,) scores that are added: `wbc`, `standardised_ratio`, its lowest tokens, and `min_k_pp`."""
     target = pair.target
     standardised = (pair.ratio - pair.mean) / pair.std
-    return np.array(
-        [
-            window_votes(pair.ratio, WINDOW_SIZES),
-            standardised.mean(),
-            lowest_mean(standardised, 0.2),
-            lowest_mean((target.logp - target.mean) / target.std, 0.2),
-        ]
-    )
+    votes = window_votes(pair.ratio, WINDOW_SIZES)
+    lowest = lowest_mean(standardised, 0.2)
+    least_likely = lowest_mean((target.logp - target.mean) / target.std, 0.2)
+    return np.array([votes, standardised.mean(), lowest, least_likely])

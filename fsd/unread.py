@@ -70,14 +70,7 @@ def _unit(spread: FloatArray) -> FloatArray:
 
 def features_of(pair: PairStats) -> FloatArray:
     """(6,) what the models say of a text as a whole, which hardly depends on whether it was read."""
-    reference = pair.reference
-    return np.array(
-        [
-            reference.logp.size,
-            reference.logp.mean(),
-            reference.logp.std(),
-            -reference.mean.mean(),
-            pair.mean.mean(),
-            pair.std.mean(),
-        ]
-    )
+    logp = pair.reference.logp
+    entropy = -pair.reference.mean.mean()
+    divergence = pair.mean.mean()
+    return np.array([logp.size, logp.mean(), logp.std(), entropy, divergence, pair.std.mean()])

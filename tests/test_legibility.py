@@ -15,14 +15,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
-    "nodes": 232_500,
-    "nodes a line of code": 8.9,
+    "nodes": 239_500,
+    "nodes a line of code": 9.0,
     "functions of folded complexity above 15": 0,
     "statements of more than 40 nodes": 177,
     "assignments of several unrelated values": 6,
-    "comprehensions per 1,000 lines": 36.3,
-    "conditional expressions per 1,000 lines": 19.0,
-    "starred items per 1,000 lines": 11.1,
+    "comprehensions per 1,000 lines": 34.6,
+    "conditional expressions per 1,000 lines": 18.9,
+    "starred items per 1,000 lines": 11.2,
     "names that are grammar words, percent": 0.6,
 }
 FEWEST_COMMENTS = 6.0

@@ -109,10 +109,11 @@ class ViewStatistics:
         views = [view for view in _needed_views(detectors, states) if view not in columns]
         prompts = [Prompt(text) if isinstance(text, str) else text for text in texts]
         # Base and tuned model read the same copies of a text, which a masked model may have made at some cost.
-        forms = {}
-        for view in views:
-            if view.form not in COMMON and view.form not in forms:
-                forms[view.form] = [FORMS[view.form](prompt, inputs) for prompt in prompts]
+        forms = {
+            form: [FORMS[form](prompt, inputs) for prompt in prompts]
+            for form in dict.fromkeys(view.form for view in views)
+            if form not in COMMON
+        }
         # A pass over two models gives the statistics of each alone, too, so these views come first.
         for view in sorted(views, key=lambda view: view.form not in PAIRS):
             if view in columns:
@@ -125,10 +126,7 @@ class ViewStatistics:
                     continue
                 rows = score_rows(scorer, forms[view.form])
             columns[view] = rows if view.form in LISTS else [statistics for (statistics,) in rows]
-            if view.form in PAIRS and all(pair.alone for pair in columns[view]):
-                single, reference = halves(view)
-                columns.setdefault(single, [pair.target for pair in columns[view]])
-                columns.setdefault(reference, [pair.reference for pair in columns[view]])
+            columns = _halves_of(view, columns[view]) | columns
         return cls(columns)
 
     def scores(
@@ -174,6 +172,18 @@ class ViewStatistics:
         state = "base" if state == "fsd" else state
         columns = [self.columns[view_in(state, name)] for name in detector.views]
         return [dict(zip(detector.views, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:
+    """The statistics of each model alone that a view of two models gives; none for other views."""
+    # A text that is longer than one of the contexts is read otherwise by a model alone.
+    if view.form not in PAIRS or not all(pair.alone for pair in pairs):
+        return {}
+    target, reference = halves(view)
+    return {
+        target: [pair.target for pair in pairs],
+        reference: [pair.reference for pair in pairs],
+    }
 
 
 def _needed_views(detectors: Sequence[Detector], states: Sequence[str]) -> list[View]:

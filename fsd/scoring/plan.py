@@ -10,7 +10,7 @@ from fsd.scores import IN_AUDIT, IN_RUN, StatePair
 from fsd.scoring.deviation import ScoreTable, score_texts
 from fsd.scoring.scorers import STATES
 from fsd.token_stats import Prompt, Scorer
-from fsd.views import COMMON, FORMS, PAIRS, Detector, Draws, ViewInputs, halves, view_in
+from fsd.views import COMMON, FORMS, PAIRS, Detector, Draws, View, ViewInputs, halves, view_in
 
 
 @dataclass(frozen=True)
@@ -50,26 +50,27 @@ class ScoringPlan:
         names = {name for detector in self.detectors for name in detector.views}
         views = {view_in(state, name) for name in names for state in states}
         # A pass over two models gives the statistics of each alone, too.
-        read_by_pairs = set()
-        for view in views:
-            for half in halves(view):
-                read_by_pairs.add(half)
-                counts[half.reader] += len(self.texts)
-        for view in views - read_by_pairs:
-            if view.form in PAIRS:
-                continue
-            if view.form in self.draws:
-                draws = self.draws[view.form]
-                tokens = self._generated_tokens(view.form, draws)
-                counts[f"{view.reader} generating about {tokens:,} tokens"] += draws.total * len(self.texts)
-            elif view.form == "unread":
-                for reader in (view.reader, "reference"):
-                    counts[reader] += self._prompts(view.form)
-            elif view.form == "gradient":
-                counts[f"{view.reader} with gradients"] += len(self.texts)
-            elif view.reader != "unigram":  # which is a table, no model
-                counts[view.reader] += self._prompts(view.form)
+        by_pairs = [half for view in views for half in halves(view)]
+        for half in by_pairs:
+            counts[half.reader] += len(self.texts)
+        for view in views.difference(by_pairs):
+            if view.form not in PAIRS:
+                counts.update(self._passes_of(view))
         return dict(sorted(counts.items()))
+
+    def _passes_of(self, view: View) -> dict[str, int]:
+        """Reader → number of texts that it scores for a view of one model."""
+        if view.form in self.draws:
+            draws = self.draws[view.form]
+            tokens = self._generated_tokens(view.form, draws)
+            return {f"{view.reader} generating about {tokens:,} tokens": draws.total * len(self.texts)}
+        if view.form == "gradient":
+            return {f"{view.reader} with gradients": len(self.texts)}
+        # a table is no model
+        if view.reader == "unigram":
+            return {}
+        readers = (view.reader, "reference") if view.form == "unread" else (view.reader,)
+        return dict.fromkeys(readers, self._prompts(view.form))
 
     def _prompts(self, form: str) -> int:
         """The prompts of a form for all texts, each of which has as many as the first one."""

@@ -219,13 +219,9 @@ def _pair(
 
     other = PAIRS[form][state]
     load_other = load_reference if other == "reference" and load_reference else this_model
-    return pair_scorer(
-        PairMember(this_model, tuned=state == "tuned"),
-        PairMember(load_other, tuned=other == "tuned"),
-        config,
-        store,
-        _title(f"{state} beside {other}"),
-    )
+    target = PairMember(this_model, tuned=state == "tuned")
+    reference = PairMember(load_other, tuned=other == "tuned")
+    return pair_scorer(target, reference, config, store, _title(f"{state} beside {other}"))
 
 
 def whole_model_scorers(
@@ -236,8 +232,8 @@ def whole_model_scorers(
     """The scorers of a fine-tuned model that is no adapter of its base: its own, and beside the base."""
     from fsd.scoring.pair_scorer import PairMember, pair_scorer
 
-    members = (PairMember(lambda: tuned), PairMember(lambda: base))
-    change = pair_scorer(*members, config, cache_store(config), _title("tuned beside base"))
+    target = PairMember(lambda: tuned)
+    change = pair_scorer(target, PairMember(lambda: base), config, cache_store(config), _title("tuned beside base"))
     return {"tuned": build_scorers(tuned, config, ("base",))["base"], "tuned.change": change}
 
 

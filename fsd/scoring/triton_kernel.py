@@ -69,7 +69,7 @@ def token_statistics(logits: Tensor, target: Tensor) -> Tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _pair_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913 - a kernel takes what a call of it needs apart
+def _pair_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0915 - a kernel is one function
     logits,
     reference,
     out,
@@ -86,7 +86,8 @@ def _pair_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913 - a kernel ta
     lane = tl.arange(0, block)
     common = tl.minimum(width, reference_width)
     longest = tl.maximum(width, reference_width)
-    largest, reference_largest = LOWEST, LOWEST
+    largest = LOWEST
+    reference_largest = LOWEST
     likeliest = 0
     for begin in range(0, longest, block):
         x = tl.load(start + begin + lane, mask=begin + lane < width, other=float("-inf")).to(tl.float32)
@@ -101,8 +102,13 @@ def _pair_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913 - a kernel ta
     x = (tl.load(start + likeliest).to(tl.float32) - largest) * LOG2_E
     y = (tl.load(reference_start + likeliest).to(tl.float32) - reference_largest) * LOG2_E
     origin = tl.maximum(x, LEAST) - tl.maximum(y, LEAST)
-    total, reference_total, common_total, common_reference_total = 0.0, 0.0, 0.0, 0.0
-    first, second, reference_first = 0.0, 0.0, 0.0
+    total = 0.0
+    reference_total = 0.0
+    common_total = 0.0
+    common_reference_total = 0.0
+    first = 0.0
+    second = 0.0
+    reference_first = 0.0
     for begin in range(0, longest, block):
         x = tl.load(start + begin + lane, mask=begin + lane < width, other=float("-inf")).to(tl.float32)
         y = tl.load(reference_start + begin + lane, mask=begin + lane < reference_width, other=float("-inf"))
