@@ -14,7 +14,7 @@ import numpy as np
 from fsd.errors import UsageError
 from fsd.progress import labelled, progress
 from fsd.scores import BASE, CALIBRATED, FSD, IN_AUDIT, IN_RUN, STATES, TUNED, Score, ScoreColumns, StatePair
-from fsd.token_stats import FloatArray, Prompt, Scorer, score_rows
+from fsd.token_stats import FloatArray, PairStats, Prompt, Scorer, score_rows
 from fsd.views import (
     COMMON,
     FORMS,
@@ -98,12 +98,10 @@ class ViewStatistics:
         prompts = [Prompt(text) if isinstance(text, str) else text for text in texts]
         # Base and tuned model read the same copies of a text, which a masked model may have made at some cost.
         forms = {}
+        for form in sorted({view.form for view in views}.difference(COMMON)):
+            forms[form] = [FORMS[form](prompt, inputs) for prompt in prompts]
         for view in views:
-            if view.form not in COMMON and view.form not in forms:
-                forms[view.form] = [FORMS[view.form](prompt, inputs) for prompt in prompts]
-        # A pass over two models gives the statistics of each alone, too, so these views come first.
-        for view in sorted(views, key=lambda view: view.form not in PAIRS):
-            if view in columns:
+            if view in columns:  # it came with a view of two models
                 continue
             scorer = scorers[scorer_of(view)]
             with labelled(view.form):
@@ -113,10 +111,8 @@ class ViewStatistics:
                     continue
                 rows = score_rows(scorer, forms[view.form])
             columns[view] = rows if view.form in LISTS else [statistics for (statistics,) in rows]
-            if view.form in PAIRS and all(pair.alone for pair in columns[view]):
-                single, reference = halves(view)
-                columns.setdefault(single, [pair.target for pair in columns[view]])
-                columns.setdefault(reference, [pair.reference for pair in columns[view]])
+            if view.form in PAIRS:
+                columns = _singles(view, columns[view]) | columns
         return cls(columns)
 
     def scores(
@@ -165,13 +161,26 @@ class ViewStatistics:
 
 
 def _needed_views(detectors: Sequence[Detector], states: Sequence[str]) -> list[View]:
-    """The views of the detectors in the states, each once, in the order in which they are first needed."""
+    """The views of the detectors in the states, each once: those of two models, then the others as first needed."""
     needed: dict[View, None] = {}
     for detector in detectors:
         # A paired detector reads both states itself, and has one score.
         for state in ("base",) if detector.paired else states:
             needed |= dict.fromkeys(view_in(state, name) for name in detector.views)
-    return [view for view in needed if view.reader != "tuned" or "tuned" in states]
+    views = [view for view in needed if view.reader != "tuned" or "tuned" in states]
+    # A pass over two models gives the statistics of each alone, too.
+    return sorted(views, key=lambda view: view.form not in PAIRS)
+
+
+def _singles(view: View, pairs: Sequence[PairStats]) -> dict[View, Sequence[Any]]:
+    """The views of each model alone, from a view of two, if their own passes would give the same."""
+    if not all(pair.alone for pair in pairs):
+        return {}
+    target, reference = halves(view)
+    return {
+        target: [pair.target for pair in pairs],
+        reference: [pair.reference for pair in pairs],
+    }
 
 
 def score_texts(

@@ -208,14 +208,11 @@ def _pairs(
     scorers = {}
     for form, compared in PAIRS.items():
         for reader, reference in compared.items():
-            if reference in members:
-                scorers[f"{reader}.{form}"] = pair_scorer(
-                    members[reader],
-                    members[reference],
-                    config,
-                    store,
-                    _title(f"{reader} beside {reference}"),
-                )
+            if reference not in members:
+                continue
+            title = _title(f"{reader} beside {reference}")
+            scorer = pair_scorer(members[reader], members[reference], config, store, title)
+            scorers[f"{reader}.{form}"] = scorer
     return scorers
 
 

@@ -15,8 +15,9 @@ from pipelines.common.adapter_files import SETUP, read_setup
 
 # Part of a setting's name that restricts it to the base score: `surp.base.k`.
 BASE = "base"
+Views = tuple[str, ...]
 # Views of detectors that compare with a reference model → those by which a fine-tuned model is compared with its base.
-AGAINST_BASE: dict[tuple[str, ...], tuple[str, ...]] = {
+AGAINST_BASE: dict[Views, Views] = {
     ("text", "reference"): ("text", "tuned"),
     ("difference",): ("change",),
 }
@@ -74,22 +75,23 @@ def audited(detectors: Iterable[Detector]) -> list[Detector]:
     """
     plain = []
     for detector in cheap(detectors):
-        if detector.views in AGAINST_BASE:
-            detector = _against_base(detector)
+        views = AGAINST_BASE.get(detector.views)
+        if views:
+            detector = _against_base(detector, views)
         elif detector.paired:
             continue
         plain.append(detector)
     return plain
 
 
-def _against_base(detector: Detector) -> Detector:
+def _against_base(detector: Detector, views: Views) -> Detector:
     score = detector.function
 
     def negated(*statistics: Any, **settings: Any) -> float:
         # An audit negates every FSD; the score of fine-tuned model and base has the right sign already.
         return -score(*reversed(statistics), **settings)
 
-    return replace(detector, views=AGAINST_BASE[detector.views], function=negated)
+    return replace(detector, views=views, function=negated)
 
 
 def _tuned_settings(uri: str) -> Settings:

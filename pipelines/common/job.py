@@ -19,7 +19,7 @@ from fsd.errors import UsageError, at_least, without_credentials
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
     from fsd.token_stats import Labelled
-    from fsd.views import Detector, Draws, ViewInputs
+    from fsd.views import Detector, Draws, View, ViewInputs
 
 TOKEN = 3.0
 """Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
@@ -179,7 +179,7 @@ def passes(
         chat: the model is behind a chat API, which gives no token statistics.
     """
     from fsd.scoring.model import API, draws, reader_names
-    from fsd.views import PAIRS, halves, usable, view_in
+    from fsd.views import usable, view_in
 
     # As a mapping, since the flag has a hyphen.
     at_least(1, **{"max-batch-tokens": model.max_batch_tokens})
@@ -194,13 +194,11 @@ def passes(
     computable, _ = usable(list(detectors), texts, readers, inputs, strict=strict)
     counts = Counter[str]()
     # A set, because several detectors read the same view, which is computed once.
-    views = {view_in(state, name) for detector in computable for name in detector.views for state in states}
-    # A pass over two models gives the statistics of each alone, too.
-    by_pairs = [half for view in views for half in halves(view)]
-    counts.update({reader: count * len(texts) for reader, count in Counter(v.reader for v in by_pairs).items()})
-    for view in views.difference(by_pairs):
-        if view.form in PAIRS:
-            continue
+    views: set[View] = set()
+    for detector in computable:
+        views.update(view_in(state, name) for name in detector.views for state in states)
+    counts.update(_pair_passes(views, len(texts)))
+    for view in _single_views(views):
         if view.form in ways:
             draw = ways[view.form]
             generated = _generated_tokens(view.form, draw, texts, inputs)
@@ -210,6 +208,25 @@ def passes(
         elif view.reader != "unigram":  # which is a table, no model
             counts[view.reader] += by_form.get(view.form, len(texts))
     return dict(sorted(counts.items()))
+
+
+def _pair_passes(views: "Iterable[View]", texts: int) -> Counter[str]:
+    """The passes by which two models are compared: each of them reads every text."""
+    from fsd.views import halves
+
+    counts = Counter[str]()
+    for view in views:
+        for single in halves(view):
+            counts[single.reader] += texts
+    return counts
+
+
+def _single_views(views: "Iterable[View]") -> "set[View]":
+    """The views of one model that do not come with those of two."""
+    from fsd.views import PAIRS, halves
+
+    single = {view for view in views if view.form not in PAIRS}
+    return single.difference(*map(halves, views))
 
 
 def _passes_by_form(
