@@ -187,13 +187,15 @@ def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:
 
 
 def _needed_views(detectors: Sequence[Detector], states: Sequence[str]) -> list[View]:
-    """The views of the detectors in the states, each once, in the order in which they are first needed."""
+    """The views of the detectors in the states, each once: those of two models, then the others as first needed."""
     needed: dict[View, None] = {}
     for detector in detectors:
         # A paired detector reads both states itself, and has one score.
         for state in ("base",) if detector.paired else states:
             needed |= dict.fromkeys(view_in(state, name) for name in detector.views)
-    return [view for view in needed if view.reader != "tuned" or "tuned" in states]
+    views = [view for view in needed if view.reader != "tuned" or "tuned" in states]
+    # A pass over two models gives the statistics of each alone, too.
+    return sorted(views, key=lambda view: view.form not in PAIRS)
 
 
 def score_texts(

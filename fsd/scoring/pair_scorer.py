@@ -25,7 +25,6 @@ from fsd.scoring.model_scorer import (
     Ids,
     ModelScorer,
     Reduction,
-    Weighted,
     agreeing_kernel,
     collective,
     device_limit,
@@ -37,8 +36,8 @@ from fsd.scoring.model_scorer import (
 )
 from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Scorer
 
-# Blocks of float32 numbers that the comparison of two rows of logits holds at once, beside the logits.
-BLOCKS = 4
+# Bytes of a block that a logit takes, in place of the 4 of one model: the arrays of both are in a core's cache at once.
+LOGIT_BYTES = 6
 
 
 def pair_moments(logits: Tensor, reference: Tensor) -> Tensor:
@@ -49,41 +48,38 @@ def pair_moments(logits: Tensor, reference: Tensor) -> Tensor:
     at the end of its vocabulary, as padding, the expectations are over those that both have.
     """
     unused = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
-    return _compared(weighted(logits, unused), weighted(reference, unused))
-
-
-def _compared(ours: Weighted, theirs: Weighted) -> Tensor:
-    """`pair_moments` of two distributions, which are left as they are."""
-    common = min(ours.bits.shape[1], theirs.bits.shape[1])
-    weight = ours.weight[:, :common]
-    their_weight = theirs.weight[:, :common]
-    difference = ours.bits[:, :common] - theirs.bits[:, :common]
-    total = ours.total
-    their_total = theirs.total
-    if ours.weight.shape != theirs.weight.shape:
-        total = weight.sum(-1)
-        their_total = their_weight.sum(-1)
-    # What the shifts by the largest logits leave out of every Δ.
-    shift = theirs.total.log2() - ours.total.log2()
-    product = their_weight * difference
-    their_mean = product.sum(-1) / their_total
-    torch.mul(weight, difference, out=product)
-    mean = product.sum(-1) / total
-    # A second pass around the mean: where p is nearly certain, the spread is far smaller than the mean.
-    difference -= mean[:, None]
-    torch.mul(weight, difference.square_(), out=product)
-    std = (product.sum(-1) / total).sqrt()
-    nats = torch.stack([mean + shift, std, their_mean + shift]) / LOG2_E
-    nats[1].clamp_min_(STD_FLOOR)
-    return nats
+    return pair_statistics(logits, reference, unused)[2 * SINGLE_ROWS :]
 
 
 def pair_statistics(logits: Tensor, reference: Tensor, target: Tensor) -> Tensor:
     """Those of `token_statistics` of either model, and `pair_moments`, (11, n); float32 logits are overwritten."""
     ours = weighted(logits, target)
     theirs = weighted(reference, target)
-    compared = _compared(ours, theirs)
-    return torch.cat([moments(ours), moments(theirs), compared])
+    common = min(ours.bits.shape[1], theirs.bits.shape[1])
+    weight = ours.weight[:, :common]
+    their_weight = theirs.weight[:, :common]
+    bits = ours.bits[:, :common]
+    difference = theirs.bits[:, :common]
+    total = ours.total
+    their_total = theirs.total
+    if ours.bits.shape != theirs.bits.shape:
+        total = weight.sum(-1)
+        their_total = their_weight.sum(-1)
+    their_mean = (their_weight * bits).sum(-1) - (their_weight * difference).sum(-1)
+    singles = [moments(theirs)]
+    # From here on the other model's numbers are overwritten: six arrays at once would not fit into a core's cache.
+    torch.sub(bits, difference, out=difference)
+    product = torch.mul(weight, difference, out=their_weight)
+    mean = product.sum(-1) / total
+    # A second pass around the mean: where p is nearly certain, the spread is far smaller than the mean.
+    difference -= mean[:, None]
+    torch.mul(weight, difference.square_(), out=product)
+    std = (product.sum(-1) / total).sqrt()
+    # What the shifts by the largest logits leave out of every Δ.
+    shift = theirs.total.log2() - ours.total.log2()
+    compared = torch.stack([mean + shift, std, their_mean / their_total + shift]) / LOG2_E
+    compared[1].clamp_min_(STD_FLOOR)
+    return torch.cat([moments(ours), *singles, compared])
 
 
 @functools.cache
@@ -132,7 +128,7 @@ class PairReduction:
             if token_statistics not in singles and compare is not pair_moments:
                 single = [make(rows, target) for make, rows in zip(singles, (logits, reference), strict=True)]
                 return torch.cat([*single, compare(logits, reference)])
-        block = max(1, device_limit(BLOCK_BYTES, logits.device) // (BLOCKS * vocabulary))
+        block = max(1, device_limit(BLOCK_BYTES, logits.device) // (LOGIT_BYTES * vocabulary))
         pieces = zip(*(tensor.split(block) for tensor in (logits, reference, target)), strict=True)
         return torch.cat([pair_statistics(*piece) for piece in pieces], dim=1)
 

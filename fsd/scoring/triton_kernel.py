@@ -113,9 +113,8 @@ def _pair_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0915 - a 
         x = tl.load(start + begin + lane, mask=begin + lane < width, other=float("-inf")).to(tl.float32)
         y = tl.load(reference_start + begin + lane, mask=begin + lane < reference_width, other=float("-inf"))
         bits = tl.maximum((x - largest) * LOG2_E, LEAST, propagate_nan=tl.PropagateNan.ALL)
-        reference_bits = tl.maximum(
-            (y.to(tl.float32) - reference_largest) * LOG2_E, LEAST, propagate_nan=tl.PropagateNan.ALL
-        )
+        y = (y.to(tl.float32) - reference_largest) * LOG2_E
+        reference_bits = tl.maximum(y, LEAST, propagate_nan=tl.PropagateNan.ALL)
         weight = tl.exp2(bits)
         reference_weight = tl.exp2(reference_bits)
         total += tl.sum(weight, 0)

@@ -15,8 +15,9 @@ from pipelines.common.adapter_files import SETUP, read_setup
 
 # Part of a setting's name that restricts it to the base score: `surp.base.k`.
 BASE = "base"
+Views = tuple[str, ...]
 # Views of detectors that compare with a reference model → those by which a fine-tuned model is compared with its base.
-AGAINST_BASE: dict[tuple[str, ...], tuple[str, ...]] = {
+AGAINST_BASE: dict[Views, Views] = {
     ("text", "reference"): ("text", "tuned"),
     ("difference",): ("change",),
 }

@@ -208,7 +208,7 @@ def test_chunks_of_any_size_give_the_same_statistics(models, monkeypatch):
     expected = list(PairScorer(target, reference=reference)(PROMPTS))
     vocabulary = target.base.get_output_embeddings().weight.shape[0]
     monkeypatch.setitem(model_scorer.CHUNK_BYTES, "cpu", 5 * 4 * vocabulary)
-    monkeypatch.setitem(model_scorer.BLOCK_BYTES, "cpu", 2 * pair_scorer.BLOCKS * vocabulary)
+    monkeypatch.setitem(model_scorer.BLOCK_BYTES, "cpu", 2 * pair_scorer.LOGIT_BYTES * vocabulary)
     for got, one in zip(PairScorer(target, reference=reference)(PROMPTS), expected, strict=True):
         for name in ("mean", "std", "reference_mean", "ratio"):
             np.testing.assert_allclose(getattr(got, name), getattr(one, name), atol=5e-6)

@@ -177,6 +177,39 @@ def test_windows_vote_between_the_fine_tuned_model_and_its_base(folder: Path, th
     assert list(again.columns[Score("wbc", "calibrated")]) == pytest.approx(expected)
 
 
+def test_whole_distributions_of_the_fine_tuned_model_and_its_base_are_compared(folder: Path, there: Path) -> None:
+    """As by the scorer of two models; scores of each alone, which come from the same passes, are as without it."""
+    from fsd.models import language_model
+    from fsd.models.adapters import attach
+    from fsd.scoring.pair_scorer import PairScorer
+    from fsd.token_stats import Prompt
+    from pipelines.detect.classifier import MembershipClassifier
+
+    names = ("info_rmia", "standardised_ratio")
+    scores = ["loss.base", "loss.tuned", "loss.calibrated", *(f"{name}.calibrated" for name in names)]
+    without = ModelConfig(device="cpu", cache="none")
+    for out, chosen in (("loss", "loss"), ("all", ",".join(("loss", *names)))):
+        detection = DetectorConfig(detectors=chosen)
+        prepare(configured(folder, detection=detection, model=without, out=f"{out}.parquet")).run()
+    alone, table = pd.read_parquet("loss.parquet"), pd.read_parquet("all.parquet")
+
+    assert [name for name in table if name in scores or name.startswith(names)] == scores
+    assert alone[scores[:3]].to_numpy() == pytest.approx(table[scores[:3]].to_numpy(), abs=1e-5)
+    model = language_model.load(ModelConfig(device="cpu"))
+    attach(model, folder / "adapter")
+    pairs = list(PairScorer(model, tuned=True, reference=model)(list(map(Prompt, table["text"]))))
+    again = MembershipClassifier("models:/fsd-adapter-audit@champion").scores(list(table["text"]), every=True)
+    for name in names:
+        expected = [detectors.load(name).function(pair) for pair in pairs]
+        assert list(table[f"{name}.calibrated"]) == pytest.approx(expected, abs=1e-5)
+        assert list(again.columns[Score(name, "calibrated")]) == pytest.approx(expected, abs=1e-5)
+        assert table.groupby("label")[f"{name}.calibrated"].mean().diff()[1] > 0.05
+    whole = configured(folder, adapter=None, tuned=str(folder / "merged"), detection=detection, out="merged.parquet")
+    prepare(whole).run()
+    merged = pd.read_parquet("merged.parquet")
+    assert merged[scores].to_numpy() == pytest.approx(table[scores].to_numpy(), abs=5e-3)
+
+
 @pytest.fixture(scope="module", params=["arxiv", pytest.param("wikipedia", marks=pytest.mark.slow)])
 def capitals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """An adapter trained on texts of one domain and on capitals of the other, labelled texts, and unread ones."""
