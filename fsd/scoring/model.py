@@ -18,7 +18,6 @@ from fsd.scoring.scorers import (
     draws,
     frequency_file,
     frequency_scorer,
-    reference_loader,
     reference_name,
     reference_scorer,
     scorer_makers,
@@ -352,8 +351,7 @@ def _open_api(
         )
         scorers[name] = MemoizedScorer(scorer, store, scorer.key)
     if config.reference_model:
-        loader = reference_loader(config.reference_model, config)
-        scorers["reference"] = reference_scorer(loader, config, None)
+        scorers["reference"] = reference_scorer(config.reference_model, config, None)
     opened = Model(config, scorers, answers=store, seed=seed)
     if prompt_tokens is None:
         return opened

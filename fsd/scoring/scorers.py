@@ -56,7 +56,7 @@ def scorer_makers(
     load_reference = None
     if reference:
         load_reference = reference_loader(reference, config)
-        makers["reference"] = lambda _, store: reference_scorer(load_reference, config, store)
+        makers["reference"] = lambda _, store: reference_scorer(reference, config, store, load_reference)
     makers |= _pair_makers(config, states, load_reference)
     file = frequency_file(config)
     if file:
@@ -190,16 +190,16 @@ def reference_loader(name: str, config: ModelConfig) -> "Callable[[], LanguageMo
 
 
 def reference_scorer(
-    loader: "Callable[[], LanguageModel]",
+    name: str,
     config: ModelConfig,
     store: "SQLiteStore | None",
+    loader: "Callable[[], LanguageModel] | None" = None,
 ) -> Scorer:
     """The scorer of the reference model, which is located at once and loaded at the first call."""
     # A wrong name is refused before anything is computed; a model that no detector reads takes no memory.
-    reference = reference_name(config)
-    if reference:
-        locate(reference)
-    scorer = cache(lambda: _scorer("reference", config, loader(), store))
+    locate(name)
+    load_reference = loader or reference_loader(name, config)
+    scorer = cache(lambda: _scorer("reference", config, load_reference(), store))
     return lambda prompts: scorer()(prompts)
 
 

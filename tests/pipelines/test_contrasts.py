@@ -68,7 +68,7 @@ def test_numbers_are_those_of_the_two_kinds_in_the_table_of_scores(finished: Fin
     for contrast in CONTRASTS:
         chosen = contrast.among(kind)
         for name in ("loss.base", "loss.fsd", "min_k_deviation.fsd"):
-            expected = auc(kind[chosen] == contrast.first, test[name].to_numpy()[chosen])
+            expected = auc(kind[chosen] == contrast.positive, test[name].to_numpy()[chosen])
             detector, _, state = name.partition(".")
             column = f"{state}_auc_{contrast.name}"
             value, low, high = (summary.loc[detector, f"{column}{end}"] for end in ("", "_low", "_high"))
