@@ -174,7 +174,8 @@ def test_the_texts_are_described():
 
 def test_the_best_score_that_was_computed_is_advised():
     scores = ["loss.base", "min_k.base", "min_k_pp.base", "min_k_reference.base", "loss.fsd", "wbc.base"]
-    for best in ("wbc.base", "min_k_reference.base", "min_k_pp.base", "min_k.base", "loss.base"):
+    scores.append("unread_z.base")
+    for best in ("unread_z.base", "wbc.base", "min_k_reference.base", "min_k_pp.base", "min_k.base", "loss.base"):
         assert advised(scores) == best
         scores.remove(best)
     assert advised(scores) is None
