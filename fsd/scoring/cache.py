@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import xxhash
@@ -336,12 +336,22 @@ def _shrink(db: sqlite3.Connection, limit: int) -> None:
         db.execute(f"DELETE FROM statistics WHERE rowid IN ({older})", (excess,))
 
 
+class Store(Protocol):
+    """What keeps statistics by the key of a model and by prompt."""
+
+    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, Any]:
+        """The stored statistics of those of the prompts that have any."""
+
+    def save(self, key: str, results: Sequence[Scored]) -> None:
+        """Store statistics."""
+
+
 @dataclass(eq=False)
 class MemoizedScorer:
     """A scorer whose statistics of a prompt are computed once, by its `as_read` if it has one, and then stored."""
 
     scorer: Scorer
-    store: MemoryStore | SQLiteStore = field(default_factory=MemoryStore)
+    store: Store = field(default_factory=MemoryStore)
     key: str | Callable[[], str] = ""  # of all but the prompt; a function is called anew, as an adapter may change
 
     @property

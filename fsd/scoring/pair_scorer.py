@@ -5,7 +5,7 @@ kept. The statistics of each model alone come from the same passes.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -16,7 +16,7 @@ from torch import Tensor
 from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.models.language_model import LanguageModel
-from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, MemoizedScorer, SQLiteStore, model_key
+from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, MemoizedScorer, MemoryStore, SQLiteStore, model_key
 from fsd.scoring.model_scorer import (
     BLOCK_BYTES,
     LOG2_E,
@@ -34,7 +34,7 @@ from fsd.scoring.model_scorer import (
     trial_logits,
     weighted,
 )
-from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Scorer
+from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Scorer, TokenStats
 
 # Bytes of a block that a logit takes, in place of the 4 of one model: the arrays of both are in a core's cache at once.
 LOGIT_BYTES = 6
@@ -240,7 +240,7 @@ def pair_scorer(
         stored: Scorer = scorer
         models = (scorer.language_model, scorer.reference)
         if store is not None and all(model.identity.fingerprint for model in models):
-            stored = MemoizedScorer(scorer, store, functools.partial(pair_key, scorer))
+            stored = MemoizedScorer(scorer, PairStore(store, scorer), functools.partial(pair_key, scorer))
         return collective(stored, scorer) if isinstance(scorer, DistributedScorer) else stored
 
     # A reference that no detector is compared with is not loaded.
@@ -249,6 +249,35 @@ def pair_scorer(
 
 def pair_key(scorer: PairScorer) -> str:
     """What the numbers of two models depend on."""
+    return " beside ".join(single_keys(scorer))
+
+
+def single_keys(scorer: PairScorer) -> tuple[str, str]:
+    """What the numbers of either model alone depend on."""
     target = model_key(scorer.language_model, tuned=scorer.tuned)
     reference = model_key(scorer.reference, tuned=scorer.reference_tuned)
-    return f"{target} beside {reference}"
+    return target, reference
+
+
+@dataclass(eq=False)
+class PairStore:
+    """A store that keeps the statistics of each model alone, too, for whoever asks for these."""
+
+    store: MemoryStore | SQLiteStore
+    scorer: PairScorer
+
+    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, Any]:
+        """The stored statistics of those of the prompts that have any."""
+        return self.store.load(key, prompts)
+
+    def save(self, key: str, results: Sequence[tuple[Prompt, Any]]) -> None:
+        """Store the statistics of two models, and of each of them where it has none."""
+        self.store.save(key, results)
+        target_key, reference_key = single_keys(self.scorer)
+        self._save_missing(target_key, {prompt: pair.target for prompt, pair in results if pair.alone})
+        self._save_missing(reference_key, {prompt: pair.reference for prompt, pair in results if pair.alone})
+
+    def _save_missing(self, key: str, singles: dict[Prompt, TokenStats]) -> None:
+        # What is stored stays as it is: another batch would change it by rounding.
+        stored = self.store.load(key, singles)
+        self.store.save(key, [(prompt, stats) for prompt, stats in singles.items() if prompt not in stored])

@@ -99,9 +99,9 @@ def _pair_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0915 - a 
     # Differences are taken from that of the likeliest token: where p is nearly certain of it, the spread is far smaller
     # than the mean, and would be lost in rounding.
     likeliest = tl.minimum(likeliest, common - 1)
-    x = (tl.load(start + likeliest).to(tl.float32) - largest) * LOG2_E
-    y = (tl.load(reference_start + likeliest).to(tl.float32) - reference_largest) * LOG2_E
-    origin = tl.maximum(x, LEAST) - tl.maximum(y, LEAST)
+    top_bits = (tl.load(start + likeliest).to(tl.float32) - largest) * LOG2_E
+    reference_top_bits = (tl.load(reference_start + likeliest).to(tl.float32) - reference_largest) * LOG2_E
+    origin = tl.maximum(top_bits, LEAST) - tl.maximum(reference_top_bits, LEAST)
     total = 0.0
     reference_total = 0.0
     common_total = 0.0

@@ -17,9 +17,9 @@ from fsd.models.language_model import load
 from fsd.scoring import model as scoring
 from fsd.scoring import model_scorer, pair_scorer
 from fsd.scoring import scorers as scorers_of
-from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore
+from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore, model_key
 from fsd.scoring.model_scorer import ModelScorer, token_statistics
-from fsd.scoring.pair_scorer import PairScorer, pair_key, pair_moments, pair_statistics
+from fsd.scoring.pair_scorer import PairMember, PairScorer, pair_key, pair_moments, pair_statistics
 from fsd.token_stats import STD_FLOOR, PairStats, Prompt
 
 LN2 = math.log(2)
@@ -243,6 +243,25 @@ def test_statistics_come_back_bitwise_from_the_cache_and_depend_on_both_models(m
     exchanged = PairScorer(reference, reference=target)
     tuned = PairScorer(target, tuned=True, reference=reference)
     assert len({pair_key(one) for one in (scorer, exchanged, tuned)}) == 3
+
+
+def test_the_cache_keeps_each_model_alone_too_and_what_it_had(models, tmp_path):
+    target, reference = models
+    config = ModelConfig(target.identity.id, device="cpu", cache="none")
+    store = SQLiteStore(tmp_path / FILE)
+    single = MemoizedScorer(ModelScorer(target), store, lambda: model_key(target, tuned=False))
+    (before,) = single(PROMPTS[:1])
+    scorer = pair_scorer.pair_scorer(
+        PairMember(lambda: target), PairMember(lambda: reference), config, store, description=""
+    )
+    pairs = list(scorer(PROMPTS))
+    assert single.unknown(PROMPTS) == []
+    alone = list(single(PROMPTS))
+    assert np.array_equal(arrays(alone[0]), arrays(before))
+    for one, pair in zip(alone[1:], pairs[1:], strict=True):
+        assert np.array_equal(arrays(one), arrays(pair.target))
+    other = MemoizedScorer(ModelScorer(reference), store, lambda: model_key(reference, tuned=False))
+    assert other.unknown(PROMPTS) == []
 
 
 def test_a_text_read_in_other_windows_is_marked_in_the_cache(models, tmp_path):
