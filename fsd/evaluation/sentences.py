@@ -314,7 +314,7 @@ ADVICE = {
 
 Where membership is all that differs, `wbc`, and without a reference `min_k_pp`, lose least to the best score in
 hindsight on the worse of two kinds of target, small ones and a real model (docs/lab.md, "Regret of the advice");
-`unread_z` leads `wbc` on 32 of 33 small targets, and on two of a real model (docs/lab.md).
+`unread_z` leads `wbc` on 32 of 33 small targets, and on three of three of a real model (docs/lab.md).
 Against later texts scores differ in more than membership, and none is advised.
 """
 
