@@ -346,6 +346,7 @@ class AuditSummary:
     contemporaries: bool = False
     state: str = FSD
     labels: Labels = HOLDING
+    paired: bool = False
 
     @property
     def explains(self) -> bool:
@@ -372,9 +373,10 @@ class AuditSummary:
         finding = f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
         if self.blind is not None:
             meaning = _blind(self.blind, self.auc, "that")
+            score = Score(self.detector, self.state).title(paired=self.paired)
             finding = (
                 f"a blind classifier, which never sees the model, reaches {self.blind} on the adapter's benchmark, "
-                f"{Score(self.detector, self.state).title()} {self.auc}{meaning}"
+                f"{score} {self.auc}{meaning}"
             )
         if self.explains or self.of_one_period:
             return finding
@@ -401,6 +403,7 @@ def audit_summary(results: Results) -> AuditSummary:
         contemporaries=bool((results.kind == CONTEMPORARY).any()),
         state=score.state,
         labels=results.labels,
+        paired=results.paired(score.detector),
     )
 
 

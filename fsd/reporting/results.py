@@ -66,7 +66,7 @@ def detectors_table(results: Results) -> Table:
     # The detector, its FSD and the gain tell most, so that a narrow terminal loses them last.
     kept = [0, 2, 3, 1, 4]
     if results.control_name:
-        columns["ControlModel"] = ("top", "placebo_auc", ".2f")
+        columns["Placebo"] = ("top", "placebo_auc", ".2f")
         kept.append(5)
     for name, metric in METRICS.items():
         if name != "auc":
@@ -101,7 +101,7 @@ def contrast_tables(results: Results) -> list[Table]:
             "FSD AUC": (FSD, auc, "interval"),
             "Gain": ("", gain, "interval"),
             "p (Holm)": ("", gain, "p"),
-            "ControlModel FSD": (FSD, f"placebo_{auc}", "interval"),
+            "Placebo FSD": (FSD, f"placebo_{auc}", "interval"),
         }
         tables.append(
             _table(
@@ -123,7 +123,7 @@ def placebo_table(results: Results) -> Table:
         "placebo_lead",
         {
             "AUC": ("said", "auc", "interval"),
-            "ControlModel": ("said", "placebo_auc", "interval"),
+            "Placebo": ("said", "placebo_auc", "interval"),
             "Difference": ("said", "placebo_lead", "interval"),
             "p (Holm)": ("said", "placebo_lead", "p"),
         },

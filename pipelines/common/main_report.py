@@ -94,7 +94,7 @@ def _facts(
         ("Texts", named(sources)),
         ("Split", f"{config.data.split}: {sizes}"),
         ("Adapter", config.adapter or trained),
-        ("ControlModel", results.control_name or "none"),
+        ("Placebo", results.control_name or "none"),
         ("Calibration", _calibrated(results)),
         ("Seed", str(config.seed)),
     ]
