@@ -77,11 +77,11 @@ def prepare(config: RealConfig) -> Job:
         {"texts": _sizes(sides)},
         ModelConfig(config.model),
         texts=texts,
-        # The reference of both models is the untouched one, whose statistics are kept.
+        # The reference of both models is the untouched one, beside which each of the four is read.
         passes={
             "base": 2 * len(texts),
             "tuned": 2 * len(texts),
-            "reference": len(texts),
+            "reference": 4 * len(texts),
         },
         experiment=EXPERIMENT,
         notes=["the model is trained further in full, which needs sixteen bytes a parameter and bfloat16 factors"],

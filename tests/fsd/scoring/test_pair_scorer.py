@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 import warnings
 from dataclasses import replace
 
@@ -193,6 +194,23 @@ def test_the_adapter_is_left_as_it_was(models):
         assert np.array_equal(arrays(one), arrays(other))
 
 
+def test_threads_take_batches_of_two_models_and_never_of_two_states_of_one(models, monkeypatch):
+    target, reference = models
+    prompts = [Prompt(f"{text} {number}") for text in TEXTS for number in range(8)]
+    decoder, seen, threads = target.base.get_decoder(), set(), torch.get_num_threads()
+    forward = decoder.forward
+    monkeypatch.setattr(decoder, "forward", lambda **inputs: seen.add(threading.get_ident()) or forward(**inputs))
+    torch.set_num_threads(4)
+    try:
+        list(PairScorer(target, reference=reference, max_batch_tokens=100)(prompts))
+        assert len(seen) > 1
+        seen.clear()
+        list(PairScorer(target, tuned=True, reference=target, max_batch_tokens=100)(prompts))
+        assert seen == {threading.get_ident()}
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_a_model_beside_itself_gives_every_score_zero(tiny):
     model = load(str(tiny), device="cpu")
     other = load(str(tiny), device="cpu")
@@ -251,6 +269,8 @@ def test_the_cache_keeps_each_model_alone_too_and_what_it_had(models, tmp_path):
     store = SQLiteStore(tmp_path / FILE)
     single = MemoizedScorer(ModelScorer(target), store, lambda: model_key(target, tuned=False))
     (before,) = single(PROMPTS[:1])
+    before = replace(before, logp=before.logp - 0.25)  # as if by another batch, but further apart
+    store.save(model_key(target, tuned=False), [(PROMPTS[0], before)])
     scorer = pair_scorer.pair_scorer(
         PairMember(lambda: target), PairMember(lambda: reference), config, store, description=""
     )

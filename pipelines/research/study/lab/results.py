@@ -38,8 +38,8 @@ ERRORS = ("auc_error", "tpr_at_5fpr_error")
 TARGET = ["corpus", "size", "exposures"]
 COMBINED = "combined.fsd"
 # Detectors of this project, which the lead of `combined` is not measured against.
-OWN = ("combined", "min_k_reference", "min_k_deviation")
-WITH_REFERENCE = ("combined", "min_k_reference", "reference", "wbc")
+OWN = ("combined", "min_k_reference", "min_k_deviation", "standardised_ratio")
+WITH_REFERENCE = ("combined", "ez", "ht", "info_rmia", "min_k_reference", "reference", "standardised_ratio", "wbc")
 SHOWN = {
     "loss.base": ("loss, base score", "#56B4E9"),
     "loss.fsd": ("loss, FSD", FSD),
