@@ -313,7 +313,7 @@ class Detector:
             if key not in self.settings:
                 allowed = ", ".join(self.settings) or "none"
                 raise UsageError(f"setting of {self.name} must be one of {allowed}; got {key!r}")
-            if isinstance(value, list):
+            if isinstance(value, list) and isinstance(self.settings[key], tuple):
                 value = tuple(value)
             _check_type(f"{self.name}.{key}", value, self.settings[key])
             checked[key] = value

@@ -11,6 +11,7 @@ from fsd.reporting.report import Report, Section, plain, print_notes, print_repo
 
 ON_TERMINALS = """
 import fcntl, struct, termios
+from fsd.evaluation.findings import as_findings
 from fsd.reporting.report import Report, Section, plain, print_report
 headings = ["detector", "base AUC\\n[95 % CI]", "FSD AUC\\n[95 % CI]", "gain", "Holm p"]
 headings += ["TPR@5%FPR\\nbase → FSD", "placebo"]
