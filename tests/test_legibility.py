@@ -15,10 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
-    "nodes": 239_800,
+    "nodes": 239_900,
     "nodes a line of code": 9.0,
     "functions of folded complexity above 15": 0,
-    "statements of more than 40 nodes": 177,
+    "statements of more than 40 nodes": 176,
     "assignments of several unrelated values": 6,
     "comprehensions per 1,000 lines": 34.6,
     "conditional expressions per 1,000 lines": 18.9,
