@@ -45,7 +45,10 @@ def _current(version: int) -> int:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A score that a new text can make the best one: (n,) and (m,) values, and (G,) means of families of the n."""
+    """A score that a new text can make the best one, with its values on the calibration texts.
+
+    `scores` are those of the n non-members, `means` those of their G families, and `members` those of the m members.
+    """
 
     detector: str
     state: Annotated[str, Field(pattern=f"^({BASE}|{FSD}|{TUNED}|{CALIBRATED})$")]
@@ -65,8 +68,9 @@ class Candidate:
 
         def members_above(scores: ArrayLike) -> FloatArray:
             # ties count half
-            ranks = np.searchsorted(members, scores, side="left") + np.searchsorted(members, scores, side="right")
-            return np.asarray(members.size - ranks / 2)
+            below = np.searchsorted(members, scores, side="left")
+            up_to = np.searchsorted(members, scores, side="right")
+            return np.asarray(members.size - (below + up_to) / 2)
 
         return np.asarray(members_above(self.means).sum() + members_above(scores))
 
@@ -84,9 +88,11 @@ class Calibration:
     reference: Reference  # all non-members of the benchmark, for the domain check
 
     def __post_init__(self) -> None:
-        if self.score not in {candidate.score for candidate in self.candidates}:
+        if self.score not in [candidate.score for candidate in self.candidates]:
             raise UsageError(f"candidates must hold the score {str(self.score)!r}; they do not")
-        sizes = {len(self.families), len(self.collections)} | {len(candidate.scores) for candidate in self.candidates}
+        sizes = {len(self.families), len(self.collections)}
+        for candidate in self.candidates:
+            sizes.add(len(candidate.scores))
         reference = self.reference
         reference_sizes = {len(reference.texts), len(reference.families), len(reference.collections)}
         if len(sizes) > 1 or len(reference_sizes) > 1:
@@ -100,11 +106,13 @@ class Calibration:
     def of(self, collection: str) -> "Calibration":
         """The calibration by the non-members of one source; the choice of the score rests on those of all."""
         is_own = [name == collection for name in self.collections]
+        candidates = []
+        for candidate in self.candidates:
+            scores = compress(candidate.scores, is_own)
+            candidates.append(replace(candidate, scores=tuple(scores)))
         return replace(
             self,
-            candidates=tuple(
-                replace(candidate, scores=tuple(compress(candidate.scores, is_own))) for candidate in self.candidates
-            ),
+            candidates=tuple(candidates),
             families=tuple(compress(self.families, is_own)),
             collections=(collection,) * sum(is_own),
         )
@@ -140,31 +148,43 @@ class Calibration:
 
         One vote a group keeps P(p ≤ α) ≤ α for any text of a new group (Lee, Barber and Willett 2023,
         https://arxiv.org/abs/2306.06342). `scores` are (N,) of every candidate, of which that serves which is best with
-        the text among the non-members; or of the chosen score alone, as if it was fixed in advance. A text is judged
-        by the non-members of its own of the (N,) `sources`, NaN without any; by all for None.
+        the text among the non-members; or of the chosen score alone, as if it was fixed in advance. Scores of every
+        candidate may come with the (N,) `sources`: then each text is judged by the non-members of its own source, and
+        has the p-value NaN if there are none.
         """
-        if sources is not None:
-            assert isinstance(scores, Mapping)
-            # a source without non-members has no p-values
-            p_values = np.full(len(sources), np.nan)
-            for name in self.source_families:
-                is_own = np.array([source == name for source in sources], dtype=bool)
-                p_values[is_own] = self.of(name).p_values({score: column[is_own] for score, column in scores.items()})
-            return p_values
         if not isinstance(scores, Mapping):
             return self._p_values(self.chosen, scores)
-        columns = [np.asarray(scores[candidate.score], dtype=np.float64) for candidate in self.candidates]
-        pairs = list(zip(self.candidates, columns, strict=True))
-        # by the score that would have been chosen, had this text been one more non-member
-        best = np.argmax([candidate.wins(column) for candidate, column in pairs], axis=0)
-        return np.asarray(np.choose(best, [self._p_values(candidate, column) for candidate, column in pairs]))
+        if sources is None:
+            return self._p_values_by_best(scores)
+        names = np.array(sources, dtype=object)
+        # a source without non-members has no p-values
+        p_values = np.full(names.size, np.nan)
+        for name in self.source_families:
+            is_own = names == name
+            of_source = {score: column[is_own] for score, column in scores.items()}
+            p_values[is_own] = self.of(name).p_values(of_source)
+        return p_values
+
+    def _p_values_by_best(self, scores: ScoreColumns) -> FloatArray:
+        """(N,) p-values, each by the score that would have been chosen, had the text been one more non-member."""
+        wins = []
+        p_values = []
+        for candidate in self.candidates:
+            column = np.asarray(scores[candidate.score], dtype=np.float64)
+            wins.append(candidate.wins(column))
+            p_values.append(self._p_values(candidate, column))
+        return np.asarray(np.choose(np.argmax(wins, axis=0), p_values))
 
     def _p_values(self, candidate: Candidate, scores: ArrayLike) -> FloatArray:
-        order = np.argsort(candidate.scores, kind="stable")
-        family = np.unique(self.families, return_inverse=True)[1]
+        """(N,) p-values by one score."""
+        calibrated = np.asarray(candidate.scores)
+        order = np.argsort(calibrated, kind="stable")
+        _, family = np.unique(self.families, return_inverse=True)
+        # the texts of a family share one vote
         weights = (1 / np.bincount(family))[family][order]
-        at_least = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-        rank = np.searchsorted(np.asarray(candidate.scores)[order], scores, side="left")
+        votes = np.cumsum(weights[::-1])[::-1]
+        at_least = np.append(votes, 0.0)
+        rank = np.searchsorted(calibrated[order], scores, side="left")
         p_values = (1 + at_least[rank]) / (self.n_families + 1)
         return np.minimum(p_values, 1.0)  # shares of a group add up to 1 but for rounding
 
@@ -172,7 +192,7 @@ class Calibration:
         """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen score."""
         if not self.finest - TOLERANCE <= fpr < 1:
             nonmembers = f"{self.n_families} groups of held-out non-members"
-            sources = sorted(map(repr, {*self.collections} - {""}))
+            sources = sorted(repr(name) for name in set(self.collections) if name)
             if sources:
                 nonmembers += f" of {' and '.join(sources)}"
             raise UsageError(
@@ -198,7 +218,8 @@ class Calibration:
 
     def false_alarms(self, fpr: float, texts: int) -> int:
         """95 % quantile of the number of false positives among `texts` non-members, which share one threshold."""
-        return int(stats.betabinom(texts, *self._beta_parameters(fpr)).ppf(CONFIDENCE))
+        distribution = stats.betabinom(texts, *self._beta_parameters(fpr))
+        return int(distribution.ppf(CONFIDENCE))
 
     def _beta_parameters(self, fpr: float) -> tuple[int, int]:
         rank = math.floor((fpr + TOLERANCE) * (self.n_families + 1))
@@ -222,6 +243,8 @@ def calibrate(
     member = np.asarray(labels, dtype=bool)
     if member.all():
         raise UsageError(f"calibration must have held-out non-members; got {member.size} texts, all members")
+    settings = settings or {}
+    sources = collections or [""] * member.size
     index = group_index(groups, member.size)
     aucs = family_aucs(member, scores, index.tolist())
     best = max(aucs, key=lambda score: aucs[score])
@@ -233,38 +256,43 @@ def calibrate(
     for score, column in scores.items():
         if aucs[score] < lowest:
             continue
+        of_members = column[member].tolist()
         of_nonmembers = column[nonmembers]
+        means = group_means(of_nonmembers, family).tolist()
         candidate = Candidate(
             score.detector,
             score.state,
-            dict((settings or {}).get(score, {})),
+            settings=dict(settings.get(score, {})),
             scores=tuple(of_nonmembers.tolist()),
-            members=tuple(column[member].tolist()),
-            means=tuple(group_means(of_nonmembers, family).tolist()),
+            members=tuple(of_members),
+            means=tuple(means),
         )
         candidates.append(candidate)
-    sources = compress(collections, nonmembers) if collections else [""] * int(nonmembers.sum())
     return Calibration(
         detector=best.detector,
         state=best.state,
         candidates=tuple(candidates),
         families=tuple(index[nonmembers].tolist()),
-        collections=tuple(sources),
+        collections=tuple(compress(sources, nonmembers)),
         reference=reference,
     )
 
 
 def family_aucs(
-    labels: ArrayLike, scores: ScoreColumns, groups: Sequence[Hashable] | None = None
+    labels: ArrayLike,
+    scores: ScoreColumns,
+    groups: Sequence[Hashable] | None = None,
 ) -> dict[Score, float]:
     """Score → AUC between (N,) members and families of non-members, each by its mean score; .5 without members."""
     member = np.asarray(labels, dtype=bool)
     if not member.any():
         return dict.fromkeys(scores, 0.5)
-    families, family = np.unique(group_index(groups, member.size)[~member], return_inverse=True)
+    index = group_index(groups, member.size)
+    families, family = np.unique(index[~member], return_inverse=True)
     # families of non-members count once, as in the p-values; members, which calibrate nothing, one by one
-    sides = np.arange(int(member.sum()) + families.size) >= families.size
-    return {
-        score: auc(sides, np.concatenate([group_means(column[~member], family), column[member]]))
-        for score, column in scores.items()
-    }
+    is_member = np.repeat([False, True], [families.size, member.sum()])
+    aucs = {}
+    for score, column in scores.items():
+        values = np.concatenate([group_means(column[~member], family), column[member]])
+        aucs[score] = auc(is_member, values)
+    return aucs

@@ -8,11 +8,11 @@ import scipy
 
 from fsd.scores import Score
 from fsd.statistics.bootstrap import Bootstrap, bootstrap_p
-from fsd.statistics.delong import delong_test
+from fsd.statistics.delong import DeLong, delong_test
 from fsd.statistics.intervals import CONFIDENCE, Estimate, percentiles
 from fsd.statistics.metrics import METRICS, checked_scores
 from fsd.statistics.multiplicity import holm
-from fsd.token_stats import Scores
+from fsd.token_stats import FloatArray, Scores
 
 
 class Row(NamedTuple):
@@ -42,9 +42,14 @@ class Row(NamedTuple):
         return Estimate(self.value, self.low, self.high)
 
 
+def rows_of(table: pd.DataFrame) -> list[Row]:
+    """The rows of the table of results."""
+    return [Row._make(row) for row in table.itertuples(index=False)]
+
+
 def by_key(table: pd.DataFrame) -> dict[tuple[str, str, str], Row]:
     """(detector, state, metric) → row of the table of results."""
-    return {(row.detector, row.state, row.metric): row for row in map(Row._make, table.itertuples(index=False))}
+    return {(row.detector, row.state, row.metric): row for row in rows_of(table)}
 
 
 def compare(bootstrap: Bootstrap, reference: Scores, candidate: Scores, *, metric: str = "auc") -> dict[str, Row]:
@@ -57,19 +62,33 @@ def compare(bootstrap: Bootstrap, reference: Scores, candidate: Scores, *, metri
     for name in candidate:
         if name not in reference:
             continue
-        _, before = checked_scores(bootstrap.member, reference[name])
-        _, after = checked_scores(bootstrap.member, candidate[name])
-        test = delong_test(bootstrap, before, after) if metric == "auc" else None
-        if test and not math.isnan(test.p):
-            p = test.p
-            gain = test.difference
-            half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, test.degrees)) * test.error
-            estimate = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
-        else:
-            metrics = [METRICS[metric].compute]
-            gains = (bootstrap.values(after, metrics) - bootstrap.values(before, metrics))[0]
-            p = bootstrap_p(gains[1:])
-            estimate = percentiles(gains[0], gains[1:])
+        _, of_reference = checked_scores(bootstrap.member, reference[name])
+        _, of_candidate = checked_scores(bootstrap.member, candidate[name])
+        estimate, p = _gain(bootstrap, of_reference, of_candidate, metric)
         rows[name] = Row(name, "", f"{metric}_gain", *estimate, p)
     corrected = holm({name: row.p for name, row in rows.items()})
     return {name: row._replace(p_holm=corrected[name]) for name, row in rows.items()}
+
+
+def _gain(
+    bootstrap: Bootstrap,
+    reference: FloatArray,
+    candidate: FloatArray,
+    metric: str,
+) -> tuple[Estimate, float]:
+    """The gain in a metric with its interval, and the p-value."""
+    if metric == "auc":
+        test = delong_test(bootstrap, reference, candidate)
+        # without any variance the test says nothing
+        if not math.isnan(test.p):
+            return _delong_interval(test), test.p
+    compute = [METRICS[metric].compute]
+    (gains,) = bootstrap.values(candidate, compute) - bootstrap.values(reference, compute)
+    resampled = gains[1:]
+    return percentiles(gains[0], resampled), bootstrap_p(resampled)
+
+
+def _delong_interval(test: DeLong) -> Estimate:
+    gain = test.difference
+    half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, test.degrees)) * test.error
+    return Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))

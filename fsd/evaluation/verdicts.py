@@ -16,7 +16,7 @@ from fsd.evaluation.domain_check import States
 from fsd.evaluation.exchangeability import FEWEST, Exchangeability, exchangeability
 from fsd.scores import ScoreColumns
 from fsd.statistics.multiplicity import check_fdr, discoveries
-from fsd.token_stats import FloatArray, IntArray
+from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 MEMBER = "member"
 NOT_SHOWN = "not shown"
@@ -69,8 +69,9 @@ class Verdicts:
     def calls(self) -> tuple[int, int]:
         """Number of families whose first judged text is called a member, and of all: passages are called together."""
         judged = self.table[self.table["p_value"].notna()]
-        by_family = judged.groupby(self.family[judged.index])["verdict"].first()
-        return int((by_family == MEMBER).sum()), len(by_family)
+        family = self.family[judged.index]
+        verdicts = judged.groupby(family)["verdict"].first()
+        return int((verdicts == MEMBER).sum()), len(verdicts)
 
 
 class VerdictMaker:
@@ -111,8 +112,8 @@ class VerdictMaker:
         reasons = np.full(len(documents), "", dtype=object)
         for name in self._calibrated(sources):
             rows = np.flatnonzero(sources == name)
-            of_source = None if states is None else states[rows]
-            reasons[rows] = self._check(name).outside(texts[rows].tolist(), group[rows].tolist(), of_source)
+            check = self._check(name)
+            reasons[rows] = check.outside(texts[rows].tolist(), group[rows].tolist(), _of_rows(states, rows))
         return list(reasons), states
 
     def _calibrated(self, sources: NDArray[np.str_]) -> list[str]:
@@ -127,7 +128,7 @@ class VerdictMaker:
         *,
         excluded: Sequence[str] | None = None,
     ) -> Verdicts:
-        """VerdictMaker texts, source by source, after tests whether they are of the benchmark's kind.
+        """Give verdicts on texts, source by source, after tests whether they are of the benchmark's kind.
 
         The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; `OUT_OF_DOMAIN` for a text of another kind, which is not
         scored; and `NO_VERDICT`, without a p-value, where nothing shows that the error rate holds: neither a test nor
@@ -141,31 +142,43 @@ class VerdictMaker:
         for name in self._calibrated(sources):
             self.calibration.of(name).threshold_at(rules.fpr)
         outside, states = self.outside(documents, family.tolist())
-        why = pd.DataFrame({"excluded": excluded or [""] * len(documents), "outside": outside})
-        allowed = (why["excluded"] == "").to_numpy()
-        inside = allowed & (why["outside"] == "").to_numpy()
-        table = pd.DataFrame({"score": np.nan, "rank": np.nan, "p_value": np.nan}, index=why.index)
-        table["verdict"] = np.where(inside, NO_VERDICT, OUT_OF_DOMAIN)
-        table = table.assign(basis="", warning=why["excluded"].where(~allowed, why["outside"]), selected=False)
-        scored = np.zeros(len(documents), dtype=bool)
+        excluded = excluded or [""] * len(documents)
+        warnings = [of_text or of_kind for of_text, of_kind in zip(excluded, outside, strict=True)]
+        allowed = np.array([not reason for reason in excluded], dtype=bool)
+        inside = np.array([not reason for reason in warnings], dtype=bool)
+        verdict = np.where(inside, NO_VERDICT, OUT_OF_DOMAIN)
+        table = pd.DataFrame(
+            {
+                "score": np.nan,
+                "rank": np.nan,
+                "p_value": np.nan,
+                "verdict": verdict,
+                "basis": "",
+                "warning": warnings,
+                "selected": False,
+            }
+        )
+        texts = np.array([document.text for document in documents], dtype=object)
+        scored = inside.copy()
         bases = []
         for name in dict.fromkeys(sources[allowed].tolist()):
-            rows = np.flatnonzero((sources == name) & allowed)
+            is_own = allowed & (sources == name)
             test = None
             if not self.unknown(name):
                 # the texts outside are tested as well: that there are so many of them tells something
+                own_texts = texts[is_own].tolist()
                 test = exchangeability(
                     self._check(name),
-                    [documents[row].text for row in rows.tolist()],
-                    family[rows].tolist(),
-                    states=None if states is None else states[rows],
-                    outside=~inside[rows],
+                    own_texts,
+                    family[is_own].tolist(),
+                    states=_of_rows(states, is_own),
+                    outside=~inside[is_own],
                 )
             basis = self._basis(name, test, asserted=rules.same_source)
             bases.append(basis)
-            rows = rows[inside[rows]]
-            table.loc[rows, ["basis", "warning"]] = basis.verdict, basis.reason
-            scored[rows] = not (test and test.rejected)
+            table.loc[is_own & inside, ["basis", "warning"]] = basis.verdict, basis.reason
+            if test and test.rejected:
+                scored[is_own] = False
         if scored.any():
             columns = score(np.flatnonzero(scored).tolist())
             table.loc[scored, "score"] = columns[self.calibration.score]
@@ -173,10 +186,14 @@ class VerdictMaker:
             judged = (table["basis"] != "").to_numpy()
             of_judged = {name: column[judged[scored]] for name, column in columns.items()}
             p_values = self.calibration.p_values(of_judged, sources[judged].tolist())
+            called = p_values <= rules.fpr + TOLERANCE
             table.loc[judged, "p_value"] = p_values
-            table.loc[judged, "verdict"] = np.where(p_values <= rules.fpr + TOLERANCE, MEMBER, NOT_SHOWN)
+            table.loc[judged, "verdict"] = np.where(called, MEMBER, NOT_SHOWN)
             table.loc[judged, "selected"] = discoveries(
-                p_values, family[judged].tolist(), fdr=rules.fdr, storey=rules.storey
+                p_values,
+                family[judged].tolist(),
+                fdr=rules.fdr,
+                storey=rules.storey,
             )
         table["rank"] = table["score"].rank(ascending=False, method="min").astype("Int64")
         return Verdicts(table, bases, family, rules)
@@ -189,15 +206,26 @@ class VerdictMaker:
             p = f"p = {test.p:.2g}" if test.p >= 0.001 else "p < .001"
             reason = f"the texts together are not exchangeable with the benchmark's non-members ({p})"
             return Basis(name, reason=reason, test=test)
-        lacking = ""
+        lacking = self._lacking(test)
+        if not lacking:
+            return Basis(name, TESTED, test=test)
+        if asserted:
+            return Basis(name, ASSERTED, test=test)
+        reason = f"{lacking}; --same-source asserts that they are of one source and kind"
+        return Basis(name, reason=reason, test=test)
+
+    def _lacking(self, test: Exchangeability) -> str:
+        """Why a test that did not refuse the texts shows nothing; "" if it shows that they are of one kind."""
         if not test.tested:
-            lacking = (
+            return (
                 f"fewer than {FEWEST} independent texts cannot be compared with the benchmark's non-members "
                 f"(here {test.groups})"
             )
-        elif not self.calibration.reference.powerful:
-            lacking = "the domain check of this adapter was not shown to recognise texts of other kinds"
-        if lacking and not asserted:
-            reason = f"{lacking}; --same-source asserts that they are of one source and kind"
-            return Basis(name, reason=reason, test=test)
-        return Basis(name, ASSERTED if lacking else TESTED, test=test)
+        if not self.calibration.reference.powerful:
+            return "the domain check of this adapter was not shown to recognise texts of other kinds"
+        return ""
+
+
+def _of_rows(states: FloatArray | None, rows: IntArray | BoolArray) -> FloatArray | None:
+    """The hidden states of some of the texts, if there are any."""
+    return None if states is None else states[rows]
