@@ -298,6 +298,11 @@ class Results:
         return kinds_in(self.scores)
 
     @property
+    def has_contemporaries(self) -> bool:
+        """Whether there are non-members of the members' own period."""
+        return CONTEMPORARY in self.kind
+
+    @property
     def contrasts(self) -> bool:
         """Whether there are contemporaries and later texts, so that all three contrasts were measured."""
         return splitting.has_both(self.kind)
