@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fsd.data import splitting
 from fsd.data.corpus import Corpus
 from fsd.data.documents import content_hash
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
+from fsd.data.periods import Kinds
 from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
@@ -42,11 +43,11 @@ class Contrast(NamedTuple):
     title: str
     meaning: str
 
-    def among(self, kind: NDArray[np.str_]) -> BoolArray:
+    def among(self, kind: Kinds) -> BoolArray:
         """(N,) texts that it compares."""
         return np.isin(kind, (self.positive, self.negative))
 
-    def possible(self, kind: NDArray[np.str_]) -> bool:
+    def possible(self, kind: Kinds) -> bool:
         """Whether there are texts of both kinds."""
         return bool(np.isin((self.positive, self.negative), kind).all())
 
@@ -85,11 +86,9 @@ CHARTED = ("auc", "auc_gain", "placebo_lead")
 """Metrics of every detector by which runs are compared in MLflow; the others are in summary.csv."""
 
 
-def kinds_in(scores: pd.DataFrame) -> NDArray[np.str_]:
+def kinds_in(scores: pd.DataFrame) -> Kinds:
     """(N,) kind of each text of a table like scores.parquet, see `fsd.data.splitting.kinds`."""
-    periods = [""] * len(scores)
-    if "period" in scores:
-        periods = list(map(str, scores["period"]))
+    periods = list(map(str, scores.get("period", [""] * len(scores))))
     return splitting.kinds(scores["label"].to_numpy(bool), periods)
 
 
@@ -282,6 +281,11 @@ class Results:
         return self.rows[*self.headline, "auc"].estimate
 
     @property
+    def lead(self) -> Estimate | None:
+        """AUC of the headline score minus its AUC on the control model."""
+        return self.number(self.headline, "placebo_lead")
+
+    @property
     def verdict_score(self) -> Score:
         """The score by which verdicts are given; that of the headline, if the run gives none."""
         return self.calibration.score if self.calibration else self.headline
@@ -293,7 +297,7 @@ class Results:
         return estimate.value if estimate else math.nan
 
     @property
-    def kind(self) -> NDArray[np.str_]:
+    def kind(self) -> Kinds:
         """(N,) kind of each scored text, see `fsd.data.splitting.kinds`."""
         return kinds_in(self.scores)
 
@@ -315,13 +319,12 @@ class Results:
 
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share, with the few by which runs are compared first."""
-        headline = self.headline
         numbers = {
             "auc": self.auc,
             "blind": self.audit.blind.auc,
             "gain": self.gain and self.gain.estimate,
-            "lead": self.number(headline, "placebo_lead"),
-            "tpr5": self.number(headline, "tpr_at_5fpr"),
+            "lead": self.lead,
+            "tpr5": self.number(self.headline, "tpr_at_5fpr"),
         }
         metrics = self.audit.metrics() | charted(self.table)
         for name, number in numbers.items():
@@ -398,11 +401,6 @@ class ScoredTexts:
     seed: int
 
     @cached_property
-    def family(self) -> NDArray[np.int64]:
-        """(N,) family of each text."""
-        return self.table["group"].to_numpy(np.int64)
-
-    @cached_property
     def member(self) -> BoolArray:
         """(N,) whether each text is a member."""
         return self.table["label"].to_numpy(bool)
@@ -413,7 +411,7 @@ class ScoredTexts:
         return np.asarray(self.table["split"] == "test")
 
     @cached_property
-    def kind(self) -> NDArray[np.str_]:
+    def kind(self) -> Kinds:
         """(N,) kind of each text, see `fsd.data.splitting.kinds`."""
         return kinds_in(self.table)
 
@@ -440,7 +438,8 @@ class ScoredTexts:
         for score, column in self.scored.columns.items():
             if score.state in self.scored.states:
                 columns[score] = column[among]
-        return Part(self.member[among], self.family[among].tolist(), columns)
+        family = self.table.loc[among, "group"].astype(int).tolist()
+        return Part(self.member[among], family, columns)
 
     @cached_property
     def validation(self) -> Part:

@@ -8,7 +8,7 @@ import scipy
 
 from fsd.scores import Score
 from fsd.statistics.bootstrap import Bootstrap, bootstrap_p
-from fsd.statistics.delong import DeLong, delong_test
+from fsd.statistics.delong import delong_test
 from fsd.statistics.intervals import CONFIDENCE, Estimate, percentiles
 from fsd.statistics.metrics import METRICS, checked_scores
 from fsd.statistics.multiplicity import holm
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 def rows_of(table: pd.DataFrame) -> list[Row]:
     """The rows of the table of results."""
-    return [Row._make(row) for row in table.itertuples(index=False)]
+    return list(map(Row._make, table.itertuples(index=False)))
 
 
 def by_key(table: pd.DataFrame) -> dict[tuple[str, str, str], Row]:
@@ -60,12 +60,9 @@ def compare(bootstrap: Bootstrap, reference: Scores, candidate: Scores, *, metri
     """
     rows = {}
     for name in candidate:
-        if name not in reference:
-            continue
-        _, of_reference = checked_scores(bootstrap.member, reference[name])
-        _, of_candidate = checked_scores(bootstrap.member, candidate[name])
-        estimate, p = _gain(bootstrap, of_reference, of_candidate, metric)
-        rows[name] = Row(name, "", f"{metric}_gain", *estimate, p)
+        if name in reference:
+            estimate, p = _gain(bootstrap, reference[name], candidate[name], metric)
+            rows[name] = Row(name, "", f"{metric}_gain", *estimate, p)
     corrected = holm({name: row.p for name, row in rows.items()})
     return {name: row._replace(p_holm=corrected[name]) for name, row in rows.items()}
 
@@ -77,18 +74,16 @@ def _gain(
     metric: str,
 ) -> tuple[Estimate, float]:
     """The gain in a metric with its interval, and the p-value."""
+    _, reference = checked_scores(bootstrap.member, reference)
+    _, candidate = checked_scores(bootstrap.member, candidate)
     if metric == "auc":
         test = delong_test(bootstrap, reference, candidate)
         # without any variance the test says nothing
         if not math.isnan(test.p):
-            return _delong_interval(test), test.p
+            gain = test.difference
+            half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, test.degrees)) * test.error
+            return Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half)), test.p
     compute = [METRICS[metric].compute]
     (gains,) = bootstrap.values(candidate, compute) - bootstrap.values(reference, compute)
     resampled = gains[1:]
     return percentiles(gains[0], resampled), bootstrap_p(resampled)
-
-
-def _delong_interval(test: DeLong) -> Estimate:
-    gain = test.difference
-    half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, test.degrees)) * test.error
-    return Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))

@@ -19,6 +19,8 @@ Line = TypeVar("Line")
 SIGNIFICANT = 0.05
 LARGE_FAMILY = 0.2
 """Share of a kind's test texts above which one family is remarked on."""
+WITHIN = f"auc_{MEMBERSHIP.name}"
+"""Metric that says how well members are told from non-members of their own period."""
 _TEXTS = "a difference of the texts, which the control model shows as well"
 
 
@@ -120,7 +122,7 @@ def _texts_alone(blind: Estimate | None, auc: Estimate) -> str:
 
 def _control(results: Results) -> str:
     """The ground that a control model gives."""
-    lead = results.number(results.headline, "placebo_lead")
+    lead = results.lead
     if lead is None:
         return "no control"
     return "lead" if lead.low > 0 else "no lead"
@@ -128,7 +130,7 @@ def _control(results: Results) -> str:
 
 def _period(results: Results) -> str:
     """The ground that the periods of the texts give."""
-    within = results.number(results.headline, f"auc_{MEMBERSHIP.name}")
+    within = results.number(results.headline, WITHIN)
     if within is None:
         return "no contemporaries"
     if not results.contrasts:
@@ -148,20 +150,17 @@ def _numbers(results: Results) -> dict[str, Any]:
     """The numbers of `GROUNDS`, without those that were not measured."""
     headline = results.headline
     audit = results.audit
-    numbers = {
+    numbers: dict[str, Any] = {
         "reason": audit.blind.reason,
         "leaks": audit.leaks.groups,
-        "lead": results.number(headline, "placebo_lead"),
-    }
-    aucs = {
+        "lead": results.lead,
         "blind": audit.blind.auc,
         "control": results.number(headline, "placebo_auc"),
-        "within": results.number(headline, f"auc_{MEMBERSHIP.name}"),
+        "within": results.number(headline, WITHIN),
     }
-    for name, auc in aucs.items():
-        if auc:
-            numbers[name] = auc
-            numbers[f"{name}_pairs"] = _pairs(auc)
+    for name in ("blind", "control", "within"):
+        if numbers[name]:
+            numbers[f"{name}_pairs"] = _pairs(numbers[name])
     return numbers
 
 
@@ -256,7 +255,7 @@ def _gain(results: Results) -> list[str]:
 def _placebo(results: Results) -> str:
     name = results.title(results.headline)
     control = results.number(results.headline, "placebo_auc")
-    lead = results.number(results.headline, "placebo_lead")
+    lead = results.lead
     state = _control(results)
     meaning = GROUNDS[state].meaning
     if control is None or lead is None:
@@ -303,12 +302,12 @@ def _three(results: Results) -> str:
     base = Score(best.detector, BASE)
     numbers = ", ".join(_contrast(results, contrast, base) for contrast in CONTRASTS)
     # a detector that reads both models has no base score
-    states = "base → FSD" if results.number(base, f"auc_{MEMBERSHIP.name}") else "FSD"
+    states = "base → FSD" if results.number(base, WITHIN) else "FSD"
     line = f"{best.detector} {states}: {numbers}"
     # a control has no membership to speak of: its numbers stand alone
     if results.never_saw:
         return line
-    within = results.rows[*best, f"auc_{MEMBERSHIP.name}"]
+    within = results.rows[*best, WITHIN]
     ground = GROUNDS["within the period" if within.low > 0.5 else "not within the period"]
     return f"{line}; {_familiarity(results)}; {ground.meaning}"
 

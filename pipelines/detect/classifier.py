@@ -34,6 +34,9 @@ from pipelines.common.shards import Worker, identity, of_documents
 
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""
+TRAINED = "the adapter itself was trained on this text or large parts of it"
+"""Why a text that counts as trained on gets no verdict: its score reflects fine-tuning."""
+Ngram = tuple[str, ...]
 
 
 class MembershipClassifier:
@@ -51,11 +54,7 @@ class MembershipClassifier:
     def __init__(self, uri: str, **overrides: Any) -> None:
         adapter = tracking.fetch_adapter(uri)
         self.files = {name: path for name in FILES if (path := tracking.fetch_model_file(uri, name))}
-        self.audit: AuditSummary | None = None
-        if AUDIT in self.files:
-            self.audit = read_json(AuditSummary, self.files[AUDIT], "the summary of an audit")
-            if self.audit.explains or not self.audit.labels.hold:
-                raise UsageError(f"adapter must come from a benchmark that can show membership; {self.audit.sentence}")
+        self.audit = _audit_in(self.files)
         # refused by the audit first: a calibration would not help an adapter whose benchmark shows nothing
         _require(self.files, CALIBRATION, SETUP)
         self.calibration = read_json(Calibration, self.files[CALIBRATION], f"a calibration of version {VERSION}")
@@ -71,7 +70,7 @@ class MembershipClassifier:
         self.unseen: list[str] = []
         if UNSEEN in self.files:
             self.unseen = Corpus(read_files([self.files[UNSEEN]])).texts
-        self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
+        self._trained = set().union(*map(_ngrams, self.unseen))
         self.model = self._open(adapter)
         if self.audited:
             self.model = self.model.audited()
@@ -115,16 +114,19 @@ class MembershipClassifier:
 
     def _excluded(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why a text says nothing, whatever it is like: its score reflects fine-tuning; "" if it does."""
-        reason = "the adapter itself was trained on this text or large parts of it"
-        ngrams = [_ngrams(document.text) for document in documents]
-        return [reason if len(of_text & self._trained) >= TRAINED_OVERLAP * len(of_text) else "" for of_text in ngrams]
+        reasons = []
+        for document in documents:
+            of_text = _ngrams(document.text)
+            trained = len(of_text & self._trained) >= TRAINED_OVERLAP * len(of_text)
+            reasons.append(TRAINED if trained else "")
+        return reasons
 
     def left_out(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
-        unknown = map(self.verdict_maker.unknown, self.verdict_maker.sources(documents))
+        trained = self._excluded(documents)
         outside, _ = self.verdict_maker.outside(documents, as_corpus(documents).family.tolist())
-        reasons = zip(self._excluded(documents), outside, unknown, strict=True)
-        return [trained or like_none or of_source for trained, like_none, of_source in reasons]
+        unknown = map(self.verdict_maker.unknown, self.verdict_maker.sources(documents))
+        return [next(filter(None, reasons), "") for reasons in zip(trained, outside, unknown, strict=True)]
 
     def classify(self, documents: Sequence[Document], rules: Rules) -> Verdicts:
         """Classify N ≥ 1 texts as members or not, where something shows that the error rate holds for them.
@@ -168,11 +170,22 @@ def _detectors_of(candidates: Sequence[Candidate]) -> list[Detector]:
     # the settings of a base score are laid over those of the other scores, so that these come first
     for candidate in sorted(candidates, key=lambda candidate: candidate.state == BASE):
         name = candidate.detector
-        if candidate.state != BASE or name not in loaded:
-            loaded[name] = detectors.load(name, **candidate.settings)
+        detector = loaded.get(name)
+        if detector and candidate.state == BASE:
+            loaded[name] = detector.with_base_settings(**candidate.settings)
         else:
-            loaded[name] = loaded[name].with_base_settings(**candidate.settings)
+            loaded[name] = detectors.load(name, **candidate.settings)
     return list(loaded.values())
+
+
+def _audit_in(files: Mapping[str, Path]) -> AuditSummary | None:
+    """The summary of the adapter's audit, if it has one; an error if the audit speaks against the adapter."""
+    if AUDIT not in files:
+        return None
+    audit = read_json(AuditSummary, files[AUDIT], "the summary of an audit")
+    if audit.explains or not audit.labels.hold:
+        raise UsageError(f"adapter must come from a benchmark that can show membership; {audit.sentence}")
+    return audit
 
 
 def _require(files: Mapping[str, Path], *names: str) -> None:
@@ -195,9 +208,11 @@ def _model_config(setup: Setup, table: Path | None, overrides: Mapping[str, Any]
             f"base model must be in the folder {config.model!r}, as when the adapter was trained; there is none in "
             f"{Path.cwd()}: name its location with --model FOLDER, or serving_model when MLflow serves the model"
         )
-    return replace(config, frequencies=str(table)) if table else config
+    if table:
+        return replace(config, frequencies=str(table))
+    return config
 
 
-def _ngrams(text: str) -> set[tuple[str, ...]]:
+def _ngrams(text: str) -> set[Ngram]:
     """Distinct n-grams of `NGRAM` words; a shorter text is a single n-gram."""
     return ngrams(text, NGRAM) or {tuple(words(text) or [text])}

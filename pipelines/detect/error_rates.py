@@ -42,7 +42,9 @@ class Measured(NamedTuple):
 
 
 def _rate_of(texts: pd.DataFrame) -> Estimate | None:
-    return observed_rate(texts["called"].to_numpy(), texts["group"].tolist()) if len(texts) else None
+    if texts.empty:
+        return None
+    return observed_rate(texts["called"].to_numpy(), texts["group"].tolist())
 
 
 def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
@@ -87,7 +89,11 @@ class DatasetComparison(NamedTuple):
 
 
 def compare_dataset(
-    classifier: MembershipClassifier, suspect: Sequence[Document], known: Sequence[Document], *, seed: int = 0
+    classifier: MembershipClassifier,
+    suspect: Sequence[Document],
+    nonmembers: Sequence[Document],
+    *,
+    seed: int = 0,
 ) -> DatasetComparison:
     """Test whether the texts as a whole were in the training data, by comparison with known non-members.
 
@@ -96,18 +102,19 @@ def compare_dataset(
     known text is labelled a member, shares a group with a suspect text or is a near-duplicate of one, and as for
     `fsd.evaluation.dataset_inference.compare_sets`.
     """
-    refuse_members(known)
+    refuse_members(nonmembers)
     comparable_suspect = _comparable(classifier, suspect)
-    comparable_known = _comparable(classifier, known)
+    comparable_nonmembers = _comparable(classifier, nonmembers)
     # a text on both sides would pull them together, and a relative of one as well
-    refuse_related(comparable_suspect, comparable_known)
-    texts = comparable_suspect.texts + comparable_known.texts
+    refuse_related(comparable_suspect, comparable_nonmembers)
+    texts = comparable_suspect.texts + comparable_nonmembers.texts
     scored = classifier.scores(texts, every=True)
     # a version by base scores alone has no adapter to compare with
     single, difference = scored.states
     scores = of_state(scored.columns, difference) or of_state(scored.columns, single)
-    verdict, without_model = compare_sets(comparable_suspect, comparable_known, scores, seed=seed)
-    return DatasetComparison(verdict, without_model, len(suspect) + len(known) - len(texts))
+    verdict, without_model = compare_sets(comparable_suspect, comparable_nonmembers, scores, seed=seed)
+    left_out = len(suspect) + len(nonmembers) - len(texts)
+    return DatasetComparison(verdict, without_model, left_out)
 
 
 def _comparable(classifier: MembershipClassifier, documents: Sequence[Document]) -> Corpus:
