@@ -70,7 +70,7 @@ class Candidate:
             # ties count half
             below = np.searchsorted(members, scores, side="left")
             up_to = np.searchsorted(members, scores, side="right")
-            return np.asarray(members.size - (below + up_to) / 2)
+            return members.size - (below + up_to) / 2
 
         return np.asarray(members_above(self.means).sum() + members_above(scores))
 
@@ -143,7 +143,11 @@ class Calibration:
         """The smallest false-positive rate that G groups support, 1 / (G + 1)."""
         return 1 / (self.n_families + 1)
 
-    def p_values(self, scores: ArrayLike | ScoreColumns, sources: Sequence[str] | None = None) -> FloatArray:
+    def p_values(
+        self,
+        scores: ArrayLike | ScoreColumns,
+        sources: Sequence[str] | None = None,
+    ) -> FloatArray:
         """(N,) conformal p-values: (1 + Σ_groups share of the group's scores ≥ s) / (G + 1).
 
         One vote a group keeps P(p ≤ α) ≤ α for any text of a new group (Lee, Barber and Willett 2023,
@@ -202,8 +206,10 @@ class Calibration:
         # the p-value falls just above each score; at the lowest score, and below it, it is the same
         scores = np.unique(self.chosen.scores)
         just_above = np.nextafter(scores, np.inf)
-        allowed = self.p_values(np.append(scores[0], just_above)) <= fpr + TOLERANCE
-        return float(np.append(-math.inf, just_above)[np.argmax(allowed)])
+        tried = np.append(scores[0], just_above)
+        allowed = self.p_values(tried) <= fpr + TOLERANCE
+        thresholds = np.append(-math.inf, just_above)
+        return float(thresholds[np.argmax(allowed)])
 
     def rate(self, fpr: float) -> Estimate:
         """Mean and prediction interval of the false-positive rate of the threshold for `fpr`.
@@ -293,6 +299,6 @@ def family_aucs(
     is_member = np.repeat([False, True], [families.size, member.sum()])
     aucs = {}
     for score, column in scores.items():
-        values = np.concatenate([group_means(column[~member], family), column[member]])
-        aucs[score] = auc(is_member, values)
+        values = [group_means(column[~member], family), column[member]]
+        aucs[score] = auc(is_member, np.concatenate(values))
     return aucs

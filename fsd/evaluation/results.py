@@ -24,7 +24,7 @@ from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.rows import Row, by_key, compare, rows_of
+from fsd.evaluation.rows import Row, Rows, by_key, compare, rows_of
 from fsd.scores import ALL_STATES, BASE, FSD, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.bootstrap import Bootstrap
@@ -258,7 +258,7 @@ class Results:
     control: FloatArray | None = None  # the headline score of the texts `judged` on the control model
 
     @cached_property
-    def rows(self) -> dict[tuple[str, str, str], Row]:
+    def rows(self) -> Rows:
         """(detector, state, metric) → row of the table."""
         return by_key(self.table)
 
@@ -481,12 +481,9 @@ class ScoredTexts:
 
 def thresholds(texts: ScoredTexts) -> dict[Score, float]:
     """Score → the threshold with the highest accuracy on validation."""
-    best = {}
     member = texts.validation.member
-    for score, column in texts.validation.columns.items():
-        highest, *_ = best_thresholds(member, column)
-        best[score] = float(highest)
-    return best
+    columns = texts.validation.columns
+    return {score: float(best_thresholds(member, column)[0]) for score, column in columns.items()}
 
 
 def contrast_rows(texts: ScoredTexts, control: Scores, test_rows: Sequence[Row]) -> list[Row]:
@@ -597,15 +594,11 @@ def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibra
 
 def fallback_remarks(scored: ScoreTable, texts: int) -> list[str]:
     """What took the place of scores that could not be computed, each said once, of the state with most such texts."""
-    counts: dict[tuple[str, str], int] = {}
+    counts: dict[str, int] = {}
     for (score, fallback), count in sorted(scored.fallbacks.items()):
-        key = (score.detector, fallback)
-        counts[key] = max(count, counts.get(key, 0))
-    remarks = []
-    for (name, fallback), count in counts.items():
-        in_texts = fallback.replace(";", f" in {count:,} of {texts:,} texts;")
-        remarks.append(f"{name}: {in_texts}")
-    return remarks
+        remark = f"{score.detector}: {fallback}"
+        counts[remark] = max(count, counts.get(remark, 0))
+    return [remark.replace(";", f" in {count:,} of {texts:,} texts;") for remark, count in counts.items()]
 
 
 def reference_of(parts: Split, *, unseen: bool = False) -> Reference:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import pandas as pd
 import scipy
 
-from fsd.scores import Score
 from fsd.statistics.bootstrap import Bootstrap, bootstrap_p
 from fsd.statistics.delong import delong_test
 from fsd.statistics.intervals import CONFIDENCE, Estimate, percentiles
@@ -32,11 +31,6 @@ class Row(NamedTuple):
     p_holm: float = math.nan
 
     @property
-    def score(self) -> Score:
-        """The score that it measures."""
-        return Score(self.detector, self.state)
-
-    @property
     def estimate(self) -> Estimate:
         """The number with its interval."""
         return Estimate(self.value, self.low, self.high)
@@ -47,12 +41,22 @@ def rows_of(table: pd.DataFrame) -> list[Row]:
     return list(map(Row._make, table.itertuples(index=False)))
 
 
-def by_key(table: pd.DataFrame) -> dict[tuple[str, str, str], Row]:
-    """(detector, state, metric) → row of the table of results."""
+Rows = dict[tuple[str, str, str], Row]
+"""(detector, state, metric) → row of the table of results."""
+
+
+def by_key(table: pd.DataFrame) -> Rows:
+    """The rows of the table of results by what they measure."""
     return {(row.detector, row.state, row.metric): row for row in rows_of(table)}
 
 
-def compare(bootstrap: Bootstrap, reference: Scores, candidate: Scores, *, metric: str = "auc") -> dict[str, Row]:
+def compare(
+    bootstrap: Bootstrap,
+    reference: Scores,
+    candidate: Scores,
+    *,
+    metric: str = "auc",
+) -> dict[str, Row]:
     """Gain of the candidate over the reference, (N,) scores each, for every name in both, with both p-values.
 
     For the AUC, interval and p are DeLong's by group, so that the interval excludes 0 exactly if p < .05. For any other
@@ -81,8 +85,10 @@ def _gain(
         # without any variance the test says nothing
         if not math.isnan(test.p):
             gain = test.difference
-            half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, test.degrees)) * test.error
-            return Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half)), test.p
+            t = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, test.degrees))
+            half = t * test.error
+            estimate = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
+            return estimate, test.p
     compute = [METRICS[metric].compute]
     (gains,) = bootstrap.values(candidate, compute) - bootstrap.values(reference, compute)
     resampled = gains[1:]

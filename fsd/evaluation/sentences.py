@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.evaluation.audit import Audit, Leaks, Telling, explains
@@ -25,7 +25,10 @@ _TEXTS = "a difference of the texts, which the control model shows as well"
 
 
 class Ground(NamedTuple):
-    """What is said of one state of the evidence; names in braces are those of `_numbers`."""
+    """What is said of one state of the evidence.
+
+    In braces are the `results`, the `auc` of that kind of evidence, and this AUC in words, `pairs`.
+    """
 
     sign: bool  # whether it speaks for the result or against it
     short: str  # in a few words, for the terminal
@@ -36,25 +39,25 @@ class Ground(NamedTuple):
 GROUNDS = {
     "texts unknown": Ground(
         AGAINST,
-        "no blind classifier: {reason}",
+        "no blind classifier: {results.audit.blind.reason}",
         "Nothing is known of what the texts alone show: too few for a classifier that never sees the model.",
     ),
     "texts explain": Ground(
         AGAINST,
-        "the texts alone explain it: blind classifier {blind}",
-        "A classifier that never sees the model {blind_pairs}: the texts alone explain the result.",
+        "the texts alone explain it: blind classifier {auc}",
+        "A classifier that never sees the model {pairs}: the texts alone explain the result.",
         ": {which} benchmark cannot show membership",
     ),
     "texts explain a part": Ground(
         AGAINST,
-        "the texts alone explain a part: blind classifier {blind}",
-        "A classifier that never sees the model {blind_pairs}: the texts alone may explain a part of the result.",
+        "the texts alone explain a part: blind classifier {auc}",
+        "A classifier that never sees the model {pairs}: the texts alone may explain a part of the result.",
         ": part of the result may be the difference between members and non-members",
     ),
     "texts do not explain": Ground(
         FOR,
-        "the texts alone do not explain it: blind classifier {blind}",
-        "A classifier that never sees the model {blind_pairs}: the texts alone do not explain the result.",
+        "the texts alone do not explain it: blind classifier {auc}",
+        "A classifier that never sees the model {pairs}: the texts alone do not explain the result.",
     ),
     "no control": Ground(
         AGAINST,
@@ -65,14 +68,14 @@ GROUNDS = {
     ),
     "no lead": Ground(
         AGAINST,
-        "a control model reaches {control.short}: difference {lead.signed}",
-        "A control model, trained on none of these texts, {control_pairs}: the difference may be chance.",
+        "a control model reaches {auc.short}: difference {results.lead.signed}",
+        "A control model, trained on none of these texts, {pairs}: the difference may be chance.",
         " may be zero: this result is not evidence of membership",
     ),
     "lead": Ground(
         FOR,
-        "a control model reaches {control.short}: difference {lead.signed}",
-        "A control model, trained on none of these texts, {control_pairs}: the difference is more than chance.",
+        "a control model reaches {auc.short}: difference {results.lead.signed}",
+        "A control model, trained on none of these texts, {pairs}: the difference is more than chance.",
         " does not come from the texts alone",
     ),
     "no contemporaries": Ground(
@@ -82,14 +85,14 @@ GROUNDS = {
     ),
     "not within the period": Ground(
         AGAINST,
-        "within one period: {within}",
-        "Among texts of one period, where the period explains nothing, the score {within_pairs}.",
+        "within one period: {auc}",
+        "Among texts of one period, where the period explains nothing, the score {pairs}.",
         "within the period nothing was shown, so this is not evidence of membership",
     ),
     "within the period": Ground(
         FOR,
-        "within one period: {within}",
-        "Among texts of one period, where the period explains nothing, the score {within_pairs}.",
+        "within one period: {auc}",
+        "Among texts of one period, where the period explains nothing, the score {pairs}.",
         "what can be due to membership is the separation within the period",
     ),
     "one period": Ground(
@@ -99,8 +102,9 @@ GROUNDS = {
     ),
     "leak": Ground(
         AGAINST,
-        "LEAK: {leaks} groups of texts are in more than one part of the split",
-        "LEAK: {leaks} groups of related texts were used for more than one purpose: the numbers are too good.",
+        "LEAK: {results.audit.leaks.groups} groups of texts are in more than one part of the split",
+        "LEAK: {results.audit.leaks.groups} groups of related texts were used for more than one purpose: the numbers "
+        "are too good.",
     ),
     "no leak": Ground(
         FOR,
@@ -139,29 +143,21 @@ def _period(results: Results) -> str:
 
 
 def _grounds(results: Results) -> list[Ground]:
-    """What the answer rests on: the texts alone, a control, the period, the division."""
-    division = "leak" if results.audit.leaks.groups else "no leak"
-    texts_alone = _texts_alone(results.audit.blind.auc, results.auc)
-    states = (texts_alone, _control(results), _period(results), division)
-    return [GROUNDS[state] for state in states]
-
-
-def _numbers(results: Results) -> dict[str, Any]:
-    """The numbers of `GROUNDS`, without those that were not measured."""
-    headline = results.headline
-    audit = results.audit
-    numbers: dict[str, Any] = {
-        "reason": audit.blind.reason,
-        "leaks": audit.leaks.groups,
-        "lead": results.lead,
-        "blind": audit.blind.auc,
-        "control": results.number(headline, "placebo_auc"),
-        "within": results.number(headline, WITHIN),
+    """What the answer rests on, with its numbers: the texts alone, a control, the period, the division."""
+    blind = results.audit.blind.auc
+    states = {
+        _texts_alone(blind, results.auc): blind,
+        _control(results): results.number(results.headline, "placebo_auc"),
+        _period(results): results.number(results.headline, WITHIN),
+        "leak" if results.audit.leaks.groups else "no leak": None,
     }
-    for name in ("blind", "control", "within"):
-        if numbers[name]:
-            numbers[f"{name}_pairs"] = _pairs(numbers[name])
-    return numbers
+    grounds = []
+    for state, auc in states.items():
+        ground = GROUNDS[state]
+        pairs = _pairs(auc) if auc else ""
+        short = ground.short.format(auc=auc, results=results)
+        grounds.append(ground._replace(short=short, plain=ground.plain.format(pairs=pairs, results=results)))
+    return grounds
 
 
 def notes(results: Results) -> list[str]:
@@ -665,9 +661,7 @@ def description(results: Results) -> str:
 
 def signs(results: Results) -> list[Finding]:
     """What speaks for the result and against it, each in a few words."""
-    numbers = _numbers(results)
-    findings = [Finding(ground.short.format(**numbers), ground.sign) for ground in _grounds(results)]
-    texts_alone, control, period, division = findings
+    texts_alone, control, period, division = [Finding(ground.short, ground.sign) for ground in _grounds(results)]
     lines = []
     if results.never_saw:
         lines.append(Finding("a control run: the model was trained on none of these texts", AGAINST))
@@ -706,8 +700,7 @@ def of_model(identity: str) -> str:
 
 def sure(results: Results) -> list[str]:
     """What the answer rests on, without terms of the field: the texts alone, a control, the period, the division."""
-    numbers = _numbers(results)
-    texts_alone, control, period, division = [ground.plain.format(**numbers) for ground in _grounds(results)]
+    texts_alone, control, period, division = [ground.plain for ground in _grounds(results)]
     # the run takes the place of the control model, which it has none of
     if results.never_saw:
         control = "This run is itself the control: whatever it distinguishes, it distinguishes by the texts alone."

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fsd.data.corpus import as_corpus
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
 from fsd.evaluation.calibration import TOLERANCE, Calibration
@@ -16,7 +17,7 @@ from fsd.evaluation.domain_check import States
 from fsd.evaluation.exchangeability import FEWEST, Exchangeability, exchangeability
 from fsd.scores import ScoreColumns
 from fsd.statistics.multiplicity import check_fdr, discoveries
-from fsd.token_stats import BoolArray, FloatArray, IntArray
+from fsd.token_stats import FloatArray, IntArray
 
 MEMBER = "member"
 NOT_SHOWN = "not shown"
@@ -103,17 +104,22 @@ class VerdictMaker:
             )
         return ""
 
-    def outside(self, documents: Sequence[Document], family: Sequence[int]) -> tuple[list[str], FloatArray | None]:
+    def outside(
+        self,
+        documents: Sequence[Document],
+        family: Sequence[int],
+    ) -> tuple[list[str], FloatArray | None]:
         """(N,) reason why each text is not of the kind of its source's non-members, or "", and (N, D) hidden states."""
-        texts = np.array([document.text for document in documents], dtype=object)
+        texts = np.array(as_corpus(documents).texts, dtype=object)
         states = self._states(texts.tolist()) if self._states else None
         sources = np.array(self.sources(documents))
         group = np.array(family)
         reasons = np.full(len(documents), "", dtype=object)
         for name in self._calibrated(sources):
             rows = np.flatnonzero(sources == name)
+            own_states = None if states is None else states[rows]
             check = self._check(name)
-            reasons[rows] = check.outside(texts[rows].tolist(), group[rows].tolist(), _of_rows(states, rows))
+            reasons[rows] = check.outside(texts[rows].tolist(), group[rows].tolist(), own_states)
         return list(reasons), states
 
     def _calibrated(self, sources: NDArray[np.str_]) -> list[str]:
@@ -158,7 +164,7 @@ class VerdictMaker:
                 "selected": False,
             }
         )
-        texts = np.array([document.text for document in documents], dtype=object)
+        texts = np.array(as_corpus(documents).texts, dtype=object)
         scored = inside.copy()
         bases = []
         for name in dict.fromkeys(sources[allowed].tolist()):
@@ -167,11 +173,12 @@ class VerdictMaker:
             if not self.unknown(name):
                 # the texts outside are tested as well: that there are so many of them tells something
                 own_texts = texts[is_own].tolist()
+                own_states = None if states is None else states[is_own]
                 test = exchangeability(
                     self._check(name),
                     own_texts,
                     family[is_own].tolist(),
-                    states=_of_rows(states, is_own),
+                    states=own_states,
                     outside=~inside[is_own],
                 )
             basis = self._basis(name, test, asserted=rules.same_source)
@@ -224,8 +231,3 @@ class VerdictMaker:
         if not self.calibration.reference.powerful:
             return "the domain check of this adapter was not shown to recognise texts of other kinds"
         return ""
-
-
-def _of_rows(states: FloatArray | None, rows: IntArray | BoolArray) -> FloatArray | None:
-    """The hidden states of some of the texts, if there are any."""
-    return None if states is None else states[rows]

@@ -25,7 +25,7 @@ OBJECTIVES: dict[str, Callable[[BoolArray, FloatArray], float]] = {
     "tpr_at_5fpr": partial(tpr_at_fpr, fpr=0.05),
     "tpr_at_10fpr": partial(tpr_at_fpr, fpr=0.10),
 }
-"""Name → measure of labels and scores; the names are those of `fsd.evaluation.metrics.METRICS`."""
+"""Name → measure of labels and scores; the names are those of `fsd.statistics.metrics.METRICS`."""
 PER_DECADE = 3
 """Grid points per factor of ten of a logarithmic range: 1, 2.15, 4.64."""
 STEPS = 20

@@ -53,7 +53,11 @@ class MembershipClassifier:
 
     def __init__(self, uri: str, **overrides: Any) -> None:
         adapter = tracking.fetch_adapter(uri)
-        self.files = {name: path for name in FILES if (path := tracking.fetch_model_file(uri, name))}
+        self.files: dict[str, Path] = {}
+        for name in FILES:
+            path = tracking.fetch_model_file(uri, name)
+            if path:
+                self.files[name] = path
         self.audit = _audit_in(self.files)
         # refused by the audit first: a calibration would not help an adapter whose benchmark shows nothing
         _require(self.files, CALIBRATION, SETUP)
@@ -124,7 +128,8 @@ class MembershipClassifier:
     def left_out(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
         trained = self._excluded(documents)
-        outside, _ = self.verdict_maker.outside(documents, as_corpus(documents).family.tolist())
+        family = as_corpus(documents).family.tolist()
+        outside, _ = self.verdict_maker.outside(documents, family)
         unknown = map(self.verdict_maker.unknown, self.verdict_maker.sources(documents))
         return [next(filter(None, reasons), "") for reasons in zip(trained, outside, unknown, strict=True)]
 
@@ -147,18 +152,25 @@ class MembershipClassifier:
 
     def verdicts(self, texts: Sequence[str], **rules: Any) -> pd.DataFrame:
         """The table of `classify` by the `Rules` given: N rows, with the score that was chosen on validation."""
-        return self.classify([Document(text) for text in texts], Rules(**rules)).table
+        documents = list(map(Document, texts))
+        return self.classify(documents, Rules(**rules)).table
 
 
 def open_worker(config: Any) -> Worker:
     """What judges the shards of an output folder, each by itself; ranks and selections would be of all texts."""
-    classifier = MembershipClassifier(config.adapter, model=config.model, device=config.device, cache="none")
+    classifier = MembershipClassifier(
+        config.adapter,
+        model=config.model,
+        device=config.device,
+        cache="none",
+    )
     classifier.calibration.threshold_at(config.fpr)
     rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
 
     def table(documents: list[Document]) -> pd.DataFrame:
         texts = text_table(documents, "source", "text", "label")
-        return texts.join(classifier.classify(documents, rules).table.drop(columns=["rank", "selected"]))
+        verdicts = classifier.classify(documents, rules).table
+        return texts.join(verdicts.drop(columns=["rank", "selected"]))
 
     made_by = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])
     return Worker(made_by, of_documents(config, table))
@@ -197,13 +209,18 @@ def _require(files: Mapping[str, Path], *names: str) -> None:
             )
 
 
-def _model_config(setup: Setup, table: Path | None, overrides: Mapping[str, Any]) -> ModelConfig:
+def _model_config(
+    setup: Setup,
+    table: Path | None,
+    overrides: Mapping[str, Any],
+) -> ModelConfig:
     """The model settings of the run with the overrides; a base model in a local folder must still exist."""
     changes = {name: value for name, value in overrides.items() if value is not None}
     # the file may come from somebody else, who does not choose which files of this machine are read or written
     of_run = replace(setup.model, cache=None, frequencies=None)
     config = replace(of_run, **changes)
-    if setup.folder and "model" not in changes and not Path(config.model).expanduser().is_dir():
+    is_missing = setup.folder and not Path(config.model).expanduser().is_dir()
+    if is_missing and "model" not in changes:
         raise UsageError(
             f"base model must be in the folder {config.model!r}, as when the adapter was trained; there is none in "
             f"{Path.cwd()}: name its location with --model FOLDER, or serving_model when MLflow serves the model"

@@ -38,7 +38,14 @@ class Measured(NamedTuple):
         is_member = texts["member"].astype(bool)
         nonmembers = texts[~is_member]
         members = texts[is_member]
-        return cls(key, name, len(nonmembers), _rate_of(nonmembers), len(members), _rate_of(members))
+        return cls(
+            key,
+            name,
+            nonmembers=len(nonmembers),
+            fpr=_rate_of(nonmembers),
+            members=len(members),
+            tpr=_rate_of(members),
+        )
 
 
 def _rate_of(texts: pd.DataFrame) -> Estimate | None:
@@ -63,19 +70,27 @@ def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     scores = scores[scores["label"].notna()]  # an audit's table also has the texts that it judged
     compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
     test = scores[(scores["split"] == "test").to_numpy() & compared]
-    sources = test["source"].tolist() if "source" in test else [""] * len(test)
+    sources = list(test.get("source", [""] * len(test)))
     p_values = calibration.p_values(columns_of(test, ALL_STATES), sources)
-    texts = test.assign(member=test["label"] == 1, called=p_values <= fpr + TOLERANCE)
+    called = p_values <= fpr + TOLERANCE
+    texts = test.assign(member=test["label"] == 1, called=called)
     return [Measured.of("test", "the adapter's own test texts", texts)]
 
 
 def on_labelled(documents: Sequence[Document], verdicts: Verdicts) -> list[Measured]:
     """The rates on the texts given, if any that were judged are labelled."""
     calls = verdicts.table["verdict"]
-    member = [document.member for document in documents]
-    texts = pd.DataFrame({"member": member, "called": calls == MEMBER, "group": verdicts.family})
-    texts = texts[texts["member"].notna() & calls.isin((MEMBER, NOT_SHOWN))]
-    return [Measured.of("labelled", "the labelled texts given", texts)] if len(texts) else []
+    texts = pd.DataFrame(
+        {
+            "member": [document.member for document in documents],
+            "called": calls == MEMBER,
+            "group": verdicts.family,
+        }
+    )
+    judged = texts[texts["member"].notna() & calls.isin((MEMBER, NOT_SHOWN))]
+    if judged.empty:
+        return []
+    return [Measured.of("labelled", "the labelled texts given", judged)]
 
 
 class DatasetComparison(NamedTuple):

@@ -392,6 +392,7 @@ def _texts(findings: Findings, rows: int, characters: int, **options: Any) -> Ta
     """The first texts: judged ones by p-value, then those with a score alone, then the rest."""
     table = findings.frame.sort_values(["p_value", "score"], ascending=[True, False], kind="stable").head(rows)
     lines = []
+    row: Any
     for row in table.itertuples():
         score = f"{row.score:.4g}" if pd.notna(row.score) else "–"
         verdict = f"{row.verdict}: {row.warning}" if row.warning else row.verdict
@@ -418,9 +419,8 @@ def _rates(findings: Findings) -> Table:
     nominal = calibration.rate(fpr)._replace(value=fpr)
     rows = [["nominal", str(calibration.n_families), _percent(nominal), "–", "–"]]
     for measured in findings.measured:
-        of_nonmembers = [str(measured.nonmembers), _percent(measured.fpr)]
-        of_members = [str(measured.members), _percent(measured.tpr)]
-        rows.append([measured.name, *of_nonmembers, *of_members])
+        line = [measured.name, str(measured.nonmembers), _percent(measured.fpr)]
+        rows.append([*line, str(measured.members), _percent(measured.tpr)])
     return plain(
         ["", "Known non-members", "Wrongly called members", "Known members", "Found"],
         rows,
