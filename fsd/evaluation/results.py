@@ -97,7 +97,6 @@ def evaluate(
     labels: ArrayLike,
     groups: Sequence[Hashable] | None = None,
     *,
-    states: StatePair = IN_RUN,
     thresholds: Mapping[Score, float] | None = None,
     control: Scores | None = None,
     resamples: int = 1000,
@@ -105,22 +104,28 @@ def evaluate(
 ) -> pd.DataFrame:
     """Every metric of every score with its interval, FSD against base, and the lead over the control's (N,) FSD.
 
-    In an audit, differences from the base model stand against scores of the fine-tuned one alone.
-
     See `fsd.library.evaluate`; `thresholds` are from other texts, for the accuracy.
     """
     bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
-    thresholds = thresholds or {}
     columns = columns_of(scores, ALL_STATES)
+    return _table(measure(bootstrap, columns, IN_RUN, control or {}, thresholds or {}))
+
+
+def measure(
+    bootstrap: Bootstrap,
+    columns: ScoreColumns,
+    states: StatePair,
+    control: Scores,
+    thresholds: Mapping[Score, float],
+) -> list[Row]:
+    """The rows of `evaluate`; in an audit, the `states` compare the fine-tuned model with its difference from base."""
     rows = []
     for score, column in columns.items():
         measured = estimates(bootstrap, column, thresholds.get(score))
-        for metric, estimate in measured.items():
-            rows.append(Row(*score, metric, *estimate))
+        rows += [Row(*score, metric, *estimate) for metric, estimate in measured.items()]
     differences = of_state(columns, states.difference)
     rows += compare(bootstrap, of_state(columns, states.single), differences).values()
-    rows += control_rows(bootstrap, control or {}, differences, states.difference)
-    return _table(rows)
+    return rows + control_rows(bootstrap, control, differences, states.difference)
 
 
 def control_rows(bootstrap: Bootstrap, control: Scores, candidates: Scores, state: str) -> list[Row]:
@@ -326,11 +331,8 @@ class Results:
             "lead": self.lead,
             "tpr5": self.number(self.headline, "tpr_at_5fpr"),
         }
-        metrics = self.audit.metrics() | charted(self.table)
-        for name, number in numbers.items():
-            if number:
-                metrics[f"headline/{name}"] = round(number.value, 4)
-        return metrics
+        headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
+        return headline | self.audit.metrics() | charted(self.table)
 
 
 def compute_results(
@@ -465,18 +467,9 @@ class ScoredTexts:
     ) -> list[Row]:
         """Every metric of some texts, with the lead over the control model."""
         part = self.part(among)
-        scores = self.table.loc[among, list(map(str, part.columns))]
+        bootstrap = Bootstrap.draw(positive[among], part.family, seed=self.seed)
         of_control = {name: column[among] for name, column in control.items()}
-        table = evaluate(
-            scores,
-            positive[among],
-            part.family,
-            states=self.scored.states,
-            thresholds=thresholds,
-            control=of_control,
-            seed=self.seed,
-        )
-        return rows_of(table)
+        return measure(bootstrap, part.columns, self.scored.states, of_control, thresholds or {})
 
 
 def thresholds(texts: ScoredTexts) -> dict[Score, float]:

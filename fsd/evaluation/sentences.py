@@ -203,7 +203,7 @@ def _result(results: Results) -> str:
     meaning = _meaning_of_blind(blind.auc, auc, "this")
     if not meaning:
         meaning = ", no better than chance"
-        if not _is_telling(results.audit):
+        if not _tells(results.audit.telling):
             meaning += ": without the model, members and non-members were not distinguishable"
     return line + meaning
 
@@ -228,9 +228,9 @@ def _meaning_of_blind(blind: Estimate, auc: Estimate, which: str) -> str:
     return GROUNDS[_texts_alone(blind, auc)].meaning.format(which=which)
 
 
-def _is_telling(audit: Audit) -> bool:
+def _tells(telling: Telling | None) -> bool:
     """Whether a single word, pair of words or sign separates the two sides significantly."""
-    return audit.telling is not None and audit.telling.p < SIGNIFICANT
+    return telling is not None and telling.p < SIGNIFICANT
 
 
 def _gain(results: Results) -> list[str]:
@@ -357,8 +357,8 @@ def _gains(results: Results) -> list[str]:
     n_tested = _measured(results, "auc_gain")
     if not n_tested:
         return []
-    better = [row.detector for row in _significant_gains(results) if row.value > 0]
-    worse = _worse(results)
+    better = _significant(results, 1)
+    worse = _significant(results, -1)
     parts = []
     if better:
         parts.append(f"better for {', '.join(better)}")
@@ -371,13 +371,10 @@ def _gains(results: Results) -> list[str]:
     return [f"FSD against the base score (p < .05 after Holm's correction): {'; '.join(parts)}"]
 
 
-def _significant_gains(results: Results) -> list[Row]:
-    return [row for row in results.rows.values() if row.metric == "auc_gain" and row.p_holm < SIGNIFICANT]
-
-
-def _worse(results: Results) -> list[str]:
-    """The detectors whose FSD is significantly worse than their base score."""
-    return [row.detector for row in _significant_gains(results) if row.value < 0]
+def _significant(results: Results, sign: int) -> list[str]:
+    """The detectors whose FSD is significantly better than their base score (1), or worse (-1)."""
+    gains = [row for row in results.rows.values() if row.metric == "auc_gain" and row.p_holm < SIGNIFICANT]
+    return [row.detector for row in gains if sign * row.value > 0]
 
 
 def _of_texts(audit: Audit) -> list[str]:
@@ -400,7 +397,7 @@ def _of_texts(audit: Audit) -> list[str]:
 
 def _telling(telling: Telling) -> str:
     p = f"(p = {shortened(telling.p, '.2g')}, corrected for {telling.looked_at:,} words, pairs and signs)"
-    if telling.p < SIGNIFICANT:
+    if _tells(telling):
         return (
             f"the most telling word, pair or sign, {telling.phrase}, is in {telling.members:.0%} of the members and "
             f"{telling.nonmembers:.0%} of the non-members {p}"
@@ -667,7 +664,7 @@ def signs(results: Results) -> list[Finding]:
         lines.append(Finding("a control run: the model was trained on none of these texts", AGAINST))
     lines.append(texts_alone)
     telling = results.audit.telling
-    if telling and _is_telling(results.audit):
+    if telling and _tells(telling):
         lines.append(Finding(f"a sign distinguishes the texts: {telling.phrase}", AGAINST))
     lines += [control, period]
     doubts = as_findings(results.labels.notes, AGAINST)
@@ -677,7 +674,7 @@ def signs(results: Results) -> list[Finding]:
         fine_tuned = results.title(results.best_fsd)
         difference = results.gain.estimate.signed
         lines.append(Finding(f"{fine_tuned} against the best base score: {difference}", results.gain.low > 0))
-    worse = _worse(results)
+    worse = _significant(results, -1)
     if worse:
         lines.append(Finding(f"FSD is worse than the base score for {', '.join(worse)}", AGAINST))
     lines += as_findings(_remarks_on_detectors(results), AGAINST)

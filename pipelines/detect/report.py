@@ -92,7 +92,7 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
     """Everything that was found about the texts of the files by the adapter at an address."""
     classifier = findings.classifier
     number = len(findings.documents)
-    texts = _count(number, "text")
+    texts = _count(number)
     title = f"{texts}, lowest p-values first"
     if number > TERMINAL_ROWS:
         title += f" ({number - TERMINAL_ROWS:,} more)"
@@ -214,10 +214,10 @@ def _answer(findings: Findings) -> str:
         scored = int(verdicts.table["score"].notna().sum())
         if scored:
             have = "has" if scored == 1 else "have"
-            answer += f"; {_count(scored, 'text')} {have} a score and a rank alone"
+            answer += f"; {_count(scored)} {have} a score and a rank alone"
         return answer
     members = "a member" if called == 1 else "members"
-    calls = f"{called} of {_count(number, 'text')} {_are(called)} called {members} of the {findings.data}"
+    calls = f"{called} of {_count(number)} {_are(called)} called {members} of the {findings.data}"
     rate = f"at a false-positive rate of {verdicts.rules.fpr:.1%}"
     if verdicts.asserted:
         rate += ", if they are of the calibrated kind, which was asserted and not tested"
@@ -243,7 +243,7 @@ def _selection(verdicts: Verdicts) -> Finding:
     meaning = "no set of these calls is free enough of false ones"
     if selected:
         meaning = f"on average at most {fdr:.0%} of such a selection are non-members (groups count once)"
-    line = f"at a false discovery rate of {fdr:.0%}, {_count(selected, 'text')} {_are(selected)} selected: {meaning}"
+    line = f"at a false discovery rate of {fdr:.0%}, {_count(selected)} {_are(selected)} selected: {meaning}"
     return Finding(line, selected > 0 if verdicts.count(MEMBER) else None)
 
 
@@ -278,7 +278,7 @@ def _dataset(dataset: DatasetComparison) -> list[Finding]:
     left_out = dataset.left_out
     if left_out:
         reason = "outside the calibrated domain, or trained on by the adapter itself"
-        text = f"{_count(left_out, 'text')} {_are(left_out)} left out of that comparison: {reason}"
+        text = f"{_count(left_out)} {_are(left_out)} left out of that comparison: {reason}"
         lines.append(Finding(text, AGAINST))
     return lines
 
@@ -377,8 +377,8 @@ def _percent(share: Estimate | None) -> str:
     return f"{value} % [{low}, {high}]"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+def _count(texts: int) -> str:
+    return "1 text" if texts == 1 else f"{texts:,} texts"
 
 
 def _are(number: int) -> str:
