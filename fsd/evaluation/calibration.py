@@ -34,7 +34,8 @@ TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
 VERSION = 6
 """Version of the JSON that `Calibration.to_json` writes, and of what its scores mean."""
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Values = tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
+Settings = Mapping[str, Any]
 
 
 def _current(version: int) -> int:
@@ -52,10 +53,10 @@ class Candidate:
 
     detector: str
     state: Annotated[str, Field(pattern=f"^({BASE}|{FSD}|{TUNED}|{CALIBRATED})$")]
-    settings: Mapping[str, Any]
-    scores: tuple[Finite, ...]
-    members: tuple[Finite, ...]
-    means: tuple[Finite, ...]
+    settings: Settings
+    scores: Values
+    members: Values
+    means: Values
 
     @property
     def score(self) -> Score:
@@ -123,7 +124,7 @@ class Calibration:
         return next(candidate for candidate in self.candidates if candidate.score == self.score)
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Settings:
         """Settings of the detector that was chosen."""
         return self.chosen.settings
 
@@ -243,7 +244,7 @@ def calibrate(
     *,
     reference: Reference,
     collections: Sequence[str] | None = None,
-    settings: Mapping[Score, Mapping[str, Any]] | None = None,
+    settings: Mapping[Score, Settings] | None = None,
 ) -> Calibration:
     """Calibrate the score with the highest AUC of all on the non-members among N validation texts."""
     member = np.asarray(labels, dtype=bool)

@@ -33,6 +33,9 @@ from fsd.statistics.metrics import METRICS, auc, best_thresholds, estimates
 from fsd.token_stats import BoolArray, FloatArray, Scores
 from fsd.views import Detector
 
+ByScore = Mapping[Score, float]
+"""One number of each score."""
+
 
 class Contrast(NamedTuple):
     """Two kinds of text that are compared; the first should score higher. Its metrics end in its name."""
@@ -97,7 +100,7 @@ def evaluate(
     labels: ArrayLike,
     groups: Sequence[Hashable] | None = None,
     *,
-    thresholds: Mapping[Score, float] | None = None,
+    thresholds: ByScore | None = None,
     control: Scores | None = None,
     resamples: int = 1000,
     seed: int = 0,
@@ -116,7 +119,7 @@ def measure(
     columns: ScoreColumns,
     states: StatePair,
     control: Scores,
-    thresholds: Mapping[Score, float],
+    thresholds: ByScore,
 ) -> list[Row]:
     """The rows of `evaluate`; in an audit, the `states` compare the fine-tuned model with its difference from base."""
     rows = []
@@ -343,7 +346,7 @@ def compute_results(
     *,
     seed: int,
     remarks: Sequence[str] = (),
-    cross_validated: Mapping[Score, float] | None = None,
+    cross_validated: ByScore | None = None,
     repeats: int | None = None,
 ) -> Results:
     """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
@@ -463,7 +466,7 @@ class ScoredTexts:
         among: BoolArray,
         positive: BoolArray,
         control: Scores,
-        thresholds: Mapping[Score, float] | None = None,
+        thresholds: ByScore | None = None,
     ) -> list[Row]:
         """Every metric of some texts, with the lead over the control model."""
         part = self.part(among)
@@ -546,7 +549,7 @@ def base_control_rows(texts: ScoredTexts, choice: Choice, control: ScoreTable) -
     return control_rows(texts.bootstrap, of_control, of_model, base.state)
 
 
-def validation_rows(texts: ScoredTexts, cross_validated: Mapping[Score, float]) -> list[Row]:
+def validation_rows(texts: ScoredTexts, cross_validated: ByScore) -> list[Row]:
     """The AUC of each score on the validation texts."""
     rows = []
     member = texts.validation.member

@@ -9,7 +9,6 @@ from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.evaluation.audit import Audit, Leaks, Telling, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Contrast, Results
-from fsd.evaluation.rows import Row
 from fsd.scores import BASE, FSD, IN_AUDIT, Score
 from fsd.statistics.intervals import Estimate, shortened
 from fsd.statistics.metrics import METRICS

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fsd.data.corpus import as_corpus
-from fsd.data.documents import Document
+from fsd.data.documents import Documents
 from fsd.data.near_duplicates import families
 from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.domain_check import States
@@ -84,7 +84,7 @@ class VerdictMaker:
         # a check is fitted to the non-members of a source, for `outside` and again for `classify`
         self._check = lru_cache(partial(calibration.reference.check, states=states))
 
-    def sources(self, documents: Sequence[Document]) -> list[str]:
+    def sources(self, documents: Documents) -> list[str]:
         """(N,) source by which each text is judged: its own, or "" where the calibration names none."""
         # a calibration without named sources serves texts of any: the domain check judges these
         unnamed = set(self.calibration.collections) == {""}
@@ -106,7 +106,7 @@ class VerdictMaker:
 
     def outside(
         self,
-        documents: Sequence[Document],
+        documents: Documents,
         family: Sequence[int],
     ) -> tuple[list[str], FloatArray | None]:
         """(N,) reason why each text is not of the kind of its source's non-members, or "", and (N, D) hidden states."""
@@ -128,7 +128,7 @@ class VerdictMaker:
 
     def classify(
         self,
-        documents: Sequence[Document],
+        documents: Documents,
         score: Callable[[Sequence[int]], ScoreColumns],
         rules: Rules,
         *,

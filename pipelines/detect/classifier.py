@@ -12,7 +12,7 @@ import detectors
 from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.data.corpus import Corpus, as_corpus
-from fsd.data.documents import Document
+from fsd.data.documents import Document, Documents
 from fsd.data.near_duplicates import NGRAM, ngrams, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
@@ -116,7 +116,7 @@ class MembershipClassifier:
         scored = score_texts(texts, chosen, self.model.scorers, self.inputs)
         return scored.in_audit() if self.audited else scored
 
-    def _excluded(self, documents: Sequence[Document]) -> list[str]:
+    def _excluded(self, documents: Documents) -> list[str]:
         """(N,) reason why a text says nothing, whatever it is like: its score reflects fine-tuning; "" if it does."""
         reasons = []
         for document in documents:
@@ -125,7 +125,7 @@ class MembershipClassifier:
             reasons.append(TRAINED if trained else "")
         return reasons
 
-    def left_out(self, documents: Sequence[Document]) -> list[str]:
+    def left_out(self, documents: Documents) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
         trained = self._excluded(documents)
         family = as_corpus(documents).family.tolist()
@@ -133,7 +133,7 @@ class MembershipClassifier:
         unknown = map(self.verdict_maker.unknown, self.verdict_maker.sources(documents))
         return [next(filter(None, reasons), "") for reasons in zip(trained, outside, unknown, strict=True)]
 
-    def classify(self, documents: Sequence[Document], rules: Rules) -> Verdicts:
+    def classify(self, documents: Documents, rules: Rules) -> Verdicts:
         """Classify N ≥ 1 texts as members or not, where something shows that the error rate holds for them.
 
         A UsageError if there is no text, a text is blank, or the calibration does not support the rates.

@@ -1,6 +1,5 @@
 """What is measured beside the verdicts: error rates on labelled texts, and the test of the texts as a whole."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -8,7 +7,7 @@ import pandas as pd
 from fsd import tracking
 from fsd.data import splitting
 from fsd.data.corpus import Corpus
-from fsd.data.documents import Document
+from fsd.data.documents import Documents
 from fsd.data.near_duplicates import refuse_members, refuse_related
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control
@@ -77,7 +76,7 @@ def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     return [Measured.of("test", "the adapter's own test texts", texts)]
 
 
-def on_labelled(documents: Sequence[Document], verdicts: Verdicts) -> list[Measured]:
+def on_labelled(documents: Documents, verdicts: Verdicts) -> list[Measured]:
     """The rates on the texts given, if any that were judged are labelled."""
     calls = verdicts.table["verdict"]
     texts = pd.DataFrame(
@@ -105,8 +104,8 @@ class DatasetComparison(NamedTuple):
 
 def compare_dataset(
     classifier: MembershipClassifier,
-    suspect: Sequence[Document],
-    nonmembers: Sequence[Document],
+    suspect: Documents,
+    nonmembers: Documents,
     *,
     seed: int = 0,
 ) -> DatasetComparison:
@@ -132,7 +131,7 @@ def compare_dataset(
     return DatasetComparison(verdict, without_model, left_out)
 
 
-def _comparable(classifier: MembershipClassifier, documents: Sequence[Document]) -> Corpus:
+def _comparable(classifier: MembershipClassifier, documents: Documents) -> Corpus:
     """The texts on which a verdict can be given, as a corpus of their own."""
     reasons = classifier.left_out(documents)
     return Corpus(document for document, reason in zip(documents, reasons, strict=True) if not reason)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fsd.data.documents import Document
+from fsd.data.documents import Documents
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
@@ -49,7 +49,7 @@ class Findings:
     """What one call found about N texts; `dataset` is None without known non-members, and `doubts` are about these."""
 
     classifier: MembershipClassifier
-    documents: Sequence[Document]
+    documents: Documents
     verdicts: Verdicts
     measured: Sequence[Measured]
     dataset: DatasetComparison | None = None
