@@ -175,7 +175,7 @@ class Calibration:
         wins = []
         p_values = []
         for candidate in self.candidates:
-            column = np.asarray(scores[candidate.score], dtype=np.float64)
+            column = scores[candidate.score]
             wins.append(candidate.wins(column))
             p_values.append(self._p_values(candidate, column))
         return np.asarray(np.choose(np.argmax(wins, axis=0), p_values))

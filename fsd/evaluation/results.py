@@ -24,7 +24,7 @@ from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.rows import Row, Rows, by_key, compare, rows_of
+from fsd.evaluation.rows import Row, Rows, by_key, compare
 from fsd.scores import ALL_STATES, BASE, FSD, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.bootstrap import Bootstrap
@@ -155,7 +155,7 @@ def _table(rows: Sequence[Row]) -> pd.DataFrame:
 def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float]:
     """The table under the names that MLflow lines up: `auc/loss.fsd`, and with `uncertainty` `auc_low/loss.fsd`."""
     metrics: dict[str, float] = {}
-    for row in rows_of(table):
+    for row in by_key(table).values():
         values = {"": row.value}
         if uncertainty:
             if row.metric in WITH_ENDS:
@@ -180,10 +180,12 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     """One row per detector for summary.csv: every number with the ends of its interval, and the caveat, if any."""
     columns = [f"{state}_{name}{ending}" for state, name, ending in product((BASE, FSD), METRICS, ENDINGS)]
     lines: dict[str, dict[str, Any]] = {}
-    for row in rows_of(table):
+    for row in by_key(table).values():
         empty = {"detector": row.detector, **dict.fromkeys(columns)}
         line = lines.setdefault(row.detector, empty)
-        name = _summary_name(row)
+        name = f"{row.state}_{row.metric}".strip("_")
+        if row.state != BASE:
+            name = COMPARISONS.get(row.metric, name)
         line[name] = row.value
         # the AUC on validation chooses, and has no interval
         if row.metric != "validation_auc":
@@ -198,13 +200,6 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     if caveat:
         frame["caveat"] = caveat
     return frame
-
-
-def _summary_name(row: Row) -> str:
-    """The column of a number in summary.csv."""
-    if row.state != BASE and row.metric in COMPARISONS:
-        return COMPARISONS[row.metric]
-    return f"{row.state}_{row.metric}".strip("_")
 
 
 class Evaluation(pd.DataFrame):
@@ -272,7 +267,7 @@ class Results:
 
     def number(self, score: Score, metric: str) -> Estimate | None:
         """A number of a score with its interval; None if it was not measured."""
-        row = self.rows.get((score.detector, score.state, metric))
+        row = self.rows.get((*score, metric))
         return row and row.estimate
 
     def paired(self, detector: str) -> bool:
@@ -359,16 +354,18 @@ def compute_results(
     control_fsd = of_state(of_control.columns, scored.states.difference)
     texts = ScoredTexts(parts, score_table(parts, scored), scored, seed)
     choice = choose(texts)
-    test_rows = texts.measured(texts.tested, texts.member, control_fsd, thresholds(texts))
+    bootstrap = Bootstrap.draw(texts.test.member, texts.test.family, seed=seed)
+    tested_fsd = {name: column[texts.tested] for name, column in control_fsd.items()}
+    test_rows = measure(bootstrap, texts.test.columns, scored.states, tested_fsd, thresholds(texts.validation))
     rows = [
         *test_rows,
         *contrast_rows(texts, control_fsd, test_rows),
-        *base_control_rows(texts, choice, of_control),
+        *base_control_rows(texts, choice, of_control, bootstrap),
     ]
     calibration = None
     # without validation texts nothing is calibrated: the texts that measure must not give p-values as well
     if parts.validation:
-        rows += validation_rows(texts, cross_validated or {})
+        rows += validation_rows(texts.validation, cross_validated or {})
         calibration = calibration_of(texts, detectors)
     headline_of_control = of_control.columns.get(choice.headline)
     if headline_of_control is not None:
@@ -380,7 +377,7 @@ def compute_results(
         audit=audit(parts, seed=seed, repeats=repeats),
         remarks=[*remarks, *fallback_remarks(scored, len(texts.table))],
         control_name=control_name,
-        gain=fine_tuning_gain(texts, choice),
+        gain=fine_tuning_gain(texts.test, choice, bootstrap),
         calibration=calibration,
         states=scored.states,
         control=headline_of_control,
@@ -456,30 +453,20 @@ class ScoredTexts:
         """The texts `tested`."""
         return self.part(self.tested)
 
-    @cached_property
-    def bootstrap(self) -> Bootstrap:
-        """Resamples of the texts `tested`."""
-        return Bootstrap.draw(self.test.member, self.test.family, seed=self.seed)
-
-    def measured(
-        self,
-        among: BoolArray,
-        positive: BoolArray,
-        control: Scores,
-        thresholds: ByScore | None = None,
-    ) -> list[Row]:
+    def measured(self, among: BoolArray, positive: BoolArray, control: Scores) -> list[Row]:
         """Every metric of some texts, with the lead over the control model."""
         part = self.part(among)
         bootstrap = Bootstrap.draw(positive[among], part.family, seed=self.seed)
         of_control = {name: column[among] for name, column in control.items()}
-        return measure(bootstrap, part.columns, self.scored.states, of_control, thresholds or {})
+        return measure(bootstrap, part.columns, self.scored.states, of_control, {})
 
 
-def thresholds(texts: ScoredTexts) -> dict[Score, float]:
+def thresholds(validation: Part) -> dict[Score, float]:
     """Score → the threshold with the highest accuracy on validation."""
-    member = texts.validation.member
-    columns = texts.validation.columns
-    return {score: float(best_thresholds(member, column)[0]) for score, column in columns.items()}
+    best = {}
+    for score, column in validation.columns.items():
+        best[score] = float(best_thresholds(validation.member, column)[0])
+    return best
 
 
 def contrast_rows(texts: ScoredTexts, control: Scores, test_rows: Sequence[Row]) -> list[Row]:
@@ -528,35 +515,39 @@ def _in_state(scores: Sequence[Score], state: str) -> Score | None:
     return next((score for score in scores if score.state == state), None)
 
 
-def fine_tuning_gain(texts: ScoredTexts, choice: Choice) -> Row | None:
+def fine_tuning_gain(test: Part, choice: Choice, bootstrap: Bootstrap) -> Row | None:
     """The gain of the best score with fine-tuning over the best without; None if nothing has a base score."""
     if choice.best_base is None:
         return None
     # both sides are chosen on the same texts, so that neither is favoured
-    base = texts.test.columns[choice.best_base]
-    fine_tuned = texts.test.columns[choice.best_fsd]
+    base = test.columns[choice.best_base]
+    fine_tuned = test.columns[choice.best_fsd]
     name = choice.best_fsd.detector
-    return compare(texts.bootstrap, {name: base}, {name: fine_tuned})[name]
+    return compare(bootstrap, {name: base}, {name: fine_tuned})[name]
 
 
-def base_control_rows(texts: ScoredTexts, choice: Choice, control: ScoreTable) -> list[Row]:
+def base_control_rows(
+    texts: ScoredTexts,
+    choice: Choice,
+    control: ScoreTable,
+    bootstrap: Bootstrap,
+) -> list[Row]:
     """The control of the headline if that is a base score; controls of FSD are measured with all others."""
     base = choice.headline
     if base != choice.best_base or base not in control.columns:
         return []
     of_control = {base.detector: control.columns[base][texts.tested]}
     of_model = {base.detector: texts.test.columns[base]}
-    return control_rows(texts.bootstrap, of_control, of_model, base.state)
+    return control_rows(bootstrap, of_control, of_model, base.state)
 
 
-def validation_rows(texts: ScoredTexts, cross_validated: ByScore) -> list[Row]:
+def validation_rows(validation: Part, cross_validated: ByScore) -> list[Row]:
     """The AUC of each score on the validation texts."""
     rows = []
-    member = texts.validation.member
-    for score, column in texts.validation.columns.items():
+    for score, column in validation.columns.items():
         value = cross_validated.get(score)
         if value is None:
-            value = auc(member, column)
+            value = auc(validation.member, column)
         rows.append(Row(*score, "validation_auc", value))
     return rows
 

@@ -36,18 +36,14 @@ class Row(NamedTuple):
         return Estimate(self.value, self.low, self.high)
 
 
-def rows_of(table: pd.DataFrame) -> list[Row]:
-    """The rows of the table of results."""
-    return list(map(Row._make, table.itertuples(index=False)))
-
-
 Rows = dict[tuple[str, str, str], Row]
 """(detector, state, metric) → row of the table of results."""
 
 
 def by_key(table: pd.DataFrame) -> Rows:
     """The rows of the table of results by what they measure."""
-    return {(row.detector, row.state, row.metric): row for row in rows_of(table)}
+    rows = map(Row._make, table.itertuples(index=False))
+    return {(row.detector, row.state, row.metric): row for row in rows}
 
 
 def compare(

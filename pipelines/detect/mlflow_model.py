@@ -61,8 +61,7 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
             asserted = settings[SAME_SOURCE]
             if not isinstance(asserted, bool):
                 raise UsageError(f"{SAME_SOURCE} must be true or false; got {asserted!r}")
-            texts = model_input["text"].tolist()
-            table = self.classifier.verdicts(texts, **rates, same_source=asserted)
+            table = self.classifier.verdicts(model_input["text"].tolist(), **rates, same_source=asserted)
         except UsageError as error:
             raise mlflow.MlflowException.invalid_parameter_value(str(error)) from error
         return table.astype(object).where(table.notna(), None)  # JSON has no NaN
