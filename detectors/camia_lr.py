@@ -48,7 +48,7 @@ def _weights(signals: FloatArray, members: FloatArray, components: int) -> Float
     scale = np.diag(1 / np.where(span > 0, span, 1))  # a constant signal stays as it is
     if components:
         origin = signals.mean(0)
-        scale = scale @ np.linalg.svd((signals - origin) @ scale, full_matrices=False)[2][:components].T
+        scale = scale @ np.linalg.svd((signals - origin) @ scale, full_matrices=False).Vh[:components].T
     inputs = np.column_stack([(signals - origin) @ scale, np.ones(len(signals))])
     counts = np.where(members, 0.5 / members.mean(), 0.5 / (1 - members.mean()))
     fitted = np.zeros(inputs.shape[1])
