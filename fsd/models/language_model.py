@@ -67,6 +67,16 @@ class LanguageModel:
         return self.model.get_base_model() if self.adapted else self.model
 
     @property
+    def body(self) -> Any:
+        """What reads tokens: the base without its head, or the whole of it if the head cannot be split off."""
+        return self.base.get_decoder() if self.split_head else self.base
+
+    @property
+    def head(self) -> Any:
+        """The output embedding that makes logits of the body's states; None if these are logits already."""
+        return self.base.get_output_embeddings() if self.split_head else None
+
+    @property
     def adapted(self) -> bool:
         """Whether an adapter is attached."""
         return hasattr(self.model, "get_base_model")

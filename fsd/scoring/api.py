@@ -264,7 +264,7 @@ class CompletionsScorer:
         if self.tokens:
             head, ids = self.tokens.ids(prompt)
             return len(head), len(ids)
-        return _about_tokens(prompt.context), _about_tokens(prompt.text)
+        return about_tokens(prompt.context), about_tokens(prompt.text)
 
     def __call__(self, prompts: Prompts) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order; after a final failure nothing that waits is sent."""
@@ -333,7 +333,8 @@ class CompletionsScorer:
         )
 
 
-def _about_tokens(text: str) -> int:
+def about_tokens(text: str) -> int:
+    """Number of tokens of a text, estimated from its bytes."""
     return math.ceil(len(text.encode()) / BYTES_PER_TOKEN)
 
 

@@ -18,6 +18,7 @@ from fsd.progress import note
 from fsd.token_stats import (
     Continuations,
     FloatArray,
+    IntArray,
     PairStats,
     Prompt,
     Prompts,
@@ -62,24 +63,27 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
 
     # An adapter that changed its base has changed the numbers, but not the base's name or fingerprint.
     language_model.check_intact()
-    if not language_model.identity.fingerprint:
+    fingerprint = language_model.identity.fingerprint
+    if not fingerprint:
         raise ValueError("a model must have a fingerprint of its weights to be cached")
+    adapter = adapter_fingerprint(language_model) if tuned else ""
+    tokenizer = language_model.tokenizer.backend_tokenizer.to_str()
     # The order is part of the hash: another one would make every stored number unknown.
     parts = [
         ENGINE,
-        language_model.identity.fingerprint,
+        fingerprint,
         language_model.settings,
-        adapter_fingerprint(language_model) if tuned else "",
-        xxhash.xxh3_128_hexdigest(language_model.tokenizer.backend_tokenizer.to_str().encode()),
+        adapter,
+        xxhash.xxh3_128_hexdigest(tokenizer.encode()),
         language_model.start,
         language_model.context,
         language_model.precision,
         language_model.device.type,
-        version("torch"),
-        version("transformers"),
     ]
+    libraries = ["torch", "transformers"]
     if language_model.bits:
-        parts.append(version("bitsandbytes"))
+        libraries.append("bitsandbytes")
+    parts += map(version, libraries)
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
 
 
@@ -160,14 +164,19 @@ def _decode(
     rows = PAIR_ROWS if body[0] & PAIR else SINGLE_ROWS
     tokens = (len(body) - 1) // (4 + rows * size)
     token = np.frombuffer(body, "<i4", tokens, 1).astype(np.int64)
-    stored = np.frombuffer(body, f"<f{size}", offset=1 + 4 * tokens).reshape(rows, tokens)
-    values = stored.astype(np.float64)
+    stored = np.frombuffer(body, f"<f{size}", offset=1 + 4 * tokens)
+    values = stored.reshape(rows, tokens).astype(np.float64)
     if rows == SINGLE_ROWS:
         return TokenStats(text, token, *values)
-    target = TokenStats(text, token, *values[:SINGLE_ROWS])
-    reference = TokenStats(text, token, *values[SINGLE_ROWS : 2 * SINGLE_ROWS])
-    mean, std, reference_mean = values[2 * SINGLE_ROWS :]
-    return PairStats(target, reference, mean, std, reference_mean, alone=not body[0] & NOT_ALONE)
+    return from_rows(text, token, values, alone=not body[0] & NOT_ALONE)
+
+
+def from_rows(text: str, token: IntArray, rows: FloatArray, *, alone: bool) -> PairStats:
+    """The statistics of a text under two models from (11, T) numbers: either model's own, then those of both."""
+    target = TokenStats(text, token, *rows[:SINGLE_ROWS])
+    reference = TokenStats(text, token, *rows[SINGLE_ROWS : 2 * SINGLE_ROWS])
+    mean, std, reference_mean = rows[2 * SINGLE_ROWS :]
+    return PairStats(target, reference, mean, std, reference_mean, alone=alone)
 
 
 class MemoryStore:
@@ -219,7 +228,14 @@ class SQLiteStore:
             self.required = False
         by_hash = {prompt_hash(prompt): prompt for prompt in prompts}
         query = "SELECT prompt, used, data FROM statistics WHERE model = ? AND prompt = ?"
-        rows = self._run(lambda db: [row for prompt in by_hash for row in db.execute(query, (key, prompt))]) or []
+
+        def select(db: sqlite3.Connection) -> list[Any]:
+            rows = []
+            for digest in by_hash:
+                rows += db.execute(query, (key, digest))
+            return rows
+
+        rows = self._run(select) or []
         stored: dict[Prompt, TokenStats] = {}
         for digest, _, data in rows:
             prompt = by_hash[digest]
@@ -231,10 +247,7 @@ class SQLiteStore:
         now = int(time.time())
         old = [(now, key, digest) for digest, used, _ in rows if used < now - TOUCH_SECONDS]
         if old:
-            self._write(
-                "UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?",
-                old,
-            )
+            self._write("UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?", old)
         return stored
 
     def save(
@@ -254,11 +267,7 @@ class SQLiteStore:
         room = None if self.limit is None else self.limit - size
         # Rows larger than the whole file are not stored, as nothing that is deleted would make room for them.
         if rows and (room is None or room >= 0):
-            self._write(
-                "INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)",
-                rows,
-                room,
-            )
+            self._write("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows, room)
 
     def delete(self) -> None:
         """Delete the file, and what SQLite keeps beside it."""
@@ -383,10 +392,8 @@ class MemoizedScorer:
         prompts: Prompts,
     ) -> Iterator[Scored]:
         """The prompts as they become ready, stored from time to time, and at the end or at an interruption."""
-        if as_read := getattr(self.scorer, "as_read", None):
-            pairs = as_read(prompts)
-        else:
-            pairs = zip(prompts, self.scorer(prompts), strict=True)
+        as_read = getattr(self.scorer, "as_read", None)
+        pairs = as_read(prompts) if as_read else zip(prompts, self.scorer(prompts), strict=True)
         fresh: list[Scored] = []
         begun = time.monotonic()
         try:
