@@ -55,7 +55,9 @@ LARGEST_WEIGHT = 1e6
 
 def _names(value: Any) -> Any:
     """Refuse patterns, which peft takes a string or a key for and which may take for ever, and too many names."""
-    names = [] if value is None else [value] if not isinstance(value, list | dict) else value
+    if value is None:
+        return value
+    names = value if isinstance(value, list | dict) else [value]
     if len(names) > MOST_NAMES or not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
         raise ValueError(f"must be at most {MOST_NAMES:,} names of modules without patterns; got {str(value)[:60]!r}")
     return value
@@ -202,11 +204,7 @@ def strip(language_model: LanguageModel) -> None:
 def quiet_peft() -> Iterator[None]:
     """Silence warnings of peft that are wrong or that users cannot act on."""
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore",
-            message=".*is_gradient_checkpointing",
-            category=FutureWarning,
-        )
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
         warnings.filterwarnings("ignore", message=".*fan_in_fan_out")
         # peft looks for AdaLoRA's rank pattern under other names; the outputs are those of the saved adapter.
         warnings.filterwarnings("ignore", message=".*rank_pattern")
@@ -228,12 +226,9 @@ def check_adapter(folder: Path) -> str:
     expected = checksums(folder)
     # Adapters of other programs have no checksums.
     if expected is not None:
-        for file in (
-            folder / CONFIG_FILE,
-            folder / WEIGHTS_FILE,
-            folder / BASE_FILE,
-        ):
-            if not file.exists() or expected.get(file.name) != digest(file):
+        for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE):
+            file = folder / name
+            if not file.exists() or expected.get(name) != digest(file):
                 raise UsageError(f"adapter must be as it was saved; {file} differs from its checksum in {CHECKSUMS}")
     _check_weights(folder / WEIGHTS_FILE)
     _trained_on(folder)
@@ -244,15 +239,13 @@ def _check_weights(file: Path) -> None:
     """Refuse weights that would make every score infinite or no number."""
     from safetensors import SafetensorError, safe_open
 
-    check_regular(
-        file,
-        f"adapter must hold its weights as {WEIGHTS_FILE}; {file} cannot be read",
-    )
+    check_regular(file, f"adapter must hold its weights as {WEIGHTS_FILE}; {file} cannot be read")
     try:
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - no mapping
+                largest = tensors.get_tensor(name).float().abs().max()
                 # Not `>`, which is false for NaN.
-                if not tensors.get_tensor(name).float().abs().max() <= LARGEST_WEIGHT:
+                if not largest <= LARGEST_WEIGHT:
                     raise UsageError(f"adapter must have weights up to {LARGEST_WEIGHT:g}; {file} has others: {name}")
     except (SafetensorError, OSError, RuntimeError) as error:
         message = f"adapter must hold its weights as a whole {WEIGHTS_FILE}; {file} is damaged: {first_line(error)}"
@@ -273,15 +266,10 @@ def _check_config(folder: Path) -> str:
     if kind not in ADAPTERS:
         raise UsageError(f"adapter must be one of {', '.join(ADAPTERS)}, so that it can be switched off; got {kind}")
     defaults = PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(kind)]
+    # Whatever a setting of another version of peft means: an empty one does nothing.
+    empty: tuple[Any, ...] = (None, False, [], {})
     for name, value in (config.model_extra or {}).items():
-        # Whatever a setting of another version of peft means: an empty one does nothing.
-        allowed: tuple[Any, ...] = (
-            getattr(defaults, name, None),
-            None,
-            False,
-            [],
-            {},
-        )
+        allowed = (getattr(defaults, name, None), *empty)
         if name == "init_lora_weights":
             allowed = INITIALISATIONS
         if value not in allowed:
@@ -367,7 +355,7 @@ def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: 
     _check_precision(language_model, config.method)
     architecture = language_model.base.config.model_type
     targets = _targets(language_model, config)
-    common: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "task_type": "CAUSAL_LM",
         "target_modules": targets,
     }
@@ -375,21 +363,21 @@ def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: 
         modules = constants.TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING.get(architecture, [])
         # peft demands that they are among the targets, which are not known by name for all-linear.
         forward = [] if targets == "all-linear" else [name for name in modules if name in targets]
-        return IA3Config(**common, feedforward_modules=forward)
-    scale = {
+        return IA3Config(**settings, feedforward_modules=forward)
+    rank = config.rank
+    settings |= {
         "lora_alpha": config.alpha,
         "lora_dropout": config.dropout,
         "bias": "none",
     }
     if config.method == "lora":
-        return LoraConfig(**common, **scale, r=config.rank)
+        return LoraConfig(**settings, r=rank)
     if steps < ADALORA_MIN_STEPS:
         raise UsageError(f"adalora must have at least {ADALORA_MIN_STEPS} steps to move its budget; got {steps}")
     return AdaLoraConfig(
-        **common,
-        **scale,
-        init_r=math.ceil(ADALORA_START * config.rank),
-        target_r=config.rank,
+        **settings,
+        init_r=math.ceil(ADALORA_START * rank),
+        target_r=rank,
         total_step=steps,
         tinit=steps // 10,
         tfinal=steps // 2,
@@ -407,10 +395,7 @@ def _targets(language_model: LanguageModel, config: AdapterConfig) -> str | list
         return "all-linear"
     if config.target_modules == "auto":
         architecture = base.config.model_type
-        mapping = getattr(
-            constants,
-            f"TRANSFORMERS_MODELS_TO_{config.method.upper()}_TARGET_MODULES_MAPPING",
-        )
+        mapping = getattr(constants, f"TRANSFORMERS_MODELS_TO_{config.method.upper()}_TARGET_MODULES_MAPPING")
         if architecture not in mapping:
             raise UsageError(
                 f"target-modules must be given for {config.method} on architecture {architecture!r}, which has no "

@@ -37,13 +37,15 @@ TRIES = 10
 class Vocabulary:
     """Words by class (case and length), the most frequent first; `ranks` gives the rank of a word in its class."""
 
-    classes: Mapping[tuple[str, int], tuple[str, ...]]
+    classes: Mapping[tuple[str, int], Sequence[str]]
     ranks: Mapping[str, int]
 
 
 def build_vocabulary(texts: Iterable[str]) -> Vocabulary:
     """The words of the unseen texts by class and frequency."""
-    counts = Counter(word for text in texts for word in WORD.findall(text))
+    counts = Counter[str]()
+    for text in texts:
+        counts.update(WORD.findall(text))
     if not counts:
         raise UsageError("the unseen texts must hold words to make neighbours from; they hold none")
     classes: dict[tuple[str, int], list[str]] = {}
@@ -53,7 +55,7 @@ def build_vocabulary(texts: Iterable[str]) -> Vocabulary:
         words = classes.setdefault(word_class(word), [])
         ranks[word] = len(words)
         words.append(word)
-    return Vocabulary({key: tuple(words) for key, words in classes.items()}, ranks)
+    return Vocabulary(classes, ranks)
 
 
 def word_class(word: str) -> tuple[str, int]:
@@ -79,8 +81,12 @@ def word_swaps(
     seed: int = 42,
 ) -> list[str]:
     """Neighbours without a model, by text and seed: words replaced by others of similar frequency, case and length."""
-    words = [(match.span(), _replacements(match.group(), vocabulary)) for match in WORD.finditer(text)]
-    options = [(span, choices) for span, choices in words if choices]
+    words = list(WORD.finditer(text))
+    options = []
+    for match in words:
+        choices = _replacements(match.group(), vocabulary)
+        if choices:
+            options.append((match, choices))
     if not options:
         return [text] * count
     swaps = min(len(options), max(1, round(share * len(words))))
@@ -88,11 +94,13 @@ def word_swaps(
     neighbours: list[str] = []
     for _ in range(count):
         for _ in range(TRIES):
-            drawn = []
-            for i in sorted(rng.choice(len(options), size=swaps, replace=False).tolist()):
-                span, choices = options[i]
-                drawn.append((*span, choices[rng.integers(len(choices))]))
-            neighbour = _replaced(text, drawn)
+            drawn = rng.choice(len(options), size=swaps, replace=False)
+            changes = []
+            for i in sorted(drawn.tolist()):
+                match, choices = options[i]
+                word = choices[rng.integers(len(choices))]
+                changes.append((match.start(), match.end(), word))
+            neighbour = _replaced(text, changes)
             if neighbour not in neighbours:
                 break
         neighbours.append(neighbour)
@@ -107,17 +115,21 @@ def swapped_words(
     seed: int = 42,
 ) -> list[str]:
     """Copies by text and seed in which words change places, a pair for each `share`; spaces stay (arXiv 2405.11930)."""
-    words = [match.span() for match in UNIT.finditer(text)]
-    if len(words) < 2:
+    words = list(UNIT.finditer(text))
+    size = len(words)
+    if size < 2:
         return [text] * count
+    swaps = max(1, int(share * size))
     rng = _generator(text, seed)
     copies = []
     for _ in range(count):
-        order = [text[begin:end] for begin, end in words]
-        for _ in range(max(1, int(share * len(words)))):
-            i, j = rng.choice(len(words), size=2, replace=False)
+        order = list(words)
+        for _ in range(swaps):
+            i, j = rng.choice(size, size=2, replace=False)
             order[i], order[j] = order[j], order[i]
-        changes = [(*span, word) for span, word in zip(words, order, strict=True)]
+        changes = []
+        for place, word in zip(words, order, strict=True):
+            changes.append((place.start(), place.end(), word.group()))
         copies.append(_replaced(text, changes))
     return copies
 
@@ -128,19 +140,24 @@ def _generator(text: str, seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, int.from_bytes(digest[:16])])
 
 
-def _replacements(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
+def _replacements(word: str, vocabulary: Vocabulary) -> list[str]:
     """Up to `NEAREST` other words of the class (else of the case) that are nearest in rank."""
     case, length = word_class(word)
     lengths = {size for kind, size in vocabulary.classes if kind == case}
     for size in sorted(lengths, key=lambda size: abs(size - length)):
         words = vocabulary.classes[case, size]
         # A word that the texts do not have is as rare as the rarest that they have.
-        rank = vocabulary.ranks.get(word, len(words)) if size == length else len(words)
-        low = max(0, min(rank - NEAREST // 2, len(words) - NEAREST - 1))
-        choices = tuple(near for near in words[low : low + NEAREST + 1] if near != word)
+        rank = len(words)
+        if size == length:
+            rank = vocabulary.ranks.get(word, rank)
+        # As many above the word as below it, as far as the ends of the list allow.
+        low = min(rank - NEAREST // 2, len(words) - NEAREST - 1)
+        low = max(0, low)
+        nearest = words[low : low + NEAREST + 1]
+        choices = [near for near in nearest if near != word]
         if choices:
             return choices
-    return ()
+    return []
 
 
 def _replaced(text: str, swaps: Sequence[tuple[int, int, str]]) -> str:
@@ -180,6 +197,8 @@ def masked_neighbours(
 DROPOUT = 0.7
 # Windows per forward pass.
 ROWS = 32
+# Most tokens of a window.
+LONGEST = 512
 # What stands for a space at the beginning of a token's name.
 SPACES = ("Ġ", "▁")
 
@@ -220,24 +239,20 @@ class MaskedModel:
             return []
         # A generator of its own for each text, so that the order of the texts makes no difference.
         generator = torch.Generator().manual_seed(self.seed)
-        # Two less than the network reads, for its special tokens; some name no limit, or one that they never saw.
-        size = (
-            min(
-                getattr(self.network.config, "max_position_embeddings", None) or 512,
-                512,
-            )
-            - 2
-        )
+        # Some name no limit, or one that they never saw.
+        limit = getattr(self.network.config, "max_position_embeddings", None) or LONGEST
         encoded = self.tokenizer(
             text,
             return_offsets_mapping=True,
             truncation=True,
-            max_length=size,
+            # Two less than the network reads, for its special tokens.
+            max_length=min(limit, LONGEST) - 2,
             return_overflowing_tokens=True,
             verbose=False,
         )
         proposals: list[Proposal] = []
-        for window, (ids, offsets) in enumerate(zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)):
+        for window, ids in enumerate(encoded["input_ids"]):
+            offsets = encoded["offset_mapping"][window]
             x = torch.tensor(ids, device=self.embedding.weight.device)
             words = encoded.word_ids(window)
             # A word of several tokens has no single token to take its place.
@@ -262,8 +277,10 @@ class MaskedModel:
         keep = torch.rand((len(places), inputs.shape[-1]), generator=generator) >= DROPOUT
         inputs[rows, places] *= keep.to(inputs) / (1 - DROPOUT)  # scaled as dropout is in training
         logits = self.network(inputs_embeds=inputs).logits[rows, places].float()
-        logits = logits.scatter(1, x[places][:, None], -torch.inf)  # renormalised without the original: p(v)/(1 - p(x))
-        best = logits.softmax(-1).masked_fill(~self.allowed, 0).topk(min(self.count, logits.shape[-1]))
+        # Renormalised without the original: p(v)/(1 - p(x)).
+        logits = logits.scatter(1, x[places][:, None], -torch.inf)
+        suitability = logits.softmax(-1).masked_fill(~self.allowed, 0)
+        best = suitability.topk(min(self.count, len(self.allowed)))
         return best.values, best.indices
 
     def _whole_words(self) -> Tensor:
