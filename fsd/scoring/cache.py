@@ -127,7 +127,8 @@ def encode(
             numbers = values.astype("<f4")
         if not np.array_equal(numbers, values, equal_nan=True):
             numbers = values.astype("<f8")
-        body = bytes([mark | numbers.itemsize]) + token_ids.astype("<i4").tobytes() + numbers.tobytes()
+        size = bytes([mark | numbers.itemsize])
+        body = size + token_ids.astype("<i4").tobytes() + numbers.tobytes()
     return _checksum(key, prompt, body) + body
 
 
@@ -183,7 +184,7 @@ class MemoryStore:
     """Token statistics in a dictionary."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[str, Prompt], TokenStats] = {}
+        self._stored: dict[tuple[str, Prompt], TokenStats] = {}
 
     def load(
         self,
@@ -191,7 +192,11 @@ class MemoryStore:
         prompts: Iterable[Prompt],
     ) -> dict[Prompt, TokenStats]:
         """The stored statistics of those of the prompts that have any."""
-        return {prompt: self.known[key, prompt] for prompt in prompts if (key, prompt) in self.known}
+        stored = {}
+        for prompt in prompts:
+            if (key, prompt) in self._stored:
+                stored[prompt] = self._stored[key, prompt]
+        return stored
 
     def save(
         self,
@@ -199,7 +204,8 @@ class MemoryStore:
         results: Sequence[Scored],
     ) -> None:
         """Store statistics."""
-        self.known |= {(key, prompt): stats for prompt, stats in results}
+        for prompt, stats in results:
+            self._stored[key, prompt] = stats
 
 
 @dataclass(eq=False)
@@ -245,7 +251,10 @@ class SQLiteStore:
         if len(stored) < len(rows):
             note(f"cache: {len(rows) - len(stored)} damaged rows of {self.file} are computed again")
         now = int(time.time())
-        old = [(now, key, digest) for digest, used, _ in rows if used < now - TOUCH_SECONDS]
+        old = []
+        for digest, used, _ in rows:
+            if used < now - TOUCH_SECONDS:
+                old.append((now, key, digest))
         if old:
             self._write("UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?", old)
         return stored

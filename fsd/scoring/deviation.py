@@ -241,7 +241,11 @@ def score_texts(
     return ScoreTable(_ordered(values, detectors, states), fallbacks)
 
 
-def _ordered(values: ScoreColumns, detectors: Sequence[Detector], states: Sequence[str]) -> ScoreColumns:
+def _ordered(
+    values: ScoreColumns,
+    detectors: Sequence[Detector],
+    states: Sequence[str],
+) -> ScoreColumns:
     """The computed scores and the differences of others, detectors that have both kinds of score first."""
     columns: ScoreColumns = {}
     for detector in sorted(detectors, key=lambda detector: detector.paired):
@@ -251,7 +255,8 @@ def _ordered(values: ScoreColumns, detectors: Sequence[Detector], states: Sequen
                 columns[score] = values[score]
             elif state == FSD and "tuned" in states:
                 # Both sides have the same settings, so that it is the difference of what was computed.
-                columns[score] = values[Score(detector.name, BASE)] - values[Score(detector.name, TUNED)]
+                base = values[score._replace(state=BASE)]
+                columns[score] = base - values[score._replace(state=TUNED)]
     return columns
 
 

@@ -56,18 +56,20 @@ class GradientScorer:
         head = head[-(model.context + 1 - len(text)) :]
         scored = len(head)
         x = torch.tensor([head + text], device=model.device)
-        logits = network(input_ids=x[:, :-1], use_cache=False).logits[0, scored - 1 :].float()
+        logits = network(input_ids=x[:, :-1], use_cache=False).logits
+        logits = logits[0, scored - 1 :].float()
         target = x[0, scored:].to(logits.device)
         loss = torch.nn.functional.cross_entropy(logits, target)
         total = squares = largest = 0.0
         # Some weights, such as those of another task's head, take no part in the loss.
         for gradient in torch.autograd.grad(loss, weights, allow_unused=True):
-            if gradient is not None:
-                sizes = gradient.float().abs()
-                # Millions of small numbers are added: float32 would lose them beside the sum.
-                total += float(sizes.sum(dtype=torch.float64))
-                squares += float(sizes.square().sum(dtype=torch.float64))
-                largest = max(largest, float(sizes.max()))
+            if gradient is None:
+                continue
+            sizes = gradient.float().abs()
+            # Millions of small numbers are added: float32 would lose them beside the sum.
+            total += float(sizes.sum(dtype=torch.float64))
+            squares += float(sizes.square().sum(dtype=torch.float64))
+            largest = max(largest, float(sizes.max()))
         return GradientNorms(total, squares**0.5, largest)
 
 
@@ -82,12 +84,12 @@ def _differentiable(
             weights.append(weight)
     # A later training would otherwise train the base as well.
     needed = [weight.requires_grad for weight in weights]
-    try:
-        # A model's state switches on inference mode, in which nothing can have a gradient.
-        with torch.inference_mode(mode=False), torch.enable_grad():
+    # A model's state switches on inference mode, in which nothing can have a gradient.
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        try:
             for weight in weights:
                 weight.requires_grad_(True)
             yield weights
-    finally:
-        for weight, state in zip(weights, needed, strict=True):
-            weight.requires_grad_(state)
+        finally:
+            for weight, state in zip(weights, needed, strict=True):
+                weight.requires_grad_(state)

@@ -139,7 +139,11 @@ LEAST = -200.0
 TOLERANCE = 1e-4
 
 
-def device_limit(limits: dict[str, int], device: torch.device, size: int = 1) -> int:
+def device_limit(
+    limits: dict[str, int],
+    device: torch.device,
+    size: int = 1,
+) -> int:
     """How many things of a size the limit for a device allows, at least one; other accelerators count as a GPU."""
     limit = limits.get(device.type, limits["cuda"])
     return max(1, limit // size)
@@ -180,7 +184,13 @@ def weighted(logits: Tensor, target: Tensor) -> Weighted:
     # Read before the bound: the log-probability of a target far below it is still exact.
     hit = bits.gather(-1, target[:, None]).squeeze(-1)
     weight = bits.clamp_min_(LEAST).exp2()
-    return Weighted(bits, weight, hit, top, weight.sum(-1))
+    return Weighted(
+        bits,
+        weight,
+        hit,
+        top,
+        weight.sum(-1),
+    )
 
 
 def moments(rows: Weighted) -> Tensor:
@@ -355,7 +365,11 @@ class Side:
         self.body = model.body
         self.reduction = Reduction(model.head)
 
-    def states(self, batch: Batch, ids: Mapping[int, list[int]] | Ids) -> tuple[Tensor, Tensor]:
+    def states(
+        self,
+        batch: Batch,
+        ids: Mapping[int, list[int]] | Ids,
+    ) -> tuple[Tensor, Tensor]:
         """(n, D) hidden states (or logits) of the scored positions of a batch, and their (n,) targets."""
         model = self.model
         width = batch[0].size
@@ -380,7 +394,11 @@ class Side:
         # Only scored positions meet the output embedding, which is most of the work for a large vocabulary.
         return states.flatten(0, 1).index_select(0, places.to(states.device)), target
 
-    def _past(self, batch: Batch, ids: Mapping[int, list[int]] | Ids) -> Any:
+    def _past(
+        self,
+        batch: Batch,
+        ids: Mapping[int, list[int]] | Ids,
+    ) -> Any:
         """The keys and values of the prefix that all windows of a batch share, read once for every row."""
         window = batch[0]
         prefix = ids[window.prompt][window.begin - window.past : window.begin]
@@ -447,7 +465,12 @@ class ModelScorer:
                         del statistics[i]
                         yield prompts[i], self._statistics(prompts[i].text, ids[i], numbers)
 
-    def _statistics(self, text: str, ids: list[int], numbers: FloatArray) -> Any:
+    def _statistics(
+        self,
+        text: str,
+        ids: list[int],
+        numbers: FloatArray,
+    ) -> Any:
         """The statistics of a text from its prompt's ids and the numbers of each token."""
         return TokenStats(text, scored_ids(ids, numbers), *numbers)
 

@@ -185,11 +185,13 @@ def masked_neighbours(
 ) -> list[str]:
     """Neighbours with one word replaced, as was best in the paper, the most suitable replacements first."""
     neighbours: dict[str, None] = {}
-    for begin, end, word, _ in sorted(proposals, key=lambda proposal: (-proposal.weight, proposal)):
+    for proposal in sorted(proposals, key=lambda proposal: (-proposal.weight, proposal)):
         if len(neighbours) == count:
             break
+        begin, end, word, _ = proposal
         if word != text[begin:end]:
-            neighbours[_replaced(text, [(begin, end, word)])] = None
+            neighbour = _replaced(text, [(begin, end, word)])
+            neighbours[neighbour] = None
     return list(neighbours) or [text]
 
 
@@ -255,14 +257,19 @@ class MaskedModel:
             offsets = encoded["offset_mapping"][window]
             x = torch.tensor(ids, device=self.embedding.weight.device)
             words = encoded.word_ids(window)
-            # A word of several tokens has no single token to take its place.
             tokens_of = Counter(words)
-            alone = [t for t, word in enumerate(words) if tokens_of[word] == 1 and self.allowed[x[t]]]
+            allowed = self.allowed[x].tolist()
+            alone = []
+            for t, word in enumerate(words):
+                # A word of several tokens has no single token to take its place.
+                if tokens_of[word] == 1 and allowed[t]:
+                    alone.append(t)
             for begin in range(0, len(alone), ROWS):
                 places = alone[begin : begin + ROWS]
-                weights, tokens = self._best(x, torch.tensor(places), generator)
-                for t, *options in zip(places, weights.tolist(), tokens.tolist(), strict=True):
-                    proposals += self._in_case(text, offsets[t], *options)
+                best = self._best(x, torch.tensor(places), generator)
+                weights, tokens = (options.tolist() for options in best)
+                for row, t in enumerate(places):
+                    proposals += self._in_case(text, offsets[t], weights[row], tokens[row])
         return proposals
 
     def _best(
@@ -274,8 +281,10 @@ class MaskedModel:
         """(P, count) suitabilities and tokens at P places of a window."""
         rows = torch.arange(len(places))
         inputs = self.embedding(x).repeat(len(places), 1, 1)
-        keep = torch.rand((len(places), inputs.shape[-1]), generator=generator) >= DROPOUT
-        inputs[rows, places] *= keep.to(inputs) / (1 - DROPOUT)  # scaled as dropout is in training
+        drawn = torch.rand((len(places), inputs.shape[-1]), generator=generator)
+        keep = (drawn >= DROPOUT).to(inputs)
+        # Scaled as dropout is in training.
+        inputs[rows, places] *= keep / (1 - DROPOUT)
         logits = self.network(inputs_embeds=inputs).logits[rows, places].float()
         # Renormalised without the original: p(v)/(1 - p(x)).
         logits = logits.scatter(1, x[places][:, None], -torch.inf)

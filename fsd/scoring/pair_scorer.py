@@ -86,7 +86,11 @@ def pair_statistics(logits: Tensor, reference: Tensor, target: Tensor) -> Tensor
 
 
 @functools.cache
-def moments_for(device: torch.device, dtype: torch.dtype, vocabulary: int) -> Statistics:
+def moments_for(
+    device: torch.device,
+    dtype: torch.dtype,
+    vocabulary: int,
+) -> Statistics:
     """The kernel for the comparison on a GPU if it compiles and agrees with torch, else torch and a line."""
     logits = trial_logits(device, dtype, vocabulary)
     reference = trial_logits(device, dtype, vocabulary, 1)
@@ -105,7 +109,12 @@ class PairReduction:
         ours = self.ours
         theirs = self.theirs
         rows = min(ours.reduction.rows(states), theirs.reduction.rows(reference_states))
-        chunks = zip(states.split(rows), reference_states.split(rows), target.split(rows), strict=True)
+        chunks = zip(
+            states.split(rows),
+            reference_states.split(rows),
+            target.split(rows),
+            strict=True,
+        )
         parts = []
         for chunk, reference_chunk, ids in chunks:
             with ours.switched():
@@ -130,7 +139,12 @@ class PairReduction:
                 singles = [single(logits, target), reference_single(reference, target)]
                 return torch.cat([*singles, compare(logits, reference)])
         block = device_limit(BLOCK_BYTES, device, LOGIT_BYTES * vocabulary)
-        blocks = map(pair_statistics, logits.split(block), reference.split(block), target.split(block))
+        blocks = map(
+            pair_statistics,
+            logits.split(block),
+            reference.split(block),
+            target.split(block),
+        )
         return torch.cat(list(blocks), dim=1)
 
 
@@ -189,7 +203,12 @@ class PairScorer(ModelScorer):
             states.append(hidden)
         return network(*states, target)
 
-    def _statistics(self, text: str, ids: list[int], numbers: FloatArray) -> PairStats:
+    def _statistics(
+        self,
+        text: str,
+        ids: list[int],
+        numbers: FloatArray,
+    ) -> PairStats:
         contexts = {self.language_model.context, self.reference.context}
         # A text within the shorter context is read in one window, whatever the other context is.
         alone = len(contexts) == 1 or len(ids) - 1 <= self.context
@@ -261,7 +280,11 @@ class PairStore:
         """The stored statistics of those of the prompts that have any."""
         return self.store.load(key, prompts)
 
-    def save(self, key: str, results: Sequence[tuple[Prompt, Any]]) -> None:
+    def save(
+        self,
+        key: str,
+        results: Sequence[tuple[Prompt, Any]],
+    ) -> None:
         """Store the statistics of two models, and of each of them where it has none."""
         self.store.save(key, results)
         targets = {}
@@ -274,7 +297,11 @@ class PairStore:
         self._save_missing(target_key, targets)
         self._save_missing(reference_key, references)
 
-    def _save_missing(self, key: str, singles: dict[Prompt, TokenStats]) -> None:
+    def _save_missing(
+        self,
+        key: str,
+        singles: dict[Prompt, TokenStats],
+    ) -> None:
         # What is stored stays as it is: another batch would change it by rounding.
         stored = self.store.load(key, singles)
         missing = [(prompt, stats) for prompt, stats in singles.items() if prompt not in stored]

@@ -44,7 +44,7 @@ class ScoringPlan:
     @property
     def passes(self) -> dict[str, int]:
         """Reader (base, tuned, reference) → number of texts that it scores; views that detectors share count once."""
-        states = [state for state in STATES if state == "base" or state in self.scorers]
+        states = STATES if "tuned" in self.scorers else ("base",)
         views = needed_views(self.detectors, states)
         # A pass over two models gives the statistics of each alone, too.
         covered = {half for view in views for half in halves(view)}
@@ -83,8 +83,11 @@ class ScoringPlan:
         """Tokens of all continuations of a form."""
         from fsd.scoring.api import about_tokens
 
+        if draws.tokens:
+            return draws.total * draws.tokens * len(self.texts)
         tokens = 0
         for text in self.texts:
             # By default a continuation is as long as the text's own, whose tokens are estimated from its bytes.
-            tokens += draws.tokens or about_tokens(FORMS[form](Prompt(text), self.inputs)[0].text)
+            prompt = FORMS[form](Prompt(text), self.inputs)[0]
+            tokens += about_tokens(prompt.text)
         return draws.total * tokens

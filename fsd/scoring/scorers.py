@@ -212,7 +212,13 @@ def _pair(
     reference = target._replace(tuned=compared == "tuned")
     if compared == "reference" and load_reference:
         reference = PairMember(load_reference)
-    return pair_scorer(target, reference, config, store, _title(f"{state} beside {compared}"))
+    return pair_scorer(
+        target,
+        reference,
+        config,
+        store,
+        _title(f"{state} beside {compared}"),
+    )
 
 
 def whole_model_scorers(
@@ -225,7 +231,13 @@ def whole_model_scorers(
 
     target = PairMember(lambda: tuned)
     reference = PairMember(lambda: base)
-    change = pair_scorer(target, reference, config, cache_store(config), _title("tuned beside base"))
+    change = pair_scorer(
+        target,
+        reference,
+        config,
+        cache_store(config),
+        _title("tuned beside base"),
+    )
     single = build_scorers(tuned, config, ("base",))["base"]
     return {"tuned": single, "tuned.change": change}
 

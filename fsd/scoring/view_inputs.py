@@ -109,7 +109,11 @@ def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
     return [[prompt, *repetitions(prompt)] for prompt in prompts]
 
 
-def _sample(texts: Sequence[str], most: int, seed: int) -> list[str]:
+def _sample(
+    texts: Sequence[str],
+    most: int,
+    seed: int,
+) -> list[str]:
     """So many of the texts in a random order, or all of them."""
     return random.Random(seed).sample(texts, min(most, len(texts)))
 
