@@ -69,8 +69,29 @@ Count = Annotated[int, Field(ge=1)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+FREE = frozenset(
+    (
+        "task_type",
+        "base_model_name_or_path",
+        "revision",
+        "inference_mode",
+        "auto_mapping",
+        "peft_version",
+        "fan_in_fan_out",
+        "use_rslora",
+        "use_dora",
+        "lora_bias",
+        "init_ia3_weights",
+    )
+)
+"""Settings of peft that leave the base as it is with any value."""
+
+
 class Settings(BaseModel, extra="allow"):
-    """Settings of peft that leave the base as it is with any value of their type; others must have their default."""
+    """Settings of peft that leave the base as it is with any value of their type; `FREE` ones are not read at all.
+
+    All others must have their default.
+    """
 
     peft_type: str
     rank_pattern: Annotated[dict[str, Rank | list[bool]] | None, AfterValidator(_names)] = None
@@ -92,17 +113,6 @@ class Settings(BaseModel, extra="allow"):
     exclude_modules: Names = None
     feedforward_modules: Names = None
     layers_pattern: Names = None
-    task_type: Any = None
-    base_model_name_or_path: Any = None
-    revision: Any = None
-    inference_mode: Any = None
-    auto_mapping: Any = None
-    peft_version: Any = None
-    fan_in_fan_out: Any = None
-    use_rslora: Any = None
-    use_dora: Any = None
-    lora_bias: Any = None
-    init_ia3_weights: Any = None
 
 
 def attach(
@@ -164,7 +174,7 @@ def _base_digest(base: Any) -> str:
             # Tied tensors are hashed once, and as tied: untying them would change the base as well.
             new = id(tensor) not in numbers
             number = numbers.setdefault(id(tensor), len(numbers))
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {number}".encode())
+            digest.update(f"{_outline(name, tensor)} {number}".encode())
             # accelerate keeps offloaded weights elsewhere.
             if new and not tensor.is_meta:
                 digest.update(_bytes(tensor))
@@ -173,6 +183,11 @@ def _base_digest(base: Any) -> str:
 
     add(base, "")
     return digest.hexdigest()
+
+
+def _outline(name: str, tensor: torch.Tensor) -> str:
+    """What a tensor is, without its numbers."""
+    return f"{name} {tensor.dtype} {tuple(tensor.shape)}"
 
 
 def _bytes(tensor: torch.Tensor) -> Any:
@@ -272,7 +287,7 @@ def _check_config(folder: Path) -> str:
         allowed = (getattr(defaults, name, None), *empty)
         if name == "init_lora_weights":
             allowed = INITIALISATIONS
-        if value not in allowed:
+        if name not in FREE and value not in allowed:
             raise UsageError(f"adapter must be of a kind that leaves its base as it was; {name} is {value!r} in {file}")
     return kind.lower()
 
@@ -326,18 +341,12 @@ def adapter_fingerprint(language_model: LanguageModel) -> str:
     digest = xxhash.xxh3_128()
     settings = language_model.model.active_peft_config.to_dict()
     # They tell where an adapter comes from, not what it computes.
-    for name in (
-        "base_model_name_or_path",
-        "revision",
-        "inference_mode",
-        "auto_mapping",
-        "peft_version",
-    ):
+    for name in ("base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version"):
         settings.pop(name, None)
     digest.update(json.dumps(settings, sort_keys=True, default=_as_json).encode())
     weights = get_peft_model_state_dict(language_model.model, save_embedding_layers=False)
     for name, weight in sorted(weights.items()):
-        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        digest.update(_outline(name, weight).encode())
         digest.update(_bytes(weight))
     return digest.hexdigest()
 

@@ -95,10 +95,10 @@ class LanguageModel:
     @property
     def bits(self) -> int | None:
         """Bits of the quantized weights; None without quantization."""
-        return next(
-            (bits for bits in BITS if getattr(self.base, f"is_loaded_in_{bits}bit", False)),
-            None,
-        )
+        for bits in BITS:
+            if getattr(self.base, f"is_loaded_in_{bits}bit", False):
+                return bits
+        return None
 
     @property
     def precision(self) -> str:
@@ -277,18 +277,13 @@ def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]
         f"load_in_{bits}bit": True,
     }
     if bits == 4:
-        config |= {
-            "bnb_4bit_quant_type": "nf4",
-            "bnb_4bit_compute_dtype": dtype,
-        }
+        config["bnb_4bit_quant_type"] = "nf4"
+        config["bnb_4bit_compute_dtype"] = dtype
     return {"quantization_config": config}
 
 
 def _loading(model: str) -> contextlib.AbstractContextManager[None]:
-    return reading(
-        f"model {model!r} must be a whole causal language model; ",
-        torch.OutOfMemoryError,
-    )
+    return reading(f"model {model!r} must be a whole causal language model; ", torch.OutOfMemoryError)
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -384,13 +379,7 @@ def _has_split_head(language_model: LanguageModel) -> bool:
 
 def _context(config: Any) -> int:
     text = config.get_text_config()
-    for name in (
-        "max_position_embeddings",
-        "n_positions",
-        "n_ctx",
-        "max_seq_len",
-        "seq_length",
-    ):
+    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"):
         value = getattr(text, name, None)
         if isinstance(value, int) and value > 1:
             return value
@@ -426,14 +415,12 @@ def torch_device(device: str) -> torch.device:
 def resolve_precision(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
     """Device of the inputs and dtype that `load` chooses for a configuration on this machine."""
     device = torch_device("auto" if config.device == "spread" else config.device)
-    if config.dtype == "auto":
-        return (
-            device,
-            torch.bfloat16 if device.type == "cuda" else torch.float32,
-        )
-    if config.dtype not in DTYPES:
-        raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {config.dtype!r}")
-    return device, DTYPES[config.dtype]
+    dtype = config.dtype
+    if dtype == "auto":
+        dtype = "bfloat16" if device.type == "cuda" else "float32"
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {dtype!r}")
+    return device, DTYPES[dtype]
 
 
 def memory(size: ModelSize, config: ModelConfig, *, trained: bool) -> tuple[float, float, str]:

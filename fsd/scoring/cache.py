@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
 
 T = TypeVar("T")
+Stored = dict[Prompt, Any]
 
 # Version of the engine's numbers, part of every key; raised whenever they change.
 ENGINE = 2
@@ -190,7 +191,7 @@ class MemoryStore:
         self,
         key: str,
         prompts: Iterable[Prompt],
-    ) -> dict[Prompt, TokenStats]:
+    ) -> Stored:
         """The stored statistics of those of the prompts that have any."""
         stored = {}
         for prompt in prompts:
@@ -226,7 +227,7 @@ class SQLiteStore:
         self,
         key: str,
         prompts: Iterable[Prompt],
-    ) -> dict[Prompt, TokenStats]:
+    ) -> Stored:
         """The stored statistics of those of the prompts that have any."""
         if self.required:
             # Taking the lock for writing is the one trial that changes nothing.
@@ -236,13 +237,13 @@ class SQLiteStore:
         query = "SELECT prompt, used, data FROM statistics WHERE model = ? AND prompt = ?"
 
         def select(db: sqlite3.Connection) -> list[Any]:
-            rows = []
+            selected: list[Any] = []
             for digest in by_hash:
-                rows += db.execute(query, (key, digest))
-            return rows
+                selected += db.execute(query, (key, digest))
+            return selected
 
         rows = self._run(select) or []
-        stored: dict[Prompt, TokenStats] = {}
+        stored: Stored = {}
         for digest, _, data in rows:
             prompt = by_hash[digest]
             # A damaged row may hold anything, also another type than bytes.
@@ -357,7 +358,7 @@ def _shrink(db: sqlite3.Connection, limit: int) -> None:
 class Store(Protocol):
     """What keeps statistics by the key of a model and by prompt."""
 
-    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, Any]:
+    def load(self, key: str, prompts: Iterable[Prompt]) -> Stored:
         """The stored statistics of those of the prompts that have any."""
 
     def save(self, key: str, results: Sequence[Scored]) -> None:

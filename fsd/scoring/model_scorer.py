@@ -68,6 +68,10 @@ class Window(NamedTuple):
 
 
 Batch = Sequence[Window]
+# Windows, each with the statistics of its scored positions.
+Columns = list[tuple[Window, FloatArray]]
+# Prompts by number, or all of them → token ids.
+Rows = Mapping[int, list[int]] | Ids
 
 
 def windows(
@@ -368,7 +372,7 @@ class Side:
     def states(
         self,
         batch: Batch,
-        ids: Mapping[int, list[int]] | Ids,
+        ids: Rows,
     ) -> tuple[Tensor, Tensor]:
         """(n, D) hidden states (or logits) of the scored positions of a batch, and their (n,) targets."""
         model = self.model
@@ -397,7 +401,7 @@ class Side:
     def _past(
         self,
         batch: Batch,
-        ids: Mapping[int, list[int]] | Ids,
+        ids: Rows,
     ) -> Any:
         """The keys and values of the prefix that all windows of a batch share, read once for every row."""
         window = batch[0]
@@ -538,9 +542,9 @@ class ModelScorer:
         ids: Ids,
         batches: Sequence[Batch],
         bar: Any,
-    ) -> list[tuple[Window, FloatArray]]:
+    ) -> Columns:
         """The windows of some batches, each with (4, n) statistics of its scored positions."""
-        columns: list[tuple[Window, FloatArray]] = []
+        columns: Columns = []
         with self._network() as network:
             for batch, statistics in one_ahead(self._computed(network, batches, ids)):
                 values = statistics.double().cpu().numpy()
@@ -661,7 +665,7 @@ class DistributedScorer(ModelScorer):
         ids: Ids,
         batches: Sequence[Batch],
         bar: Any,
-    ) -> list[tuple[Window, FloatArray]]:
+    ) -> Columns:
         """The windows of these batches with their statistics, a share of them from each process."""
         share = super().columns(ids, batches[process_index() :: num_processes()], bar)
         shares = gather((share, self.budget))

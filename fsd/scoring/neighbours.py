@@ -27,6 +27,8 @@ from fsd.token_stats import UNIT, UNSPACED
 # Letters with inner apostrophes; in scripts without spaces (Chinese, Japanese), each character.
 WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W\d_])+(?:['’](?:(?![{UNSPACED}])[^\W\d_])+)*")
 
+# Case and length class of a word.
+WordClass = tuple[str, int]
 # Number of words of nearest rank among which the replacement of a word is drawn.
 NEAREST = 20
 # Most draws for a neighbour that differs from those before: a text of one word has few neighbours.
@@ -37,7 +39,7 @@ TRIES = 10
 class Vocabulary:
     """Words by class (case and length), the most frequent first; `ranks` gives the rank of a word in its class."""
 
-    classes: Mapping[tuple[str, int], Sequence[str]]
+    classes: Mapping[WordClass, Sequence[str]]
     ranks: Mapping[str, int]
 
 
@@ -48,7 +50,7 @@ def build_vocabulary(texts: Iterable[str]) -> Vocabulary:
         counts.update(WORD.findall(text))
     if not counts:
         raise UsageError("the unseen texts must hold words to make neighbours from; they hold none")
-    classes: dict[tuple[str, int], list[str]] = {}
+    classes: dict[WordClass, list[str]] = {}
     ranks = {}
     # Ties are broken, so that the order of the texts makes no difference.
     for word in sorted(counts, key=lambda word: (-counts[word], word)):
@@ -58,7 +60,7 @@ def build_vocabulary(texts: Iterable[str]) -> Vocabulary:
     return Vocabulary(classes, ranks)
 
 
-def word_class(word: str) -> tuple[str, int]:
+def word_class(word: str) -> WordClass:
     """Case (lower, title, upper, other) and length class (1, 2-3, 4-6, 7-9, 10 or more letters) of a word."""
     if word.islower():
         case = "lower"

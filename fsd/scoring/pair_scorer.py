@@ -16,7 +16,7 @@ from torch import Tensor
 from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.models.language_model import LanguageModel
-from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, MemoizedScorer, MemoryStore, SQLiteStore, from_rows, model_key
+from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, MemoizedScorer, SQLiteStore, Store, Stored, from_rows, model_key
 from fsd.scoring.model_scorer import (
     BLOCK_BYTES,
     LOG2_E,
@@ -36,7 +36,7 @@ from fsd.scoring.model_scorer import (
     trial_logits,
     weighted,
 )
-from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Scorer, TokenStats
+from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Scorer
 
 # Bytes of a block that a logit takes, in place of the 4 of one model: the arrays of both are in a core's cache at once.
 LOGIT_BYTES = 6
@@ -194,14 +194,15 @@ class PairScorer(ModelScorer):
 
     def _forward(self, network: PairReduction, batch: Batch, ids: Ids) -> Tensor:
         """(11, n) statistics of the scored positions of a batch, window by window."""
-        states = []
+        states: list[Tensor] = []
         for side in (network.ours, network.theirs):
             # Each model begins with its own start token.
             rows = {window.prompt: [side.model.start, *ids[window.prompt][1:]] for window in batch}
             with side.switched():
                 hidden, target = side.states(batch, rows)
             states.append(hidden)
-        return network(*states, target)
+        ours, theirs = states
+        return network(ours, theirs, target)
 
     def _statistics(
         self,
@@ -273,10 +274,10 @@ def single_keys(scorer: PairScorer) -> tuple[str, str]:
 class PairStore:
     """A store that keeps the statistics of each model alone, too, for whoever asks for these."""
 
-    store: MemoryStore | SQLiteStore
+    store: Store
     scorer: PairScorer
 
-    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, Any]:
+    def load(self, key: str, prompts: Iterable[Prompt]) -> Stored:
         """The stored statistics of those of the prompts that have any."""
         return self.store.load(key, prompts)
 
@@ -300,7 +301,7 @@ class PairStore:
     def _save_missing(
         self,
         key: str,
-        singles: dict[Prompt, TokenStats],
+        singles: Stored,
     ) -> None:
         # What is stored stays as it is: another batch would change it by rounding.
         stored = self.store.load(key, singles)
