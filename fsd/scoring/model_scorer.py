@@ -77,14 +77,14 @@ Rows = Mapping[int, list[int]] | Ids
 def windows(
     prompt: int,
     length: int,
-    first: int,
+    start: int,
     context: int,
 ) -> Iterator[Window]:
-    """Windows that score each position from `first` to `length` once, with at least half a context before it."""
+    """Windows that score each position from `start` to `length` once, with at least half a context before it."""
     step = max(1, context // 2)
-    done = first
+    done = start
     # The first window has nothing before it, so all of it is scored, and not the last half alone.
-    end = min(length, max(context, first + step))
+    end = min(length, max(context, start + step))
     while done < length:
         yield Window(prompt, max(0, end - context), end, done)
         done = end
@@ -117,10 +117,12 @@ def batched(
         while end < len(order):
             used += order[end].size
             padded = (end + 1 - begin) * longest
+            full = padded > max_tokens or used < (1 - PADDING) * padded
             # Position encodings that depend on the batch's length would differ for a shorter text in it.
-            apart = alike is not None and longest > alike and order[end].size < longest
+            if alike is not None and longest > alike:
+                full = full or order[end].size < longest
             # A batch has one window at least, however long it is.
-            if end > begin and (apart or padded > max_tokens or used < (1 - PADDING) * padded):
+            if full and end > begin:
                 break
             end += 1
         batches.append(order[begin:end])
@@ -313,8 +315,9 @@ class Reduction(threading.local):
         head = self.head
         if head is None:
             return states
+        product = type(head) is torch.nn.Linear and head.bias is None
         # A quantized or adapted head, or one with hooks, computes more than a product: it is called as it is.
-        if type(head) is not torch.nn.Linear or head.bias is not None or hasattr(head, "_hf_hook"):
+        if not product or hasattr(head, "_hf_hook"):
             logits: Tensor = head(states)
             return logits
         rows = len(states)
@@ -454,7 +457,7 @@ class ModelScorer:
         total = _positions(chain.from_iterable(batches))
         # A long text is complete when its last window is: the windows of one text are in several batches.
         statistics: dict[int, FloatArray] = {}
-        sizes = [len(row) - 1 - first for row, first in zip(ids, firsts, strict=True)]
+        sizes = [len(row) - 1 - start for row, start in zip(ids, firsts, strict=True)]
         missing = list(sizes)
         with progress(total, self.description, "tok", shown=bool(self.description)) as bar:
             for begin in range(0, len(batches), self.batches_per_round):
@@ -632,7 +635,7 @@ class ModelScorer:
         model = self.language_model
         # Many prompts follow one prefix, which is tokenised once.
         contexts = list(dict.fromkeys(prompt.context for prompt in prompts if prompt.context))
-        context_ids = dict(zip(contexts, model.tokens(contexts), strict=True)) if contexts else {}
+        context_ids = dict(zip(contexts, model.tokens(contexts), strict=True))
         texts = model.tokens([prompt.text for prompt in prompts])
         rows = []
         firsts = []
@@ -668,10 +671,11 @@ class DistributedScorer(ModelScorer):
     ) -> Columns:
         """The windows of these batches with their statistics, a share of them from each process."""
         share = super().columns(ids, batches[process_index() :: num_processes()], bar)
-        shares = gather((share, self.budget))
-        # Where memory ran out in one process, all of them lay out smaller batches from now on.
-        self.budget = min(budget for _, budget in shares)
-        columns = [column for part, _ in shares for column in part]
+        columns: Columns = []
+        for part, budget in gather((share, self.budget)):
+            columns += part
+            # Where memory ran out in one process, all of them lay out smaller batches from now on.
+            self.budget = min(self.budget, budget)
         # The bar has counted the share of this process already.
         bar.update(_positions(window for window, _ in columns) - _positions(window for window, _ in share))
         return columns

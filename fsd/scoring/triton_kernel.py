@@ -26,20 +26,20 @@ LOWEST = tl.constexpr(-1e38)
 FLOOR = tl.constexpr(STD_FLOOR)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _read(start, place, width):
+@triton.jit
+def _read(start, place, width):  # type: ignore[no-untyped-def]
     """The logits at some places of a row, −∞ beyond its end."""
     return tl.load(start + place, mask=place < width, other=float("-inf")).to(tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _bounded(x, least):
+@triton.jit
+def _bounded(x, least):  # type: ignore[no-untyped-def]
     # Without propagation a logit that is no number would give finite statistics, which look like any others.
     return tl.maximum(x, least, propagate_nan=tl.PropagateNan.ALL)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _deviation(variance):
+@triton.jit
+def _deviation(variance):  # type: ignore[no-untyped-def]
     """The standard deviation in nats of a variance in bits."""
     std = tl.sqrt(_bounded(variance, 0.0))
     return _bounded(std / LOG2_E, FLOOR)
