@@ -153,7 +153,7 @@ class AdapterTask:
         """Token statistics of the base model and of the model with the present adapter."""
         model = self.model()
         inputs = model.inputs(self.unseen.texts, shots=self.config.detection.shots)
-        return ViewStatistics.compute(texts, self.detectors, model.scorers, inputs, known=base)
+        return ViewStatistics.compute(texts, self.detectors, model.scorers, inputs, reused=base)
 
     def model(self) -> Model:
         """The model, opened once in each process."""

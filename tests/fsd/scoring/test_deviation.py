@@ -212,7 +212,7 @@ def test_known_statistics_are_taken_over():
     scorers, chosen = fake_scorers(), [detectors.load("reference"), detectors.load("min_k_deviation")]
     base = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), states=("base",))
     assert scorers["tuned"].prompts == []  # the adapter is not trained yet
-    both = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), known=base)
+    both = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), reused=base)
     assert [len(scorers[name].prompts) for name in ("base", "reference", "tuned")] == [3, 3, 3]
     for log in (True, False):  # no setting needs other statistics
         assert np.isfinite(both.scores(chosen[0].with_settings(log=log), "fsd")).all()
