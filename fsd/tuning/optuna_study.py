@@ -284,7 +284,7 @@ def run_trials(
     study = optuna.load_study(
         study_name=name,
         storage=open_storage(config.storage, heartbeat=long),
-        sampler=_ByNumber(cells, sampler, config.job.seed),
+        sampler=_ByNumber(cells, sampler, config.base_run.seed),
         pruner=pruner(),
     )
     evaluated: dict[str, Sequence[float]] = {}
@@ -329,7 +329,7 @@ def _cells(space: Mapping[str, Search], config: TuneConfig) -> list[Settings]:
         return []
     # Optuna's GridSampler draws cells by chance, so that processes at the same time may take the same one; here the
     # number of a trial decides. They are shuffled, so that the part of an interrupted study is spread over the space.
-    order = np.random.RandomState(config.job.seed).permutation(len(cells))
+    order = np.random.RandomState(config.base_run.seed).permutation(len(cells))
     return [cells[index] for index in order]
 
 

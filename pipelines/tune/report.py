@@ -63,7 +63,7 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData) -> None
         if not trials_of_task:
             continue
         tags = {"study": data.name_of(winner.task), "kind": "study"}
-        experiment = f"fsd-{tuned.job.data.domain}"
+        experiment = f"fsd-{tuned.run_config.data.domain}"
         with tracking.run(
             experiment,
             f"tune {winner.task}",

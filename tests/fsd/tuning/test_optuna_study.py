@@ -29,7 +29,7 @@ several_threads = pytest.mark.filterwarnings("ignore::optuna.exceptions.Experime
 
 def settings(storage, sampler="tpe", *, seed=0, long_trials=False, pruner="none", **more):
     tune = "adapter" if long_trials else "detectors"
-    return TuneConfig(job=FSDConfig(seed=seed), tune=tune, storage=storage, sampler=sampler, pruner=pruner, **more)
+    return TuneConfig(base_run=FSDConfig(seed=seed), tune=tune, storage=storage, sampler=sampler, pruner=pruner, **more)
 
 
 class Hill:
