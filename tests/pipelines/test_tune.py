@@ -16,7 +16,7 @@ from fsd.errors import UsageError
 from fsd.statistics.metrics import auc
 from pipelines.common import experiment, inputs, registration
 from pipelines.common.detector_settings import load_detectors
-from pipelines.score import prepare as score
+from pipelines.score.job import prepare as score
 from pipelines.tune.job import digest, tuning_data
 from pipelines.tune.tuning import prepare
 

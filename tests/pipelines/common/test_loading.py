@@ -13,11 +13,12 @@ from fsd.models import language_model
 from fsd.scoring import scorers
 from fsd.scoring.model import open_model
 from fsd.token_stats import Prompt
-from pipelines import fsd, score
+from pipelines import fsd
 from pipelines.common import detector_settings, experiment, inputs, registration
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.research.study import catalogue
 from pipelines.research.study.grid import StudyConfig, plan
+from pipelines.score import job as score
 from pipelines.tune import tuning as tune
 from pipelines.tune.job import study_setup
 
