@@ -118,11 +118,8 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
 def _open(url: str, heartbeat: bool) -> BaseStorage:
     options: dict[str, Any] = {}
     if heartbeat:
-        retry = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
-        options = {
-            "heartbeat_interval": HEARTBEAT_SECONDS,
-            "heartbeat_stale_trial_callback": retry,
-        }
+        options["heartbeat_interval"] = HEARTBEAT_SECONDS
+        options["heartbeat_stale_trial_callback"] = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
     if not url.startswith((_SQLITE, _JOURNAL)):
         return RDBStorage(url, **options)
     path = Path(url.removeprefix(_SQLITE).removeprefix(_JOURNAL))
@@ -176,16 +173,8 @@ def compare_on_test(
         row = winner._asdict()
         row["default"] = json.dumps(winner.default)
         row["tuned"] = json.dumps(winner.tuned)
-        for name, estimate in (
-            ("test_default", default_value),
-            ("test_tuned", tuned_value),
-            ("test_gain", gain),
-        ):
-            row |= {
-                name: estimate.value,
-                f"{name}_low": estimate.low,
-                f"{name}_high": estimate.high,
-            }
+        for name, estimate in (("test_default", default_value), ("test_tuned", tuned_value), ("test_gain", gain)):
+            row[name], row[f"{name}_low"], row[f"{name}_high"] = estimate
         row["p"] = comparison.p
         row["p_holm"] = comparison.p_holm
         row["validation_test_gap"] = winner.validation_tuned - tuned_value.value
@@ -217,17 +206,10 @@ def _share_trials(task: Task, name: str, config: TuneConfig, deadline: float | N
     """Run trials in several processes, of which one shows the progress."""
     # A forked process could not use the card, and might wait for a lock of a thread that it does not have.
     with ProcessPoolExecutor(config.workers, mp_context=get_context("spawn")) as pool:
-        jobs = [
-            pool.submit(
-                run_trials,
-                task,
-                name,
-                config,
-                deadline,
-                show_progress=worker == 0,
-            )
-            for worker in range(config.workers)
-        ]
+        jobs = []
+        for worker in range(config.workers):
+            job = pool.submit(run_trials, task, name, config, deadline, show_progress=worker == 0)
+            jobs.append(job)
         try:
             for job in as_completed(jobs):
                 job.result()
@@ -281,9 +263,10 @@ def run_trials(
     long = config.tune == "adapter"
     sampler = optuna.samplers.TPESampler if config.sampler == "tpe" else optuna.samplers.RandomSampler
     pruner = PRUNERS[config.pruner if long else "none"]
+    storage = open_storage(config.storage, heartbeat=long)
     study = optuna.load_study(
         study_name=name,
-        storage=open_storage(config.storage, heartbeat=long),
+        storage=storage,
         sampler=_ByNumber(cells, sampler, config.base_run.seed),
         pruner=pruner(),
     )

@@ -52,14 +52,17 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     if texts:
         model = outline(config.model, states_of(split), seed=config.seed)
         counts = planned(model, split, inputs.detectors, config).passes
+    scored = texts if inputs.here else None  # those of a benchmark are counted when it has been downloaded
+    trained = split.unseen.texts
+    training = None if config.adapter else config.training
     return Job(
         work,
         reads,
         config.model,
-        texts=texts if inputs.here else None,
-        passes=counts,
-        trained=split.unseen.texts,
-        training=None if config.adapter else config.training,
+        scored,
+        counts,
+        trained,
+        training,
         writes=["a registered adapter"],
         experiment=f"fsd-{config.data.domain}",
         notes=notes,
@@ -68,13 +71,14 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
 
 def _reads(inputs: Inputs) -> str:
     data = inputs.config.data
-    if inputs.here:
-        parts = inputs.split._asdict()
-        sizes = ", ".join(f"{len(part):,} {name}" for name, part in parts.items())
-        return f"{files(data.data or ['the embedded corpus'], sum(map(len, inputs.split)))}: {sizes}"
-    names = filter(benchmarks.is_name, data.data)
-    published = ", ".join(names) or f"the published benchmark of {data.domain}"
-    return f"{published}: downloaded, if it is not in the cache"
+    if not inputs.here:
+        names = filter(benchmarks.is_name, data.data)
+        published = ", ".join(names) or f"the published benchmark of {data.domain}"
+        return f"{published}: downloaded, if it is not in the cache"
+    parts = inputs.split._asdict()
+    sizes = ", ".join(f"{len(part):,} {name}" for name, part in parts.items())
+    listed = files(data.data or ["the embedded corpus"], sum(map(len, inputs.split)))
+    return f"{listed}: {sizes}"
 
 
 def states_of(split: Split) -> Sequence[str]:
@@ -227,7 +231,8 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
 def tag(content: object) -> str:
     """Hash by which a finished experiment is found again: of its settings and texts, and of the packages' versions."""
     versions = [version(package) for package in PACKAGES]
-    return hashlib.sha256(json.dumps([content, versions], sort_keys=True).encode()).hexdigest()
+    hashed = json.dumps([content, versions], sort_keys=True)
+    return hashlib.sha256(hashed.encode()).hexdigest()
 
 
 class ControlModel(NamedTuple):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TOKEN = 3.0
 """Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
+# Of bytes, each a thousand times the one before it.
+UNITS = ("B", "kB", "MB", "GB", "TB")
 # Bytes that any run takes, for figures and report.
 RUN_BYTES = 2**20
 Passes = Mapping[str, int]
@@ -81,16 +83,14 @@ class Job:
         writes = [str(path) for path in self.writes if path]
         if self.experiment:
             writes.append(f"a run of the experiment {self.experiment}")
-        rows = [
-            *self.reads.items(),
-            *self._model_rows(),
-            ("writes", ", ".join(writes) or "nothing"),
-        ]
+        rows = [*self.reads.items(), *self._model_rows()]
+        rows.append(("writes", ", ".join(writes) or "nothing"))
         facts = [(name, without_credentials(value)) for name, value in rows]
         table = numbers("plan", pd.DataFrame(facts, columns=["what", "value"]))
+        notes = [*self.notes, "dry run: nothing was trained, scored, written or tracked"]
         return Report(
             headline="dry run",
-            findings=as_findings([*self.notes, "dry run: nothing was trained, scored, written or tracked"]),
+            findings=as_findings(notes),
             sections=[Section("", tables=[table])],
             facts=facts,
         )
@@ -102,13 +102,13 @@ class Job:
         from fsd.net.hub import model_size
 
         name = self.model.model
-        api = name.startswith("api:")
-        size = None if api else model_size(name, self.model.revision)
-        if api:
+        size = None
+        if name.startswith("api:"):
             described = f"{name}, behind an API: nothing is loaded"
-        elif size is None:
-            described = f"{name}: not on this machine, to be downloaded; its size is known after that"
         else:
+            size = model_size(name, self.model.revision)
+            described = f"{name}: not on this machine, to be downloaded; its size is known after that"
+        if size:
             described = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
         steps = self._training_steps()
         rows = [
@@ -125,30 +125,31 @@ class Job:
             tokens = sum(map(len, token_ids(tokenizer, self.texts)))
             rows.append(("tokens", f"{tokens:,} in the texts to score"))
         low, high, device = memory(size, self.model, trained=bool(steps))
-        return [
-            *rows,
-            ("memory", f"{byte_size(low)} to {byte_size(high)} on {device}"),
-        ]
+        rows.append(("memory", f"{byte_size(low)} to {byte_size(high)} on {device}"))
+        return rows
 
     def _training_steps(self) -> int:
         if self.training is None:
             return 0
         # The last batch of an epoch may be smaller, but is a step all the same.
-        return math.ceil(len(self.trained) / self.training.batch_size) * self.training.epochs * self.rounds
+        steps = math.ceil(len(self.trained) / self.training.batch_size) * self.training.epochs
+        return steps * self.rounds
 
     def _forward_passes(self) -> str:
         if self.texts is None:
             return "unknown before the download"
-        work = ", ".join(f"{count * self.rounds:,} by {reader}" for reader, count in self.passes.items())
-        return f"{sum(self.passes.values()) * self.rounds:,} texts ({work})"
+        passes = sum(self.passes.values()) * self.rounds
+        by_reader = [f"{count * self.rounds:,} by {reader}" for reader, count in self.passes.items()]
+        return f"{passes:,} texts ({', '.join(by_reader)})"
 
 
 def check_name(flag: str, name: str) -> None:
     """Check that a name can be part of the names of experiments and studies."""
     # Names of dots alone would be folders above the one that they are in.
     if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
-        quoted = name if len(name) <= 60 else f"{name[:57]}..."
-        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {quoted!r}")
+        if len(name) > 60:
+            name = f"{name[:57]}..."
+        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {name!r}")
 
 
 def files(names: Iterable[object], texts: int | None = None) -> str:
@@ -157,7 +158,9 @@ def files(names: Iterable[object], texts: int | None = None) -> str:
     named = ", ".join(listed[:3])
     if len(listed) > 3:
         named += f" and {len(listed) - 3} more"
-    return named if texts is None else f"{texts:,} texts in {named}"
+    if texts is None:
+        return named
+    return f"{texts:,} texts in {named}"
 
 
 def pretraining(recipe: Recipe, tokens: float) -> dict[str, str]:
@@ -182,19 +185,17 @@ def on_this_machine(name: str) -> bool:
 def byte_size(number: float) -> str:
     """A number of bytes in a fitting unit."""
     power = min(int(math.log10(max(number, 1)) / 3), 4)
-    return f"{number / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+    unit = UNITS[power]
+    return f"{number / 1000**power:.3g} {unit}"
 
 
 def check_space(texts: Iterable[str]) -> None:
     """Refuse disks of temporary files and runs without room for tables of the texts, estimated far below the need."""
     # An eighth of the texts: a limit near the need would refuse runs that fit.
     needed = RUN_BYTES + sum(map(len, texts)) // 8
-    for name, folder in (
-        ("TMPDIR", Path(tempfile.gettempdir())),
-        ("the working folder", Path.cwd()),
-    ):
+    folders = [("TMPDIR", Path(tempfile.gettempdir())), ("the working folder", Path.cwd())]
+    for name, folder in folders:
         free = shutil.disk_usage(folder).free
         if free < needed:
-            raise UsageError(
-                f"{name} must have at least {needed / 2**20:.1f} MiB of free space; {folder} has {free / 2**20:.1f} MiB"
-            )
+            need = f"{needed / 2**20:.1f} MiB"
+            raise UsageError(f"{name} must have at least {need} of free space; {folder} has {free / 2**20:.1f} MiB")

@@ -10,7 +10,7 @@ from fsd.evaluation.findings import as_findings
 from fsd.evaluation.results import Results, summary
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
-from fsd.reporting.report import Picture, Report, Section, limits
+from fsd.reporting.report import Picture, Report, Section, Table, limits
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
 from fsd.scores import BASE, FSD, Score, ScoreColumns, columns_of, of_state
 from fsd.token_stats import FloatArray
@@ -36,24 +36,13 @@ def report(
     sources: Mapping[str, str],
 ) -> Report:
     """The answer, how sure it is, the method, the results, and what they do not prove."""
-    headline, *further = pictures(results)
     detectors = detectors_table(results)
-    tables = [*contrast_tables(results), detectors]
-    if results.control_name is not None:
-        tables.append(placebo_table(results))
-    what_was_done = method(results, config, identity)
-    sections = [
-        Section("The result in a figure", pictures=[headline]),
-        Section("What was done", paragraphs=[what_was_done]),
-        Section("Every detector", tables=tables),
-        Section("Further figures", pictures=further),
-        limits(),
-    ]
     caveats = "; ".join(sentences.caveats(results))
+    leaks = [leak._asdict() for leak in results.audit.leaks.pairs]
     artifacts = {
         "scores.parquet": results.scores,
         "summary.csv": summary(results.table, caveats),
-        "leaks.json": [leak._asdict() for leak in results.audit.leaks.pairs],
+        "leaks.json": leaks,
     }
     model = sentences.of_model(identity.id)
     return Report(
@@ -66,7 +55,7 @@ def report(
         brief=replace(detectors, title=""),
         signs=sentences.signs(results),
         changes=sentences.changes(results),
-        sections=sections,
+        sections=_sections(results, detectors, method(results, config, identity)),
         facts=_facts(results, config, identity, sources),
         score=f"{results.title(results.headline)} {results.auc.short}",
         verdicts=results.calibration is not None,
@@ -74,6 +63,21 @@ def report(
         metrics=results.metrics(),
         artifacts=artifacts,
     )
+
+
+def _sections(results: Results, detectors: Table, what_was_done: str) -> list[Section]:
+    """The sections of the page, the figure of the headline first."""
+    headline, *further = pictures(results)
+    tables = [*contrast_tables(results), detectors]
+    if results.control_name is not None:
+        tables.append(placebo_table(results))
+    return [
+        Section("The result in a figure", pictures=[headline]),
+        Section("What was done", paragraphs=[what_was_done]),
+        Section("Every detector", tables=tables),
+        Section("Further figures", pictures=further),
+        limits(),
+    ]
 
 
 def _facts(
@@ -89,21 +93,19 @@ def _facts(
         f"batch {training.batch_size}"
     )
     sizes = ", ".join(f"{len(texts)} {part}" for part, texts in results.parts._asdict().items())
-    return [
-        ("Model", identity_text(identity)),
-        ("Texts", named(sources)),
-        ("Split", f"{config.data.split}: {sizes}"),
-        ("Adapter", config.adapter or trained),
-        ("Placebo", results.control_name or "none"),
-        ("Calibration", _calibrated(results)),
-        ("Seed", str(config.seed)),
-    ]
+    facts = {"Model": identity_text(identity), "Texts": named(sources)}
+    facts["Split"] = f"{config.data.split}: {sizes}"
+    facts["Adapter"] = config.adapter or trained
+    facts["Placebo"] = results.control_name or "none"
+    facts["Calibration"] = _calibrated(results)
+    facts["Seed"] = str(config.seed)
+    return list(facts.items())
 
 
 def _calibrated(results: Results) -> str:
     if results.calibration:
-        contemporaries = sentences.audit_summary(results).contemporaries
-        nonmembers = "contemporaries" if contemporaries else "non-members"
+        compared = sentences.audit_summary(results)
+        nonmembers = "contemporaries" if compared.contemporaries else "non-members"
         score = results.title(results.verdict_score)
         return f"{score}, on {results.calibration.n_families} groups of held-out {nonmembers}"
     if results.labels.hold:
@@ -151,10 +153,8 @@ def _headline_curves(results: Results) -> dict[str, tuple[FloatArray, str]]:
         if results.paired(score.detector):
             name += " (both models)"
         auc = results.rows[*score, "auc"].estimate
-        curves[f"{name}: AUC {auc}"] = (
-            results.judged[str(score)].to_numpy(float),
-            _colour(results, score),
-        )
+        column = results.judged[str(score)].to_numpy(float)
+        curves[f"{name}: AUC {auc}"] = (column, _colour(results, score))
     if results.control is not None:
         of_control = results.number(results.headline, "placebo_auc")
         name = f"{results.title(results.headline)} on the control model: AUC {of_control}"
@@ -200,7 +200,8 @@ def _pictures_of_detectors(results: Results, columns: ScoreColumns) -> list[Pict
 def _reliability_picture(results: Results, calibration: Calibration, columns: ScoreColumns) -> Picture:
     """The p-values of the test texts that are no members, which should be uniform."""
     nonmember = ~results.judged["label"].to_numpy(bool)
-    p_values = calibration.p_values({score: column[nonmember] for score, column in columns.items()})
+    of_nonmembers = {score: column[nonmember] for score, column in columns.items()}
+    p_values = calibration.p_values(of_nonmembers)
     groups = results.judged.loc[nonmember, "group"].nunique()
     name = results.title(calibration.score)
     figure = figures.reliability(
