@@ -210,13 +210,14 @@ def grid(search: Search) -> list[Any]:
 def _logarithmic_grid(search: Range) -> list[Any]:
     """A few points a decade, with two digits, as an author would write them."""
     points = round(math.log10(search.high / search.low) * PER_DECADE) + 1
-    values = np.geomspace(search.low, search.high, points)
-    if is_whole(search):
-        rounded = [round(value) for value in values]
-    else:
-        rounded = [float(f"{value:.2g}") for value in values]
+    tidied = round if is_whole(search) else _two_digits
+    values = map(tidied, np.geomspace(search.low, search.high, points))
     # A narrow range of integers gives some of them twice.
-    return list(dict.fromkeys(rounded))
+    return list(dict.fromkeys(values))
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.2g}")
 
 
 def is_whole(search: Search) -> bool:

@@ -185,13 +185,12 @@ def compare_on_test(
 @_quiet_optuna()
 def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) -> list[Trial]:
     """Run or continue the study until it is complete; `setup` is everything that a trial's value depends on."""
-    create_study(name, setup, config.storage)
+    study = create_study(name, setup, config.storage)
     deadline = None if config.timeout is None else time.time() + config.timeout
     if config.workers == 1:
         run_trials(task, name, config, deadline, show_progress=True)
     else:
         _share_trials(task, name, config, deadline)
-    study = optuna.load_study(study_name=name, storage=open_storage(config.storage))
     trials = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
     if not any(trial.state == "complete" for trial in trials):
         failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
@@ -221,8 +220,8 @@ def _share_trials(task: Task, name: str, config: TuneConfig, deadline: float | N
 
 
 @_quiet_optuna()
-def create_study(name: str, setup: Mapping[str, Any], storage: str) -> None:
-    """Create the study, or check that the existing one has the same setup."""
+def create_study(name: str, setup: Mapping[str, Any], storage: str) -> optuna.Study:
+    """The study, which is created, or checked to have the same setup if it exists."""
     # As the storage gives it back, where a tuple has become a list.
     wanted = json.loads(json.dumps(setup))
     study = optuna.create_study(
@@ -246,6 +245,7 @@ def create_study(name: str, setup: Mapping[str, Any], storage: str) -> None:
             f"study {name!r} must be continued with the settings it was begun with ({', '.join(different)}); "
             "take those, or another --study"
         )
+    return study
 
 
 @_quiet_optuna()

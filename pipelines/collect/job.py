@@ -13,6 +13,7 @@ from fsd.collection import benchmark_card, domains, engine
 from fsd.collection.benchmark_card import Card
 from fsd.collection.engine import MANIFEST, Collection, CollectionJob, CollectionSpec
 from fsd.collection.source import Window
+from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.data.knowledge_cutoffs import cutoff
 from fsd.data.periods import parse_day
@@ -42,9 +43,19 @@ def prepare(config: Collect) -> Job:
     else:
         files = writes = [out]
     jobs = [engine.prepare(side, config.limit, file) for side, file in zip(sides, files, strict=True)]
-    reads = {"source": _source(config.domain, sides[0].options)}
+    source = config.domain
+    options = ", ".join(f"{name}={value}" for name, value in sides[0].options.items())
+    if options:
+        source += f" ({options})"
+    reads = {"source": source}
     for job in jobs:
-        reads[_kind(job.spec)] = _extent(job)
+        kind = "members" if job.spec.member else "non-members"
+        if config.contemporaries:
+            kind = "contemporaries"
+        extent = f"up to {job.limit:,} texts"
+        if job.finished:
+            extent = f"{len(job.finished.documents):,} texts, finished"
+        reads[kind] = f"{extent}, {job.spec.window}"
     return Job(
         partial(run, config, jobs, out),
         reads,
@@ -52,25 +63,6 @@ def prepare(config: Collect) -> Job:
         experiment=f"fsd-{config.domain}",
         notes=["no request was made; how long it takes depends on how many texts the source has in these days"],
     )
-
-
-def _source(domain: str, options: Mapping[str, object]) -> str:
-    if not options:
-        return domain
-    listed = ", ".join(f"{name}={value}" for name, value in options.items())
-    return f"{domain} ({listed})"
-
-
-def _kind(spec: CollectionSpec) -> str:
-    if spec.contemporaries:
-        return "contemporaries"
-    return "members" if spec.member else "non-members"
-
-
-def _extent(job: CollectionJob) -> str:
-    if job.finished:
-        return f"{len(job.finished.documents):,} texts, finished, {job.spec.window}"
-    return f"up to {job.limit:,} texts, {job.spec.window}"
 
 
 def _default_out(domain: str, sides: Sequence[CollectionSpec]) -> Path:
@@ -199,8 +191,7 @@ def _log(run: Run, collection: Collection) -> None:
     for reason, count in manifest["dropped"].items():
         metrics[f"collect/dropped.{reason}"] = count
     run.log_metrics(metrics)
-    texts = [document.text for document in collection.documents]
-    run.log_dataset(path.stem, texts, source=str(path), context="collected")
+    run.log_dataset(path.stem, Corpus(collection.documents).texts, source=str(path), context="collected")
 
 
 def _log_benchmark(run: Run, out: Path, documents: Sequence[Document]) -> None:
@@ -208,9 +199,8 @@ def _log_benchmark(run: Run, out: Path, documents: Sequence[Document]) -> None:
     for ending in (".card.json", ".card.md"):
         name = out.stem + ending
         run.log(name, out.with_name(name))
-    labels = [document.member for document in documents]
-    texts = [document.text for document in documents]
-    run.log_dataset(out.stem, texts, labels=labels, source=str(out), context="benchmark")
+    benchmark = Corpus(documents)
+    run.log_dataset(out.stem, benchmark.texts, labels=benchmark.members.tolist(), source=str(out), context="benchmark")
 
 
 def about(collection: Collection, limit: int) -> Report:

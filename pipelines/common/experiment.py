@@ -122,8 +122,6 @@ def train_adapter(
     unseen: Corpus,
     config: FSDConfig,
     run: Run | None,
-    *,
-    logged: bool = True,
 ) -> None:
     """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
     from fsd.models.finetuning import finetune
@@ -144,7 +142,7 @@ def train_adapter(
         unseen.texts,
         config.training,
         seed=config.seed,
-        log=log if logged else None,
+        log=log,
         shown=distributed.is_main_process(),
         cache=trainings,
     )
@@ -156,15 +154,13 @@ def measure(
     detectors: Sequence[Detector],
     config: FSDConfig,
     run: Run | None,
-    *,
-    logged: bool = True,
 ) -> tuple[ScoringPlan, ScoreTable]:
     """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone without unseen texts."""
     # The model may have the adapter of another experiment, so that the states are those of this one.
     model = scoring.open_model(config.model, states=states_of(split), local=language_model, seed=config.seed)
     plan = prepare(model, split, detectors, config)
     if split.unseen:
-        train_adapter(language_model, split.unseen, config, run, logged=logged)
+        train_adapter(language_model, split.unseen, config, run)
     return plan, plan.score()
 
 
@@ -241,19 +237,14 @@ class ControlModel(NamedTuple):
     config: FSDConfig
     detectors: Sequence[Detector]
 
-    def score(self, split: Split, run: Run | None = None) -> tuple[str, ScoreTable]:
+    def score(self, split: Split) -> tuple[str, ScoreTable]:
         """Name of the control model, and the scores of the validation and test texts before and after fine-tuning."""
         from fsd.models.language_model import load
 
-        _, scored = measure(
-            load(self.config.model),
-            split,
-            self.detectors,
-            self.config,
-            run,
-            logged=False,
-        )
-        return self.config.model.model, scored
+        model = self.config.model
+        # The steps of its training are not logged to the run, which has those of the model under test.
+        _, scored = measure(load(model), split, self.detectors, self.config, None)
+        return model.model, scored
 
 
 def plan_control(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 TOKEN = 3.0
 """Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
-# Of bytes, each a thousand times the one before it.
-UNITS = ("B", "kB", "MB", "GB", "TB")
 # Bytes that any run takes, for figures and report.
 RUN_BYTES = 2**20
 Passes = Mapping[str, int]
@@ -87,10 +85,9 @@ class Job:
         rows.append(("writes", ", ".join(writes) or "nothing"))
         facts = [(name, without_credentials(value)) for name, value in rows]
         table = numbers("plan", pd.DataFrame(facts, columns=["what", "value"]))
-        notes = [*self.notes, "dry run: nothing was trained, scored, written or tracked"]
         return Report(
             headline="dry run",
-            findings=as_findings(notes),
+            findings=as_findings([*self.notes, "dry run: nothing was trained, scored, written or tracked"]),
             sections=[Section("", tables=[table])],
             facts=facts,
         )
@@ -102,13 +99,13 @@ class Job:
         from fsd.net.hub import model_size
 
         name = self.model.model
-        size = None
-        if name.startswith("api:"):
+        api = name.startswith("api:")
+        size = None if api else model_size(name, self.model.revision)
+        if api:
             described = f"{name}, behind an API: nothing is loaded"
-        else:
-            size = model_size(name, self.model.revision)
+        elif size is None:
             described = f"{name}: not on this machine, to be downloaded; its size is known after that"
-        if size:
+        else:
             described = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
         steps = self._training_steps()
         rows = [
@@ -132,24 +129,21 @@ class Job:
         if self.training is None:
             return 0
         # The last batch of an epoch may be smaller, but is a step all the same.
-        steps = math.ceil(len(self.trained) / self.training.batch_size) * self.training.epochs
-        return steps * self.rounds
+        return math.ceil(len(self.trained) / self.training.batch_size) * self.training.epochs * self.rounds
 
     def _forward_passes(self) -> str:
         if self.texts is None:
             return "unknown before the download"
-        passes = sum(self.passes.values()) * self.rounds
-        by_reader = [f"{count * self.rounds:,} by {reader}" for reader, count in self.passes.items()]
-        return f"{passes:,} texts ({', '.join(by_reader)})"
+        work = ", ".join(f"{count * self.rounds:,} by {reader}" for reader, count in self.passes.items())
+        return f"{sum(self.passes.values()) * self.rounds:,} texts ({work})"
 
 
 def check_name(flag: str, name: str) -> None:
     """Check that a name can be part of the names of experiments and studies."""
     # Names of dots alone would be folders above the one that they are in.
     if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
-        if len(name) > 60:
-            name = f"{name[:57]}..."
-        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {name!r}")
+        quoted = name if len(name) <= 60 else f"{name[:57]}..."
+        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {quoted!r}")
 
 
 def files(names: Iterable[object], texts: int | None = None) -> str:
@@ -158,9 +152,7 @@ def files(names: Iterable[object], texts: int | None = None) -> str:
     named = ", ".join(listed[:3])
     if len(listed) > 3:
         named += f" and {len(listed) - 3} more"
-    if texts is None:
-        return named
-    return f"{texts:,} texts in {named}"
+    return named if texts is None else f"{texts:,} texts in {named}"
 
 
 def pretraining(recipe: Recipe, tokens: float) -> dict[str, str]:
@@ -185,17 +177,19 @@ def on_this_machine(name: str) -> bool:
 def byte_size(number: float) -> str:
     """A number of bytes in a fitting unit."""
     power = min(int(math.log10(max(number, 1)) / 3), 4)
-    unit = UNITS[power]
-    return f"{number / 1000**power:.3g} {unit}"
+    return f"{number / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def check_space(texts: Iterable[str]) -> None:
     """Refuse disks of temporary files and runs without room for tables of the texts, estimated far below the need."""
     # An eighth of the texts: a limit near the need would refuse runs that fit.
     needed = RUN_BYTES + sum(map(len, texts)) // 8
-    folders = [("TMPDIR", Path(tempfile.gettempdir())), ("the working folder", Path.cwd())]
-    for name, folder in folders:
+    for name, folder in (
+        ("TMPDIR", Path(tempfile.gettempdir())),
+        ("the working folder", Path.cwd()),
+    ):
         free = shutil.disk_usage(folder).free
         if free < needed:
-            need = f"{needed / 2**20:.1f} MiB"
-            raise UsageError(f"{name} must have at least {need} of free space; {folder} has {free / 2**20:.1f} MiB")
+            raise UsageError(
+                f"{name} must have at least {needed / 2**20:.1f} MiB of free space; {folder} has {free / 2**20:.1f} MiB"
+            )

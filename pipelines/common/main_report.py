@@ -10,7 +10,7 @@ from fsd.evaluation.findings import as_findings
 from fsd.evaluation.results import Results, summary
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
-from fsd.reporting.report import Picture, Report, Section, Table, limits
+from fsd.reporting.report import Picture, Report, Section, limits
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
 from fsd.scores import BASE, FSD, Score, ScoreColumns, columns_of, of_state
 from fsd.token_stats import FloatArray
@@ -36,13 +36,24 @@ def report(
     sources: Mapping[str, str],
 ) -> Report:
     """The answer, how sure it is, the method, the results, and what they do not prove."""
+    headline, *further = pictures(results)
     detectors = detectors_table(results)
+    tables = [*contrast_tables(results), detectors]
+    if results.control_name is not None:
+        tables.append(placebo_table(results))
+    what_was_done = method(results, config, identity)
+    sections = [
+        Section("The result in a figure", pictures=[headline]),
+        Section("What was done", paragraphs=[what_was_done]),
+        Section("Every detector", tables=tables),
+        Section("Further figures", pictures=further),
+        limits(),
+    ]
     caveats = "; ".join(sentences.caveats(results))
-    leaks = [leak._asdict() for leak in results.audit.leaks.pairs]
     artifacts = {
         "scores.parquet": results.scores,
         "summary.csv": summary(results.table, caveats),
-        "leaks.json": leaks,
+        "leaks.json": [leak._asdict() for leak in results.audit.leaks.pairs],
     }
     model = sentences.of_model(identity.id)
     return Report(
@@ -55,7 +66,7 @@ def report(
         brief=replace(detectors, title=""),
         signs=sentences.signs(results),
         changes=sentences.changes(results),
-        sections=_sections(results, detectors, method(results, config, identity)),
+        sections=sections,
         facts=_facts(results, config, identity, sources),
         score=f"{results.title(results.headline)} {results.auc.short}",
         verdicts=results.calibration is not None,
@@ -63,21 +74,6 @@ def report(
         metrics=results.metrics(),
         artifacts=artifacts,
     )
-
-
-def _sections(results: Results, detectors: Table, what_was_done: str) -> list[Section]:
-    """The sections of the page, the figure of the headline first."""
-    headline, *further = pictures(results)
-    tables = [*contrast_tables(results), detectors]
-    if results.control_name is not None:
-        tables.append(placebo_table(results))
-    return [
-        Section("The result in a figure", pictures=[headline]),
-        Section("What was done", paragraphs=[what_was_done]),
-        Section("Every detector", tables=tables),
-        Section("Further figures", pictures=further),
-        limits(),
-    ]
 
 
 def _facts(
@@ -104,8 +100,8 @@ def _facts(
 
 def _calibrated(results: Results) -> str:
     if results.calibration:
-        compared = sentences.audit_summary(results)
-        nonmembers = "contemporaries" if compared.contemporaries else "non-members"
+        contemporaries = sentences.audit_summary(results).contemporaries
+        nonmembers = "contemporaries" if contemporaries else "non-members"
         score = results.title(results.verdict_score)
         return f"{score}, on {results.calibration.n_families} groups of held-out {nonmembers}"
     if results.labels.hold:

@@ -22,7 +22,7 @@ from fsd.scores import Score
 from fsd.scoring.scorers import reference_name
 from fsd.tracking import Run, Version, register
 from fsd.tracking import versions as own_versions
-from pipelines.common.adapter_files import SERVING, SETUP, contents, example, recorded_training
+from pipelines.common import adapter_files
 from pipelines.common.deliver import publish, run_name, tracked_run
 from pipelines.common.detector_settings import BASE
 from pipelines.common.experiment import ControlModel
@@ -46,9 +46,12 @@ def start(
         return
     domain = config.data.domain
     method = "reused adapter" if config.adapter else config.training.method
-    name = run_name(config.model.model, config.data.data or (domain,), f"{method} · seed {config.seed}")
-    tags = _model_tags(config, model.identity)
-    tags["texts"] = named(sources)
+    name = run_name(
+        config.model.model,
+        config.data.data or (domain,),
+        f"{method} · seed {config.seed}",
+    )
+    tags = {"texts": named(sources), **_model_tags(config, model.identity)}
     settings = params(config, detectors, sources, placebo) | chosen_params(config, detectors)
     settings["device"] = str(model.device)
     with tracked_run(config, f"fsd-{domain}", name, params=settings, tags=tags) as run:
@@ -73,7 +76,7 @@ def _training(config: FSDConfig) -> AdapterConfig | None:
     if not config.adapter:
         return config.training
     # Only the main process gets here: a collective call would wait for the others without an end.
-    return recorded_training(config.adapter, collective=False)
+    return adapter_files.recorded_training(config.adapter, collective=False)
 
 
 def params(
@@ -104,9 +107,11 @@ def chosen_params(
     model: LanguageModel | None = None,
 ) -> dict[str, object]:
     """The settings that tuning may choose: of the training, and of every detector."""
-    chosen = training_params(_training(config), model)
-    chosen["detector"] = {d.name: {**d.settings, BASE: dict(d.base_settings)} for d in detectors}
-    return chosen
+    by_detector = {d.name: {**d.settings, BASE: dict(d.base_settings)} for d in detectors}
+    return {
+        **training_params(_training(config), model),
+        "detector": by_detector,
+    }
 
 
 def training_params(training: AdapterConfig | None, model: LanguageModel | None = None) -> dict[str, object]:
@@ -150,34 +155,29 @@ def track(
         name = f"fsd-{config.data.domain}"
         files = model_files(results, config, detectors)
         # A study that is continued registers what it chose once.
-        once = f"{study} {content_hash(str(files[SETUP]))}" if study else ""
+        once = f"{study} {content_hash(str(files[adapter_files.SETUP]))}" if study else ""
+        tags = _model_tags(config, model.identity)
         version = register(
             run,
             name,
             adapter,
-            SERVING,
+            adapter_files.SERVING,
             validation_score=results.validation_auc,
             files=files,
-            tags=_version_tags(results, config, model.identity),
+            tags={
+                "base_model": tags["base_model"],
+                "method": tags["method"],
+                "detector": results.verdict_score.detector,
+                "state": results.verdict_score.state,
+            },
             judged_on=judged_on(results, config, model.identity),
             barred=sentences.barred(results),
             once=once,
             description=edited.description,
             card=card(name, results, config, model.identity, sources),
-            example=example(results.parts),
+            example=adapter_files.example(results.parts),
         )
     return edited, version
-
-
-def _version_tags(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
-    """By what a version is found: its base, how it was trained, and the score of its verdicts."""
-    tags = _model_tags(config, identity)
-    return {
-        "base_model": tags["base_model"],
-        "method": tags["method"],
-        "detector": results.verdict_score.detector,
-        "state": results.verdict_score.state,
-    }
 
 
 def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) -> None:
@@ -198,28 +198,26 @@ def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) 
 
 
 def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, str | Path]:
-    """Name → content or path of what verdicts need."""
-    scored = [detector for detector in detectors if str(Score(detector.name)) in results.scores]
-    audit = sentences.audit_summary(results)
-    return contents(
+    """Name → content or path of what verdicts need; the cutoff is that given, else a member's latest date."""
+    cutoff = config.data.cutoff
+    if not cutoff:
+        members = [document for part in results.parts for document in part if document.member]
+        cutoff = max(
+            (member.date.isoformat() for member in members if member.date),
+            default="",
+        )
+    return adapter_files.contents(
         config.model,
         config.detection,
-        scored,
-        audit,
+        [detector for detector in detectors if str(Score(detector.name)) in results.scores],
+        sentences.audit_summary(results),
         results.calibration,
         domain=config.data.domain,
         seed=config.seed,
         training=_training(config),
         unseen=results.parts.unseen,
-        cutoff=config.data.cutoff or _latest_member(results.parts),
+        cutoff=cutoff,
     )
-
-
-def _latest_member(parts: Split) -> str:
-    """The latest date of a member; empty if none has one."""
-    members = [text for documents in parts for text in documents if text.member]
-    dates = [member.date.isoformat() for member in members if member.date]
-    return max(dates, default="")
 
 
 def judged_on(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, str]:

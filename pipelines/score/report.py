@@ -9,7 +9,6 @@ import pandas as pd
 
 from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
-from fsd.data.documents import Document
 from fsd.evaluation.audit import blind
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
 from fsd.evaluation.results import evaluate
@@ -32,19 +31,18 @@ class Measured(NamedTuple):
     doubts: Sequence[str] = ()
 
 
-def measure(documents: Sequence[Document], table: pd.DataFrame, *, seed: int) -> Measured:
+def measure(documents: Corpus, table: pd.DataFrame, *, seed: int) -> Measured:
     """Metrics, blind AUC and doubts of the labelled texts; none without two groups a side, as one has no interval."""
     labelled = Corpus(document for document in documents if document.member is not None)
     members = labelled.members
-    groups = labelled.family.tolist()
-    n_members = np.unique(labelled.family[members]).size
-    n_nonmembers = np.unique(labelled.family[~members]).size
-    if min(n_members, n_nonmembers) < 2:
+    groups = labelled.family
+    n_nonmembers = np.unique(groups[~members]).size
+    if min(np.unique(groups[members]).size, n_nonmembers) < 2:
         return Measured(table.iloc[:0, :0])
     # With its context, in which the two sides may differ as well.
     texts = [document.whole for document in labelled]
-    control = blind(texts, members.tolist(), groups, seed=seed)
-    results = evaluate(table[table["label"].notna()], members, groups, seed=seed)
+    control = blind(texts, members.tolist(), groups.tolist(), seed=seed)
+    results = evaluate(table[table["label"].notna()], members, groups.tolist(), seed=seed)
     return Measured(results, control.auc, too_few(n_nonmembers))
 
 
@@ -63,8 +61,7 @@ def make_report(
         words = f"blind: a classifier of words that never asks the model reaches AUC {blind_auc}"
         findings.append(Finding(words, blind_auc.low <= 0.5))
         metrics["audit/blind_auc"] = blind_auc.value
-    findings += as_findings(doubts, AGAINST)
-    findings += as_findings(plan.remarks)
+    findings += as_findings(doubts, AGAINST) + as_findings(plan.remarks)
     score = ""
     description = ""
     aucs = _ranked_aucs(results)
@@ -73,10 +70,11 @@ def make_report(
         score = f"{best.detector} {best.estimate.short}"
         # Beside the blind classifier, since the page of the run is read without the rest of the report.
         description = f"{best.detector} base AUC {best.estimate} · blind AUC {blind_auc or 'none'}\n\n{BASE_ONLY}"
+    section = Section("", tables=[metrics_table(results)])
     return Report(
         headline=f"{len(table)} texts, {len(plan.detectors)} detectors",
         findings=findings,
-        sections=[Section("", tables=[metrics_table(results)])],
+        sections=[section],
         score=score,
         description=description,
         metrics=metrics,

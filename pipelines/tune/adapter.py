@@ -22,9 +22,8 @@ from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, Scores
 from fsd.tracking import Run
 from fsd.tuning.objective import Report, Settings, ValidationSet, winner
-from fsd.tuning.optuna_study import create_study, importance, search
+from fsd.tuning.optuna_study import create_study, search
 from pipelines.common import detector_settings, experiment
-from pipelines.tune import report
 from pipelines.tune.job import Tuned, TuningData
 
 SEARCH: dict[str, Search] = {
@@ -194,17 +193,13 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run) -> Tuned:
     for label, mean in default_means.items():
         detector = best._replace(task=label, validation_default=mean, validation_tuned=tuned_means[label])
         winners.append(detector)
-    trials_of = {task.label: trials}
-    importances = {task.label: importance(name, config.storage)}
-    figures = report.draw(trials_of, importances, config.objective)
     run_config = replace(base_run, training=task.training(best.tuned))
     split = data.split.replace(unseen=task.unseen_share(best.tuned))
     return Tuned(
         run_config,
         split,
         winners,
-        trials_of,
-        figures,
+        {task.label: trials},
         default_scores,
         tuned_scores,
         model,

@@ -15,9 +15,8 @@ from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model
 from fsd.tracking import Run
 from fsd.tuning.objective import DetectorTask, Trial, Winner, winner
-from fsd.tuning.optuna_study import create_study, importance, search
+from fsd.tuning.optuna_study import create_study, search
 from pipelines.common import detector_settings, experiment
-from pipelines.tune import report
 from pipelines.tune.adapter import memoized
 from pipelines.tune.job import Tuned, TuningData
 
@@ -72,28 +71,25 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
     # The test texts are read after the choice; the trials have seen nothing of them.
     test = read(data.split.test.texts)
     winners = []
-    importances = {}
     default = {}
     tuned = {}
     for task in tasks:
         label = task.label
         best = winner(task, task.evaluate(task.default), trials[label], folds=config.folds)
         winners.append(best)
-        importances[label] = importance(data.name_of(label), config.storage)
         default[label] = test.scores(task.detector, task.state)
         tuned_detector = task.detector.with_settings(**best.tuned)
         tuned[label] = test.scores(tuned_detector, task.state)
-    figures = report.draw(trials, importances, config.objective, tasks)
     return Tuned(
         _with_settings(config.base_run, winners),
         data.split,
         winners,
         trials,
-        figures,
         default,
         tuned,
         model,
         remarks + plan.remarks,
+        tasks,
     )
 
 

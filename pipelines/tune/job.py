@@ -14,6 +14,7 @@ from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model
 from fsd.token_stats import Scores
 from fsd.tuning.objective import (
+    DetectorTask,
     Task,
     Trial,
     ValidationSet,
@@ -52,18 +53,18 @@ class TuningData:
 class Tuned:
     """Winners, one per task, the scores of the test texts with the default settings and with theirs.
 
-    `run_config` is the base run with the winners' settings.
+    `run_config` is the base run with the winners' settings. `tasks` are the detectors whose settings are drawn.
     """
 
     run_config: FSDConfig
     split: Split
     winners: Sequence[Winner]
     trials: Mapping[str, Sequence[Trial]]
-    figures: Mapping[str, bytes]
     default: Scores
     tuned: Scores
     model: Model
     remarks: Sequence[str]
+    tasks: Sequence[DetectorTask] = ()
 
 
 def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningData:
@@ -101,24 +102,21 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
 def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str, Any]:
     """Everything that a trial's value depends on, as JSON values; no test label is part of it."""
     base_run = config.base_run
-    model = base_run.model
-    # How a reused adapter was trained is not recorded here.
-    training = {"adapter": base_run.adapter} if base_run.adapter else asdict(base_run.training)
-    # Each detector has a study of its own, so that another choice of detectors continues it.
-    detectors = base_run.detection.detectors if config.tune == "adapter" else "one a study"
-    setup = {name: getattr(config, name) for name in OF_TUNING}
+    setup: dict[str, Any] = {name: getattr(config, name) for name in OF_TUNING}
     setup["seed"] = base_run.seed
     setup["validation_texts"] = digest(split.validation)
     setup["unseen_texts"] = digest(split.unseen)
     setup["base_model"] = fingerprint
-    setup["training"] = training
+    # How a reused adapter was trained is not recorded here.
+    setup["training"] = {"adapter": base_run.adapter} if base_run.adapter else asdict(base_run.training)
     for name in OF_MODEL:
-        setup[name] = getattr(model, name)
+        setup[name] = getattr(base_run.model, name)
     setup["shots"] = base_run.detection.shots
-    setup["detectors"] = detectors
+    # Each detector has a study of its own, so that another choice of detectors continues it.
+    setup["detectors"] = base_run.detection.detectors if config.tune == "adapter" else "one a study"
     setup["settings"] = list(base_run.detection.settings)
     # Only where they are set, so that studies from before these options existed can be continued.
     for name in ("bits", "samples"):
-        if value := getattr(model, name):
+        if value := getattr(base_run.model, name):
             setup[name] = value
     return setup

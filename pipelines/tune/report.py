@@ -26,39 +26,37 @@ from fsd.tuning.objective import (
     Winner,
     grid,
 )
+from fsd.tuning.optuna_study import importance
 from pipelines.tune.job import Tuned, TuningData
 
 SETTINGS = "settings.json"
 POINTS = 40
 """Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
 METRICS = {
+    "validation_default": "validation_default",
+    "validation_tuned": "validation_tuned",
+    "validation_chosen_elsewhere": "validation_chosen_elsewhere",
+    "test_default": "test_default",
+    "test_tuned": "test_tuned",
+    "test_gain": "test_gain",
     "p": "test_gain_p",
     "validation_test_gap": "gap",
 }
-"""Column of the table of gains → name of its metric, after `tuning/`, where the two differ."""
-MEASURED = [
-    "validation_default",
-    "validation_tuned",
-    "validation_chosen_elsewhere",
-    "test_default",
-    "test_tuned",
-    "test_gain",
-    "p",
-    "validation_test_gap",
-]
-"""Columns of the table of gains that are metrics of the run."""
+"""Column of the table of gains → name of its metric, after `tuning/`."""
 
 
-def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData) -> None:
+def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage: str) -> None:
     """Log tables, figures, settings and mean gains of a tuning job, and a nested run for each study of detectors."""
     trials = trials_frame(tuned.trials)
     run.log("trials.parquet", trials)
     run.log("trials.csv", trials)
     run.log("tuning.csv", gains)
-    for name, figure in tuned.figures.items():
+    importances = {label: importance(data.name_of(label), storage) for label in tuned.trials}
+    drawn = draw(tuned.trials, importances, data.validation.objective, tuned.tasks)
+    for name, figure in drawn.items():
         run.log(name, figure)
     run.log(SETTINGS, settings_json(tuned.winners, data.study))
-    measured = gains.set_index("task")[MEASURED].rename(columns=METRICS).add_prefix("tuning/")
+    measured = gains.set_index("task")[list(METRICS)].rename(columns=METRICS).add_prefix("tuning/")
     numbers: dict[Any, dict[Any, float]] = measured.to_dict("index")
     # A mean of p-values would have no meaning.
     run.log_metrics(dict(measured.drop(columns="tuning/test_gain_p").mean()))
@@ -265,20 +263,20 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
     (y_name, y_search), (x_name, x_search) = _ranges(task).items()
     x = grid(x_search)
     y = grid(y_search)
-    values = np.empty((len(y), len(x)))
-    for row, y_value in enumerate(y):
-        for column, x_value in enumerate(x):
-            cell = {x_name: x_value, y_name: y_value}
-            values[row, column] = _over_folds(task, cell).value
+    values = []
+    for y_value in y:
+        row = [_over_folds(task, {x_name: x_value, y_name: y_value}).value for x_value in x]
+        values.append(row)
+    default = task.default
     return figures.heat_map(
         x,
         y,
-        values,
+        np.array(values),
         x_name=f"{detector}.{x_name}",
         y_name=f"{detector}.{y_name}",
         name=measured,
         title=f"{detector}, {_state(task)}",
-        default=(task.default[x_name], task.default[y_name]),
+        default=(default[x_name], default[y_name]),
     )
 
 

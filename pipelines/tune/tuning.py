@@ -103,7 +103,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
                 objective=config.objective,
                 seed=base_run.seed,
             )
-            report.track(tracked, tuned, gains, data)
+            report.track(tracked, tuned, gains, data, config.storage)
         run_config = tuned.run_config
         # The later texts, which took no part in the tuning, are scored from here on.
         split = split.replace(unseen=tuned.split.unseen)
@@ -111,7 +111,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
             chosen = detector_settings.load_detectors(run_config.detection)
             placebo, placebo_remarks = experiment.plan_control(run_config, split, chosen)
             scored = experiment.prepare(tuned.model, split, chosen, run_config).score()
-            control = placebo.score(split, tracked) if placebo else None
+            control = placebo.score(split) if placebo else None
         with stage("judging"):
             results = experiment.compute_results(
                 inputs._replace(config=run_config),
