@@ -183,14 +183,16 @@ def winner(
     values = np.stack(list(values_of.values()))
     means = values.mean(axis=1).round(12)
     best = int(np.argmax(means))
+    tuned = settings[best]
+    elsewhere = cross_validated_choice(values, folds=folds)
     return Winner(
         task.label,
         task.default,
-        settings[best],
+        tuned,
         len(settings),
         float(means[0]),
         float(means[best]),
-        cross_validated_choice(values, folds=folds),
+        elsewhere,
     )
 
 

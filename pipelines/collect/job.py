@@ -85,10 +85,11 @@ def specs(config: Collect) -> list[CollectionSpec]:
         options = domain.parse_options(config.options, config.language)
         # An edition of Wikipedia, say, is chosen by an option, and its texts are checked against that language.
         language = config.language or options.get("language") or domain.language
+    # Contemporaries lie between the bounds; members before the one, non-members after the other.
+    window = Window(lower, upper)
     spec = CollectionSpec(
         domain=config.domain,
-        # Contemporaries lie between the bounds; members before the one, non-members after the other.
-        window=Window(lower, upper),
+        window=window,
         language=language,
         options=options,
         min_words=config.min_words,

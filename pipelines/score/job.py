@@ -62,13 +62,15 @@ def prepare(config: ScoreConfig) -> Job:
     remarks = labels.notes + left_out + blank
     model = outline(config.model, ("base",), chat=config.chat, seed=config.seed)
     inputs = model.inputs(unseen, shots=config.detection.shots)
-    plan = model.plan(detectors, documents.texts, inputs, strict=config.detection.named)
+    texts = documents.texts
+    plan = model.plan(detectors, texts, inputs, strict=config.detection.named)
     reads = {"texts": files(config.data, len(documents))}
+    scoring = partial(run, config, documents, unseen, detectors, remarks)
     return Job(
-        partial(run, config, documents, unseen, detectors, remarks),
+        scoring,
         reads,
         config.model,
-        texts=documents.texts,
+        texts=texts,
         passes=plan.passes,
         writes=[config.out],
         experiment=f"fsd-{config.domain}",

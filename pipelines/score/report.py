@@ -71,8 +71,9 @@ def make_report(
         # Beside the blind classifier, since the page of the run is read without the rest of the report.
         description = f"{best.detector} base AUC {best.estimate} · blind AUC {blind_auc or 'none'}\n\n{BASE_ONLY}"
     section = Section("", tables=[metrics_table(results)])
+    headline = f"{len(table)} texts, {len(plan.detectors)} detectors"
     return Report(
-        headline=f"{len(table)} texts, {len(plan.detectors)} detectors",
+        headline=headline,
         findings=findings,
         sections=[section],
         score=score,

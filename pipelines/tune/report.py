@@ -80,6 +80,8 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
         Column("winner", _settings, words=True),
         Column("validation", _validation),
         Column("cross-val.", _cross_validated),
+    ]
+    columns += [
         Column("test [95 % CI]", _test),
         Column("gain", _gain),
         Column("p", _p),
@@ -267,7 +269,8 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
     for y_value in y:
         row = [_over_folds(task, {x_name: x_value, y_name: y_value}).value for x_value in x]
         values.append(row)
-    default = task.default
+    title = f"{detector}, {_state(task)}"
+    default = (task.default[x_name], task.default[y_name])
     return figures.heat_map(
         x,
         y,
@@ -275,8 +278,8 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
         x_name=f"{detector}.{x_name}",
         y_name=f"{detector}.{y_name}",
         name=measured,
-        title=f"{detector}, {_state(task)}",
-        default=(default[x_name], default[y_name]),
+        title=title,
+        default=default,
     )
 
 

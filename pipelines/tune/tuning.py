@@ -9,6 +9,7 @@ from fsd.errors import UsageError
 from fsd.evaluation import sentences
 from fsd.evaluation.findings import as_findings
 from fsd.scores import Score
+from fsd.tracking import Version
 from fsd.tuning.objective import Winner
 from fsd.tuning.optuna_study import compare_on_test, open_storage
 from pipelines.common import detector_settings, experiment
@@ -94,10 +95,12 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
         with stage("tuning"):
             kind = adapter if config.tune == "adapter" else detectors
             tuned = kind.tune(config, data, model, tracked)
+            winners = tuned.winners
+            test = tuned.split.test
             gains = compare_on_test(
-                tuned.winners,
-                tuned.split.test.members.tolist(),
-                tuned.split.test.family.tolist(),
+                winners,
+                test.members.tolist(),
+                test.family.tolist(),
                 tuned.default,
                 tuned.tuned,
                 objective=config.objective,
@@ -113,17 +116,20 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
             scored = experiment.prepare(tuned.model, split, chosen, run_config).score()
             control = placebo.score(split) if placebo else None
         with stage("judging"):
+            inputs = inputs._replace(config=run_config)
+            remarks = [*tuned.remarks, *placebo_remarks]
             results = experiment.compute_results(
-                inputs._replace(config=run_config),
+                inputs,
                 language_model,
                 split,
                 scored,
                 control,
                 chosen,
-                remarks=[*tuned.remarks, *placebo_remarks],
-                cross_validated=_cross_validated(config, tuned.winners),
+                remarks=remarks,
+                cross_validated=_cross_validated(config, winners),
             )
         with stage("recording"):
+            with_gains = partial(report.with_gains, gains=gains, objective=config.objective)
             summary, version = registration.track(
                 tracked,
                 results,
@@ -132,15 +138,11 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
                 language_model,
                 inputs.sources,
                 study=data.study,
-                edit=partial(report.with_gains, gains=gains, objective=config.objective),
+                edit=with_gains,
             )
-        steps = []
-        if version:
-            flag = "--settings-from" if config.tune == "detectors" else "--adapter"
-            steps.append(f"fsd run {flag} {version.uri}")
         notes = sentences.conclusions(results) + report.remarks(gains)
         notes += [*inputs.remarks, *tuned.remarks]
-        summary = replace(summary, findings=as_findings(notes), next=steps)
+        summary = replace(summary, findings=as_findings(notes), next=_next_commands(config, version))
         show(summary, tracked, version)
 
 
@@ -149,3 +151,10 @@ def _cross_validated(config: TuneConfig, winners: Sequence[Winner]) -> dict[Scor
     if config.tune == "adapter" or config.objective != "auc":
         return {}
     return {Score.parse(winner.task): winner.validation_chosen_elsewhere for winner in winners}
+
+
+def _next_commands(config: TuneConfig, version: Version | None) -> list[str]:
+    if version is None:
+        return []
+    flag = "--settings-from" if config.tune == "detectors" else "--adapter"
+    return [f"fsd run {flag} {version.uri}"]
