@@ -496,7 +496,7 @@ def _from_books(
     left_out = Counter[str]()
     members = read_files(files[:1], source.columns, skipped=left_out)
     nonmembers = read_files(files[1:], skipped=left_out)
-    rows_of_book = Counter(document.group or document.source for document in nonmembers)
+    rows_of_book = Counter(document.group or document.origin_url for document in nonmembers)
     name_of_book, rows = rows_of_book.most_common(1)[0]
     if len(places) == 1 and rows > 1:  # rows do not record their place in the book
         raise UsageError(
@@ -522,7 +522,7 @@ def _book_segments(books: Documents, member: bool, words: int, places: tuple[str
     prefix = "dolma:" if member else "new:"
     documents = []
     for book in books:
-        labelled = replace(book, member=member, group=prefix + (book.group or book.source))
+        labelled = replace(book, member=member, group=prefix + (book.group or book.origin_url))
         for text in segments(book.text, words, places):
             documents += [replace(labelled, text=text)]
     return documents

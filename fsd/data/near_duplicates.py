@@ -312,7 +312,7 @@ def refuse_members(nonmembers: Documents) -> None:
     """UsageError if a text of --known is labelled a member."""
     for document in nonmembers:
         if document.member:
-            raise UsageError(f"known must hold texts that are non-members; {document.source} is labelled a member")
+            raise UsageError(f"known must hold texts that are non-members; {document.origin_url} is labelled a member")
 
 
 def refuse_related(suspect: Documents, nonmembers: Documents) -> None:
@@ -323,7 +323,7 @@ def refuse_related(suspect: Documents, nonmembers: Documents) -> None:
     if shared:
         raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
     for i, j, reason, _ in _links_between(suspect, nonmembers):
-        pair = f"{suspect[i].source} and {nonmembers[j].source}"
+        pair = f"{suspect[i].origin_url} and {nonmembers[j].origin_url}"
         raise UsageError(f"known must hold other texts than those to be judged; {pair} are alike ({reason})")
 
 

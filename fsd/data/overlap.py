@@ -211,14 +211,14 @@ def _spool_texts(
 ) -> int:
     """Write the texts, and mark their hashes; gives the number of n-grams, each of which owns its record."""
     total = 0
-    source = ""
+    origin_url = ""
     word_count = -1
     ngram_count = 0
     for passage, carried, tokens, hashes in _hashed(texts, n):
         if passage.opens or word_count < 0:
             if word_count >= 0:
-                spool.line(source, word_count, ngram_count)
-            source = passage.source
+                spool.line(origin_url, word_count, ngram_count)
+            origin_url = passage.origin_url
             word_count = 0
             ngram_count = 0
         starts = _starts(spool.words.tell(), tokens)
@@ -231,7 +231,7 @@ def _spool_texts(
         word_count += len(tokens) - carried
         ngram_count += len(hashes)
     if word_count >= 0:
-        spool.line(source, word_count, ngram_count)
+        spool.line(origin_url, word_count, ngram_count)
     return total
 
 
@@ -250,7 +250,7 @@ def _spool_corpus(
         has_ngrams |= len(hashes) > 0
         for begin, end in _runs(in_texts[hashes % FILTER]):
             if place < 0:
-                place = spool.line(passage.source)
+                place = spool.line(passage.origin_url)
             run = tokens[begin : end + n - 1]
             spool.add(hashes[begin:end], _starts(spool.words.tell(), run), n, place)
             spool.write(run)
@@ -303,12 +303,12 @@ def _rows(
         (corpus.folder / "lines").open("rb") as sources,
     ):
         for line in lines:
-            source, word_count, ngram_count = json.loads(line)
+            origin_url, word_count, ngram_count = json.loads(line)
             of_text = places[begin : begin + ngram_count]
             begin += ngram_count
             runs = _runs(of_text["line"] > 0)
             if not runs:
-                yield Overlap(source, word_count, ngram_count, 0)
+                yield Overlap(origin_url, word_count, ngram_count, 0)
                 continue
             sizes = [end - start for start, end in runs]
             longest = max(sizes)
@@ -321,7 +321,7 @@ def _rows(
             shown = os.pread(words.fileno(), LONGEST, word_place).split(b" ")
             passage = b" ".join(shown[: min(length, SHOWN)]).decode(errors="ignore")
             yield Overlap(
-                source,
+                origin_url,
                 word_count,
                 ngram_count,
                 sum(sizes),
