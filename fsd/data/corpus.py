@@ -61,7 +61,7 @@ class Corpus(tuple[Document, ...]):
     @cached_property
     def sources(self) -> list[str]:
         """Where each text was collected: the column `source` of the file, "" if unknown."""
-        return [document.collection for document in self]
+        return [document.source for document in self]
 
     @cached_property
     def family(self) -> IntArray:

@@ -30,7 +30,7 @@ class Document:
             "" if unknown.
         origin_url: URL or file:line that the text comes from.
         period: name of the period that the text comes from, see `fsd.data.splitting`. "" if unknown.
-        collection: where the text was collected, as the column `source` names it (a site, a publisher, a collection);
+        source: where the text was collected (a site, a publisher, a collection), as the column `source` names it;
             verdicts are calibrated by it. "" if unknown.
         context: what precedes the text, such as the question that it answers, and is not scored. "" for none.
     """
@@ -41,7 +41,7 @@ class Document:
     group: str = ""
     origin_url: str = ""
     period: str = ""
-    collection: str = ""
+    source: str = ""
     context: str = ""
 
     @property

@@ -343,7 +343,7 @@ SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
 LONGEST = 10**7
 """Characters of a text, three times War and Peace; time and memory would not suffice for a longer one."""
 LOCATION = re.compile(r"://|:\d+$|^embedded corpus: ")
-"""A source that tells the place of one text, as files of collectors and of runs have it, is no collection."""
+"""What files of collectors and of runs have in the column `source`: the place of one text, which is no source."""
 
 LABELS = {
     "0": False,
@@ -587,9 +587,9 @@ def document(
     day = _date(value("date"), origin_url)
     group = _name("group", value("group"), origin_url)
     period = _name("period", value("period"), origin_url)
-    collection = _name("source", value("source"), origin_url)
-    if LOCATION.search(collection):
-        collection = ""
+    source = _name("source", value("source"), origin_url)
+    if LOCATION.search(source):
+        source = ""
     if _missing(context):
         context = ""
     if context != "":
@@ -601,7 +601,7 @@ def document(
         group,
         origin_url,
         period,
-        collection,
+        source,
         context,
     )
 

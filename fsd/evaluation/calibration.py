@@ -13,13 +13,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 from scipy import stats
 
 from fsd.errors import UsageError
@@ -80,15 +80,15 @@ class Calibration:
     state: str
     candidates: tuple[Candidate, ...]  # the score that was chosen, and those that one more non-member can prefer
     families: tuple[int, ...]  # (n,)
-    collections: tuple[str, ...]  # (n,) sources
+    sources: Annotated[tuple[str, ...], Field(alias="collections")]  # (n,); saved files have the older name
     reference: Reference  # all non-members of the benchmark, for the domain check
 
     def __post_init__(self) -> None:
         if self.score not in {candidate.score for candidate in self.candidates}:
             raise UsageError(f"candidates must hold the score {str(self.score)!r}; they do not")
-        sizes = {len(self.families), len(self.collections)} | {len(candidate.scores) for candidate in self.candidates}
+        sizes = {len(self.families), len(self.sources)} | {len(candidate.scores) for candidate in self.candidates}
         reference = self.reference
-        reference_sizes = {len(reference.texts), len(reference.families), len(reference.collections)}
+        reference_sizes = {len(reference.texts), len(reference.families), len(reference.sources)}
         if len(sizes) > 1 or len(reference_sizes) > 1:
             raise UsageError("families and collections must be as many as scores, and as the texts of the reference")
 
@@ -97,16 +97,16 @@ class Calibration:
         """The score that was chosen on validation."""
         return Score(self.detector, self.state)
 
-    def of(self, collection: str) -> "Calibration":
+    def of(self, source: str) -> "Calibration":
         """The calibration by the non-members of one source; the choice of the score rests on those of all."""
-        is_own = [name == collection for name in self.collections]
+        is_own = [name == source for name in self.sources]
         return replace(
             self,
             candidates=tuple(
                 replace(candidate, scores=tuple(compress(candidate.scores, is_own))) for candidate in self.candidates
             ),
             families=tuple(compress(self.families, is_own)),
-            collections=(collection,) * sum(is_own),
+            sources=(source,) * sum(is_own),
         )
 
     @property
@@ -127,8 +127,8 @@ class Calibration:
     @property
     def source_families(self) -> dict[str, int]:
         """Source → number of independent groups of its non-members."""
-        groups = set(zip(self.collections, self.families, strict=True))
-        return dict(Counter(collection for collection, _ in groups))
+        groups = set(zip(self.sources, self.families, strict=True))
+        return dict(Counter(source for source, _ in groups))
 
     @property
     def finest(self) -> float:
@@ -172,7 +172,7 @@ class Calibration:
         """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen score."""
         if not self.finest - TOLERANCE <= fpr < 1:
             nonmembers = f"{self.n_families} groups of held-out non-members"
-            sources = sorted(map(repr, {*self.collections} - {""}))
+            sources = sorted(map(repr, {*self.sources} - {""}))
             if sources:
                 nonmembers += f" of {' and '.join(sources)}"
             raise UsageError(
@@ -206,7 +206,8 @@ class Calibration:
 
     def to_json(self) -> str:
         """The calibration as JSON text, with numbers in full precision."""
-        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+        values = TypeAdapter(Calibration).dump_python(self, by_alias=True)
+        return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
 def calibrate(
@@ -215,7 +216,7 @@ def calibrate(
     groups: Sequence[Hashable] | None = None,
     *,
     reference: Reference,
-    collections: Sequence[str] | None = None,
+    sources: Sequence[str] | None = None,
     settings: Mapping[Score, Mapping[str, Any]] | None = None,
 ) -> Calibration:
     """Calibrate the score with the highest AUC of all on the non-members among N validation texts."""
@@ -243,13 +244,13 @@ def calibrate(
             means=tuple(group_means(of_nonmembers, family).tolist()),
         )
         candidates.append(candidate)
-    sources = compress(collections, nonmembers) if collections else [""] * int(nonmembers.sum())
+    own_sources = compress(sources, nonmembers) if sources else [""] * int(nonmembers.sum())
     return Calibration(
         detector=best.detector,
         state=best.state,
         candidates=tuple(candidates),
         families=tuple(index[nonmembers].tolist()),
-        collections=tuple(sources),
+        sources=tuple(own_sources),
         reference=reference,
     )
 

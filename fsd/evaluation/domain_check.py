@@ -13,8 +13,10 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, islice, zip_longest
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 from scipy import stats
 
 from fsd.data import embedded
@@ -52,7 +54,7 @@ class Reference:
 
     texts: tuple[str, ...]
     families: tuple[int, ...]
-    collections: tuple[str, ...]
+    sources: Annotated[tuple[str, ...], Field(alias="collections")]  # saved files have the older name
     power: Mapping[str, float]  # kind of other texts → share found outside
     edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
 
@@ -69,28 +71,28 @@ class Reference:
         return {kind: share for kind, share in tried.items() if share < HALF and kind != LATER}
 
     def check(
-        self, collection: str, states: States | None = None, *, without: Collection[int] = frozenset()
+        self, source: str, states: States | None = None, *, without: Collection[int] = frozenset()
     ) -> "DomainCheck":
         """The domain check by the texts of one source, at most `MOST`, `without` those of some families."""
         rows = [
             row
-            for row, (name, family) in enumerate(zip(self.collections, self.families, strict=True))
-            if name == collection and family not in without
+            for row, (name, family) in enumerate(zip(self.sources, self.families, strict=True))
+            if name == source and family not in without
         ]
         if len(rows) > MOST:
             rows = self._sample(rows)
         texts = [self.texts[row] for row in rows]
         families = [self.families[row] for row in rows]
         others = list(chain.from_iterable(other_kinds(self.texts).values()))
-        for source in dict.fromkeys(self.collections):
-            if source != collection:
-                others += self.half_of(source)[:OTHERS]
+        for name in dict.fromkeys(self.sources):
+            if name != source:
+                others += self.half_of(name)[:OTHERS]
         return DomainCheck(texts, families, states(texts) if states else None, others)
 
     def half_of(self, source: str, *, held_out: bool = False) -> list[str]:
         """The texts of every other family of a source, from which checks of other sources learn; or `held_out` ones."""
         order = {family: place for place, family in enumerate(dict.fromkeys(self.families))}
-        rows = zip(self.texts, self.families, self.collections, strict=True)
+        rows = zip(self.texts, self.families, self.sources, strict=True)
         return [text for text, family, name in rows if name == source and order[family] % 2 == held_out]
 
     def _sample(self, rows: Sequence[int]) -> list[int]:
@@ -108,7 +110,7 @@ def tried(
     """The reference with what its domain check finds of other kinds of texts, `further` kinds too, and of edits."""
     kept = _kept(states) if states else None
     power = _power(reference, further or {}, kept)
-    return Reference(reference.texts, reference.families, reference.collections, power, _edits(reference, kept))
+    return Reference(reference.texts, reference.families, reference.sources, power, _edits(reference, kept))
 
 
 def _kept(states: States) -> States:
@@ -126,7 +128,7 @@ def _kept(states: States) -> States:
 
 def _power(reference: Reference, further: Mapping[str, Sequence[str]], states: States | None) -> dict[str, float]:
     """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources."""
-    sources = list(dict.fromkeys(reference.collections))
+    sources = list(dict.fromkeys(reference.sources))
     kinds: dict[str, Sequence[str]] = {}
     for source in filter(None, sources):
         kinds[_source_kind(source)] = reference.half_of(source, held_out=True)
@@ -148,7 +150,7 @@ def _source_kind(source: str) -> str:
 def _edits(reference: Reference, states: States | None) -> dict[str, float]:
     """Edit → share found outside, over the sources, of texts of families that the check does not know."""
     shares: dict[str, list[float]] = {}
-    for source in dict.fromkeys(reference.collections):
+    for source in dict.fromkeys(reference.sources):
         held_out = _held_out(reference, source)
         if len(held_out) < 2:  # joining needs two texts, and nothing is known of a share of one
             continue
@@ -161,7 +163,7 @@ def _edits(reference: Reference, states: States | None) -> dict[str, float]:
 def _held_out(reference: Reference, source: str) -> dict[int, str]:
     """Family → a text of it, for a sample of a source's families."""
     texts: dict[int, str] = {}
-    for text, family, name in zip(reference.texts, reference.families, reference.collections, strict=True):
+    for text, family, name in zip(reference.texts, reference.families, reference.sources, strict=True):
         if name == source:
             texts.setdefault(family, text)
     count = min(EDITED, len(texts) // 4)

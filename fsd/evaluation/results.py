@@ -522,7 +522,7 @@ def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibra
         scores,
         texts.validation_family,
         reference=reference_of(texts.parts),
-        collections=list(compress(texts.parts.judged.sources, texts.chosen_on)),
+        sources=list(compress(texts.parts.judged.sources, texts.chosen_on)),
         settings=settings,
     )
 
@@ -550,7 +550,7 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     return Reference(
         texts=tuple(nonmembers.texts),
         families=tuple(nonmembers.family.tolist()),
-        collections=tuple(nonmembers.sources),
+        sources=tuple(nonmembers.sources),
         power={},
     )
 

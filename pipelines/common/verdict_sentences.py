@@ -16,7 +16,7 @@ GUESTS = (
 
 def source_of(basis: Basis) -> str:
     """The beginning of a sentence on the texts of one source; "" if sources have no names."""
-    return f"source {basis.collection!r}: " if basis.collection else ""
+    return f"source {basis.source!r}: " if basis.source else ""
 
 
 def basis_sentences(bases: Iterable[Basis]) -> list[Finding]:
@@ -53,7 +53,7 @@ def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding
     for basis in verdicts.bases:
         if not basis.verdict:
             continue
-        own = calibration.of(basis.collection)
+        own = calibration.of(basis.source)
         rate = own.rate(fpr)
         sentences.append(
             f"{source_of(basis)}the false-positive rate of {fpr:.1%} holds on average over calibration sets: this "
@@ -66,7 +66,7 @@ def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding
 def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, called_what: str) -> Finding:
     """The number of families called, compared with that among texts none of which is in the `data`."""
     called, judged = verdicts.calls()
-    sources = [basis.collection for basis in verdicts.bases if basis.verdict]
+    sources = [basis.source for basis in verdicts.bases if basis.verdict]
     if len(sources) > 1:
         return Finding(f"{called} of {judged} independent texts are called; each source has a rate of its own")
     fpr = verdicts.rules.fpr
