@@ -4,14 +4,14 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.search_space import Choice
-from fsd.token_stats import WINDOW_SIZES, FloatArray, Known, PairStats, lowest_mean, window_votes
+from fsd.token_stats import WINDOW_SIZES, Exemplars, FloatArray, PairStats, lowest_mean, window_votes
 from fsd.unread import UnreadScores
 
 SEARCH = {"alpha": Choice((1.0, 10.0, 100.0))}
 NEEDS = ("token",)
 
 
-def unread_z(difference: PairStats, unread: Known, *, alpha: float = 100.0) -> float:
+def unread_z(difference: PairStats, unread: Exemplars, *, alpha: float = 100.0) -> float:
     """z(wbc) + z(standardised_ratio) + z(its lowest 20 %) + z(min_k_pp): how unlike an unread text each score is.
 
     What a score would be if the text had not been read is predicted by a ridge regression, fitted to the unread texts

@@ -174,11 +174,12 @@ Labelled = Mapping[str, tuple[int, bool]]
 """Text → its family, and whether it is a member."""
 
 
-class Known:
-    """Known texts; what the base model gives for them, and what is made of that, is computed once.
+class Exemplars:
+    """Texts that others are compared with. What a model gives for them, and what is made of that, is computed once.
 
-    `prompts` has the prompts of each of them, one or more; `labelled` has them, if their labels are known, and the
-    others of their families.
+    Attributes:
+        prompts: the prompts of each text, one or more.
+        labelled: the texts, if their labels are known, and the others of their families.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class Known:
         self._rows: list[list[Any]] = []
         self._made: dict[Any, Any] = {}
 
-    def scored(self, scorer: Scorer) -> "Known":
+    def scored(self, scorer: Scorer) -> "Exemplars":
         """The same with the statistics of all prompts by a scorer."""
         # Every chunk of texts asks for the same statistics: they are kept until another scorer comes.
         if scorer is not self._scorer:
@@ -206,7 +207,7 @@ class Known:
         make: Callable[..., FloatArray],
         **options: Any,
     ) -> FloatArray:
-        """`make(*statistics, **options)` of each known text, as rows."""
+        """`make(*statistics, **options)` of each text, as rows."""
         key = (make, *sorted(options.items()))
         if key not in self._made:
             self._made[key] = np.array([make(*row, **options) for row in self._rows])
@@ -228,7 +229,7 @@ class Known:
         components: int,
         **options: Any,
     ) -> FloatArray:
-        """`fit(rows, members, components)` to the rows of `of` of all known texts that are of another family."""
+        """`fit(rows, members, components)` to the rows of `of` of all texts that are of another family."""
         family, _ = self.labelled.get(text, (None, False))
         key = (fit, family, components, make, *sorted(options.items()))
         if key not in self._made:

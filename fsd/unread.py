@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from fsd.token_stats import FloatArray, Known, PairStats
+from fsd.token_stats import Exemplars, FloatArray, PairStats
 
 # A spread below this is rounding noise.
 SMALLEST = 1e-12
@@ -37,7 +37,7 @@ class UnreadScores:
     spread: FloatArray
 
     @classmethod
-    def fit(cls, unread: Known, *, scores_of: Callable[[PairStats], FloatArray], alpha: float) -> Self:
+    def fit(cls, unread: Exemplars, *, scores_of: Callable[[PairStats], FloatArray], alpha: float) -> Self:
         """Fit the scores of the unread texts, with a penalty `alpha` on the squared weights."""
         features = unread.of(features_of)
         scores = unread.of(scores_of)

@@ -19,8 +19,8 @@ from fsd.search_space import Search
 from fsd.token_stats import (
     UNIT,
     Continuations,
+    Exemplars,
     GradientNorms,
-    Known,
     PairStats,
     Prompt,
     TokenStats,
@@ -38,8 +38,8 @@ class View(NamedTuple):
 class ViewInputs:
     """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies.
 
-    `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text. `known`
-    are known non-members, and `labelled` texts with known labels, the same for all texts; `unread` are known
+    `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text.
+    `nonmembers` are known ones, and `labelled` texts with known labels, the same for all texts; `unread` are known
     non-members that are read once, and not as copies after one another.
     """
 
@@ -47,9 +47,9 @@ class ViewInputs:
     neighbours: Callable[[str], Sequence[str]] | None = None
     swapped: Callable[[str], Sequence[str]] | None = None
     member_prefix: Callable[[str], str] | None = None
-    known: Known | None = None
-    labelled: Known | None = None
-    unread: Known | None = None
+    nonmembers: Exemplars | None = None
+    labelled: Exemplars | None = None
+    unread: Exemplars | None = None
 
 
 def repetitions(prompt: Prompt) -> list[Prompt]:
@@ -124,7 +124,7 @@ def _common(inputs_field: str) -> Form:
     """The form of known texts, which that field of the inputs has."""
 
     def common(_: Prompt, inputs: ViewInputs) -> list[Prompt]:
-        texts: Known | None = getattr(inputs, inputs_field)
+        texts: Exemplars | None = getattr(inputs, inputs_field)
         return list(chain.from_iterable(texts.prompts)) if texts else []
 
     return common
@@ -141,7 +141,7 @@ FORMS: dict[str, Form] = {
     "neighbours": _copies("neighbours"),
     "swapped": _copies("swapped"),
     "repeated": lambda prompt, _: repetitions(prompt),
-    "known": _common("known"),
+    "nonmembers": _common("nonmembers"),
     "labelled": _common("labelled"),
     "unread": _common("unread"),
     **dict.fromkeys(DRAWS, lambda prompt, _: [_halves(prompt)]),
@@ -158,8 +158,8 @@ VIEWS: dict[str, View] = {
 """Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place,
 except for forms in `COMMON`.
 
-The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms` for `gradient`, `Known` for forms in
-`COMMON`, `Continuations` for forms in `DRAWS`, and `PairStats` for forms in `PAIRS`.
+The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms` for `gradient`, `Exemplars` for
+forms in `COMMON`, `Continuations` for forms in `DRAWS`, and `PairStats` for forms in `PAIRS`.
 """
 
 PAIRS: dict[str, dict[str, str]] = {
@@ -177,7 +177,7 @@ PRIMED = frozenset({"primed", "member_primed"})
 FEWEST_UNREAD = 20
 """Fewest texts from which is learnt what a score is for a text that was not read."""
 
-COMMON = frozenset({"known", "labelled", "unread"})
+COMMON = frozenset({"nonmembers", "labelled", "unread"})
 """Forms of prompts that are the same for all texts, which the base model alone scores."""
 
 FURTHER = PRIMED | LISTS | COMMON - {"unread"} | {"gradient", *DRAWS}
@@ -333,13 +333,13 @@ def _probe() -> dict[str, Any]:
         np.zeros(4),
     )
     # Labelled texts must be of both kinds and of two families, as a fit leaves the family of the text out.
-    labelled = Known(
+    labelled = Exemplars(
         [[Prompt("a")] * 2, [Prompt("b")] * 2],
         {"a": (0, True), "b": (1, False)},
     )
     labelled.scored(lambda prompts: [text] * len(prompts))
     pair = PairStats(text, text, losses, np.ones(4), losses)
-    unread = Known([[Prompt("a")], [Prompt("b")]])
+    unread = Exemplars([[Prompt("a")], [Prompt("b")]])
     unread.scored(lambda prompts: [pair] * len(prompts))
     return {
         "plain": text,
@@ -369,10 +369,7 @@ _MISSING_INPUTS = {
     "member_primed": ("member_prefix", f"no known members {_GROUPS}"),
     "neighbours": ("neighbours", "no neighbour model is given"),
     "swapped": ("swapped", "no copies with swapped words are given"),
-    "known": (
-        "known",
-        "no known non-members are given, as unseen texts are",
-    ),
+    "nonmembers": ("nonmembers", "no known non-members are given, as unseen texts are"),
     "labelled": ("labelled", f"no known members and non-members {_GROUPS}"),
     "unread": ("unread", f"fewer than {FEWEST_UNREAD} known non-members are given, as unseen texts are"),
 }

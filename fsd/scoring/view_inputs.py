@@ -10,7 +10,7 @@ from fsd import distributed
 from fsd.config import NEIGHBOURS, ModelConfig
 from fsd.errors import at_least
 from fsd.scoring.scorers import embedded_target
-from fsd.token_stats import Known, Labelled, Prompt
+from fsd.token_stats import Exemplars, Labelled, Prompt
 from fsd.views import FEWEST_UNREAD, ViewInputs, repetitions
 
 # Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
@@ -41,17 +41,17 @@ def view_inputs(
         neighbours=_neighbours(config, texts, seed, counted=counted),
         swapped=_swaps(seed, counted=counted),
         member_prefix=member_prefix(labelled, shots, seed),
-        known=Known(_repeated(texts, seed)) if texts else None,
+        nonmembers=Exemplars(_repeated(texts, seed)) if texts else None,
         labelled=both_sides(labelled, seed),
         unread=_unread(texts, seed),
     )
 
 
-def _unread(texts: Sequence[str], seed: int) -> Known | None:
+def _unread(texts: Sequence[str], seed: int) -> Exemplars | None:
     """Known non-members that are read once; None if they are too few to learn from."""
     if len(texts) < FEWEST_UNREAD:
         return None
-    return Known([[Prompt(text)] for text in _sample(texts, seed)])
+    return Exemplars([[Prompt(text)] for text in _sample(texts, seed)])
 
 
 def _empty_copies(count: int, _: str) -> list[str]:
@@ -118,7 +118,7 @@ def _sample(texts: Sequence[str], seed: int) -> list[str]:
     return random.Random(seed).sample(texts, min(KNOWN, len(texts)))
 
 
-def both_sides(labelled: Labelled, seed: int) -> Known | None:
+def both_sides(labelled: Labelled, seed: int) -> Exemplars | None:
     """Known members and non-members, of both if any family is left out; None if there are none."""
     sides: list[list[Prompt]] = []
     for side in (True, False):
@@ -129,7 +129,7 @@ def both_sides(labelled: Labelled, seed: int) -> Known | None:
         if len({labelled[prompts[0].text][0] for prompts in repeated}) < 2:
             return None
         sides += repeated
-    return Known(sides, labelled)
+    return Exemplars(sides, labelled)
 
 
 def member_prefix(
