@@ -89,15 +89,6 @@ CONTINUED = 128
 """Most words of a text's own continuation: half of the longest texts of SaMIA's paper."""
 
 
-def _halves(prompt: Prompt) -> Prompt:
-    """The second half of a text, of at most `CONTINUED` words, after the first half."""
-    ends = [word.end() for word in UNIT.finditer(prompt.text)]
-    half = len(ends) // 2
-    middle = ends[half - 1]
-    end = ends[min(len(ends), half + CONTINUED) - 1]
-    return Prompt(prompt.text[middle:end], prompt.context + prompt.text[:middle])
-
-
 Form = Callable[[Prompt, ViewInputs], list[Prompt]]
 """The prompts of a text, which may follow a context of its own; that of `primed` takes its place."""
 
@@ -106,8 +97,31 @@ def _plain(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
     return [prompt]
 
 
+def _lower(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
+    return [prompt._replace(text=prompt.text.lower())]
+
+
+def _repeated(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
+    return repetitions(prompt)
+
+
+def _continued(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
+    """The second half of a text, of at most `CONTINUED` words, after the first half."""
+    ends = [word.end() for word in UNIT.finditer(prompt.text)]
+    half = len(ends) // 2
+    middle = ends[half - 1]
+    end = ends[half:][:CONTINUED][-1]
+    return [Prompt(prompt.text[middle:end], prompt.context + prompt.text[:middle])]
+
+
+def _primed(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
+    return [prompt._replace(context=inputs.prefix)]
+
+
 def _member_primed(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
-    return [prompt._replace(context=inputs.member_prefix(prompt.text))] if inputs.member_prefix else []
+    if inputs.member_prefix is None:
+        return []
+    return [prompt._replace(context=inputs.member_prefix(prompt.text))]
 
 
 def _copies(inputs_field: str) -> Form:
@@ -115,7 +129,9 @@ def _copies(inputs_field: str) -> Form:
 
     def copies(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
         make = getattr(inputs, inputs_field)
-        return [prompt._replace(text=copy) for copy in make(prompt.text)] if make else []
+        if make is None:
+            return []
+        return [prompt._replace(text=copy) for copy in make(prompt.text)]
 
     return copies
 
@@ -135,26 +151,22 @@ FORMS: dict[str, Form] = {
     "gradient": _plain,
     "difference": _plain,
     "change": _plain,
-    "lower": lambda prompt, _: [prompt._replace(text=prompt.text.lower())],
-    "primed": lambda prompt, inputs: [prompt._replace(context=inputs.prefix)],
+    "lower": _lower,
+    "primed": _primed,
     "member_primed": _member_primed,
-    "neighbours": _copies("neighbours"),
-    "swapped": _copies("swapped"),
-    "repeated": lambda prompt, _: repetitions(prompt),
-    "nonmembers": _common("nonmembers"),
-    "labelled": _common("labelled"),
-    "unread": _common("unread"),
-    **dict.fromkeys(DRAWS, lambda prompt, _: [_halves(prompt)]),
 }
 """Form → the prompts of a text."""
+FORMS |= {field: _copies(field) for field in ("neighbours", "swapped")}
+FORMS["repeated"] = _repeated
+FORMS |= {field: _common(field) for field in ("nonmembers", "labelled", "unread")}
+FORMS |= dict.fromkeys(DRAWS, _continued)
 
 VIEWS: dict[str, View] = {
     "text": View("base", "plain"),
     "tuned": View("tuned", "plain"),
-    **{form: View("base", form) for form in FORMS if form != "plain"},
-    "reference": View("reference", "plain"),
-    "unigram": View("unigram", "plain"),
 }
+VIEWS |= {form: View("base", form) for form in FORMS if form != "plain"}
+VIEWS |= {reader: View(reader, "plain") for reader in ("reference", "unigram")}
 """Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place,
 except for forms in `COMMON`.
 
@@ -341,15 +353,13 @@ def _probe() -> dict[str, Any]:
     pair = PairStats(text, text, losses, np.ones(4), losses)
     unread = Exemplars([[Prompt("a")], [Prompt("b")]])
     unread.scored(lambda prompts: [pair] * len(prompts))
-    return {
-        "plain": text,
-        "gradient": GradientNorms(1.0, 1.0, 1.0),
-        **dict.fromkeys(PAIRS, pair),
-        **{form: [text] for form in LISTS},
-        **dict.fromkeys(COMMON, labelled),
-        "unread": unread,
-        **dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe")),
-    }
+    statistics: dict[str, Any] = {"plain": text, "gradient": GradientNorms(1.0, 1.0, 1.0)}
+    statistics |= dict.fromkeys(PAIRS, pair)
+    statistics |= {form: [text] for form in LISTS}
+    statistics |= dict.fromkeys(COMMON, labelled)
+    statistics |= dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe"))
+    statistics["unread"] = unread
+    return statistics
 
 
 def _check_type(
@@ -365,15 +375,17 @@ def _check_type(
 
 _GROUPS = "of two groups or more are given, as validation texts of `fsd run` are"
 _MISSING_INPUTS = {
-    "primed": ("prefix", "no prefix of non-member texts is given"),
-    "member_primed": ("member_prefix", f"no known members {_GROUPS}"),
-    "neighbours": ("neighbours", "no neighbour model is given"),
-    "swapped": ("swapped", "no copies with swapped words are given"),
-    "nonmembers": ("nonmembers", "no known non-members are given, as unseen texts are"),
-    "labelled": ("labelled", f"no known members and non-members {_GROUPS}"),
-    "unread": ("unread", f"fewer than {FEWEST_UNREAD} known non-members are given, as unseen texts are"),
+    "primed": "no prefix of non-member texts is given",
+    "member_primed": f"no known members {_GROUPS}",
+    "neighbours": "no neighbour model is given",
+    "swapped": "no copies with swapped words are given",
+    "nonmembers": "no known non-members are given, as unseen texts are",
+    "labelled": f"no known members and non-members {_GROUPS}",
+    "unread": f"fewer than {FEWEST_UNREAD} known non-members are given, as unseen texts are",
 }
-"""Form → the field of `ViewInputs` that it needs, and what to say without it."""
+"""Form that needs a field of `ViewInputs` → what to say without it."""
+_INPUTS_FIELDS = {"primed": "prefix", "member_primed": "member_prefix"}
+"""Form → the field that it needs, where the two have different names."""
 _MISSING_READERS = {
     "base": "a chat API gives text alone, which samia and cdd take",
     "unigram": "no unigram table is given",
@@ -432,9 +444,9 @@ class _Available:
             return "it compares whole distributions: both models must be local"
         if view.form == "gradient" and scorer_of(view) not in self.scorers:
             return "no gradient can be computed: the model must be local, on one device and not quantized"
-        needed, reason = _MISSING_INPUTS.get(view.form, ("", ""))
-        if needed and not getattr(self.inputs, needed):
-            return reason
+        inputs_field = _INPUTS_FIELDS.get(view.form, view.form)
+        if view.form in _MISSING_INPUTS and not getattr(self.inputs, inputs_field):
+            return _MISSING_INPUTS[view.form]
         if view.form == "lower" and not self.has_case:
             return "the texts' script has no upper and lower case"
         return None

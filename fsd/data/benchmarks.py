@@ -368,10 +368,12 @@ def _from_hub(
     only = None
     if part and source.part_column:
         only = (source.part_column, part)
+    dataset = source.dataset.format(part=part)
+    config = part if is_config else None
     return hub_documents(
-        source.dataset.format(part=part),
+        dataset,
         source.columns,
-        config=part if is_config else None,
+        config=config,
         splits=splits,
         only=only,
         revision=source.revision,
@@ -562,7 +564,8 @@ def _files(
     return files
 
 
-READERS: Mapping[str, Callable[[str, Source, str], Benchmark]] = {
+Reader = Callable[[str, Source, str], Benchmark]
+READERS: Mapping[str, Reader] = {
     "hub": _from_hub,
     "mimir": _from_mimir,
     "file": _from_file,

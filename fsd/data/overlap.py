@@ -297,9 +297,10 @@ def _rows(
 ) -> Iterator[Overlap]:
     """The result of each text."""
     begin = 0
+    folder = spool.folder
     with (
-        (spool.folder / "lines").open("rb") as lines,
-        (spool.folder / "words").open("rb") as words,
+        (folder / "lines").open("rb") as lines,
+        (folder / "words").open("rb") as words,
         (corpus.folder / "lines").open("rb") as sources,
     ):
         for line in lines:
