@@ -308,11 +308,23 @@ class CollectionJob:
             "label": int(spec.member),
             "limit": self.limit,
         }
-        manifest |= _about_texts(documents)
-        manifest |= _about_checks(spec, content)
+        dates = days(documents)
+        manifest |= {
+            "kept": len(documents),
+            "first_date": dates[0],
+            "last_date": dates[-1],
+            "groups": n_groups(documents),
+            "language_checked": language_check.is_supported(spec.language),
+        }
+        manifest["sha256"] = hashlib.sha256(content).hexdigest()
+        manifest["benchmark_sha256"] = {file: digest(file) for file in spec.benchmark}
         finished = datetime.fromtimestamp(self.clock.wall(), UTC)
         manifest["finished"] = finished.isoformat(timespec="seconds")
-        manifest["versions"] = _versions()
+        manifest["versions"] = {
+            "fsd": metadata.version("fsd"),
+            "python": platform.python_version(),
+            "requests": metadata.version("requests"),
+        }
         manifest |= {
             "found": partial.found,
             "dropped": dict(sorted(dropped.items())),
@@ -323,34 +335,6 @@ class CollectionJob:
         write_whole(self.out, content)
         partial.cursor = None
         return Collection(documents, manifest, self.out)
-
-
-def _about_texts(documents: Sequence[Document]) -> JSON:
-    """How many texts a manifest is of, and their days."""
-    dates = days(documents)
-    return {
-        "kept": len(documents),
-        "first_date": dates[0],
-        "last_date": dates[-1],
-        "groups": n_groups(documents),
-    }
-
-
-def _about_checks(spec: CollectionSpec, content: bytes) -> JSON:
-    """Whether the language was checked, and the hashes of the rows and of the benchmark's files."""
-    return {
-        "language_checked": language_check.is_supported(spec.language),
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "benchmark_sha256": {file: digest(file) for file in spec.benchmark},
-    }
-
-
-def _versions() -> JSON:
-    return {
-        "fsd": metadata.version("fsd"),
-        "python": platform.python_version(),
-        "requests": metadata.version("requests"),
-    }
 
 
 def prepare(spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None = None) -> CollectionJob:

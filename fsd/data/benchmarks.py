@@ -146,8 +146,8 @@ def hub_files(
         except RemoteEntryNotFoundError as error:
             folder = path.rpartition("/")[0]
             files = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
-            beside = ", ".join(sorted(file for file in files if file.rpartition("/")[0] == folder))
-            content = beside or f"nothing in {folder}/"
+            in_folder = sorted(file for file in files if file.rpartition("/")[0] == folder)
+            content = ", ".join(in_folder) or f"nothing in {folder}/"
             raise UsageError(f"dataset {name} must have file {path}; it has {content}") from error
         except Exception as error:  # no common base class, as in _tables
             raise _unavailable(name, online, error) from error
@@ -171,9 +171,10 @@ def _tables(
     except Exception as error:  # the errors of the libraries have no common base class
         raise _unavailable(name, online, error) from error
     # the library takes another commit from the cache if the given one is missing
-    others = _commits(loaded) - {revision}
-    if revision and others:
-        raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {', '.join(sorted(others))}")
+    other_commits = _commits(loaded) - {revision}
+    if revision and other_commits:
+        in_cache = ", ".join(sorted(other_commits))
+        raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {in_cache}")
     return loaded
 
 
@@ -525,8 +526,7 @@ def _book_segments(books: Documents, member: bool, words: int, places: tuple[str
     documents = []
     for book in books:
         labelled = replace(book, member=member, group=prefix + (book.group or book.origin_url))
-        for text in segments(book.text, words, places):
-            documents += [replace(labelled, text=text)]
+        documents += [replace(labelled, text=text) for text in segments(book.text, words, places)]
     return documents
 
 

@@ -279,13 +279,13 @@ def contradictions(documents: Documents) -> list[tuple[int, int]]:
     return sorted(pairs)
 
 
-def _aligned(text: str, other: str) -> float:
+def _aligned(text: str, compared: str) -> float:
     """Share of the words of the shorter text that occur in the other one in the same order."""
     tokens = words(text)
-    other_tokens = words(other)
-    blocks = SequenceMatcher(None, tokens, other_tokens).get_matching_blocks()
+    compared_tokens = words(compared)
+    blocks = SequenceMatcher(None, tokens, compared_tokens).get_matching_blocks()
     aligned = sum(block.size for block in blocks)
-    shorter = min(len(tokens), len(other_tokens))
+    shorter = min(len(tokens), len(compared_tokens))
     return aligned / max(1, shorter)
 
 
@@ -346,10 +346,10 @@ def unrelated(suspect: Documents, nonmembers: Documents) -> list[Document]:
     return [document for i, document in enumerate(nonmembers) if i not in alike]
 
 
-def _links_between(documents: Documents, others: Documents) -> list[Link]:
-    """Near-duplicates `i` of the documents and `j` of the others."""
-    size = len(documents)
-    links = near_duplicates([document.text for document in [*documents, *others]])
+def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
+    """Near-duplicates `i` of the suspect texts and `j` of the non-members."""
+    size = len(suspect)
+    links = near_duplicates([document.text for document in [*suspect, *nonmembers]])
     return [link._replace(j=link.j - size) for link in links if link.i < size <= link.j]
 
 

@@ -317,17 +317,17 @@ def _rows(
             line_place, word_place = of_text[start].tolist()
             sources.seek(line_place - 1)
             (where,) = json.loads(sources.readline())
-            # the bytes are cut at LONGEST, maybe within a character, the words at SHOWN
             length = longest + n - 1
-            shown = os.pread(words.fileno(), LONGEST, word_place).split(b" ")
-            passage = b" ".join(shown[: min(length, SHOWN)]).decode(errors="ignore")
+            tokens = os.pread(words.fileno(), LONGEST, word_place).split(b" ")
+            passage = b" ".join(tokens[: min(length, SHOWN)])
             yield Overlap(
-                origin_url,
-                word_count,
-                ngram_count,
-                sum(sizes),
-                length,
-                start,
-                where,
-                passage,
+                source=origin_url,
+                words=word_count,
+                ngrams=ngram_count,
+                found=sum(sizes),
+                longest=length,
+                start=start,
+                where=where,
+                # The bytes are cut at LONGEST, maybe within a character.
+                passage=passage.decode(errors="ignore"),
             )

@@ -295,11 +295,11 @@ def _in_folder(place: str) -> list[str]:
         return [place]
     endings = TABLES + PLAIN
     packed = tuple(ending + compression for ending in endings for compression in ("", *COMPRESSIONS))
-    files = (file for file in Path(place).rglob("*") if file.name.lower().endswith(packed))
-    found = sorted(map(str, filter(Path.is_file, files)))
-    if not found:
+    entries = (entry for entry in Path(place).rglob("*") if entry.name.lower().endswith(packed))
+    files = sorted(map(str, filter(Path.is_file, entries)))
+    if not files:
         raise UsageError(f"a folder of a corpus must hold files that end in {', '.join(endings)}; {place} has none")
-    return found
+    return files
 
 
 def _cut(file: io.TextIOWrapper, origin_url: str) -> Iterator[Passage]:
