@@ -77,8 +77,7 @@ def _forms(secret: str) -> re.Pattern[str]:
         begin = -(-8 * offset // 6)
         end = 8 * (offset + len(data)) // 6
         coded = b64encode(bytes(offset) + data).decode()[begin:end]
-        in_urls = coded.replace("+", "-").replace("/", "_")
-        forms += [coded, in_urls]
+        forms += [coded, coded.replace("+", "-").replace("/", "_")]
     forms = [secret, *(form for form in forms if len(form) >= _SHORTEST)]
     patterns = [r"[\W_]{0,3}".join(map(re.escape, form)) for form in dict.fromkeys(forms)]
     return re.compile("|".join(patterns), re.IGNORECASE)
@@ -96,8 +95,7 @@ def printable(text: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, for a message of one line."""
-    message = str(error).strip() or type(error).__name__
-    return message.splitlines()[0]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def quoted(value: object) -> str:

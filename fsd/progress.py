@@ -112,33 +112,29 @@ def bar_title(label: str) -> Iterator[None]:
 @contextmanager
 def progress(total: int, description: str, unit: str, *, shown: bool = True) -> "Iterator[tqdm[None]]":
     """A progress bar, in a log a line a minute; one within another is shown after a second, and does not stay."""
+    in_cell = "ipykernel" in sys.modules
     kind = tqdm
-    file: Any = sys.stderr
-    if "ipykernel" in sys.modules:
+    if in_cell:
         kind = _InCell
-        file = io.StringIO()
     elif not moving():
         kind = _Lines
-    bar_format = FORMAT if total else None
     labels = list(_LABELS)
     # The stage says it already, in "scoring: base" for example.
     if description and not (labels and labels[-1].endswith(description)):
         labels.append(description)
-    within_another = bool(_OPEN)
-    bar = kind(
+    with kind(
         total=total,
         desc=" · ".join(labels),
         unit=unit,
         unit_scale=total >= 1000 or not total,
-        bar_format=bar_format,
+        bar_format=FORMAT if total else None,
         dynamic_ncols=True,
         disable=not shown,
-        leave=bool(_LABELS) and not within_another,
         # A bar within another is one of many, most of which end within a second.
-        delay=float(within_another),
-        file=file,
-    )
-    with bar:
+        leave=bool(_LABELS) and not _OPEN,
+        delay=float(bool(_OPEN)),
+        file=io.StringIO() if in_cell else sys.stderr,
+    ) as bar:
         _OPEN.add(id(bar))
         try:
             yield bar

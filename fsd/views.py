@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -97,14 +97,6 @@ def _plain(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
     return [prompt]
 
 
-def _lower(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
-    return [prompt._replace(text=prompt.text.lower())]
-
-
-def _repeated(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
-    return repetitions(prompt)
-
-
 def _continued(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
     """The second half of a text, of at most `CONTINUED` words, after the first half."""
     ends = [word.end() for word in UNIT.finditer(prompt.text)]
@@ -114,36 +106,22 @@ def _continued(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
     return [Prompt(prompt.text[middle:end], prompt.context + prompt.text[:middle])]
 
 
-def _primed(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
-    return [prompt._replace(context=inputs.prefix)]
-
-
 def _member_primed(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
     if inputs.member_prefix is None:
         return []
     return [prompt._replace(context=inputs.member_prefix(prompt.text))]
 
 
-def _copies(inputs_field: str) -> Form:
-    """The form of changed copies, which that field of the inputs makes."""
-
-    def copies(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
-        make = getattr(inputs, inputs_field)
-        if make is None:
-            return []
-        return [prompt._replace(text=copy) for copy in make(prompt.text)]
-
-    return copies
+def _copies(inputs_field: str, prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
+    """The changed copies that a field of the inputs makes."""
+    make = getattr(inputs, inputs_field)
+    return [prompt._replace(text=copy) for copy in make(prompt.text)] if make else []
 
 
-def _common(inputs_field: str) -> Form:
-    """The form of known texts, which that field of the inputs has."""
-
-    def common(_: Prompt, inputs: ViewInputs) -> list[Prompt]:
-        texts: Exemplars | None = getattr(inputs, inputs_field)
-        return list(chain.from_iterable(texts.prompts)) if texts else []
-
-    return common
+def _common(inputs_field: str, _: Prompt, inputs: ViewInputs) -> list[Prompt]:
+    """The prompts of the texts that a field of the inputs has, the same for every text."""
+    texts: Exemplars | None = getattr(inputs, inputs_field)
+    return list(chain.from_iterable(texts.prompts)) if texts else []
 
 
 FORMS: dict[str, Form] = {
@@ -151,14 +129,16 @@ FORMS: dict[str, Form] = {
     "gradient": _plain,
     "difference": _plain,
     "change": _plain,
-    "lower": _lower,
-    "primed": _primed,
-    "member_primed": _member_primed,
 }
 """Form → the prompts of a text."""
-FORMS |= {field: _copies(field) for field in ("neighbours", "swapped")}
-FORMS["repeated"] = _repeated
-FORMS |= {field: _common(field) for field in ("nonmembers", "labelled", "unread")}
+FORMS["lower"] = lambda prompt, _: [prompt._replace(text=prompt.text.lower())]
+FORMS["primed"] = lambda prompt, inputs: [prompt._replace(context=inputs.prefix)]
+FORMS["member_primed"] = _member_primed
+for name in ("neighbours", "swapped"):
+    FORMS[name] = partial(_copies, name)
+FORMS["repeated"] = lambda prompt, _: repetitions(prompt)
+for name in ("nonmembers", "labelled", "unread"):
+    FORMS[name] = partial(_common, name)
 FORMS |= dict.fromkeys(DRAWS, _continued)
 
 VIEWS: dict[str, View] = {
@@ -166,7 +146,8 @@ VIEWS: dict[str, View] = {
     "tuned": View("tuned", "plain"),
 }
 VIEWS |= {form: View("base", form) for form in FORMS if form != "plain"}
-VIEWS |= {reader: View(reader, "plain") for reader in ("reference", "unigram")}
+VIEWS["reference"] = View("reference", "plain")
+VIEWS["unigram"] = View("unigram", "plain")
 """Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place,
 except for forms in `COMMON`.
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, median, median_low
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsd.collection.engine import days, n_groups, pretty_json
 from fsd.collection.source import JSON
@@ -14,9 +14,6 @@ from fsd.data.documents import Document, json_line
 from fsd.data.near_duplicates import contradictions, ngrams, words
 from fsd.errors import UsageError
 from fsd.leftovers import write_whole
-
-if TYPE_CHECKING:
-    from fsd.evaluation.audit import Control
 
 NGRAMS = (7, 13)
 """Lengths of the n-grams compared: 7 as in fsd.data.near_duplicates, 13 as in MIMIR."""
@@ -113,45 +110,39 @@ def _card(
 
     corpus = Corpus([*members, *nonmembers])
     results = controls(corpus, corpus.members.tolist(), corpus.family.tolist())
-    card: JSON = {
-        "domain": domain,
-        "members": _side(members),
-        "nonmembers": _side(nonmembers),
-        "left_out": {reason: count for reason, count in left_out.items() if count},
-    }
-    member_texts = corpus.texts[: len(members)]
-    nonmember_texts = corpus.texts[len(members) :]
-    card["ngram_overlap"] = {n: ngram_overlap(member_texts, nonmember_texts, n) for n in NGRAMS}
-    card["aucs"] = {name: _auc(control) for name, control in results.items()}
-    card["overlaps"] = {name: asdict(result) for name, result in overlaps(corpus).items()}
-    card["warning"] = _warning(results)
-    return card
-
-
-def _auc(control: "Control") -> JSON:
-    """The AUC of a control with its interval, or why there is none."""
-    if control.auc is None:
-        return {"value": None, "reason": control.reason}
-    return control.auc._asdict()
-
-
-def _warning(controls: "Mapping[str, Control]") -> str:
-    """The conclusion that controls forbid, of which an interval lies above chance; "" if none does."""
-    shifted = []
+    aucs = {}
+    for name, control in results.items():
+        aucs[name] = control.auc._asdict() if control.auc else {"value": None, "reason": control.reason}
     # The date is no shift: it parts the sides by construction.
+    shifted = []
     for name, description in (
         ("blind", "a classifier of words"),
         ("length", "the length alone"),
     ):
-        auc = controls[name].auc
+        auc = results[name].auc
         if auc and auc.low > 0.5:
             shifted.append(f"{description} reaches AUC {auc}")
-    if not shifted:
-        return ""
-    return (
-        f"SHIFTED: without any model, {' and '.join(shifted)}; "
-        "a detector's AUC up to that value is no evidence of membership"
-    )
+    warning = ""
+    if shifted:
+        warning = (
+            f"SHIFTED: without any model, {' and '.join(shifted)}; "
+            "a detector's AUC up to that value is no evidence of membership"
+        )
+    member_texts = corpus.texts[: len(members)]
+    nonmember_texts = corpus.texts[len(members) :]
+    overlap = {n: ngram_overlap(member_texts, nonmember_texts, n) for n in NGRAMS}
+    left_out = {reason: count for reason, count in left_out.items() if count}
+    shares = {name: asdict(result) for name, result in overlaps(corpus).items()}
+    return {
+        "domain": domain,
+        "members": _side(members),
+        "nonmembers": _side(nonmembers),
+        "left_out": left_out,
+        "ngram_overlap": overlap,
+        "aucs": aucs,
+        "overlaps": shares,
+        "warning": warning,
+    }
 
 
 def _side(documents: Sequence[Document]) -> JSON:

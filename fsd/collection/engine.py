@@ -303,29 +303,26 @@ class CollectionJob:
         dropped += Counter({"over the limit": len(documents) - self.limit})
         documents = documents[: self.limit]
         content = b"".join(map(json_line, documents))
-        manifest: JSON = {
+        dates = days(documents)
+        finished = datetime.fromtimestamp(self.clock.wall(), UTC).isoformat(timespec="seconds")
+        versions = {
+            "fsd": metadata.version("fsd"),
+            "python": platform.python_version(),
+            "requests": metadata.version("requests"),
+        }
+        manifest = {
             "order": spec.order,
             "label": int(spec.member),
             "limit": self.limit,
-        }
-        dates = days(documents)
-        manifest |= {
             "kept": len(documents),
             "first_date": dates[0],
             "last_date": dates[-1],
             "groups": n_groups(documents),
             "language_checked": language_check.is_supported(spec.language),
-        }
-        manifest["sha256"] = hashlib.sha256(content).hexdigest()
-        manifest["benchmark_sha256"] = {file: digest(file) for file in spec.benchmark}
-        finished = datetime.fromtimestamp(self.clock.wall(), UTC)
-        manifest["finished"] = finished.isoformat(timespec="seconds")
-        manifest["versions"] = {
-            "fsd": metadata.version("fsd"),
-            "python": platform.python_version(),
-            "requests": metadata.version("requests"),
-        }
-        manifest |= {
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "benchmark_sha256": {file: digest(file) for file in spec.benchmark},
+            "finished": finished,
+            "versions": versions,
             "found": partial.found,
             "dropped": dict(sorted(dropped.items())),
             "source_ended": ended,

@@ -173,8 +173,9 @@ def _tables(
     # the library takes another commit from the cache if the given one is missing
     other_commits = _commits(loaded) - {revision}
     if revision and other_commits:
-        in_cache = ", ".join(sorted(other_commits))
-        raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {in_cache}")
+        raise UsageError(
+            f"dataset {name} must be at commit {revision}; the cache holds {', '.join(sorted(other_commits))}"
+        )
     return loaded
 
 

@@ -40,12 +40,9 @@ def rows(entry: str, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[s
             raise UsageError(f"task must have a training split to be taken by {TRAIN[1:]}; {task_name} has none")
         docs = task.training_docs() if suffix else task.eval_docs
         for number, doc in enumerate(docs, 1):
-            origin_url = f"{PREFIX}{task_name}{suffix}:{number}"
             question, answer = rendered(task, doc)
-            if contexts:
-                yield origin_url, {"text": answer, "context": question}
-            else:
-                yield origin_url, {"text": question + answer}
+            text = {"text": answer, "context": question} if contexts else {"text": question + answer}
+            yield f"{PREFIX}{task_name}{suffix}:{number}", text
 
 
 def _tasks(name: str) -> Mapping[str, Any]:

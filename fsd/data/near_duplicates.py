@@ -111,11 +111,9 @@ def _read(texts: Iterable[str]) -> _Texts:
         tokens = words(text) or [" ".join(text.split())]
         ids = np.fromiter(map(numbers.__getitem__, tokens), np.int64, len(tokens))
         unit = 1 if text.isascii() else _unit(tokens)
-        grams = ngram_hashes(ids, NGRAM * unit)
-        runs = ngram_hashes(ids, RUN * unit)
         read.words.append(ids)
-        read.grams.append(np.unique(grams))
-        read.runs.append(np.unique(runs))
+        read.grams.append(np.unique(ngram_hashes(ids, NGRAM * unit)))
+        read.runs.append(np.unique(ngram_hashes(ids, RUN * unit)))
         read.units.append(unit)
     return read
 
@@ -156,18 +154,15 @@ def _with_same_words(
     """Positions of the texts of a unit, by their first words; shorter texts are in none."""
     positions: dict[bytes, list[int]] = defaultdict(list)
     for i, ids in enumerate(texts.words):
-        if texts.units[i] != unit or len(ids) < length:
-            continue
-        opening = ids[:length].tobytes()
-        positions[opening].append(i)
+        if texts.units[i] == unit and len(ids) >= length:
+            positions[ids[:length].tobytes()].append(i)
     return positions.values()
 
 
 def _pairs_sharing(hashes: Sequence[Hashes]) -> tuple[Pairs, Pairs]:
     """Pairs i · N + j, i < j, that share a hash: one for each in at most `COMMON` texts; distinct ones of others."""
     n = len(hashes)
-    counts = list(map(len, hashes))
-    owner = np.repeat(np.arange(n), counts)
+    owner = np.repeat(np.arange(n), list(map(len, hashes)))
     joined = np.concatenate(hashes)
     # stable, so that the owners of a hash stay in their order, and i < j
     order = np.argsort(joined, kind="stable")
@@ -181,23 +176,24 @@ def _pairs_sharing(hashes: Sequence[Hashes]) -> tuple[Pairs, Pairs]:
     for size in range(2, COMMON + 1):
         start = starts[sizes == size]
         for a, b in combinations(range(size), 2):
-            pairs = owner[start + a] * n + owner[start + b]
-            rare.append(pairs)
+            rare.append(owner[start + a] * n + owner[start + b])
     # many owners are linked in a chain: all their pairs would be quadratic in number
     common = np.repeat(sizes > COMMON, sizes)
     neighbours = np.flatnonzero(same & common[1:])
-    chained = owner[neighbours] * n + owner[neighbours + 1]
-    return np.concatenate(rare), np.unique(chained)
+    return np.concatenate(rare), np.unique(owner[neighbours] * n + owner[neighbours + 1])
 
 
-def _share(texts: _Texts, i: int, j: int) -> float:
+def _share(
+    texts: _Texts,
+    i: int,
+    j: int,
+) -> float:
     """Share of the 7-grams of the text with fewer that occur in the other one."""
-    a_grams = texts.grams[i]
-    b_grams = texts.grams[j]
-    fewer = min(len(a_grams), len(b_grams))
+    a = texts.grams[i]
+    b = texts.grams[j]
+    fewer = min(len(a), len(b))
     if fewer:
-        in_both = np.intersect1d(a_grams, b_grams, assume_unique=True)
-        return len(in_both) / fewer
+        return len(np.intersect1d(a, b, assume_unique=True)) / fewer
     # shorter than one 7-gram: compare the words
     a_words = texts.words[i]
     b_words = texts.words[j]
@@ -228,11 +224,7 @@ def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
         same_words[ids.tobytes()].append(i)
     for copies in same_words.values():
         links |= dict.fromkeys(pairwise(copies), "copy")
-    ordered = []
-    for (i, j), reason in sorted(links.items()):
-        share = _share(read, i, j)
-        ordered.append(Link(i, j, reason, share))
-    return tuple(ordered)
+    return tuple(Link(i, j, links[i, j], _share(read, i, j)) for i, j in sorted(links))
 
 
 def _by_grams(texts: _Texts) -> dict[tuple[int, int], str]:
@@ -281,12 +273,10 @@ def contradictions(documents: Documents) -> list[tuple[int, int]]:
 
 def _aligned(text: str, compared: str) -> float:
     """Share of the words of the shorter text that occur in the other one in the same order."""
-    tokens = words(text)
-    compared_tokens = words(compared)
-    blocks = SequenceMatcher(None, tokens, compared_tokens).get_matching_blocks()
-    aligned = sum(block.size for block in blocks)
-    shorter = min(len(tokens), len(compared_tokens))
-    return aligned / max(1, shorter)
+    a = words(text)
+    b = words(compared)
+    blocks = SequenceMatcher(None, a, b).get_matching_blocks()
+    return sum(block.size for block in blocks) / max(1, min(len(a), len(b)))
 
 
 def refuse_contradictions(documents: Documents, remedy: str = "") -> None:
@@ -308,10 +298,7 @@ def refuse_copies(documents: Documents, background: Documents) -> None:
     """Refuse a background of a model to be trained of which a text is a copy or near-copy of a document."""
     texts = [*documents, *background]
     # a contradiction is a copy on the other side, whatever the labels of the texts are
-    sides = []
-    for i, text in enumerate(texts):
-        side = replace(text, member=i < len(documents), context="")
-        sides.append(side)
+    sides = [replace(text, member=i < len(documents), context="") for i, text in enumerate(texts)]
     pairs = contradictions(sides)
     if pairs:
         i, j = pairs[0]
@@ -361,8 +348,7 @@ def drop_contradictions(documents: Documents) -> tuple[list[Document], int]:
     copies = [(link.i, link.j) for link in _labelled_links(documents) if link.reason == "copy"]
     family = np.array(_connected(len(documents), copies + pairs))
     contradicted = np.isin(family, family[np.array(pairs)])
-    kept = compress(documents, ~contradicted)
-    return list(kept), int(contradicted.sum())
+    return list(compress(documents, ~contradicted)), int(contradicted.sum())
 
 
 def families(documents: Documents, links: Iterable[Link] | None = None) -> list[int]:
@@ -383,14 +369,14 @@ def families(documents: Documents, links: Iterable[Link] | None = None) -> list[
 
 def _connected(size: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
     """The component of each node, numbered in the order of their first nodes."""
+    import pandas as pd
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     if not pairs:
         return list(range(size))
-    edges = np.ones(len(pairs))
-    graph = coo_array((edges, np.array(pairs).T), shape=(size, size))
+    graph = coo_array((np.ones(len(pairs)), np.array(pairs).T), shape=(size, size))
     _, labels = connected_components(graph)
-    numbers: dict[int, int] = {}
     # scipy does not promise the order of its labels, on which draws by seed depend
-    return [numbers.setdefault(label, len(numbers)) for label in labels.tolist()]
+    numbers, _ = pd.factorize(labels)
+    return numbers.tolist()

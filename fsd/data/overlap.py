@@ -168,13 +168,8 @@ class _Spool:
 
     def with_words(self, records: Records) -> Iterator[tuple[int, int, bytes]]:
         """The owner, the place and the words of each record."""
-        columns = (
-            records["owner"].tolist(),
-            records["at"].tolist(),
-            records["size"].tolist(),
-        )
         with (self.folder / "words").open("rb") as file:
-            for owner, place, size in zip(*columns, strict=True):
+            for owner, place, size in records[["owner", "at", "size"]].tolist():
                 yield owner, place, os.pread(file.fileno(), size, place)
 
 
