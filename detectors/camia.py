@@ -6,7 +6,7 @@ import numpy as np
 
 from fsd.errors import UsageError, one_of
 from fsd.loss_signals import ALONG, loss_signals
-from fsd.token_stats import Known, TokenStats
+from fsd.token_stats import Exemplars, TokenStats
 
 NEEDS = ("token",)
 AUTO = False
@@ -16,7 +16,7 @@ COMBINATIONS = ("edgington", "fisher", "pearson", "george")
 def camia(
     text: TokenStats,
     repeated: Sequence[TokenStats],
-    known: Known,
+    nonmembers: Exemplars,
     *,
     combination: str = "edgington",
     along: str = "copies",
@@ -31,7 +31,7 @@ def camia(
     Args:
         text: token statistics under the target model; token and logp are (T,).
         repeated: those of the second and the third copy of the text, each after the copies before it.
-        known: the same of known non-members.
+        nonmembers: the same of known non-members.
         combination: `edgington`, `fisher`, `pearson` or `george`.
         along: what slope and entropy are of, the text with its `copies`, as in the paper's code, or the `text` alone.
 
@@ -46,10 +46,10 @@ def camia(
     if along not in ALONG:
         raise UsageError(one_of("camia.along", ALONG, along))
     signals = loss_signals(text, *repeated, along=along)
-    nonmembers = known.of(loss_signals, along=along)
+    of_nonmembers = nonmembers.of(loss_signals, along=along)
     # Ties count half. The other half keeps p from 0 and from 1, where the logarithms are infinite.
-    ranks = (nonmembers < signals).sum(0) + (nonmembers == signals).sum(0) / 2
-    p = (ranks + 0.5) / (len(nonmembers) + 1)
+    ranks = (of_nonmembers < signals).sum(0) + (of_nonmembers == signals).sum(0) / 2
+    p = (ranks + 0.5) / (len(of_nonmembers) + 1)
     combinations = {
         "edgington": -p,
         "fisher": -np.log(p),

@@ -6,14 +6,14 @@ import numpy as np
 
 from fsd.errors import UsageError, one_of
 from fsd.loss_signals import ALONG, loss_signals
-from fsd.token_stats import FloatArray, Known, TokenStats
+from fsd.token_stats import Exemplars, FloatArray, TokenStats
 
 NEEDS = ("token",)
 AUTO = False
 
 
 def camia_lr(
-    text: TokenStats, repeated: Sequence[TokenStats], labelled: Known, *, components: int = 0, along: str = "copies"
+    text: TokenStats, repeated: Sequence[TokenStats], labelled: Exemplars, *, components: int = 0, along: str = "copies"
 ) -> float:
     """Log-odds of membership by a logistic regression on 72 signals of the losses, which are scaled to [0, 1].
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.search_space import Choice
-from fsd.token_stats import WINDOW_SIZES, FloatArray, Known, PairStats, lowest_mean, window_votes
+from fsd.token_stats import WINDOW_SIZES, Exemplars, FloatArray, PairStats, lowest_mean, window_votes
 from fsd.unread import UnreadScores
 
 SEARCH = {"alpha": Choice((1.0, 10.0, 100.0))}
@@ -13,7 +13,7 @@ NEEDS = ("token",)
 
 def unread_z(
     difference: PairStats,
-    unread: Known,
+    unread: Exemplars,
     *,
     alpha: float = 100.0,
 ) -> float:

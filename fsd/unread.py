@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from fsd.token_stats import FloatArray, Known, PairStats
+from fsd.token_stats import Exemplars, FloatArray, PairStats
 
 # A spread below this is rounding noise.
 SMALLEST = 1e-12
@@ -39,7 +39,7 @@ class UnreadScores:
     @classmethod
     def fit(
         cls,
-        unread: Known,
+        unread: Exemplars,
         *,
         scores_of: Callable[[PairStats], FloatArray],
         alpha: float,

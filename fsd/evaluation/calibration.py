@@ -13,13 +13,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 from scipy import stats
 
 from fsd.errors import UsageError
@@ -85,17 +85,17 @@ class Calibration:
     state: str
     candidates: tuple[Candidate, ...]  # the score that was chosen, and those that one more non-member can prefer
     families: tuple[int, ...]  # (n,)
-    collections: tuple[str, ...]  # (n,) sources
+    sources: Annotated[tuple[str, ...], Field(alias="collections")]  # (n,); saved files have the older name
     reference: Reference  # all non-members of the benchmark, for the domain check
 
     def __post_init__(self) -> None:
         if self.score not in [candidate.score for candidate in self.candidates]:
             raise UsageError(f"candidates must hold the score {str(self.score)!r}; they do not")
-        sizes = {len(self.families), len(self.collections)}
+        sizes = {len(self.families), len(self.sources)}
         for candidate in self.candidates:
             sizes.add(len(candidate.scores))
         reference = self.reference
-        reference_sizes = {len(reference.texts), len(reference.families), len(reference.collections)}
+        reference_sizes = {len(reference.texts), len(reference.families), len(reference.sources)}
         if len(sizes) > 1 or len(reference_sizes) > 1:
             raise UsageError("families and collections must be as many as scores, and as the texts of the reference")
 
@@ -104,9 +104,9 @@ class Calibration:
         """The score that was chosen on validation."""
         return Score(self.detector, self.state)
 
-    def of(self, collection: str) -> "Calibration":
+    def of(self, source: str) -> "Calibration":
         """The calibration by the non-members of one source; the choice of the score rests on those of all."""
-        is_own = [name == collection for name in self.collections]
+        is_own = [name == source for name in self.sources]
         candidates = []
         for candidate in self.candidates:
             scores = compress(candidate.scores, is_own)
@@ -115,7 +115,7 @@ class Calibration:
             self,
             candidates=tuple(candidates),
             families=tuple(compress(self.families, is_own)),
-            collections=(collection,) * sum(is_own),
+            sources=(source,) * sum(is_own),
         )
 
     @property
@@ -136,8 +136,8 @@ class Calibration:
     @property
     def source_families(self) -> dict[str, int]:
         """Source → number of independent groups of its non-members."""
-        groups = set(zip(self.collections, self.families, strict=True))
-        return dict(Counter(collection for collection, _ in groups))
+        groups = set(zip(self.sources, self.families, strict=True))
+        return dict(Counter(source for source, _ in groups))
 
     @property
     def finest(self) -> float:
@@ -197,7 +197,7 @@ class Calibration:
         """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen score."""
         if not self.finest - TOLERANCE <= fpr < 1:
             nonmembers = f"{self.n_families} groups of held-out non-members"
-            sources = sorted(repr(name) for name in set(self.collections) if name)
+            sources = sorted(repr(name) for name in set(self.sources) if name)
             if sources:
                 nonmembers += f" of {' and '.join(sources)}"
             raise UsageError(
@@ -234,7 +234,8 @@ class Calibration:
 
     def to_json(self) -> str:
         """The calibration as JSON text, with numbers in full precision."""
-        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+        values = TypeAdapter(Calibration).dump_python(self, by_alias=True)
+        return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
 def calibrate(
@@ -243,7 +244,7 @@ def calibrate(
     groups: Sequence[Hashable] | None = None,
     *,
     reference: Reference,
-    collections: Sequence[str] | None = None,
+    sources: Sequence[str] | None = None,
     settings: Mapping[Score, Settings] | None = None,
 ) -> Calibration:
     """Calibrate the score with the highest AUC of all on the non-members among N validation texts."""
@@ -251,7 +252,7 @@ def calibrate(
     if member.all():
         raise UsageError(f"calibration must have held-out non-members; got {member.size} texts, all members")
     settings = settings or {}
-    sources = collections or [""] * member.size
+    sources = sources or [""] * member.size
     index = group_index(groups, member.size)
     aucs = family_aucs(member, scores, index.tolist())
     best = max(aucs, key=lambda score: aucs[score])
@@ -280,7 +281,7 @@ def calibrate(
         state=best.state,
         candidates=tuple(candidates),
         families=tuple(index[nonmembers].tolist()),
-        collections=tuple(compress(sources, nonmembers)),
+        sources=tuple(compress(sources, nonmembers)),
         reference=reference,
     )
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, islice, zip_longest
 from types import MappingProxyType
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 from scipy import stats
 
 from fsd.data import embedded
@@ -63,7 +65,7 @@ class Reference:
 
     texts: tuple[str, ...]
     families: tuple[int, ...]
-    collections: tuple[str, ...]
+    sources: Annotated[tuple[str, ...], Field(alias="collections")]  # saved files have the older name
     power: Mapping[str, float]  # kind of other texts → share found outside
     edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
 
@@ -81,22 +83,20 @@ class Reference:
 
     def check(
         self,
-        collection: str,
+        source: str,
         states: States | None = None,
         *,
         without: Collection[int] = frozenset(),
     ) -> "DomainCheck":
         """The domain check by the texts of one source, at most `MOST`, `without` those of some families."""
-        rows = [
-            row for row, name in enumerate(self.collections) if name == collection and self.families[row] not in without
-        ]
+        rows = [row for row, name in enumerate(self.sources) if name == source and self.families[row] not in without]
         if len(rows) > MOST:
             rows = self._sample(rows)
         texts = [self.texts[row] for row in rows]
         other_texts = list(chain.from_iterable(other_kinds(self.texts).values()))
-        for source in dict.fromkeys(self.collections):
-            if source != collection:
-                other_texts += self.half_of(source)[:OTHERS]
+        for name in dict.fromkeys(self.sources):
+            if name != source:
+                other_texts += self.half_of(name)[:OTHERS]
         return DomainCheck(
             texts,
             [self.families[row] for row in rows],
@@ -112,7 +112,7 @@ class Reference:
     ) -> list[str]:
         """The texts of every other family of a source, from which checks of other sources learn; or `held_out` ones."""
         in_half = group_index(self.families, len(self.texts)) % 2 == held_out
-        return [text for row, text in enumerate(self.texts) if self.collections[row] == source and in_half[row]]
+        return [text for row, text in enumerate(self.texts) if self.sources[row] == source and in_half[row]]
 
     def _sample(self, rows: Sequence[int]) -> list[int]:
         """`MOST` rows of most families: one text of each family, then one more, and so on."""
@@ -157,7 +157,7 @@ def _power(
     states: States | None,
 ) -> dict[str, float]:
     """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources."""
-    sources = dict.fromkeys(reference.collections)
+    sources = dict.fromkeys(reference.sources)
     kinds: dict[str, Sequence[str]] = {}
     for source in filter(None, sources):
         kinds[_source_kind(source)] = reference.half_of(source, held_out=True)
@@ -182,7 +182,7 @@ def _edits(
 ) -> dict[str, float]:
     """Edit → share found outside, over the sources, of texts of families that the check does not know."""
     shares: dict[str, list[float]] = {}
-    for source in dict.fromkeys(reference.collections):
+    for source in dict.fromkeys(reference.sources):
         held_out = _held_out(reference, source)
         if len(held_out) < 2:  # joining needs two texts, and nothing is known of a share of one
             continue
@@ -199,7 +199,7 @@ def _held_out(
     """Family → a text of it, for a sample of a source's families."""
     texts: dict[int, str] = {}
     for row, family in enumerate(reference.families):
-        if reference.collections[row] == source:
+        if reference.sources[row] == source:
             texts.setdefault(family, reference.texts[row])
     count = min(EDITED, len(texts) // 4)
     return {family: texts[family] for family in random.Random(0).sample(list(texts), count)}

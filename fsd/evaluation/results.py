@@ -574,7 +574,7 @@ def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibra
         scores,
         validation.family,
         reference=reference_of(texts.parts),
-        collections=list(sources),
+        sources=list(sources),
         settings=settings,
     )
 
@@ -598,7 +598,7 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     return Reference(
         texts=tuple(nonmembers.texts),
         families=tuple(nonmembers.family.tolist()),
-        collections=tuple(nonmembers.sources),
+        sources=tuple(nonmembers.sources),
         power={},
     )
 

@@ -43,7 +43,7 @@ class Rules(NamedTuple):
 class Basis(NamedTuple):
     """What the verdicts on the texts of one source, "" without, rest on: `TESTED`, `ASSERTED`, or "" for a `reason`."""
 
-    collection: str
+    source: str
     verdict: str = ""
     reason: str = ""
     test: Exchangeability | None = None
@@ -87,20 +87,20 @@ class VerdictMaker:
     def sources(self, documents: Documents) -> list[str]:
         """(N,) source by which each text is judged: its own, or "" where the calibration names none."""
         # a calibration without named sources serves texts of any: the domain check judges these
-        unnamed = set(self.calibration.collections) == {""}
-        return ["" if unnamed else document.collection for document in documents]
+        unnamed = set(self.calibration.sources) == {""}
+        return ["" if unnamed else document.source for document in documents]
 
-    def unknown(self, collection: str) -> str:
+    def unknown(self, source: str) -> str:
         """Why no text of a source can be judged; "" if it can."""
         counts = self.calibration.source_families
-        if collection not in counts:
+        if source not in counts:
             calibrated_on = ", ".join(sorted(name or "texts without a source" for name in counts))
-            source = f"source {collection!r}" if collection else "a text without a source"
-            return f"{source} is unknown to the adapter, which was calibrated on {calibrated_on}"
-        if collection and counts[collection] < FEWEST_CALIBRATED:
+            subject = f"source {source!r}" if source else "a text without a source"
+            return f"{subject} is unknown to the adapter, which was calibrated on {calibrated_on}"
+        if source and counts[source] < FEWEST_CALIBRATED:
             return (
-                f"source {collection!r} must have at least {FEWEST_CALIBRATED} groups of calibration non-members; "
-                f"it has {counts[collection]}"
+                f"source {source!r} must have at least {FEWEST_CALIBRATED} groups of calibration non-members; "
+                f"it has {counts[source]}"
             )
         return ""
 

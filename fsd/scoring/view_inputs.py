@@ -10,7 +10,7 @@ from fsd import distributed
 from fsd.config import NEIGHBOURS, ModelConfig
 from fsd.errors import at_least
 from fsd.scoring.scorers import embedded_target
-from fsd.token_stats import Known, Labelled, Prompt
+from fsd.token_stats import Exemplars, Labelled, Prompt
 from fsd.views import FEWEST_UNREAD, ViewInputs, repetitions
 
 # Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
@@ -37,13 +37,13 @@ def view_inputs(
     at_least(1, shots=shots)
     neighbours = _neighbours(config, texts, seed, counted=counted)
     swapped = _swaps(seed, counted=counted)
-    nonmembers = Known(_repeated(texts, seed)) if texts else None
+    nonmembers = Exemplars(_repeated(texts, seed)) if texts else None
     return ViewInputs(
         prefix=_prefix(_sample(texts, shots, seed)),
         neighbours=neighbours,
         swapped=swapped,
         member_prefix=member_prefix(labelled, shots, seed),
-        known=nonmembers,
+        nonmembers=nonmembers,
         labelled=both_sides(labelled, seed),
         unread=_unread(texts, seed),
     )
@@ -54,11 +54,11 @@ def _prefix(texts: Iterable[str]) -> str:
     return "".join(f"{text}\n\n" for text in texts)
 
 
-def _unread(texts: Sequence[str], seed: int) -> Known | None:
+def _unread(texts: Sequence[str], seed: int) -> Exemplars | None:
     """Known non-members that are read once; None if they are too few to learn from."""
     if len(texts) < FEWEST_UNREAD:
         return None
-    return Known([[Prompt(text)] for text in _sample(texts, KNOWN, seed)])
+    return Exemplars([[Prompt(text)] for text in _sample(texts, KNOWN, seed)])
 
 
 def _empty_copies(count: int, _: str) -> list[str]:
@@ -118,7 +118,7 @@ def _sample(
     return random.Random(seed).sample(texts, min(most, len(texts)))
 
 
-def both_sides(labelled: Labelled, seed: int) -> Known | None:
+def both_sides(labelled: Labelled, seed: int) -> Exemplars | None:
     """Known members and non-members, of both if any family is left out; None if there are none."""
     sides: list[list[Prompt]] = []
     for side in (True, False):
@@ -130,7 +130,7 @@ def both_sides(labelled: Labelled, seed: int) -> Known | None:
         if len(families) < 2:
             return None
         sides += repeated
-    return Known(sides, labelled)
+    return Exemplars(sides, labelled)
 
 
 def member_prefix(

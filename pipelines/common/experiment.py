@@ -216,7 +216,7 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
         further[LATER] = [text for text in nonmembers if text not in compared]
     reference = tried(reference, further, lambda texts: hidden_states(model, texts))
     remarks = list(results.remarks)
-    counts = Counter(reference.collections)
+    counts = Counter(reference.sources)
     if set(counts) != {""}:
         sources = ", ".join(f"{name or 'unnamed'} ({count})" for name, count in counts.items())
         remarks.append(f"verdicts are by source; non-members have {len(counts)}: {sources}")

@@ -16,9 +16,9 @@ GUESTS = (
 
 def source_of(basis: Basis) -> str:
     """The beginning of a sentence on the texts of one source; "" if sources have no names."""
-    if not basis.collection:
+    if not basis.source:
         return ""
-    return f"source {basis.collection!r}: "
+    return f"source {basis.source!r}: "
 
 
 def basis_sentences(bases: Iterable[Basis]) -> list[Finding]:
@@ -62,7 +62,7 @@ def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding
     for basis in verdicts.bases:
         if not basis.verdict:
             continue
-        calibrated = calibration.of(basis.collection)
+        calibrated = calibration.of(basis.source)
         rate = calibrated.rate(fpr)
         rests_on = f"this calibration rests on {calibrated.n_families} held-out non-members"
         interval = f"between {rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
@@ -76,7 +76,7 @@ def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding
 def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, called_what: str) -> Finding:
     """The number of families called, compared with that among texts none of which is in the `data`."""
     called, judged = verdicts.calls()
-    sources = [basis.collection for basis in verdicts.bases if basis.verdict]
+    sources = [basis.source for basis in verdicts.bases if basis.verdict]
     if len(sources) > 1:
         return Finding(f"{called} of {judged} independent texts are called; each source has a rate of its own")
     fpr = verdicts.rules.fpr

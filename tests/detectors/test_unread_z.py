@@ -7,7 +7,7 @@ from sklearn.model_selection import LeaveOneOut
 
 import detectors
 from fsd.errors import UsageError
-from fsd.token_stats import Known, PairStats, Prompt, TokenStats
+from fsd.token_stats import Exemplars, PairStats, Prompt, TokenStats
 
 
 def pair(rng, size, shift=0.0):
@@ -22,7 +22,7 @@ def pair(rng, size, shift=0.0):
 
 
 def unread_of(pairs):
-    known = Known([[Prompt(f"text {number}")] for number in range(len(pairs))])
+    known = Exemplars([[Prompt(f"text {number}")] for number in range(len(pairs))])
     return known.scored(lambda prompts: pairs)
 
 

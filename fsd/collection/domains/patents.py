@@ -46,10 +46,10 @@ def texts(
         if not snippet:
             journal.drop("shorter than a snippet")
             continue
-        source = document.source
+        origin_url = document.origin_url
         if NUMBER.fullmatch(document.group):
-            source = f"{PAGE}{document.group}"
-        yield replace(document, text=snippet, member=None, source=source)
+            origin_url = f"{PAGE}{document.group}"
+        yield replace(document, text=snippet, member=None, origin_url=origin_url)
 
 
 def _snippet(text: str, words: int, language: str) -> str:

@@ -90,7 +90,7 @@ def texts_of(config: AuditConfig) -> tuple[Split, Corpus]:
     labelled_texts = set(labelled.texts)
     for document in judged:
         if document.text in labelled_texts:
-            raise UsageError(f"a text to be judged must not be labelled elsewhere; {document.source} is")
+            raise UsageError(f"a text to be judged must not be labelled elsewhere; {document.origin_url} is")
     # a text labelled both 1 and 0 would be on both sides of the measurement
     refuse_contradictions(labelled)
     parts = split_labelled(labelled, validation=config.validation, seed=config.seed)

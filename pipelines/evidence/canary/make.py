@@ -109,14 +109,16 @@ def _check(config: MakeConfig) -> None:
 def _paraphrases(config: MakeConfig) -> list[list[str]]:
     """The texts that each row lists as variants, of which one is published (STAMP, arXiv 2504.13416)."""
     rows = []
-    for source, row in read_rows(config.data):
+    for origin_url, row in read_rows(config.data):
         variants = row.get("variants")
         # Each is checked as the text of a document would be, which it may become.
-        texts = [document({"text": text}, {}, source).text for text in variants] if isinstance(variants, list) else []
+        texts = (
+            [document({"text": text}, {}, origin_url).text for text in variants] if isinstance(variants, list) else []
+        )
         if len(set(texts)) < max(2, len(texts)):
             raise UsageError(
-                f"{source}: variants must be a list of at least two different texts, each as fit to be published as "
-                f"the others; got {str(variants)[:60]}"
+                f"{origin_url}: variants must be a list of at least two different texts, each as fit to be published "
+                f"as the others; got {str(variants)[:60]}"
             )
         rows.append(texts)
     return rows

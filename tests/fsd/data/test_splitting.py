@@ -26,7 +26,7 @@ from fsd.errors import UsageError
 
 
 def singles(members, nonmembers):
-    return [Document(f"a{i} b{i}", i < members, source=str(i)) for i in range(members + nonmembers)]
+    return [Document(f"a{i} b{i}", i < members, origin_url=str(i)) for i in range(members + nonmembers)]
 
 
 def classes(part):
@@ -56,7 +56,8 @@ def benchmarks(draw):
     labels = draw(st.lists(st.booleans(), min_size=20, max_size=60))
     groups = draw(st.lists(st.sampled_from(["", *"abcdefgh"]), min_size=len(labels), max_size=len(labels)))
     return [
-        Document(f"a{i} b{i}", m, group=g, source=str(i)) for i, (m, g) in enumerate(zip(labels, groups, strict=True))
+        Document(f"a{i} b{i}", m, group=g, origin_url=str(i))
+        for i, (m, g) in enumerate(zip(labels, groups, strict=True))
     ]
 
 
@@ -67,7 +68,7 @@ def test_every_document_once_in_order_and_no_group_in_two_parts(documents, unsee
         parts = split(documents, unseen=unseen, validation=validation, seed=seed)
     except UsageError:  # too few texts of a label
         return
-    numbers = [[int(d.source) for d in part] for part in parts]
+    numbers = [[int(d.origin_url) for d in part] for part in parts]
     assert numbers == [sorted(part) for part in numbers]
     assert sorted(number for part in numbers for number in part) == list(range(len(documents)))
     homes = {(d.group, k) for k, part in enumerate(parts) for d in part if d.group}
@@ -80,7 +81,7 @@ def test_every_document_once_in_order_and_no_group_in_two_parts(documents, unsee
 @settings(max_examples=60)
 @given(st.integers(20, 80), st.integers(30, 120), st.integers(1, 4), st.integers(0, 9))
 def test_class_mix_of_validation_and_test_is_equal(members, nonmembers, size, seed):
-    documents = [replace(d, group=f"{d.member}{int(d.source) // size}") for d in singles(members, nonmembers)]
+    documents = [replace(d, group=f"{d.member}{int(d.origin_url) // size}") for d in singles(members, nonmembers)]
     parts = split(documents, seed=seed)
     rest = len(parts.validation) + len(parts.test)
     assert abs(len(parts.unseen) - 0.3 * nonmembers) <= size / 2
@@ -109,7 +110,7 @@ def test_no_wikimia_article_is_in_two_parts_but_under_the_papers_split(benchmark
 
 def test_split_with_given_unseen_texts_by_hand():
     benchmark = singles(20, 10)
-    given = [Document("x1 y1"), Document("x2 y2", False, source="new")]
+    given = [Document("x1 y1"), Document("x2 y2", False, origin_url="new")]
     parts, left_out = split_with(given, benchmark)
     assert parts.unseen == tuple(replace(d, member=False) for d in given)
     assert [classes(part) for part in [parts.validation, parts.test]] == [(4, 2), (16, 8)]
@@ -142,7 +143,7 @@ def test_members_too_are_reserved_in_whole_groups_and_change_no_other_part_under
 
 def three_kinds(members, contemporaries, later):
     sides = [(True, "then")] * members + [(False, "then")] * contemporaries + [(False, "now")] * later
-    return [Document(f"a{i} b{i}", m, group="", source=str(i), period=p) for i, (m, p) in enumerate(sides)]
+    return [Document(f"a{i} b{i}", m, group="", origin_url=str(i), period=p) for i, (m, p) in enumerate(sides)]
 
 
 def of_kinds(part):
@@ -167,8 +168,8 @@ def test_unseen_texts_are_later_ones_where_there_are_contemporaries():
 
 
 def test_a_family_with_a_member_or_a_contemporary_is_never_trained_on():
-    documents = [replace(d, group=str(int(d.source) % 10)) for d in three_kinds(10, 30, 0)]
-    documents += [replace(d, text=f"later {d.source}", group=d.source) for d in three_kinds(0, 0, 60)]
+    documents = [replace(d, group=str(int(d.origin_url) % 10)) for d in three_kinds(10, 30, 0)]
+    documents += [replace(d, text=f"later {d.origin_url}", group=d.origin_url) for d in three_kinds(0, 0, 60)]
     for seed in range(10):
         assert all(int(d.group) >= 10 for d in split(documents, seed=seed).unseen)
         assert all(int(d.group) >= 10 for d in split([replace(d, period="") for d in documents], seed=seed).unseen)
@@ -176,13 +177,17 @@ def test_a_family_with_a_member_or_a_contemporary_is_never_trained_on():
 
 def test_without_both_contemporaries_and_later_texts_the_split_is_that_of_earlier_releases():
     def identity(parts):
-        return hashlib.sha256(" | ".join(" ".join(d.source for d in part) for part in parts).encode()).hexdigest()[:16]
+        return hashlib.sha256(" | ".join(" ".join(d.origin_url for d in part) for part in parts).encode()).hexdigest()[
+            :16
+        ]
 
     for periods in ({}, {True: "a", False: "a"}, {True: "a", False: "b"}):
         rng, documents = random.Random(7), []
         for i in range(200):
             member, group = rng.random() < 0.4, rng.choice(["", "", *"abcdefgh"])
-            documents.append(Document(f"a{i} b{i}", member, group=group, source=str(i), period=periods.get(member, "")))
+            documents.append(
+                Document(f"a{i} b{i}", member, group=group, origin_url=str(i), period=periods.get(member, ""))
+            )
         given = [Document(f"z{i} y{i}") for i in range(5)]
         assert identity(split(documents)) == "becdd441159a197c"
         assert identity(split(documents, seed=3, unseen=0.2, validation=0.4)) == "3a65cca0285c86e6"
@@ -217,9 +222,9 @@ def test_bad_input():
 # Periods
 
 CUTOFF = date(2023, 6, 30)
-MEMBER = Document("a member", True, source="m.jsonl:1")
-EARLY = Document("an early text", False, date(2023, 6, 30), source="n.jsonl:1")
-LATE = Document("a late text", False, date(2023, 7, 1), source="n.jsonl:2")
+MEMBER = Document("a member", True, origin_url="m.jsonl:1")
+EARLY = Document("an early text", False, date(2023, 6, 30), origin_url="n.jsonl:1")
+LATE = Document("a late text", False, date(2023, 7, 1), origin_url="n.jsonl:2")
 
 
 def test_nonmembers_of_a_period_that_members_have_are_contemporaries():

@@ -11,7 +11,7 @@ from fsd.errors import UsageError
 from fsd.scores import Score, of_state
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
-from fsd.token_stats import Continuations, GradientNorms, Known, PairStats, Prompt, TokenStats
+from fsd.token_stats import Continuations, Exemplars, GradientNorms, PairStats, Prompt, TokenStats
 from fsd.views import COMMON, DRAWS, LISTS, PAIRS, VIEWS, ViewInputs, repetitions, scorer_of, usable
 
 
@@ -81,9 +81,9 @@ def view_inputs():
         lambda text: [text + " a", text + " bc"],
         lambda text: [text + " def"],
         lambda text: text[:3],
-        Known([[prompt, *repetitions(prompt)] for prompt in KNOWN]),
-        Known([[prompt, *repetitions(prompt)] for prompt in map(Prompt, LABELLED)], LABELLED),
-        Known([[prompt] for prompt in UNREAD]),
+        Exemplars([[prompt, *repetitions(prompt)] for prompt in KNOWN]),
+        Exemplars([[prompt, *repetitions(prompt)] for prompt in map(Prompt, LABELLED)], LABELLED),
+        Exemplars([[prompt] for prompt in UNREAD]),
     )
 
 
@@ -131,7 +131,7 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     "neighbours": [Prompt(text + " a"), Prompt(text + " bc")],
                     "swapped": [Prompt(text + " def")],
                     "repeated": [Prompt(text, f"{text} "), Prompt(text, f"{text} {text} ")],
-                    "known": [],
+                    "nonmembers": [],
                     "labelled": [],
                     "unread": [],
                     **{way: [HALVES[text]] for way in DRAWS},
