@@ -23,6 +23,7 @@ from fsd.reporting.report import (
     Table,
     limits,
     numbers,
+    p_column,
     p_value,
     plain,
 )
@@ -373,7 +374,7 @@ def _texts(findings: Findings, rows: int, characters: int, **options: Any) -> Ta
         Column("from", lambda row: Path(row.source).name, words=True),
         Column("text", beginning, words=True),
         Column("score", lambda row: f"{row.score:.4g}" if pd.notna(row.score) else "–"),
-        Column("p", lambda row: p_value(row.p_value)),
+        p_column("p", "p_value"),
         Column("verdict", lambda row: f"{row.verdict}: {row.warning}" if row.warning else row.verdict, words=True),
         Column(f"FDR {findings.verdicts.rules.fdr:.0%}", lambda row: "selected" if row.selected else "", words=True),
     ]
