@@ -700,9 +700,10 @@ def _name_ends(axis: Axes) -> None:
     heights = np.minimum(upwards, top - steps[::-1])
     for index, height in zip(order, heights, strict=True):
         line = lines[index]
+        end = (ends[index, 0], height)
         axis.annotate(
             str(line.get_label()),
-            xy=(ends[index, 0], height),
+            xy=end,
             xytext=(10, 0),
             textcoords="offset points",
             color=line.get_color(),

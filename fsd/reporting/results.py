@@ -28,11 +28,12 @@ def _table(
     detectors = [detector for detector in highest if (detector, FSD, metric) in results.rows]
     detectors.sort(key=lambda detector: -highest[detector])
     cells = [Column(heading, partial(_cell, results, *cell)) for heading, cell in columns.items()]
+    marked = [index for index, detector in enumerate(detectors) if detector == results.headline.detector]
     return Table(
         detectors,
         [Column("Detector", str), *cells],
         source="summary.csv",
-        marked=[index for index, detector in enumerate(detectors) if detector == results.headline.detector],
+        marked=marked,
         **how,
     )
 

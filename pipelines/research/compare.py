@@ -162,8 +162,7 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
         marked=(0,),
         kept=(0, 2, 3, 1),
     )
-    detector = best["detector"]
-    result = f"{detector} has the highest mean {AUCS[best['measure']]} of {len(names)} runs, {mean}"
+    result = f"{best['detector']} has the highest mean {AUCS[best['measure']]} of {len(names)} runs, {mean}"
     covered = "the intervals cover the draws of the runs and those of the texts, taken as shared by all runs"
     return Report(
         title="Do the runs agree?",
@@ -171,7 +170,7 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
         findings=[Finding(result), Finding(covered, FOR)],
         sections=[Section("The runs compared", tables=[runs])],
         facts=[("Runs", ", ".join(names))],
-        score=f"{detector} {mean.short}",
+        score=f"{best['detector']} {mean.short}",
         metrics=metrics,
         files={"table": config.out} if config.out else {},
     )

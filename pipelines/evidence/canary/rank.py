@@ -188,9 +188,8 @@ def report(
     of_all = together(results)
     # The smallest p-value is that of a choice among detectors: it is told corrected for their number.
     best = str(of_all["p_holm"].idxmin())
-    figure = figures.p_value_histogram(best, rank_p_values(scores, best))
     histogram = Picture(
-        figures.png(figure),
+        figures.png(figures.p_value_histogram(best, rank_p_values(scores, best))),
         "Rank p-values of the single documents: the share of variants that score at least as high as the "
         "published one. A model that was not trained on them gives about as many values in each bar (grey line).",
         name="ranks.png",

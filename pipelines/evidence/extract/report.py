@@ -27,6 +27,7 @@ CHANGES = "A passage that is not returned here may be returned after a longer pr
 READ = "quotations, set phrases and lists can be probable without the work itself: read the top passages"
 Extractions = Mapping[str, Sequence[Work]]
 """Way of sampling → the work in question and its controls, scored."""
+# Columns of the shares of works that lie in continuations with at least the probability `level`.
 SHARE_COLUMNS = [
     "sampling",
     "work",
@@ -37,7 +38,6 @@ SHARE_COLUMNS = [
     "high",
     "highest_log10_p",
 ]
-"""Columns of the shares of works that lie in continuations with at least the probability `level`."""
 
 
 def report(extractions: Extractions, model: Model) -> Report:
