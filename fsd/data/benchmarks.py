@@ -14,7 +14,7 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from pathlib import Path
 from typing import Any, Literal
 
-from fsd.data.documents import PLACES, Benchmark, Document, Documents, segments
+from fsd.data.documents import PLACES, TAIL, Benchmark, Document, Documents, segments
 from fsd.data.near_duplicates import drop_contradictions
 from fsd.data.readers import Columns, Row, parse_rows, read_files
 from fsd.data.splitting import AFTER, UP_TO
@@ -371,7 +371,7 @@ def _from_hub(
     return hub_documents(
         source.dataset.format(part=part),
         source.columns,
-        config=part if is_config else None,
+        config=part if is_config and part else None,
         splits=splits,
         only=only,
         revision=source.revision,
@@ -498,9 +498,10 @@ def _from_books(
     nonmembers = read_files(files[1:], skipped=left_out)
     rows_of_book = Counter(document.group or document.source for document in nonmembers)
     name_of_book, rows = rows_of_book.most_common(1)[0]
-    if len(places) == 1 and rows > 1:  # rows do not record their place in the book
+    most = TAIL if places == ("tail",) else 1
+    if len(places) == 1 and rows > most:  # rows do not record their place in the book
         raise UsageError(
-            f"{files[1]} must have one row a book if {places[0]} alone is asked for; {name_of_book} has {rows}: "
+            f"{files[1]} must have {_rows_a_book(most)} if {places[0]} alone is asked for; {name_of_book} has {rows}: "
             f"collect with --options places={places[0]}"
         )
     documents = []
@@ -515,6 +516,10 @@ def _from_books(
         f"sha256:{digest(*files)}",
         left_out,
     )
+
+
+def _rows_a_book(most: int) -> str:
+    return "one row a book" if most == 1 else f"at most {most} rows a book"
 
 
 def _book_segments(books: Documents, member: bool, words: int, places: tuple[str, ...]) -> list[Document]:
