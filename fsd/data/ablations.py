@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from fsd.data.chinese import ends, is_chinese
 from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import Document, Documents
 from fsd.data.splitting import Scheme, split
@@ -111,7 +112,10 @@ _PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 def truncate(documents: Documents, size: int) -> tuple[Document, ...]:
-    """The first `size` words of each text, separated by white space, which stays; shorter texts are omitted."""
+    """The first `size` words of each text, separated by white space, which stays; shorter texts are omitted.
+
+    Words of Chinese are those of jieba, as in DC-PDD.
+    """
     at_least(1, " word", size=size)
     cut = []
     for document in documents:
@@ -123,7 +127,10 @@ def truncate(documents: Documents, size: int) -> tuple[Document, ...]:
 
 def _end(text: str, size: int) -> int | None:
     """Position after the first `size` words of a text; None if it is shorter."""
-    total = 0.0  # in words; a character of a script without spaces counts half
+    if is_chinese(text):
+        positions = ends(text)
+        return positions[size - 1] if len(positions) >= size else None
+    total = 0.0  # in words; a character of another script without spaces counts half
     for match in _PIECE.finditer(text):
         begin = match.start()
         if IS_UNSPACED.match(match[0]):

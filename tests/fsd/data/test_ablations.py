@@ -28,8 +28,14 @@ def test_truncate_keeps_white_space_and_leaves_out_what_is_shorter():
     assert [d.text for d in truncate(texts("a - b c"), 3)] == ["a - b"]  # as str.split counts
 
 
-def test_truncate_counts_two_characters_of_chinese_as_a_word():
-    kept = {"中国的首都": ["中国的首"], "中国，首都北": ["中国，首都"], "GPU 中国的卡": ["GPU 中国"], "中国的": []}
+def test_truncate_counts_words_of_chinese_by_jieba():
+    pytest.importorskip("jieba", exc_type=ImportError)
+    kept = {"中国的首都": ["中国的"], "中国，首都北": ["中国，"], "GPU 中国的显卡": ["GPU "], "中国": []}
+    assert {text: [d.text for d in truncate(texts(text), 2)] for text in kept} == kept
+
+
+def test_truncate_counts_two_characters_of_another_script_without_spaces_as_a_word():
+    kept = {"これはペンです": ["これはペ"], "東京は、日本": ["東京は、日"], "GPUはこれ": ["GPUはこ"], "これは": []}
     assert {text: [d.text for d in truncate(texts(text), 2)] for text in kept} == kept
 
 
