@@ -20,7 +20,7 @@ def surp(text: TokenStats, *, entropy: float = 2.0, k: float = 40.0) -> float:
     well (as for a single token), the lowest logp. A constant for empty sets would dominate the FSD.
 
     The paper reports the best of its grid, e.g. 2.5/40 and 2.0/30; the default 2.0/40 is ours. The percentile counts
-    tokens; the paper's "k/100 of the way from the minimum to the maximum" may also be meant on the scale of logp.
+    tokens, as in numpy, whose description of it the paper repeats (§4.2).
 
     Args:
         text: token statistics under the target model; logp and mean are (T,).
