@@ -71,7 +71,7 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
         language_model.settings,
         adapter_fingerprint(language_model) if tuned else "",
         xxhash.xxh3_128_hexdigest(language_model.tokenizer.backend_tokenizer.to_str().encode()),
-        language_model.start,
+        language_model.start if language_model.starts else None,
         language_model.context,
         language_model.precision,
         language_model.device.type,

@@ -189,7 +189,8 @@ class PairScorer(ModelScorer):
         states = []
         for side in network:
             # Each model begins with its own start token.
-            rows = {window.prompt: [side.model.start, *ids[window.prompt][1:]] for window in batch}
+            head = side.model.head
+            rows = {window.prompt: [*head, *ids[window.prompt][len(head) :]] for window in batch}
             with side.switched():
                 hidden, target = self._states(side.model, side.model.base, batch, rows)
             states.append(hidden)
