@@ -255,6 +255,7 @@ class Source:
     control: Mapping[str, str] = field(default_factory=dict)  # in the model's name → in that of its control, the twin
     start: int | None = None  # the start token of rows that are token ids, in the column of the text; None for texts
     reader: str = "hub"  # how it is read, see `READERS`
+    obtain: str = ""  # how to get its files, if they are not on the hub
 
 
 @functools.cache
@@ -560,10 +561,10 @@ def _files(
     if len(files) != len(source.parts):
         wanted = ",".join(source.parts)
         got = ",".join(names)
-        raise UsageError(f"benchmark {name} must be given as {name}:{wanted}; got {got!r}")
+        raise UsageError(f"benchmark {name} must be given as {name}:{wanted}; got {got!r}; {source.obtain}")
     for file in files:
         if not file.is_file():
-            raise UsageError(f"benchmark {name} must be given files that exist; there is no {file}")
+            raise UsageError(f"benchmark {name} must be given files that exist; there is no {file}: {source.obtain}")
     return files
 
 

@@ -50,6 +50,9 @@ class TextOptions:
     other: Names = ()
     unseen_from: Literal["own", "both", "other"] = "own"
     unseen_count: int | None = None
+    reserved: int | None = None
+    tested: int | None = None
+    validated: int | None = None
 
 
 class Axis(NamedTuple):
@@ -95,21 +98,25 @@ class Study:
     axes: tuple[Axis, ...] = ()
     rows: Names = ("detector",)
     columns: Names = ("state",)
-    metrics: tuple[Literal["auc", "tpr_at_5fpr", "accuracy"], ...] = ("auc",)
+    metrics: Names = ("auc",)
     states: tuple[Literal["base", "fsd"], ...] = ("base", "fsd")
     one_at_a_time: bool = False
-    figure: Literal["dots", "curve", "roc", "scores", "heat map"] = "dots"
+    figure: Literal["dots", "curve", "roc", "scores", "before and after", "tokens", "heat map"] = "dots"
     x: str = ""
     y: str = ""
     against: str = ""
     model: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)
+    references: Mapping[str, str] = field(default_factory=dict)
+    benchmark: str = ""
     needs: str = ""
     aliases: Names = ()
     paper: Mapping[Names, float] = field(default_factory=dict)
     """(model, data, detector, setting, state, metric) → number."""
     note: str = ""
+    agrees: str = ""
+    differs: str = ""
 
     @property
     def trained(self) -> bool:
@@ -121,13 +128,30 @@ class Study:
         """Whether an axis trains on texts of another domain."""
         return any("texts.unseen_from" in settings for axis in self.axes for settings in axis.levels.values())
 
+    @property
+    def source(self) -> "Paper | None":
+        """The paper that it is of; None for a study of our own."""
+        return papers().get(self.place.partition(",")[0])
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What holds of every number of a paper: see the head of catalogue.yaml."""
+
+    title: str
+    arxiv: str
+    rate: str
+    code: str = ""
+    agrees: str = ""
+    differs: str = ""
+
 
 def parse(name: str, declared: Mapping[str, Any]) -> Study:
     """A study from its block in the catalogue, with the numbers that papers.csv has under its name and its aliases."""
-    # A declaration is never changed, so that its lists become tuples.
-    fields: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in declared.items()
-    }
+    fields: dict[str, Any] = {}
+    for key, value in declared.items():
+        # A declaration is never changed, so that its lists become tuples.
+        fields[key] = tuple(value) if isinstance(value, list) else value
     fields["detectors"] = tuple(chain.from_iterable(map(_detectors, declared["detectors"])))
     fields["axes"] = tuple(starmap(_axis, declared.get("axes", {}).items()))
     for key in ("settings", "small_settings"):
@@ -200,13 +224,35 @@ def _printed() -> list[tuple[Any, ...]]:
 
 
 @functools.cache
-def studies() -> Mapping[str, Study]:
-    """All studies of the catalogue by name, in alphabetical order."""
+def _blocks() -> Mapping[str, Any]:
+    """The blocks of the catalogue by name, in the order of the file."""
     import yaml
 
-    blocks = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+    blocks: Mapping[str, Any] = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+    return blocks
+
+
+@functools.cache
+def papers() -> Mapping[str, Paper]:
+    """The papers by the beginning of the places of their studies."""
+    return {name: Paper(**declared) for name, declared in _blocks()["_papers"].items()}
+
+
+def without_study() -> list[tuple[str, str]]:
+    """Place of each table and figure that is no study, and why."""
+    return [(entry["place"], entry["why"]) for entry in _blocks()["_without_study"]]
+
+
+@functools.cache
+def studies() -> Mapping[str, Study]:
+    """All studies of the catalogue by name, in alphabetical order."""
     # Blocks that begin with _ hold what several studies share, and are none themselves.
-    return {name: parse(name, block) for name, block in sorted(blocks.items()) if not name.startswith("_")}
+    return {name: parse(name, block) for name, block in sorted(_blocks().items()) if not name.startswith("_")}
+
+
+def in_order() -> list[str]:
+    """The names of the studies in the order of the file, which is that of the papers."""
+    return [name for name in _blocks() if not name.startswith("_")]
 
 
 def load(name: str) -> tuple[str, Study]:

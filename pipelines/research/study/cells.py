@@ -20,12 +20,16 @@ import pandas as pd
 
 import detectors
 from detectors import Detector
+from detectors.surp import surprising
 from fsd import tracking
 from fsd.config import DataConfig, ModelConfig, check_training
 from fsd.data import benchmarks, embedded
 from fsd.data.ablations import (
     add_unseen,
+    balanced,
+    counted,
     fine_tuning_set,
+    hold_out_each,
     retime,
     take_unseen,
     truncate,
@@ -54,11 +58,14 @@ from fsd.models.language_model import (
 )
 from fsd.net.hub import fingerprint, locate
 from fsd.progress import note, progress
-from fsd.scores import BASE, Score
+from fsd.scores import BASE, Score, columns_of
+from fsd.scoring import model as scoring
 from fsd.scoring.scorers import cache_folder, frequency_file, reference_name
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
-from fsd.statistics.metrics import auc
+from fsd.statistics.intervals import Estimate
+from fsd.statistics.metrics import FPR_SLACK, auc, roc
+from fsd.token_stats import Prompt
 from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
 from pipelines.common.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
@@ -66,8 +73,23 @@ from pipelines.common.registration import log_texts, training_params
 from pipelines.research.study.catalogue import DetectorSpec, Study
 from pipelines.research.study.grid import Cell
 
-METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}
+METRICS = {
+    "auc": "AUC",
+    "tpr_at_1fpr": "TPR@1%FPR",
+    "tpr_at_5fpr": "TPR@5%FPR",
+    "tpr_at_10fpr": "TPR@10%FPR",
+    "accuracy": "accuracy",
+    "tpr_at_1fpr_below": "TPR@<1%FPR",
+    "tpr_at_5fpr_below": "TPR@<5%FPR",
+    "tpr_at_10fpr_below": "TPR@<10%FPR",
+}
+RATES = {"tpr_at_1fpr": 0.01, "tpr_at_5fpr": 0.05, "tpr_at_10fpr": 0.1}
+# Ending of the metrics at a false-positive rate below the bound, where the others are at one up to it.
+BELOW = "_below"
 SCORES = "scores.parquet"
+TOKENS = "tokens.parquet"
+# Tokens of each class that are drawn in a figure of tokens.
+DRAWN_TOKENS = 2000
 # Prefix of a reference corpus that consists of the docstrings of an installed package.
 DOCSTRINGS = "docstrings:"
 PARAGRAPHS = 300
@@ -158,10 +180,21 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
     if words:
         documents = _shortened(documents, words, cell.texts.where)
     if not documents:
-        raise UsageError(f"texts must have at least {words} words; none of {', '.join(data.data)} has")
+        longest = max(len(document.text.split()) for document in loaded.documents)
+        raise UsageError(
+            f"texts must have at least {words} words; none of {', '.join(data.data)} has, the longest has {longest}"
+        )
     if trained:
         return _split(documents, cell), remarks
-    return Split((), (), documents).without_later(), remarks
+    parts = Split((), (), documents).without_later()
+    members = int(parts.test.members.sum())
+    if members in (0, len(parts.test)):
+        length = f" of at least {words} words" if words else ""
+        raise UsageError(
+            f"texts{length} must be of both classes; {', '.join(data.data)} has {members} members and "
+            f"{len(parts.test) - members} non-members"
+        )
+    return parts, remarks
 
 
 def _shortened(documents: Sequence[Document], words: int, where: str | None) -> tuple[Document, ...]:
@@ -179,14 +212,31 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
     options = cell.texts
     seed = cell.config.seed
     share = float(cell.config.data.unseen)
+    validation = cell.config.data.validation
+    if options.validated and cell.config.data.split == "paper":
+        validation = 0.0
     common: dict[str, Any] = {
-        "validation": cell.config.data.validation,
+        "validation": validation,
         "scheme": cell.config.data.split,
         "seed": seed,
     }
     if options.trained_on:
         return fine_tuning_set(documents, options.trained_on, share=share, **common)
-    parts = split(documents, unseen=share, **common)
+    if options.reserved:
+        parts = counted(
+            documents,
+            unseen=options.reserved,
+            tested=options.tested or len(documents),
+            scheme=common["scheme"],
+            seed=seed,
+        )
+    else:
+        parts = split(documents, unseen=share, **common)
+        if options.tested:
+            parts = balanced(parts, options.tested, seed=seed)
+    # The grouped split has held out whole families already.
+    if options.validated and common["scheme"] == "paper":
+        parts = hold_out_each(parts, options.validated, seed=seed)
     if options.unseen_from != "own":
         # Split in the same way, the other domain gives as large a share of its texts.
         foreign = split(
@@ -198,6 +248,12 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
     if options.unseen_count is not None:
         parts = take_unseen(parts, options.unseen_count, seed=seed)
     return parts
+
+
+def below_the_bounds(study: Study) -> Study:
+    """The study with true-positive rates at false-positive rates below the bounds, as in the papers' code."""
+    metrics = [metric + BELOW if metric in RATES else metric for metric in study.metrics]
+    return replace(study, metrics=tuple(metrics))
 
 
 def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
@@ -268,35 +324,40 @@ def _tag(inputs: Inputs, study: Study) -> str:
     device, dtype = resolve_precision(model)
     # For its refusals: what cannot be loaded is told before any cell is run.
     quantization_options(model.bits, dtype)
-    views = set(chain.from_iterable(detector.views for detector in inputs.detectors))
-    # What no detector reads is not part of the tag, so that a further flag leaves finished cells valid.
-    reference = None
-    if {"reference", "difference"} & views and (name := reference_name(model)):
-        reference = _weights(name)
-    frequencies = None
-    if "unigram" in views:
-        frequencies = _table(model.model, model.revision, frequency_file(model))
-    neighbours = model.neighbour_model
-    if neighbours not in (None, "words"):
-        neighbours = _weights(neighbours)
+    settings = {detector.name: dict(detector.settings) for detector in inputs.detectors}
     # The choice of a grid depends on all of its settings.
     grids = {spec.key: [candidate.key for candidate in spec.grid] for spec in study.detectors if spec.grid}
-    # Base scores are the same however an adapter would be trained.
-    training = asdict(config.training) if inputs.split.unseen else None
+    texts = [list(map(_identity, part)) for part in inputs.split]
     content = {
         "model": _weights(model.model, model.revision),
         "precision": [device.type, str(dtype), model.bits],
-        "reference": reference,
-        "frequencies": frequencies,
-        "neighbours": neighbours,
-        "training": training,
-        "detectors": {detector.name: dict(detector.settings) for detector in inputs.detectors},
+        "first token": model.first_token,
+        **_further_models(inputs),
+        # Base scores are the same however an adapter would be trained.
+        "training": asdict(config.training) if inputs.split.unseen else None,
+        "detectors": settings,
         "grids": grids,
+        # A figure of tokens has a file that other studies of the same scores have not.
+        "tokens": study.figure == "tokens",
         "shots": config.detection.shots,
         "seed": config.seed,
-        "texts": [list(map(_identity, part)) for part in inputs.split],
+        "texts": texts,
     }
     return experiment.tag(content)
+
+
+def _further_models(inputs: Inputs) -> dict[str, str | None]:
+    """What the detectors read besides the model; the rest is no part of the tag, so that it leaves cells valid."""
+    model = inputs.config.model
+    views = set(chain.from_iterable(detector.views for detector in inputs.detectors))
+    further: dict[str, str | None] = {}
+    if {"reference", "difference"} & views and (name := reference_name(model)):
+        further["reference"] = _weights(name)
+    if "unigram" in views:
+        further["frequencies"] = _table(model.model, model.revision, frequency_file(model))
+    if model.neighbour_model not in (None, "words"):
+        further["neighbours"] = _weights(str(model.neighbour_model))
+    return further
 
 
 def _identity(document: Document) -> tuple[object, ...]:
@@ -495,15 +556,47 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     # A table shows the interval of every number, where the main pipeline tracks that of the AUC alone.
     for (detector, state, metric), row in by_key(table).items():
         if metric in METRICS:
-            name = f"{detector}.{state}"
-            metrics |= {
-                f"{metric}_low/{name}": row.low,
-                f"{metric}_high/{name}": row.high,
-            }
+            metrics |= _ends(metric, f"{detector}.{state}", row.estimate)
+    metrics |= _rates_below(scores)
     run.log_metrics(metrics)
     chosen = {key: name for name, key in names.items() if key != name}
     run.set_tags({"left_out": json.dumps(plan.left_out), "chosen": json.dumps(chosen)})
     run.log(SCORES, scores)
+    if study.figure == "tokens":
+        run.log(TOKENS, _tokens(inputs, model))
+
+
+def _ends(metric: str, score: str, estimate: Estimate) -> dict[str, float]:
+    """The ends of the interval of a number, as metrics of a run."""
+    return {f"{metric}_low/{score}": estimate.low, f"{metric}_high/{score}": estimate.high}
+
+
+def _rates_below(scores: pd.DataFrame) -> dict[str, float]:
+    """The true-positive rates at false-positive rates below the bounds, where the others are at rates up to them."""
+    test = scores[scores["split"] == "test"]
+    metrics = {}
+    for score, column in columns_of(test).items():
+        alarms, hits, _ = roc(test["label"] == 1, column)
+        for metric, bound in RATES.items():
+            metrics[f"{metric}{BELOW}/{score}"] = float(hits[alarms < bound - FPR_SLACK].max())
+    return metrics
+
+
+def _tokens(inputs: Inputs, model: LanguageModel) -> pd.DataFrame:
+    """Entropy and log-probability of tokens of the tested texts, drawn at random, and which ones each detector selects.
+
+    One row a token: label, entropy, logp, and a column of a setting of surp by its key.
+    """
+    opened = scoring.open_model(inputs.config.model, states=("base",), local=model, seed=inputs.config.seed)
+    test = inputs.split.test
+    frames = []
+    for document, text in zip(test, opened.scorers["base"]([Prompt(text) for text in test.texts]), strict=True):
+        selected = {detector.name: surprising(text, **detector.settings) for detector in inputs.detectors}
+        columns = {"label": int(bool(document.member)), "entropy": -text.mean, "logp": text.logp}
+        frames.append(pd.DataFrame(columns | selected))
+    tokens = pd.concat(frames)
+    fewest = min(DRAWN_TOKENS, *tokens["label"].value_counts())
+    return tokens.groupby("label").sample(fewest, random_state=inputs.config.seed)
 
 
 def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -528,6 +621,11 @@ def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dic
             names[best] = spec.key
             scores = scores.drop(columns=[f"{key}.base" for key in aucs if key != best])
     return scores.rename(columns={f"{name}.base": f"{key}.base" for name, key in names.items()}), names
+
+
+def read_tokens(record: RunRecord) -> pd.DataFrame:
+    """The tokens that a cell has for a figure."""
+    return pd.read_parquet(tracking.fetch_artifact(record.id, TOKENS))
 
 
 def read_scores(record: RunRecord, part: str = "test") -> pd.DataFrame:

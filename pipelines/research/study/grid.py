@@ -1,6 +1,6 @@
 """Settings of the command line, and the cells that a study consists of with these settings."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -37,6 +37,8 @@ from pipelines.research.study.catalogue import (
 
 # The single axis of a study that varies one axis at a time.
 SETTING = "setting"
+# Where the settings of a cell have the reference models of its study, until its model is known.
+REFERENCES = "references"
 # Settings that no study varies: the flags of these names hold for every cell.
 FIXED = (
     "data.domain",
@@ -48,6 +50,7 @@ FIXED = (
     "model.device",
     "model.dtype",
     "model.bits",
+    "model.first_token",
     "model.max_batch_tokens",
     "model.neighbour_model",
 )
@@ -70,7 +73,9 @@ class StudyConfig:
     other: OptionalPaths = ()
     """Labelled texts of another domain, for the study that fine-tunes on them."""
     split: Literal["grouped", "paper"] = "grouped"
-    """`grouped` keeps articles and near-duplicates in one part; `paper` draws rows as the papers do, and may leak."""
+    """`grouped` keeps articles and near-duplicates in one part; `paper` draws rows as the FSD paper does, and leaks."""
+    fpr_bound: Literal["inclusive", "exclusive"] = "inclusive"
+    """A true-positive rate at 5 % is that at a false-positive rate of at most 5 %, or of less, as the papers' code."""
     frequencies: OptionalPaths = ()
     """Token-frequency table for dc_pdd, made by `fsd frequencies`: one for all models, or one for each."""
     columns: Columns = ""
@@ -85,9 +90,12 @@ class StudyConfig:
         tuple[str | None, ...],
         arg(metavar="[MODEL ...]", help_behavior_hint=""),
     ] = ()
-    """Smaller model of the same family, for the detector `reference`: one for all, or one (or None) for each."""
+    """Smaller model of the same family, for the detector `reference`: one for all, or one (or None) for each. Default:
+    the paper's for each of its models."""
     neighbour_model: OptionalModel = None
     """Masked language model for the detector `neighbour`."""
+    first_token: Literal["scored", "given"] = "scored"
+    """`scored` after a start token (BOS, else EOS), or `given`: no start token, as in the code of the papers."""
     revision: OptionalName = None
     """Branch, tag or commit of a hub id."""
     device: str = "auto"
@@ -109,6 +117,21 @@ class StudyConfig:
 
 
 @dataclass(frozen=True)
+class PageConfig:
+    """Write the page docs/papers.md from the catalogue: each table and figure of the papers, and its study.
+
+    Examples:
+        fsd study papers
+        fsd study papers --out papers.md
+    """
+
+    out: Path = Path("docs/papers.md")
+    """Output file."""
+    update: bool = False
+    """Take over what the newest run of each study in the store has measured at the small scale."""
+
+
+@dataclass(frozen=True)
 class Cell:
     """One run of the main pipeline within a study: its label on each axis, its settings and changes to its texts."""
 
@@ -127,6 +150,12 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     axes = {axis.name: _levels(axis, config) for axis in study.axes}
     models = [level["model.model"] for level in axes.get(MODEL, {}).values()]
     _check(name, study, config, set(axes), max(1, len(models)))
+    shared = _shared(study, config)
+    return [_cell(labels, {**shared, **settings}, config, models) for labels, settings in _combinations(study, axes)]
+
+
+def _shared(study: Study, config: StudyConfig) -> dict[str, Any]:
+    """The settings of every cell."""
     shared = {key: getattr(config, key.partition(".")[2]) for key in FIXED}
     shared["model.model"] = "embedded"
     if config.scale == "full" and study.model:
@@ -134,21 +163,24 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     shared |= study.settings
     if config.scale == "small":
         shared |= study.small_settings
-    cells = []
+    shared[REFERENCES] = study.references
+    return shared
+
+
+def _combinations(study: Study, axes: Mapping[str, Levels]) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+    """The labels and the settings of each cell: all combinations of levels, or one axis varied at a time."""
     if study.one_at_a_time:
         for axis, levels in axes.items():
             for level, settings in levels.items():
                 # The levels of all axes share one heading, so that each is labelled with its axis.
-                labels = {SETTING: f"{axis} {level}"}
-                cells.append(_cell(labels, {**shared, **settings}, config, models))
-        return cells
+                yield {SETTING: f"{axis} {level}"}, dict(settings)
+        return
     for combination in product(*axes.values()):
         labels = dict(zip(axes, combination, strict=True))
-        settings = shared.copy()
+        varied: dict[str, Any] = {}
         for axis, level in labels.items():
-            settings |= axes[axis][level]
-        cells.append(_cell(labels, settings, config, models))
-    return cells
+            varied |= axes[axis][level]
+        yield labels, varied
 
 
 def _check(name: str, study: Study, config: StudyConfig, axes: Set[str], models: int) -> None:
@@ -214,10 +246,13 @@ def _cell(
     # The modulus gives all models the only table or reference model, where there is just one.
     if config.frequencies and FREQUENCIES not in labels:
         settings["model.frequencies"] = config.frequencies[place % len(config.frequencies)]
-    if config.reference_model:
-        settings["model.reference_model"] = config.reference_model[place % len(config.reference_model)]
     if config.model and MODEL not in labels:
         settings["model.model"] = config.model[0]
+    references = settings.pop(REFERENCES)
+    if config.reference_model:
+        settings["model.reference_model"] = config.reference_model[place % len(config.reference_model)]
+    elif settings["model.model"] in references:
+        settings["model.reference_model"] = references[settings["model.model"]]
     if config.data and DATA not in labels:
         settings["data.data"] = config.data
     elif config.embedded and not settings.get("data.data", ("",))[0].startswith("embedded"):
@@ -225,16 +260,21 @@ def _cell(
         settings["data.data"] = ("embedded",)
     if config.other and "texts.unseen_from" in settings:
         settings["texts.other"] = config.other
+    return Cell(labels, _run_config(settings, config), TextOptions(**_section(settings, "texts.")))
 
-    def section(prefix: str) -> dict[str, Any]:
-        return {key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)}
 
-    run = FSDConfig(
-        data=DataConfig(**section("data.")),
-        model=ModelConfig(**section("model.")),
-        training=replace(config.training, **section("training.")),
+def _run_config(settings: Mapping[str, Any], config: StudyConfig) -> FSDConfig:
+    """The configuration of the main pipeline with the settings of a cell."""
+    return FSDConfig(
+        data=DataConfig(**_section(settings, "data.")),
+        model=ModelConfig(**_section(settings, "model.")),
+        training=replace(config.training, **_section(settings, "training.")),
         # The papers have no control model, which would double the cost of every cell.
         placebo="none",
         seed=config.seed,
     )
-    return Cell(labels, run, TextOptions(**section("texts.")))
+
+
+def _section(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The settings that begin with the prefix, without it."""
+    return {key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)}

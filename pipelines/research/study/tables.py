@@ -38,7 +38,7 @@ from pipelines.research.study.catalogue import (
     DetectorSpec,
     Study,
 )
-from pipelines.research.study.cells import METRICS, PreparedCell, read_scores
+from pipelines.research.study.cells import BELOW, METRICS, RATES, PreparedCell, read_scores, read_tokens
 from pipelines.research.study.grid import SETTING, Cell, label
 
 STATES = {"base": "base", "fsd": "FSD"}
@@ -52,8 +52,8 @@ MAX_LISTED = 5
 MAX_BANDS = 5
 SPLITS = {
     "grouped": "grouped: articles and near-duplicates are in one part",
-    "paper": "paper: of the rows drawn at random, non-members are trained on and members dropped; near-duplicates may "
-    "be in two parts",
+    "paper": "paper: of the rows drawn at random in each file, non-members are trained on and members dropped; "
+    "near-duplicates may be in two parts",
 }
 
 # The cells of a study, and the run that holds the numbers and scores of each, which may be of an earlier study.
@@ -68,18 +68,19 @@ def report(study: Study, results: Results, left_out: Mapping[str, str]) -> Repor
     plain_numbers = frame(study, arranged)
     notes = list(notes_on(study, results, left_out, arranged, table))
     points = "".join(f"- {note}\n" for note in notes)
-    drawn = figure(study, results[0][1], measured)
+    page = f"# {study.place}\n\n{study.title}\n\n{markdown(table)}\n{points}"
     artifacts = {
         "table.csv": plain_numbers,
         "table.json": plain_numbers,
         "cells.csv": measured,
-        "table.md": f"# {study.place}\n\n{study.title}\n\n{markdown(table)}\n{points}",
-        "figure.png": figures.png(drawn),
+        "table.md": page,
+        "figure.png": figures.png(figure(study, results[0][1], measured)),
     }
+    section = Section("", tables=[table, numbers("results", measured)])
     return Report(
         headline=f"{study.place}: {study.title}",
         findings=as_findings(notes),
-        sections=[Section("", tables=[table, numbers("results", measured)])],
+        sections=[section],
         artifacts=artifacts,
         page="table.md",
     )
@@ -97,33 +98,30 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
         # A cell without training has no FSD; its base score takes the place.
         if f"auc/{spec.key}.{state}" not in run.metrics:
             measured = "base"
-        name = f"{spec.key}.{measured}"
-        value = run.metrics.get(f"{metric}/{name}")
-        if value is None:
+        estimate = _estimate(run, f"{spec.key}.{measured}", metric)
+        if estimate is None:
             continue
         settings = {setting: f"{level:g}" for setting, level in spec.settings.items()}
-        numbers = {
-            "value": value,
-            "low": run.metrics.get(f"{metric}_low/{name}", value),
-            "high": run.metrics.get(f"{metric}_high/{name}", value),
-            "paper": _printed(study, prepared.cell, spec, measured, metric),
-        }
-        labels = {
-            "detector": spec.shown,
-            "state": STATES[state],
-            "metric": METRICS[metric],
-        }
-        rows.append(
-            {
-                **prepared.cell.labels,
-                **settings,
-                **labels,
-                **numbers,
-                "run": run.id,
-            }
-        )
+        row: dict[str, Any] = {**prepared.cell.labels, **settings}
+        row["detector"] = spec.shown
+        row["state"] = STATES[state]
+        row["metric"] = METRICS[metric]
+        row |= estimate._asdict()
+        row["paper"] = _printed(study, prepared.cell, spec, measured, metric)
+        row["run"] = run.id
+        rows.append(row)
     rows += _paired_tests(study, results)
     return pd.DataFrame(rows)
+
+
+def _estimate(run: RunRecord, score: str, metric: str) -> Estimate | None:
+    """A number of a run with its interval, or without one as an interval of no width; None if it has no such number."""
+    value = run.metrics.get(f"{metric}/{score}")
+    if value is None:
+        return None
+    low = run.metrics.get(f"{metric}_low/{score}", value)
+    high = run.metrics.get(f"{metric}_high/{score}", value)
+    return Estimate(value, low, high)
 
 
 def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: str) -> float:
@@ -141,19 +139,12 @@ def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: s
     elif state == "base":
         # A setting is empty in papers.csv where it makes no difference, as that of the training to base scores.
         settings = [varied, ""]
+    # The codes take rates below the bound, and the prints do not tell: both ways stand beside theirs, with a remark.
+    rate = metric.removesuffix(BELOW)
     for setting in settings:
-        number = study.paper.get(
-            (
-                cell.config.model.model,
-                ", ".join(data),
-                spec.name,
-                setting,
-                state,
-                metric,
-            )
-        )
-        if number is not None:
-            return number
+        labels = (cell.config.model.model, ", ".join(data), spec.name, setting, state, rate)
+        if labels in study.paper:
+            return study.paper[labels]
     return math.nan
 
 
@@ -183,20 +174,15 @@ def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
             continue
         bootstrap = Bootstrap.draw(table["label"] == 1, list(table["group"]))
         for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
-            row = {
-                "detector": labels[name],
-                "state": "base",
-                "metric": f"p against {labels[study.against]}",
-            }
+            row: dict[str, Any] = dict(prepared.cell.labels)
+            row["detector"] = labels[name]
+            row["state"] = "base"
+            row["metric"] = f"p against {labels[study.against]}"
             # A p-value has no interval.
-            p = dict.fromkeys(("value", "low", "high"), test.p_holm)
-            yield {
-                **prepared.cell.labels,
-                **row,
-                **p,
-                "paper": math.nan,
-                "run": run.id,
-            }
+            row |= dict.fromkeys(("value", "low", "high"), test.p_holm)
+            row["paper"] = math.nan
+            row["run"] = run.id
+            yield row
 
 
 def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
@@ -285,6 +271,7 @@ def notes_on(
     for remark in remarks:
         yield f"{remark}."
     yield from _on_texts(study, configs, metrics)
+    yield from _on_references(study, configs)
     if "accuracy" in study.metrics:
         yield _on_threshold(study, runs, metrics)
     if "[" in "".join(chain.from_iterable(table.rows)):
@@ -304,7 +291,7 @@ def notes_on(
     for name, reason in dict.fromkeys(missing):
         yield f"{name} is missing where it cannot be computed: {reason}."
     if not study.place.startswith(OWN):
-        yield _on_paper(study, arranged)
+        yield from _on_paper(study, arranged)
 
 
 def _on_texts(study: Study, configs: Sequence[FSDConfig], metrics: pd.DataFrame) -> Iterator[str]:
@@ -334,12 +321,31 @@ def _count(metrics: pd.DataFrame, part: str) -> str:
     return _range(metrics[f"texts/{part}"].astype(int))
 
 
-def _on_paper(study: Study, arranged: pd.DataFrame) -> str:
+def _on_paper(study: Study, arranged: pd.DataFrame) -> Iterator[str]:
+    """Whether the paper's numbers are shown, and what differs all the same."""
     if not study.paper:
-        return "The paper prints no numbers for this, or none that are on record here."
-    if arranged["paper"].notna().any():
-        return "In parentheses: the paper's numbers, where model, texts, split, training, detector and setting agree."
-    return "The paper's own numbers are for other models, texts, splits or settings."
+        yield "The paper prints no numbers for this, or none that are on record here."
+        return
+    if not arranged["paper"].notna().any():
+        yield "The paper's own numbers are for other models, texts, splits or settings."
+        return
+    yield "In parentheses: the paper's numbers, where model, texts, split, training, detector and setting agree."
+    source = study.source
+    if source and source.code:
+        yield f"{source.code}."
+    if source and any(metric.removesuffix(BELOW) in RATES for metric in study.metrics):
+        yield f"{source.rate}."
+
+
+def _on_references(study: Study, configs: Sequence[FSDConfig]) -> Iterator[str]:
+    """The reference models that the study took by itself."""
+    taken: dict[str, list[str]] = {}
+    for model in dict.fromkeys(config.model for config in configs):
+        if model.reference_model and study.references.get(model.model) == model.reference_model:
+            taken.setdefault(model.reference_model, []).append(model.model)
+    if taken:
+        pairs = "; ".join(f"{reference} for {', '.join(models)}" for reference, models in taken.items())
+        yield f"Reference models, as the paper names them: {pairs}."
 
 
 def _on_settings(study: Study, runs: Sequence[RunRecord]) -> Iterator[str]:
@@ -400,6 +406,10 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
     """The study's figure: of the scores of its only cell, or of the AUCs of all cells."""
     if study.figure in ("roc", "scores"):
         return _of_scores(study, run)
+    if study.figure == "before and after":
+        return _before_and_after(study, run)
+    if study.figure == "tokens":
+        return _of_tokens(study, run)
     aucs = measured[measured["metric"] == "AUC"]
     title = f"{study.place}\n{study.title}"
     if study.figure == "curve":
@@ -493,3 +503,26 @@ def _of_scores(study: Study, run: RunRecord) -> Figure:
                 columns[spec.shown] = table[f"{spec.key}.{state}"].to_numpy()
     draw = figures.roc if study.figure == "roc" else figures.score_distributions
     return draw(table["label"].to_numpy() == 1, base, fsd)
+
+
+def _before_and_after(study: Study, run: RunRecord) -> Figure:
+    """What the first detector measures, before fine-tuning and after it."""
+    spec = study.detectors[0]
+    table = read_scores(run)
+    base = table[f"{spec.key}.base"].to_numpy()
+    # The FSD is the base score less that of the fine-tuned model.
+    tuned = base - table[f"{spec.key}.fsd"].to_numpy()
+    # Members score higher, so that a perplexity is a score with the other sign.
+    sign = -1 if spec.name == "perplexity" else 1
+    return figures.before_and_after(table["label"].to_numpy() == 1, sign * base, sign * tuned, name=spec.shown)
+
+
+def _of_tokens(study: Study, run: RunRecord) -> Figure:
+    table = read_tokens(run)
+    selections = {spec.shown: table[spec.key].to_numpy() for spec in study.detectors}
+    return figures.tokens(
+        table["label"].to_numpy() == 1,
+        table["entropy"].to_numpy(),
+        table["logp"].to_numpy(),
+        selections,
+    )
