@@ -352,7 +352,7 @@ def before_and_after(labels: ArrayLike, before: FloatArray, after: FloatArray, *
     panels = {"before fine-tuning": before, "after fine-tuning": after}
     low = np.quantile(np.concatenate([before, after]), TAIL)
     high = np.quantile(np.concatenate([before, after]), 1 - TAIL)
-    edges = np.linspace(low, max(high, low + 1e-9), BARS + 1)
+    edges = np.linspace(low, max(high, low + 1e-9), BARS + 1).tolist()
     figure, axes = _panels(len(panels), len(panels), (4.2, 3.0), sharex=True, sharey=True)
     for axis, (title, values) in zip(axes, panels.items(), strict=True):
         # What lies beyond an end is counted in the last bar, so that both sides have all their texts.

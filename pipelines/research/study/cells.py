@@ -203,7 +203,8 @@ def _shortened(documents: Sequence[Document], words: int, where: str | None) -> 
         return truncate(documents, words)
     shortened = []
     for document in documents:
-        shortened += [replace(document, text=text) for text in segments(document.text, words, (where,))]
+        for text in segments(document.text, words, (where,)):
+            shortened.append(replace(document, text=text))  # noqa: PERF401 - a loop in a loop
     return tuple(shortened)
 
 
@@ -252,8 +253,8 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
 
 def below_the_bounds(study: Study) -> Study:
     """The study with true-positive rates at false-positive rates below the bounds, as in the papers' code."""
-    metrics = [metric + BELOW if metric in RATES else metric for metric in study.metrics]
-    return replace(study, metrics=tuple(metrics))
+    names = {metric: metric + BELOW for metric in RATES}
+    return replace(study, metrics=tuple(names.get(metric, metric) for metric in study.metrics))
 
 
 def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
@@ -324,25 +325,25 @@ def _tag(inputs: Inputs, study: Study) -> str:
     device, dtype = resolve_precision(model)
     # For its refusals: what cannot be loaded is told before any cell is run.
     quantization_options(model.bits, dtype)
-    settings = {detector.name: dict(detector.settings) for detector in inputs.detectors}
-    # The choice of a grid depends on all of its settings.
-    grids = {spec.key: [candidate.key for candidate in spec.grid] for spec in study.detectors if spec.grid}
-    texts = [list(map(_identity, part)) for part in inputs.split]
-    content = {
+    content: dict[str, Any] = {
         "model": _weights(model.model, model.revision),
         "precision": [device.type, str(dtype), model.bits],
         "first token": model.first_token,
-        **_further_models(inputs),
-        # Base scores are the same however an adapter would be trained.
-        "training": asdict(config.training) if inputs.split.unseen else None,
-        "detectors": settings,
-        "grids": grids,
-        # A figure of tokens has a file that other studies of the same scores have not.
-        "tokens": study.figure == "tokens",
         "shots": config.detection.shots,
         "seed": config.seed,
-        "texts": texts,
+        # A figure of tokens has a file that other studies of the same scores have not.
+        "tokens": study.figure == "tokens",
     }
+    content |= _further_models(inputs)
+    # Base scores are the same however an adapter would be trained.
+    content["training"] = asdict(config.training) if inputs.split.unseen else None
+    content["detectors"] = {detector.name: dict(detector.settings) for detector in inputs.detectors}
+    content["grids"] = {}
+    for spec in study.detectors:
+        if spec.grid:
+            # The choice of a grid depends on all of its settings.
+            content["grids"][spec.key] = [candidate.key for candidate in spec.grid]
+    content["texts"] = [list(map(_identity, part)) for part in inputs.split]
     return experiment.tag(content)
 
 
@@ -606,6 +607,7 @@ def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dic
     """
     test = scores[scores["split"] == "test"]
     names = {}
+    columns = {}
     for spec in study.detectors:
         if not spec.grid:
             names[spec.key] = spec.key
@@ -616,11 +618,14 @@ def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dic
             # A detector that cannot be computed, such as for lack of a model, has no column.
             if column in scores:
                 aucs[candidate.key] = auc(test["label"] == 1, test[column])
-        if aucs:
-            best = max(aucs, key=aucs.__getitem__)
-            names[best] = spec.key
-            scores = scores.drop(columns=[f"{key}.base" for key in aucs if key != best])
-    return scores.rename(columns={f"{name}.base": f"{key}.base" for name, key in names.items()}), names
+        if not aucs:
+            continue
+        best = max(aucs, key=aucs.__getitem__)
+        names[best] = spec.key
+        columns[f"{best}.base"] = f"{spec.key}.base"
+        del aucs[best]
+        scores = scores.drop(columns=[f"{key}.base" for key in aucs])
+    return scores.rename(columns=columns), names
 
 
 def read_tokens(record: RunRecord) -> pd.DataFrame:

@@ -1,10 +1,8 @@
 """The page docs/papers.md: every table and figure of the papers, what is as in the paper here, and what is not."""
 
-import csv
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +14,7 @@ from fsd.errors import UsageError
 from fsd.evaluation.findings import Finding
 from fsd.reporting.report import Report
 from fsd.statistics.intervals import shortened
+from fsd.tracking import RunRecord
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
 from pipelines.common.job import Job
@@ -70,10 +69,11 @@ def run(config: PageConfig) -> None:
     """Write the page; with --update first take over what the newest runs of the studies have measured."""
     with stage("recording"):
         if config.update:
-            write_text(_as_csv(_measured(f"fsd-{FSDConfig().data.domain}")), RESULTS)
+            measured = pd.DataFrame(_measured(f"fsd-{FSDConfig().data.domain}"))
+            write_text(measured.to_csv(index=False), RESULTS)
             results.cache_clear()
         write_text(page(), config.out)
-    note = Finding(f"{len(studies())} studies; results at the small scale of {len({line.study for line in results()})}")
+    note = Finding(f"{len(studies())} studies")
     show(Report(headline=f"page: {config.out}", findings=[note], files={"page": config.out}))
 
 
@@ -131,8 +131,7 @@ def _table(names: Sequence[str]) -> Iterator[str]:
 
 
 def _row(cells: Sequence[str]) -> str:
-    # A bar would end the cell.
-    return f"| {' | '.join(cell.replace('|', '¦') for cell in cells)} |"
+    return f"| {' | '.join(cells)} |"
 
 
 def command(name: str, study: Study) -> str:
@@ -154,17 +153,20 @@ def command(name: str, study: Study) -> str:
 
 def small_scale(name: str) -> str:
     """What a study measured at the small scale, in one line."""
-    lines = [line for line in results() if line.study == name]
-    detectors: dict[str, list[Line]] = {}
-    for line in lines:
-        detectors.setdefault(line.detector, []).append(line)
+    detectors: dict[str, list[str]] = {}
+    ends = []
+    for line in results():
+        if line.study == name:
+            detectors.setdefault(line.detector, []).append(_state(line))
+            ends += [line.low, line.high]
     if not detectors:
         return "–"
     if len(detectors) > NAMED:
-        low = min(line.low for line in lines)
-        high = max(line.high for line in lines)
-        return f"{len(detectors)} detectors or settings, {_range(low, high)}"
-    return "; ".join(f"{detector} {', '.join(map(_state, states))}" for detector, states in detectors.items())
+        return f"{len(detectors)} detectors or settings, {_range(min(ends), max(ends))}"
+    parts = []
+    for detector, states in detectors.items():
+        parts.append(f"{detector} {', '.join(states)}")
+    return "; ".join(parts)
 
 
 def _state(line: Line) -> str:
@@ -180,9 +182,8 @@ def _range(low: float, high: float) -> str:
 @functools.cache
 def results() -> Sequence[Line]:
     """What the studies measured at the small scale."""
-    with RESULTS.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [Line(row["study"], row["detector"], row["state"], float(row["low"]), float(row["high"])) for row in rows]
+    table = pd.read_csv(RESULTS)
+    return [Line(*row) for row in table.itertuples(index=False)]
 
 
 def summary(name: str, measured: pd.DataFrame) -> list[Line]:
@@ -198,22 +199,17 @@ def _measured(experiment: str) -> list[Line]:
     """The summaries of the newest runs of all studies at the small scale."""
     lines = []
     for name in in_order():
-        runs = [run for run in tracking.find_runs(experiment, {"study": name}) if "kind" not in run.tags]
-        small = [run for run in runs if _is_plain(run.params)]
+        small = list(filter(_is_plain, tracking.find_runs(experiment, {"study": name})))
         if not small:
             raise UsageError(f"store must hold a run of each study at the small scale; it has none of {name}")
+        # The newest comes first.
         lines += summary(name, pd.read_csv(tracking.fetch_artifact(small[0].id, "cells.csv")))
     return lines
 
 
-def _is_plain(params: Mapping[str, str]) -> bool:
-    """Whether a run is of the small scale, on the embedded models and texts."""
-    return params.get("scale") == "small" and params.get("model") == "()" and params.get("data") == "()"
-
-
-def _as_csv(lines: Sequence[Line]) -> str:
-    table = StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(Line._fields)
-    writer.writerows(lines)
-    return table.getvalue()
+def _is_plain(run: RunRecord) -> bool:
+    """Whether a run is of a whole study at the small scale, on the embedded models and texts."""
+    if "kind" in run.tags or run.params.get("scale") != "small":
+        return False
+    # What is not given is not recorded.
+    return not {"model", "data"} & run.params.keys()

@@ -276,9 +276,9 @@ def notes_on(
         yield _on_threshold(study, runs, metrics)
     if "[" in "".join(chain.from_iterable(table.rows)):
         yield "In brackets: 95 % bootstrap intervals, resampled by groups of related texts."
-    # Rounded first, so that cells that hardly differ are not shown as a range.
-    blind = {round(run.metrics["audit/blind_auc"], 2) for run in runs if "audit/blind_auc" in run.metrics}
-    if blind:
+    if "audit/blind_auc" in metrics:
+        # Rounded first, so that cells that hardly differ are not shown as a range.
+        blind = metrics["audit/blind_auc"].dropna().round(2)
         yield f"A blind classifier, which never sees the model, reaches AUC {_range(blind)} on the same texts."
     if study.note:
         yield study.note
@@ -350,16 +350,20 @@ def _on_references(study: Study, configs: Sequence[FSDConfig]) -> Iterator[str]:
 
 def _on_settings(study: Study, runs: Sequence[RunRecord]) -> Iterator[str]:
     """Which settings of the grids were chosen."""
-    chosen = [json.loads(run.tags["chosen"]) for run in runs]
     for spec in study.detectors:
-        if spec.grid:
+        if not spec.grid:
+            continue
+        best = Counter[str]()
+        for run in runs:
+            chosen = json.loads(run.tags["chosen"])
             # A cell in which no detector of the grid can be computed has no choice.
-            best = Counter(names[spec.key].removeprefix(f"{spec.name} ") for names in chosen if spec.key in names)
-            settings = ", ".join(f"{setting} ({cells})" for setting, cells in best.most_common())
-            yield (
-                f"{spec.shown}: of {len(spec.grid)} settings, the one with the highest AUC on the tested texts "
-                f"themselves, as in the paper, so that it is too high. Chosen in the cells: {settings}."
-            )
+            if spec.key in chosen:
+                best[chosen[spec.key].removeprefix(f"{spec.name} ")] += 1
+        settings = ", ".join(f"{setting} ({cells})" for setting, cells in best.most_common())
+        yield (
+            f"{spec.shown}: of {len(spec.grid)} settings, the one with the highest AUC on the tested texts "
+            f"themselves, as in the paper, so that it is too high. Chosen in the cells: {settings}."
+        )
 
 
 def _on_fallbacks(study: Study, highest: pd.Series) -> Iterator[str]:
@@ -375,26 +379,34 @@ def _on_fallbacks(study: Study, highest: pd.Series) -> Iterator[str]:
 
 def _widest(study: Study, runs: Sequence[RunRecord]) -> str:
     """What other, equally good thresholds would give for the detector for which they differ most."""
-    widest = (0.0, "")
+    widest = 0.0
+    sentence = ""
     for run in runs:
         held = read_scores(run, "validation")
         test = read_scores(run)
-        member = test["label"] == 1
         for spec, state in product(study.detectors, study.states):
             column = f"{spec.key}.{state}"
             if column not in test:
                 continue
             # All of them are as good on validation: the choice of one is arbitrary, and no interval shows it.
             thresholds = best_thresholds(held["label"] == 1, held[column])
-            accuracies = [float(((test[column] >= threshold) == member).mean()) for threshold in thresholds]
-            low = min(accuracies)
-            high = max(accuracies)
-            sentence = (
-                f"; {len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and give "
-                f"test accuracies from {shortened(low)} to {shortened(high)}"
-            )
-            widest = max(widest, (high - low, sentence))
-    return widest[1]
+            low, high = _accuracies(test["label"] == 1, test[column], thresholds)
+            if high - low > widest:
+                widest = high - low
+                sentence = (
+                    f"; {len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and "
+                    f"give test accuracies from {shortened(low)} to {shortened(high)}"
+                )
+    return sentence
+
+
+def _accuracies(member: pd.Series, scores: pd.Series, thresholds: Iterable[float]) -> tuple[float, float]:
+    """The lowest and the highest accuracy at some thresholds."""
+    accuracies = []
+    for threshold in thresholds:
+        called = scores >= threshold
+        accuracies.append(float((called == member).mean()))
+    return min(accuracies), max(accuracies)
 
 
 def _range(values: Iterable[float]) -> str:
@@ -436,12 +448,8 @@ def _names(aucs: pd.DataFrame, axes: Iterable[str]) -> list[str]:
 
 
 def _estimates(aucs: pd.DataFrame) -> list[Estimate]:
-    return list(
-        map(
-            Estimate._make,
-            aucs[["value", "low", "high"]].itertuples(index=False),
-        )
-    )
+    rows = aucs[["value", "low", "high"]].itertuples(index=False)
+    return list(map(Estimate._make, rows))
 
 
 def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
@@ -466,15 +474,15 @@ def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
 
 def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     x = [float(level) for level in aucs[study.x].unique()]
-    hidden = set(chain.from_iterable(spec.settings for spec in study.detectors))
+    hidden: set[str] = set()
+    for spec in study.detectors:
+        hidden.update(spec.settings)
     # A line has all labels but x in its name, or the name of the detector if only a setting of it is varied.
     if study.x in hidden:
         hidden.add("detector")
     hidden.add(study.x)
-    names = _names(
-        aucs,
-        [axis for axis in study.rows + study.columns if axis not in hidden],
-    )
+    axes = [axis for axis in study.rows + study.columns if axis not in hidden]
+    names = _names(aucs, axes)
     # Too many lines are drawn without their intervals, as bare numbers.
     bands = len(set(names)) <= MAX_BANDS
     lines: dict[str, list[Estimate | float]] = {}

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from detectors import load, names
+from fsd.data import benchmarks
 from pipelines.research.study import catalogue, page
 from pipelines.research.study.catalogue import BEST
 
@@ -96,3 +98,35 @@ def test_every_table_and_figure_of_the_papers_is_on_the_page():
 
 def test_every_study_has_a_result_at_the_small_scale():
     assert {line.study for line in page.results()} == set(catalogue.studies())
+
+
+ARXIV = re.compile(r"(?<![\d.])\d{4}\.\d{4,5}(?![\d.]*\d)")
+
+
+def rows_of(section):
+    text = (ROOT / "docs" / "references.md").read_text(encoding="utf-8")
+    part = text.partition(f"## {section}\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in part.splitlines() if line.startswith("| ")][1:]
+    return {name: set(ARXIV.findall(source)) for names, source in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+def test_the_references_have_every_detector_and_benchmark_with_its_paper():
+    listed = rows_of("Detectors")
+    assert set(listed) == set(names())
+    for name, papers in listed.items():
+        source = " ".join(load(name).function.__doc__.split()).partition("Source: ")[2]
+        named = set(ARXIV.findall(source)) - {"2410.10880", "2409.14781"}
+        assert named <= papers | {"2410.10880"}, name
+        assert papers, name
+    listed = rows_of("Benchmarks")
+    assert set(listed) == set(benchmarks.sources())
+    assert all(listed.values())
+
+
+def test_the_references_have_every_paper_that_a_module_names():
+    page = (ROOT / "docs" / "references.md").read_text(encoding="utf-8")
+    for folder in ("fsd", "detectors", "pipelines"):
+        for file in (ROOT / folder).rglob("*.py"):
+            text = file.read_text(encoding="utf-8")
+            for paper in re.findall(r"(?i:arxiv)(?:\.org/abs/|:|[ \n]+)(\d{4}\.\d{4,5})", text):
+                assert paper in page, (file, paper)
