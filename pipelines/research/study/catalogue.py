@@ -101,7 +101,7 @@ class Study:
     metrics: Names = ("auc",)
     states: tuple[Literal["base", "fsd"], ...] = ("base", "fsd")
     one_at_a_time: bool = False
-    figure: Literal["dots", "curve", "roc", "scores", "before and after", "tokens", "heat map"] = "dots"
+    figure: Literal["dots", "curve", "roc", "scores", "before and after", "tokens", "rates", "heat map"] = "dots"
     x: str = ""
     y: str = ""
     against: str = ""
@@ -126,7 +126,11 @@ class Study:
     @property
     def has_foreign_texts(self) -> bool:
         """Whether an axis trains on texts of another domain."""
-        return any("texts.unseen_from" in settings for axis in self.axes for settings in axis.levels.values())
+        for axis in self.axes:
+            for settings in axis.levels.values():
+                if "texts.unseen_from" in settings:
+                    return True
+        return False
 
     @property
     def source(self) -> "Paper | None":
@@ -152,8 +156,10 @@ def parse(name: str, declared: Mapping[str, Any]) -> Study:
     for key, value in declared.items():
         # A declaration is never changed, so that its lists become tuples.
         fields[key] = tuple(value) if isinstance(value, list) else value
-    fields["detectors"] = tuple(chain.from_iterable(map(_detectors, declared["detectors"])))
-    fields["axes"] = tuple(starmap(_axis, declared.get("axes", {}).items()))
+    detectors = map(_detectors, declared["detectors"])
+    fields["detectors"] = tuple(chain.from_iterable(detectors))
+    axes = declared.get("axes", {})
+    fields["axes"] = tuple(starmap(_axis, axes.items()))
     for key in ("settings", "small_settings"):
         fields[key] = _settings(declared.get(key, {}))
     places = (name, *fields.get("aliases", ()))
@@ -171,8 +177,10 @@ def _detectors(entry: str | Mapping[str, Any]) -> Sequence[DetectorSpec]:
     name = entry["name"]
     label = entry.get("label", "")
     single = []
-    for values in product(*map(_entries, entry["settings"].values())):
-        settings = dict(zip(entry["settings"], values, strict=True))
+    names = list(entry["settings"])
+    choices = map(_entries, entry["settings"].values())
+    for values in product(*choices):
+        settings = dict(zip(names, values, strict=True))
         single.append(DetectorSpec(name, settings, label.format(**settings)))
     if entry.get("best"):
         return [DetectorSpec(name, grid=tuple(single))]
@@ -219,8 +227,13 @@ def _entries(value: Any) -> tuple[Any, ...]:
 @functools.cache
 def _printed() -> list[tuple[Any, ...]]:
     """The rows of papers.csv: place, model, data, detector, setting, state, metric, value."""
+    rows = []
     with PAPERS.open(encoding="utf-8", newline="") as file:
-        return [(*labels, float(value)) for *labels, value in list(csv.reader(file))[1:]]
+        lines = csv.reader(file)
+        next(lines)
+        for *labels, value in lines:
+            rows.append((*labels, float(value)))
+    return rows
 
 
 @functools.cache
@@ -235,23 +248,26 @@ def _blocks() -> Mapping[str, Any]:
 @functools.cache
 def papers() -> Mapping[str, Paper]:
     """The papers by the beginning of the places of their studies."""
-    return {name: Paper(**declared) for name, declared in _blocks()["_papers"].items()}
+    declared = _blocks()["_papers"]
+    return {name: Paper(**fields) for name, fields in declared.items()}
 
 
 def without_study() -> list[tuple[str, str]]:
     """Place of each table and figure that is no study, and why."""
-    return [(entry["place"], entry["why"]) for entry in _blocks()["_without_study"]]
+    declared = _blocks()["_without_study"]
+    return [(entry["place"], entry["why"]) for entry in declared]
 
 
 @functools.cache
 def studies() -> Mapping[str, Study]:
     """All studies of the catalogue by name, in alphabetical order."""
-    # Blocks that begin with _ hold what several studies share, and are none themselves.
-    return {name: parse(name, block) for name, block in sorted(_blocks().items()) if not name.startswith("_")}
+    blocks = _blocks()
+    return {name: parse(name, blocks[name]) for name in sorted(in_order())}
 
 
 def in_order() -> list[str]:
     """The names of the studies in the order of the file, which is that of the papers."""
+    # Blocks that begin with _ hold what several studies share, and are none themselves.
     return [name for name in _blocks() if not name.startswith("_")]
 
 

@@ -180,21 +180,29 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
     if words:
         documents = _shortened(documents, words, cell.texts.where)
     if not documents:
-        longest = max(len(document.text.split()) for document in loaded.documents)
+        longest = max(len(text.split()) for text in loaded.documents.texts)
         raise UsageError(
             f"texts must have at least {words} words; none of {', '.join(data.data)} has, the longest has {longest}"
         )
     if trained:
         return _split(documents, cell), remarks
     parts = Split((), (), documents).without_later()
-    members = int(parts.test.members.sum())
-    if members in (0, len(parts.test)):
-        length = f" of at least {words} words" if words else ""
-        raise UsageError(
-            f"texts{length} must be of both classes; {', '.join(data.data)} has {members} members and "
-            f"{len(parts.test) - members} non-members"
-        )
+    _check_classes(parts.test, cell)
     return parts, remarks
+
+
+def _check_classes(tested: Corpus, cell: Cell) -> None:
+    """Refuse texts of one class, such as where all texts of the other are too short, before anything is scored."""
+    members = int(tested.members.sum())
+    nonmembers = len(tested) - members
+    if members and nonmembers:
+        return
+    words = cell.texts.words
+    length = f" of at least {words} words" if words else ""
+    raise UsageError(
+        f"texts{length} must be of both classes; {', '.join(cell.config.data.data)} has {members} members and "
+        f"{nonmembers} non-members"
+    )
 
 
 def _shortened(documents: Sequence[Document], words: int, where: str | None) -> tuple[Document, ...]:
@@ -253,8 +261,9 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
 
 def below_the_bounds(study: Study) -> Study:
     """The study with true-positive rates at false-positive rates below the bounds, as in the papers' code."""
-    names = {metric: metric + BELOW for metric in RATES}
-    return replace(study, metrics=tuple(names.get(metric, metric) for metric in study.metrics))
+    below = {metric: metric + BELOW for metric in RATES}
+    metrics = [below.get(metric, metric) for metric in study.metrics]
+    return replace(study, metrics=tuple(metrics))
 
 
 def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
@@ -325,16 +334,14 @@ def _tag(inputs: Inputs, study: Study) -> str:
     device, dtype = resolve_precision(model)
     # For its refusals: what cannot be loaded is told before any cell is run.
     quantization_options(model.bits, dtype)
-    content: dict[str, Any] = {
-        "model": _weights(model.model, model.revision),
-        "precision": [device.type, str(dtype), model.bits],
-        "first token": model.first_token,
-        "shots": config.detection.shots,
-        "seed": config.seed,
-        # A figure of tokens has a file that other studies of the same scores have not.
-        "tokens": study.figure == "tokens",
-    }
-    content |= _further_models(inputs)
+    content: dict[str, Any] = _further_models(inputs)
+    content["model"] = _weights(model.model, model.revision)
+    content["precision"] = [device.type, str(dtype), model.bits]
+    content["first token"] = model.first_token
+    content["shots"] = config.detection.shots
+    content["seed"] = config.seed
+    # A figure of tokens has a file that other studies of the same scores have not.
+    content["tokens"] = study.figure == "tokens"
     # Base scores are the same however an adapter would be trained.
     content["training"] = asdict(config.training) if inputs.split.unseen else None
     content["detectors"] = {detector.name: dict(detector.settings) for detector in inputs.detectors}
@@ -347,13 +354,16 @@ def _tag(inputs: Inputs, study: Study) -> str:
     return experiment.tag(content)
 
 
-def _further_models(inputs: Inputs) -> dict[str, str | None]:
+def _further_models(inputs: Inputs) -> dict[str, Any]:
     """What the detectors read besides the model; the rest is no part of the tag, so that it leaves cells valid."""
     model = inputs.config.model
-    views = set(chain.from_iterable(detector.views for detector in inputs.detectors))
-    further: dict[str, str | None] = {}
-    if {"reference", "difference"} & views and (name := reference_name(model)):
-        further["reference"] = _weights(name)
+    views: set[str] = set()
+    for detector in inputs.detectors:
+        views.update(detector.views)
+    further: dict[str, Any] = {}
+    reference = reference_name(model)
+    if reference and {"reference", "difference"} & views:
+        further["reference"] = _weights(reference)
     if "unigram" in views:
         further["frequencies"] = _table(model.model, model.revision, frequency_file(model))
     if model.neighbour_model not in (None, "words"):
@@ -569,17 +579,21 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
 
 def _ends(metric: str, score: str, estimate: Estimate) -> dict[str, float]:
     """The ends of the interval of a number, as metrics of a run."""
-    return {f"{metric}_low/{score}": estimate.low, f"{metric}_high/{score}": estimate.high}
+    low = f"{metric}_low/{score}"
+    high = f"{metric}_high/{score}"
+    return {low: estimate.low, high: estimate.high}
 
 
 def _rates_below(scores: pd.DataFrame) -> dict[str, float]:
     """The true-positive rates at false-positive rates below the bounds, where the others are at rates up to them."""
     test = scores[scores["split"] == "test"]
+    member = test["label"] == 1
     metrics = {}
     for score, column in columns_of(test).items():
-        alarms, hits, _ = roc(test["label"] == 1, column)
+        alarms, hits, _ = roc(member, column)
         for metric, bound in RATES.items():
-            metrics[f"{metric}{BELOW}/{score}"] = float(hits[alarms < bound - FPR_SLACK].max())
+            allowed = alarms < bound - FPR_SLACK
+            metrics[f"{metric}{BELOW}/{score}"] = float(hits[allowed].max())
     return metrics
 
 
@@ -588,16 +602,27 @@ def _tokens(inputs: Inputs, model: LanguageModel) -> pd.DataFrame:
 
     One row a token: label, entropy, logp, and a column of a setting of surp by its key.
     """
-    opened = scoring.open_model(inputs.config.model, states=("base",), local=model, seed=inputs.config.seed)
+    seed = inputs.config.seed
     test = inputs.split.test
+    opened = scoring.open_model(
+        inputs.config.model,
+        states=("base",),
+        local=model,
+        seed=seed,
+    )
+    # The statistics that the detectors were given, from the cache.
+    statistics = opened.scorers["base"](list(map(Prompt, test.texts)))
     frames = []
-    for document, text in zip(test, opened.scorers["base"]([Prompt(text) for text in test.texts]), strict=True):
-        selected = {detector.name: surprising(text, **detector.settings) for detector in inputs.detectors}
-        columns = {"label": int(bool(document.member)), "entropy": -text.mean, "logp": text.logp}
-        frames.append(pd.DataFrame(columns | selected))
+    for member, text in zip(test.members, statistics, strict=True):
+        frame = pd.DataFrame({"entropy": -text.mean, "logp": text.logp})
+        frame["label"] = int(member)
+        for detector in inputs.detectors:
+            frame[detector.name] = surprising(text, **detector.settings)
+        frames.append(frame)
     tokens = pd.concat(frames)
-    fewest = min(DRAWN_TOKENS, *tokens["label"].value_counts())
-    return tokens.groupby("label").sample(fewest, random_state=inputs.config.seed)
+    sizes = tokens["label"].value_counts()
+    fewest = min(DRAWN_TOKENS, int(sizes.min()))
+    return tokens.groupby("label").sample(fewest, random_state=seed)
 
 
 def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, str]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import Positional, arg
 
@@ -35,6 +35,7 @@ from pipelines.research.study.catalogue import (
     TextOptions,
 )
 
+Value = TypeVar("Value")
 # The single axis of a study that varies one axis at a time.
 SETTING = "setting"
 # Where the settings of a cell have the reference models of its study, until its model is known.
@@ -113,7 +114,9 @@ class StudyConfig:
     @property
     def embedded(self) -> bool:
         """Whether only embedded models are used, so that texts default to the embedded corpus."""
-        return set(self.model) <= set(EMBEDDED_MODELS) and (self.scale == "small" or bool(self.model))
+        if not self.model:
+            return self.scale == "small"
+        return set(self.model) <= set(EMBEDDED_MODELS)
 
 
 @dataclass(frozen=True)
@@ -148,10 +151,15 @@ class Cell:
 def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     """Expand a study into its cells, in the order of its axes; refuses missing and surplus flags."""
     axes = {axis.name: _levels(axis, config) for axis in study.axes}
-    models = [level["model.model"] for level in axes.get(MODEL, {}).values()]
+    compared = axes.get(MODEL, {})
+    models = [level["model.model"] for level in compared.values()]
     _check(name, study, config, set(axes), max(1, len(models)))
     shared = _shared(study, config)
-    return [_cell(labels, {**shared, **settings}, config, models) for labels, settings in _combinations(study, axes)]
+    cells = []
+    for labels, varied in _combinations(study, axes):
+        settings = {**shared, **varied}
+        cells.append(_cell(labels, settings, config, models))
+    return cells
 
 
 def _shared(study: Study, config: StudyConfig) -> dict[str, Any]:
@@ -241,18 +249,19 @@ def _cell(
 ) -> Cell:
     """The cell of some settings, in which flags go before the declaration unless an axis varies the same."""
     # The model of the declaration decides which table is whose, so this comes before --model replaces it.
-    model = settings["model.model"]
-    place = models.index(model) if model in models else 0
-    # The modulus gives all models the only table or reference model, where there is just one.
+    place = 0
+    if settings["model.model"] in models:
+        place = models.index(settings["model.model"])
     if config.frequencies and FREQUENCIES not in labels:
-        settings["model.frequencies"] = config.frequencies[place % len(config.frequencies)]
+        settings["model.frequencies"] = _of_model(config.frequencies, place)
     if config.model and MODEL not in labels:
         settings["model.model"] = config.model[0]
+    model = settings["model.model"]
     references = settings.pop(REFERENCES)
     if config.reference_model:
-        settings["model.reference_model"] = config.reference_model[place % len(config.reference_model)]
-    elif settings["model.model"] in references:
-        settings["model.reference_model"] = references[settings["model.model"]]
+        settings["model.reference_model"] = _of_model(config.reference_model, place)
+    elif model in references:
+        settings["model.reference_model"] = references[model]
     if config.data and DATA not in labels:
         settings["data.data"] = config.data
     elif config.embedded and not settings.get("data.data", ("",))[0].startswith("embedded"):
@@ -261,6 +270,11 @@ def _cell(
     if config.other and "texts.unseen_from" in settings:
         settings["texts.other"] = config.other
     return Cell(labels, _run_config(settings, config), TextOptions(**_section(settings, "texts.")))
+
+
+def _of_model(values: Sequence[Value], place: int) -> Value:
+    """The value for the model at a place among those that are compared, or the only one for all of them."""
+    return values[place % len(values)]
 
 
 def _run_config(settings: Mapping[str, Any], config: StudyConfig) -> FSDConfig:
@@ -277,4 +291,8 @@ def _run_config(settings: Mapping[str, Any], config: StudyConfig) -> FSDConfig:
 
 def _section(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """The settings that begin with the prefix, without it."""
-    return {key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)}
+    section = {}
+    for key, value in settings.items():
+        if key.startswith(prefix):
+            section[key.removeprefix(prefix)] = value
+    return section

@@ -94,12 +94,14 @@ def _section(name: str, paper: Paper) -> str:
     remarks = filter(None, (paper.agrees, paper.differs, paper.code, paper.rate))
     lines += [f"- {remark}." for remark in remarks]
     lines.append("")
-    lines += _table([study for study in in_order() if studies()[study].place.startswith(f"{name},")])
+    start = f"{name},"
+    lines += _table([study for study in in_order() if studies()[study].place.startswith(start)])
     lines.append("")
     for place, why in without_study():
-        if place.startswith(f"{name},"):
+        if place.startswith(start):
             lines.append(f"- No study: {place}: {why}.")
-    return "\n".join([*lines, ""])
+    lines.append("")
+    return "\n".join(lines)
 
 
 def _own() -> str:
@@ -191,7 +193,9 @@ def summary(name: str, measured: pd.DataFrame) -> list[Line]:
     aucs = measured[measured["metric"] == "AUC"]
     lines = []
     for (detector, state), values in aucs.groupby(["detector", "state"], sort=False)["value"]:
-        lines.append(Line(name, str(detector), str(state), round(values.min(), 2), round(values.max(), 2)))
+        low = round(values.min(), 2)
+        high = round(values.max(), 2)
+        lines.append(Line(name, str(detector), str(state), low, high))
     return lines
 
 

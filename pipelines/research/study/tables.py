@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, product
+from textwrap import fill
 from typing import Any
 
 import pandas as pd
@@ -44,6 +45,8 @@ from pipelines.research.study.grid import SETTING, Cell, label
 STATES = {"base": "base", "fsd": "FSD"}
 # Number of columns above which intervals are omitted, since the lines would not fit a page.
 WIDE = 8
+# Characters in a line of the title of a figure.
+TITLE = 76
 # Share of texts scored by a fallback above which a note says so.
 FALLBACK_SHARE = 0.1
 # Maximum number of detectors listed in a note.
@@ -209,9 +212,16 @@ def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
 
 def _pivot(study: Study, table: pd.DataFrame, column: str) -> pd.DataFrame:
     """One column of the arranged measurements in the paper's layout, with nested headings in one line."""
-    pivot = table.pivot_table(column, list(study.rows), list(study.columns), "first", observed=True)
+    pivot = table.pivot_table(
+        column,
+        list(study.rows),
+        list(study.columns),
+        "first",
+        observed=True,
+    )
+    labels = pivot.columns.to_frame().to_numpy()
     # A label is empty where equal base scores are merged.
-    pivot.columns = pd.Index([" · ".join(filter(None, labels)) for labels in pivot.columns.to_frame().to_numpy()])
+    pivot.columns = pd.Index([" · ".join(filter(None, levels)) for levels in labels])
     return pivot
 
 
@@ -296,9 +306,13 @@ def notes_on(
 
 def _on_texts(study: Study, configs: Sequence[FSDConfig], metrics: pd.DataFrame) -> Iterator[str]:
     """Models, texts and split of the cells."""
-    models = ", ".join(dict.fromkeys(label(config.model.model) for config in configs))
-    data = "; ".join(dict.fromkeys(", ".join(map(label, config.data.data)) for config in configs))
-    yield f"Model: {models}. Texts: {data}; {_count(metrics, 'test')} test texts, seed {configs[0].seed}."
+    models: dict[str, None] = {}
+    data: dict[str, None] = {}
+    for config in configs:
+        models[label(config.model.model)] = None
+        data[", ".join(map(label, config.data.data))] = None
+    texts = f"{'; '.join(data)}; {_count(metrics, 'test')} test texts"
+    yield f"Model: {', '.join(models)}. Texts: {texts}, seed {configs[0].seed}."
     if not study.trained:
         yield "Base scores of all texts: nothing is split or trained on."
         return
@@ -339,13 +353,14 @@ def _on_paper(study: Study, arranged: pd.DataFrame) -> Iterator[str]:
 
 def _on_references(study: Study, configs: Sequence[FSDConfig]) -> Iterator[str]:
     """The reference models that the study took by itself."""
-    taken: dict[str, list[str]] = {}
-    for model in dict.fromkeys(config.model for config in configs):
-        if model.reference_model and study.references.get(model.model) == model.reference_model:
-            taken.setdefault(model.reference_model, []).append(model.model)
-    if taken:
-        pairs = "; ".join(f"{reference} for {', '.join(models)}" for reference, models in taken.items())
-        yield f"Reference models, as the paper names them: {pairs}."
+    pairs: dict[str, None] = {}
+    for config in configs:
+        model = config.model.model
+        reference = config.model.reference_model
+        if reference and study.references.get(model) == reference:
+            pairs[f"{reference} for {model}"] = None
+    if pairs:
+        yield f"Reference models, as the paper names them: {'; '.join(pairs)}."
 
 
 def _on_settings(study: Study, runs: Sequence[RunRecord]) -> Iterator[str]:
@@ -415,36 +430,48 @@ def _range(values: Iterable[float]) -> str:
 
 
 def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
-    """The study's figure: of the scores of its only cell, or of the AUCs of all cells."""
+    """The study's figure: of the scores of its only cell, or of the numbers of all cells."""
     if study.figure in ("roc", "scores"):
         return _of_scores(study, run)
     if study.figure == "before and after":
         return _before_and_after(study, run)
     if study.figure == "tokens":
         return _of_tokens(study, run)
-    aucs = measured[measured["metric"] == "AUC"]
-    title = f"{study.place}\n{study.title}"
+    aucs = measured[measured["metric"] == METRICS["auc"]]
+    title = f"{study.place}\n{fill(study.title, TITLE)}"
     if study.figure == "curve":
         return _curve(study, aucs, title)
     if study.figure == "heat map":
         return _heat_map(study, aucs, title)
-    panels: dict[str, dict[str, dict[str, Estimate]]] = {}
-    series = zip(
-        _names(aucs, study.columns),
-        aucs["state"],
-        _names(aucs, study.rows),
-        _estimates(aucs),
+    if study.figure == "rates":
+        rates = measured[measured["metric"] != METRICS["auc"]]
+        panels = _series(rates, rates["metric"], _names(rates, study.rows))
+        return figures.dots(panels, x_name="members found", title=title)
+    panels = _series(aucs, _names(aucs, study.columns), _names(aucs, study.rows))
+    return figures.dots(panels, x_name="AUC", title=title, chance=0.5)
+
+
+def _series(measured: pd.DataFrame, panels: Iterable[str], rows: Iterable[str]) -> figures.Panels:
+    """Panel → state → row → number with its interval."""
+    series: dict[str, dict[str, dict[str, Estimate]]] = {}
+    places = zip(
+        panels,
+        measured["state"],
+        rows,
+        _estimates(measured),
         strict=True,
     )
-    for panel, state, row, auc in series:
-        panels.setdefault(panel, {}).setdefault(state, {})[row] = auc
-    return figures.dots(panels, x_name="AUC", title=title, chance=0.5)
+    for panel, state, row, estimate in places:
+        states = series.setdefault(fill(panel, figures.WIDTH), {})
+        states.setdefault(state, {})[row] = estimate
+    return series
 
 
 def _names(aucs: pd.DataFrame, axes: Iterable[str]) -> list[str]:
     """The labels of each number on some axes, but state and metric, which a figure shows in another way."""
     labels = [axis for axis in axes if axis not in ("state", "metric")]
-    return list(map(" · ".join, aucs[labels].to_numpy()))
+    rows = aucs[labels].to_numpy()
+    return list(map(" · ".join, rows))
 
 
 def _estimates(aucs: pd.DataFrame) -> list[Estimate]:
