@@ -19,7 +19,7 @@ from pipelines.common.context import stage
 from pipelines.common.deliver import show
 from pipelines.common.job import Job
 from pipelines.common.output import check_path, write_text
-from pipelines.research.study.catalogue import DATA, MODEL, OWN, Paper, Study, in_order, papers, studies, without_study
+from pipelines.research.study.catalogue import OWN, Paper, Study, in_order, papers, studies, without_study
 from pipelines.research.study.grid import PageConfig
 
 # What the studies measured at the small scale; `fsd study papers --update` writes it.
@@ -99,7 +99,7 @@ def _section(name: str, paper: Paper) -> str:
     lines.append("")
     for place, why in without_study():
         if place.startswith(start):
-            lines.append(f"- No study: {place}: {why}.")
+            lines.append(f"- {place}: no study; {why}.")
     lines.append("")
     return "\n".join(lines)
 
@@ -139,12 +139,15 @@ def _row(cells: Sequence[str]) -> str:
 def command(name: str, study: Study) -> str:
     """The command that runs a study as in the paper."""
     words = ["fsd study", name, "--scale full"]
-    axes = {axis.name for axis in study.axes}
-    if not study.model and MODEL not in axes:
+    settings = set(study.settings)
+    for axis in study.axes:
+        for varied in axis.levels.values():
+            settings.update(varied)
+    if not study.model and "model.model" not in settings:
         words.append("--model ID")
     if study.benchmark:
         words.append(f"--data {study.benchmark}:FILES")
-    elif DATA not in axes and "data.data" not in study.settings:
+    elif "data.data" not in settings:
         words.append("--data FILE")
     if any(detector.name == "dc_pdd" for detector in study.detectors):
         words.append("--frequencies TABLE.npz")

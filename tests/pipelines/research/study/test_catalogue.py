@@ -128,7 +128,7 @@ def test_every_plan(study):
     # flags replace model, data and frequencies, whose axes vary nothing else
     for axis in study.axes:
         if axis.name in FLAGS:
-            allowed = {FLAGS[axis.name]["setting"], *(["texts.other"] if axis.name == DATA else [])}
+            allowed = {FLAGS[axis.name]["setting"], *(["texts.other", "texts.tested"] if axis.name == DATA else [])}
             assert all(set(change) <= allowed for change in axis.levels.values())
     other = ("other.jsonl",) if study.has_foreign_texts else ()
     config = StudyConfig(model=("a/model",), data=("texts.jsonl",), frequencies=("a.npz",), other=other)
