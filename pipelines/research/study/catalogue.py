@@ -155,7 +155,9 @@ def parse(name: str, declared: Mapping[str, Any]) -> Study:
     fields: dict[str, Any] = {}
     for key, value in declared.items():
         # A declaration is never changed, so that its lists become tuples.
-        fields[key] = tuple(value) if isinstance(value, list) else value
+        if isinstance(value, list):
+            value = tuple(value)
+        fields[key] = value
     detectors = map(_detectors, declared["detectors"])
     fields["detectors"] = tuple(chain.from_iterable(detectors))
     axes = declared.get("axes", {})
@@ -206,8 +208,10 @@ def _levels(values: Any, setting: str) -> Levels:
         values = dict(zip(values, values, strict=True))
     levels = {}
     for label, value in values.items():
+        if not isinstance(value, Mapping):
+            value = {setting: value}
         # YAML reads a label such as 8 as a number.
-        levels[str(label)] = _settings(value if isinstance(value, Mapping) else {setting: value})
+        levels[str(label)] = _settings(value)
     return levels
 
 
@@ -241,7 +245,8 @@ def _blocks() -> Mapping[str, Any]:
     """The blocks of the catalogue by name, in the order of the file."""
     import yaml
 
-    blocks: Mapping[str, Any] = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+    declared = CATALOGUE.read_text(encoding="utf-8")
+    blocks: Mapping[str, Any] = yaml.safe_load(declared)
     return blocks
 
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
 from importlib.metadata import version
-from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -175,7 +174,8 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
     data = cell.config.data
     words = cell.texts.words
     loaded = _labelled_texts(data.data, cell)
-    remarks = tuple(chain(loaded.labels(cell.config).notes, loaded.remarks))
+    labels = loaded.labels(cell.config)
+    remarks = (*labels.notes, *loaded.remarks)
     documents = retime(loaded.documents, cell.texts.timestamps)
     if words:
         documents = _shortened(documents, words, cell.texts.where)
@@ -271,7 +271,8 @@ def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
     cheap = []
     omitted = []
     for spec in study.detectors:
-        if spec.name in given or set(detectors.load(spec.name).views) <= CHEAP_VIEWS:
+        views = detectors.load(spec.name).views
+        if spec.name in given or CHEAP_VIEWS.issuperset(views):
             cheap.append(spec)
         else:
             omitted.append(spec.shown)
@@ -289,7 +290,8 @@ def load_detectors(specs: Iterable[DetectorSpec]) -> list[Detector]:
         if spec.grid:
             loaded += load_detectors(spec.grid)
         else:
-            loaded.append(replace(detectors.load(spec.name, **spec.settings), name=spec.key))
+            detector = detectors.load(spec.name, **spec.settings)
+            loaded.append(replace(detector, name=spec.key))
     return loaded
 
 
@@ -393,7 +395,8 @@ def _table(model: str, revision: str | None, file: Path | None) -> str | None:
     """Hash of a token-frequency table; refuses one that was made with another tokenizer than the model's."""
     if file is None:
         return None
-    FrequencyTable.load(file).matching(*load_tokenizer(model, revision=revision), model)
+    tokenizer, vocabulary = load_tokenizer(model, revision=revision)
+    FrequencyTable.load(file).matching(tokenizer, vocabulary, model)
     return digest(file)
 
 
@@ -405,7 +408,8 @@ def _with_counted_table(config: ModelConfig) -> ModelConfig:
     if not package or folder is None:
         return config
     # The manual changes with the version of the package, and the tokens with the model.
-    file = folder / "frequencies" / f"{_weights(config.model, config.revision)}-{package}-{version(package)}.npz"
+    weights = _weights(config.model, config.revision)
+    file = folder / "frequencies" / f"{weights}-{package}-{version(package)}.npz"
     if not file.exists():
         tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
         texts = docstring_paragraphs((package,), limit=PARAGRAPHS, seed=0)
@@ -471,7 +475,8 @@ def run_cells(
         else:
             results.append((prepared, finished[prepared.tag]))
     if not results:
-        raise UsageError(f"cell {cells[0].cell.name}: {refusals[cells[0].tag]}")
+        refused = cells[0]
+        raise UsageError(f"cell {refused.cell.name}: {refusals[refused.tag]}")
     return results, left_out
 
 
@@ -533,7 +538,13 @@ def _run(
         "base_model": config.model.model,
     }
     title = f"{name}: {cell.name}"
-    with tracking.run(parent.record.experiment, title, params=params, tags=tags, parent=parent) as opened:
+    with tracking.run(
+        parent.record.experiment,
+        title,
+        params=params,
+        tags=tags,
+        parent=parent,
+    ) as opened:
         counts = {f"texts/{part}": len(documents) for part, documents in parts._asdict().items()}
         counts["texts/test_members"] = int(parts.test.members.sum())
         opened.log_metrics(counts)
@@ -547,7 +558,13 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     """Fine-tune, score and evaluate as the main pipeline does, and log the scores and all numbers to the run."""
     parts = inputs.split
     seed = inputs.config.seed
-    plan, scored = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
+    plan, scored = experiment.measure(
+        model,
+        parts,
+        inputs.detectors,
+        inputs.config,
+        run,
+    )
     metrics: dict[str, float] = {}
     if parts.unseen:
         measured = results.compute_results(parts, scored, None, inputs.detectors, seed=seed)
@@ -555,9 +572,11 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
         table = measured.table
         metrics |= measured.audit.metrics()
     else:  # base scores only: no threshold is chosen, so there is no accuracy
-        scores, names = best_of_grids(results.score_table(parts, scored).drop(columns="text"), study)
+        scores = results.score_table(parts, scored).drop(columns="text")
+        scores, names = best_of_grids(scores, study)
         test = scores[scores["split"] == "test"]
-        table = results.evaluate(test, test["label"], list(test["group"]), seed=seed)
+        groups = list(test["group"])
+        table = results.evaluate(test, test["label"], groups, seed=seed)
     for (score, _), replaced in scored.fallbacks.items():
         if score.state == BASE and score.detector in names:
             key = f"fallback/{Score(names[score.detector], BASE)}"
@@ -571,7 +590,8 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     metrics |= _rates_below(scores)
     run.log_metrics(metrics)
     chosen = {key: name for name, key in names.items() if key != name}
-    run.set_tags({"left_out": json.dumps(plan.left_out), "chosen": json.dumps(chosen)})
+    left_out = json.dumps(plan.left_out)
+    run.set_tags({"left_out": left_out, "chosen": json.dumps(chosen)})
     run.log(SCORES, scores)
     if study.figure == "tokens":
         run.log(TOKENS, _tokens(inputs, model))

@@ -164,7 +164,10 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
 
 def _shared(study: Study, config: StudyConfig) -> dict[str, Any]:
     """The settings of every cell."""
-    shared = {key: getattr(config, key.partition(".")[2]) for key in FIXED}
+    shared = {}
+    for key in FIXED:
+        flag = key.partition(".")[2]
+        shared[key] = getattr(config, flag)
     shared["model.model"] = "embedded"
     if config.scale == "full" and study.model:
         shared["model.model"] = study.model
@@ -214,7 +217,8 @@ def _check_single(study: str, flag: str, values: Sequence[object], models: int =
     if len(values) in (0, 1, models):
         return
     allowed = f", or one for each of its {models} models" if models > 1 else ""
-    raise UsageError(f"study {study} must have one {flag}{allowed}; got {', '.join(map(str, values))}")
+    received = ", ".join(map(str, values))
+    raise UsageError(f"study {study} must have one {flag}{allowed}; got {received}")
 
 
 def _levels(axis: Axis, config: StudyConfig) -> Levels:
@@ -232,13 +236,19 @@ def _levels(axis: Axis, config: StudyConfig) -> Levels:
     setting = FLAGS[axis.name]["setting"]
     levels = {}
     for name, value in zip(labels, values, strict=True):
-        levels[name] = {setting: (value,) if axis.name == DATA else value}
+        level: Any = value
+        if axis.name == DATA:
+            level = (value,)
+        levels[name] = {setting: level}
     return levels
 
 
 def label(value: str) -> str:
     """The name of a file or folder without its path and .npz; hub ids and benchmarks unchanged."""
-    return Path(value).name.removesuffix(".npz") if Path(value).exists() else value
+    path = Path(value)
+    if not path.exists():
+        return value
+    return path.name.removesuffix(".npz")
 
 
 def _cell(
@@ -269,7 +279,8 @@ def _cell(
         settings["data.data"] = ("embedded",)
     if config.other and "texts.unseen_from" in settings:
         settings["texts.other"] = config.other
-    return Cell(labels, _run_config(settings, config), TextOptions(**_section(settings, "texts.")))
+    texts = TextOptions(**_section(settings, "texts."))
+    return Cell(labels, _run_config(settings, config), texts)
 
 
 def _of_model(values: Sequence[Value], place: int) -> Value:

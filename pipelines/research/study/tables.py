@@ -96,7 +96,13 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
     `paper`, the paper's number, or NaN where anything differs; `run`, the id of the run.
     """
     rows = []
-    for (prepared, run), spec, state, metric in product(results, study.detectors, study.states, study.metrics):
+    places = product(
+        results,
+        study.detectors,
+        study.states,
+        study.metrics,
+    )
+    for (prepared, run), spec, state, metric in places:
         measured = state
         # A cell without training has no FSD; its base score takes the place.
         if f"auc/{spec.key}.{state}" not in run.metrics:
@@ -104,8 +110,9 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
         estimate = _estimate(run, f"{spec.key}.{measured}", metric)
         if estimate is None:
             continue
-        settings = {setting: f"{level:g}" for setting, level in spec.settings.items()}
-        row: dict[str, Any] = {**prepared.cell.labels, **settings}
+        row: dict[str, Any] = dict(prepared.cell.labels)
+        for setting, level in spec.settings.items():
+            row[setting] = f"{level:g}"
         row["detector"] = spec.shown
         row["state"] = STATES[state]
         row["metric"] = METRICS[metric]
@@ -133,7 +140,10 @@ def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: s
         return math.nan
     # The parts of this benchmark are samples of one, of which the paper prints a single number.
     data = ["patentmia" if entry.startswith("patentmia:") else entry for entry in cell.config.data.data]
-    varied = ", ".join(level for axis, level in cell.labels.items() if axis not in (MODEL, DATA))
+    levels = dict(cell.labels)
+    levels.pop(MODEL, None)
+    levels.pop(DATA, None)
+    varied = ", ".join(levels.values())
     settings = [varied]
     if spec.grid:
         settings = [BEST]
@@ -145,7 +155,14 @@ def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: s
     # The codes take rates below the bound, and the prints do not tell: both ways stand beside theirs, with a remark.
     rate = metric.removesuffix(BELOW)
     for setting in settings:
-        labels = (cell.config.model.model, ", ".join(data), spec.name, setting, state, rate)
+        labels = (
+            cell.config.model.model,
+            ", ".join(data),
+            spec.name,
+            setting,
+            state,
+            rate,
+        )
         if labels in study.paper:
             return study.paper[labels]
     return math.nan
@@ -153,15 +170,20 @@ def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: s
 
 def _as_printed(study: Study, cell: Cell) -> bool:
     """Whether the weights are whole, and the split and the training those of the papers but for what is varied."""
-    if cell.config.model.bits or (study.trained and cell.config.data.split != "paper"):
+    if cell.config.model.bits:
+        return False
+    if study.trained and cell.config.data.split != "paper":
         return False
     varied: set[str] = set()
     for axis in study.axes:
         # Of a study that varies one axis at a time, the cell has the paper's values on the others.
         if not study.one_at_a_time or cell.labels[SETTING].startswith(f"{axis.name} "):
             varied.update(*axis.levels.values())
-    differing = asdict(cell.config.training).items() - asdict(AdapterConfig()).items()
-    return {f"training.{name}" for name, _ in differing} <= varied
+    defaults = asdict(AdapterConfig())
+    for name, value in asdict(cell.config.training).items():
+        if value != defaults[name] and f"training.{name}" not in varied:
+            return False
+    return True
 
 
 def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
@@ -176,7 +198,8 @@ def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
         if against is None:
             continue
         bootstrap = Bootstrap.draw(table["label"] == 1, list(table["group"]))
-        for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
+        tests = compare(bootstrap, scores, dict.fromkeys(scores, against))
+        for name, test in tests.items():
             row: dict[str, Any] = dict(prepared.cell.labels)
             row["detector"] = labels[name]
             row["state"] = "base"
@@ -206,7 +229,8 @@ def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
     ordered = measured.copy()
     for axis in headings:
         # Levels stay in the order of the cells, where a pivot would sort them as words.
-        ordered[axis] = pd.Categorical(measured[axis], measured[axis].unique())
+        column = measured[axis]
+        ordered[axis] = pd.Categorical(column, column.unique())
     return ordered.drop_duplicates(headings, keep="last")
 
 
@@ -241,8 +265,9 @@ def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
 def layout(study: Study, table: pd.DataFrame) -> Table:
     """The table as it is shown, with intervals of AUCs unless it is wide."""
     wide = len(table[list(study.columns)].drop_duplicates()) > WIDE
-    texts = table.assign(text=[_text(number, wide=wide) for number in table.itertuples()])
-    cells = _pivot(study, texts, "text").fillna("–").reset_index().astype(str)
+    texts = [_text(number, wide=wide) for number in table.itertuples()]
+    pivot = _pivot(study, table.assign(text=texts), "text")
+    cells = pivot.fillna("–").reset_index().astype(str)
     return plain(
         list(map(str, cells)),
         cells.to_numpy().tolist(),
@@ -259,7 +284,9 @@ def _text(number: Any, *, wide: bool) -> str:
         text = shortened(number.value)
     else:
         text = str(Estimate(number.value, number.low, number.high))
-    return text if math.isnan(number.paper) else f"{text} (paper {shortened(number.paper)})"
+    if math.isnan(number.paper):
+        return text
+    return f"{text} (paper {shortened(number.paper)})"
 
 
 def notes_on(
@@ -347,7 +374,8 @@ def _on_paper(study: Study, arranged: pd.DataFrame) -> Iterator[str]:
     source = study.source
     if source and source.code:
         yield f"{source.code}."
-    if source and any(metric.removesuffix(BELOW) in RATES for metric in study.metrics):
+    metrics = {metric.removesuffix(BELOW) for metric in study.metrics}
+    if source and metrics & RATES.keys():
         yield f"{source.rate}."
 
 
@@ -383,7 +411,11 @@ def _on_settings(study: Study, runs: Sequence[RunRecord]) -> Iterator[str]:
 
 def _on_fallbacks(study: Study, highest: pd.Series) -> Iterator[str]:
     """Which detectors often fell back, by the highest share of texts in a cell."""
-    often = [spec.shown for spec in study.detectors if highest.get(f"fallback/{spec.key}.base", 0) > FALLBACK_SHARE]
+    often = []
+    for spec in study.detectors:
+        share = highest.get(f"fallback/{spec.key}.base", 0)
+        if share > FALLBACK_SHARE:
+            often.append(spec.shown)
     if not often:
         return
     names = ", ".join(often)
@@ -405,7 +437,8 @@ def _widest(study: Study, runs: Sequence[RunRecord]) -> str:
                 continue
             # All of them are as good on validation: the choice of one is arbitrary, and no interval shows it.
             thresholds = best_thresholds(held["label"] == 1, held[column])
-            low, high = _accuracies(test["label"] == 1, test[column], thresholds)
+            member = test["label"] == 1
+            low, high = _accuracies(member, test[column], thresholds)
             if high - low > widest:
                 widest = high - low
                 sentence = (
@@ -447,7 +480,8 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
         rates = measured[measured["metric"] != METRICS["auc"]]
         panels = _series(rates, rates["metric"], _names(rates, study.rows))
         return figures.dots(panels, x_name="members found", title=title)
-    panels = _series(aucs, _names(aucs, study.columns), _names(aucs, study.rows))
+    headings = _names(aucs, study.columns)
+    panels = _series(aucs, headings, _names(aucs, study.rows))
     return figures.dots(panels, x_name="AUC", title=title, chance=0.5)
 
 
@@ -485,7 +519,8 @@ def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     x = list(aucs[study.x].unique())
     y = list(aucs[study.y].unique())
     settings = load(study.detectors[0].name).settings
-    default = (f"{settings[study.x]:g}", f"{settings[study.y]:g}")
+    default_x = f"{settings[study.x]:g}"
+    default_y = f"{settings[study.y]:g}"
     values = table.loc[y, x].to_numpy()
     return figures.heat_map(
         x,
@@ -495,7 +530,7 @@ def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
         y_name=study.y,
         name="AUC",
         title=title,
-        default=default,
+        default=(default_x, default_y),
     )
 
 
@@ -517,7 +552,8 @@ def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
         line = lines.setdefault(name or study.detectors[0].name, [])
         line.append(auc if bands else auc.value)
     # Numbers over two powers of ten would lie on one another.
-    x_log = min(x) > 0 and max(x) / min(x) >= 100
+    lowest = min(x)
+    x_log = lowest > 0 and max(x) / lowest >= 100
     return figures.curves(
         x,
         {title: lines},
@@ -549,7 +585,13 @@ def _before_and_after(study: Study, run: RunRecord) -> Figure:
     tuned = base - table[f"{spec.key}.fsd"].to_numpy()
     # Members score higher, so that a perplexity is a score with the other sign.
     sign = -1 if spec.name == "perplexity" else 1
-    return figures.before_and_after(table["label"].to_numpy() == 1, sign * base, sign * tuned, name=spec.shown)
+    member = table["label"].to_numpy() == 1
+    return figures.before_and_after(
+        member,
+        sign * base,
+        sign * tuned,
+        name=spec.shown,
+    )
 
 
 def _of_tokens(study: Study, run: RunRecord) -> Figure:
