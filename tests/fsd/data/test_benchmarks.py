@@ -10,7 +10,18 @@ from fsd.data.readers import NAMES
 from fsd.errors import UsageError
 
 ALL = (
-    *("arxivtection", "booktection", "bookmia", "dolma_book", "hubble", "mimir", "olmo_detect", "patentmia", "pile"),
+    *(
+        "arxivtection",
+        "booktection",
+        "bookmia",
+        "dolma_book",
+        "hubble",
+        "mimir",
+        "olmo_detect",
+        "patentmia",
+        "pile",
+        "pile_nih",
+    ),
     *("toaa", "wikimia", "wikimia25"),
 )
 

@@ -25,7 +25,7 @@ def half_a_corpus(monkeypatch, tmp_path):
     monkeypatch.setattr(
         cells.embedded,
         "corpus",
-        lambda domain: [replace(document, text=cut(document.text, WORDS)) for document in corpus(domain)[::2]],
+        lambda domain: [replace(document, text=cut(document.text, WORDS)) for document in list(corpus(domain))[::2]],
     )
     cells.load.cache_clear()
     # Of half the texts there are not 30 unseen ones in every pair of domains.
