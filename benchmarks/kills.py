@@ -91,7 +91,7 @@ COMMANDS = {
             Moment("storing statistics of the tuned model", STORE, 2),
             Moment("training the control model", STEP, 12),
             Moment("scoring by the control model", STORE, 3),
-            Moment("judging", "fsd.evaluation.results:judge"),
+            Moment("judging", "fsd.evaluation.results:compute_results"),
             Moment("logging the scores", LOG),
             Moment("logging the figures", LOG, 4),
             Moment("saving the adapter", "pipelines.common.registration:save_adapter"),

@@ -61,7 +61,7 @@ def main(config: Benchmark) -> None:
         task = DetectorTask(detectors.load(name), "fsd", validation_set)
         for url in config.storages:
             for workers in config.workers:
-                task.known.clear()
+                task.evaluated.clear()
                 with tempfile.TemporaryDirectory() as folder:
                     plan = TuneConfig(storage=url.format(folder=folder), trials=config.trials, workers=workers)
                     wall, cpu = time.perf_counter(), time.process_time()

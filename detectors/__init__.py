@@ -23,7 +23,9 @@ __all__ = ["Detector", "load", "names"]
 def names(which: str = "") -> tuple[str, ...]:
     """Names of all detectors, in alphabetical order, or of those that `auto` or `all` stands for."""
     every = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(name for name in every if not which or getattr(_module(name), which.upper(), True))
+    if not which:
+        return tuple(every)
+    return tuple(name for name in every if getattr(_module(name), which.upper(), True))
 
 
 def _module(name: str) -> ModuleType:
@@ -40,15 +42,20 @@ def load(name: str, /, **settings: Any) -> Detector:
         raise UsageError(one_of("detector", names(), name))
     module = _module(name)
     function = getattr(module, name)
-    parameters = inspect.signature(function).parameters.values()
-    views = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+    views = []
+    defaults = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            defaults[parameter.name] = parameter.default
+        else:
+            views.append(parameter.name)
     unknown = set(views) - set(VIEWS)
     assert not unknown, f"detector {name} has unknown views {unknown}; views are {sorted(VIEWS)}"
     detector = Detector(
         name=name,
         function=function,
-        views=views,
-        settings={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
+        views=tuple(views),
+        settings=defaults,
         search=getattr(module, "SEARCH", {}),
         fallback=getattr(module, "fallback", None),
         needs=getattr(module, "NEEDS", ()),

@@ -1,27 +1,22 @@
 """CAMIA: how the losses go along a text and its repetition, ranked among those of known non-members."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from fsd.errors import UsageError, one_of
 from fsd.loss_signals import ALONG, loss_signals
-from fsd.token_stats import FloatArray, Known, TokenStats
+from fsd.token_stats import Exemplars, TokenStats
 
 NEEDS = ("token",)
 AUTO = False
-COMBINATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
-    "edgington": lambda p: -p,
-    "fisher": lambda p: -np.log(p),
-    "pearson": lambda p: np.log1p(-p),
-    "george": lambda p: np.log1p(-p) - np.log(p),
-}
+COMBINATIONS = ("edgington", "fisher", "pearson", "george")
 
 
 def camia(
     text: TokenStats,
     repeated: Sequence[TokenStats],
-    known: Known,
+    nonmembers: Exemplars,
     *,
     combination: str = "edgington",
     along: str = "copies",
@@ -36,7 +31,7 @@ def camia(
     Args:
         text: token statistics under the target model; token and logp are (T,).
         repeated: those of the second and the third copy of the text, each after the copies before it.
-        known: the same of known non-members.
+        nonmembers: the same of known non-members.
         combination: `edgington`, `fisher`, `pearson` or `george`.
         along: what slope and entropy are of, the text with its `copies`, as in the paper's code, or the `text` alone.
 
@@ -46,14 +41,19 @@ def camia(
     Source: "Context-aware membership inference attacks against pre-trained large language models", arXiv 2409.13745;
     OLMo-Detect has the two `along` as two methods. The directions follow other implementations, and are not fitted.
     """
-    for name, value, allowed in (
-        ("combination", combination, COMBINATIONS),
-        ("along", along, ALONG),
-    ):
-        if value not in allowed:
-            raise UsageError(one_of(f"camia.{name}", allowed, value))
+    if combination not in COMBINATIONS:
+        raise UsageError(one_of("camia.combination", COMBINATIONS, combination))
+    if along not in ALONG:
+        raise UsageError(one_of("camia.along", ALONG, along))
     signals = loss_signals(text, *repeated, along=along)
-    nonmembers = known.of(loss_signals, along=along)
+    of_nonmembers = nonmembers.of(loss_signals, along=along)
     # Ties count half. The other half keeps p from 0 and from 1, where the logarithms are infinite.
-    ranks = (nonmembers < signals).sum(0) + (nonmembers == signals).sum(0) / 2
-    return float(COMBINATIONS[combination]((ranks + 0.5) / (len(nonmembers) + 1)).mean())
+    ranks = (of_nonmembers < signals).sum(0) + (of_nonmembers == signals).sum(0) / 2
+    p = (ranks + 0.5) / (len(of_nonmembers) + 1)
+    combinations = {
+        "edgington": -p,
+        "fisher": -np.log(p),
+        "pearson": np.log1p(-p),
+        "george": np.log1p(-p) - np.log(p),
+    }
+    return float(combinations[combination].mean())

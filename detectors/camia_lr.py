@@ -6,14 +6,14 @@ import numpy as np
 
 from fsd.errors import UsageError, one_of
 from fsd.loss_signals import ALONG, loss_signals
-from fsd.token_stats import FloatArray, Known, TokenStats
+from fsd.token_stats import Exemplars, FloatArray, TokenStats
 
 NEEDS = ("token",)
 AUTO = False
 
 
 def camia_lr(
-    text: TokenStats, repeated: Sequence[TokenStats], labelled: Known, *, components: int = 0, along: str = "copies"
+    text: TokenStats, repeated: Sequence[TokenStats], labelled: Exemplars, *, components: int = 0, along: str = "copies"
 ) -> float:
     """Log-odds of membership by a logistic regression on 72 signals of the losses, which are scaled to [0, 1].
 
@@ -48,7 +48,7 @@ def _weights(signals: FloatArray, members: FloatArray, components: int) -> Float
     scale = np.diag(1 / np.where(span > 0, span, 1))  # a constant signal stays as it is
     if components:
         origin = signals.mean(0)
-        scale = scale @ np.linalg.svd((signals - origin) @ scale, full_matrices=False)[2][:components].T
+        scale = scale @ np.linalg.svd((signals - origin) @ scale, full_matrices=False).Vh[:components].T
     inputs = np.column_stack([(signals - origin) @ scale, np.ones(len(signals))])
     counts = np.where(members, 0.5 / members.mean(), 0.5 / (1 - members.mean()))
     fitted = np.zeros(inputs.shape[1])

@@ -30,25 +30,28 @@ def cdd(outputs: Continuations, *, alpha: float = 0.05) -> float:
     """
     if not 0 <= alpha <= 1:
         raise UsageError(f"cdd.alpha must be in [0, 1]; got {alpha!r}")
-    greedy, *samples = (TOKEN.findall(text) for text in (outputs.greedy, *outputs.samples))
-    most = alpha * max(map(len, (greedy, *samples)))
-    return sum(_within(most, greedy, sample) for sample in samples) / len(samples)
+    greedy = TOKEN.findall(outputs.greedy)
+    samples = list(map(TOKEN.findall, outputs.samples))
+    longest = max(map(len, [greedy, *samples]))
+    near = [_within(alpha * longest, greedy, sample) for sample in samples]
+    return sum(near) / len(near)
 
 
-def _within(most: float, greedy: list[str], sample: list[str]) -> bool:
+def _within(
+    most: float,
+    greedy: list[str],
+    sample: list[str],
+) -> bool:
     """Whether the Levenshtein distance of two sequences is at most `most`."""
     row = list(range(len(greedy) + 1))
     for token in sample:
         above = row
         row = [above[0] + 1]
         for i, expected in enumerate(greedy):
-            row.append(
-                min(
-                    above[i] + (token != expected),
-                    above[i + 1] + 1,
-                    row[i] + 1,
-                )
-            )
+            replaced = above[i] + (token != expected)
+            inserted = above[i + 1] + 1
+            left_out = row[i] + 1
+            row.append(min(replaced, inserted, left_out))
         if min(row) > most:  # it never falls again
             return False
     return row[-1] <= most

@@ -21,4 +21,6 @@ def extraction_strength(text: TokenStats) -> float:
     completed has 1/T.
     """
     missed = np.flatnonzero(~text.predicted)
-    return 1 - (int(missed[-1]) + 1) / text.logp.size if missed.size else 1.0
+    if not missed.size:
+        return 1.0
+    return 1 - (int(missed[-1]) + 1) / text.logp.size

@@ -27,4 +27,6 @@ def ez(text: TokenStats, reference: TokenStats) -> float:
     check_same_tokens(text, reference)
     ratio = (text.logp - reference.logp)[~text.predicted]
     falls = -ratio[ratio < 0].sum()
-    return float(np.divide(ratio[ratio > 0].sum(), falls)) if falls else 0.0
+    if not falls:
+        return 0.0
+    return float(np.divide(ratio[ratio > 0].sum(), falls))

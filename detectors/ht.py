@@ -10,7 +10,13 @@ SEARCH = {"k": Range(0.05, 1.0, step=0.05), "sign": Choice((False, True))}
 NEEDS = ("token",)
 
 
-def ht(text: TokenStats, reference: TokenStats, *, k: float = 0.4, sign: bool = False) -> float:
+def ht(
+    text: TokenStats,
+    reference: TokenStats,
+    *,
+    k: float = 0.4,
+    sign: bool = False,
+) -> float:
     """Mean log-ratio log p_t − log q_t, in nats, of the n tokens that the reference finds least likely.
 
     n = max(1, int(k·T)). With k = 1 it is the difference form of `reference`.
@@ -31,6 +37,9 @@ def ht(text: TokenStats, reference: TokenStats, *, k: float = 0.4, sign: bool = 
     if not 0 < k <= 1:
         raise UsageError(f"ht.k must be in (0, 1]; got {k!r}")
     check_same_tokens(text, reference)
-    hardest = np.argsort(reference.logp, kind="stable")[: max(1, int(k * reference.logp.size))]
+    n = max(1, int(k * reference.logp.size))
+    hardest = np.argsort(reference.logp, kind="stable")[:n]
     ratio = text.logp[hardest] - reference.logp[hardest]
-    return float(np.mean(np.sign(ratio) if sign else ratio))
+    if sign:
+        ratio = np.sign(ratio)
+    return float(ratio.mean())

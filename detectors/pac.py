@@ -44,5 +44,9 @@ def pac(
     return sum(copies) / len(copies) - _distance(text.logp, low, high)
 
 
-def _distance(logp: FloatArray, low: float, high: float) -> float:
+def _distance(
+    logp: FloatArray,
+    low: float,
+    high: float,
+) -> float:
     return -lowest_mean(-logp, high, "pac.high") - lowest_mean(logp, low, "pac.low")

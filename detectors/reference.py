@@ -38,4 +38,6 @@ def reference(
         return -loss_ratio(text, reference, log=log)
     mean = float(text.logp.mean())
     reference_mean = float(reference.logp.mean())
-    return mean - reference_mean if log else math.exp(-reference_mean) - math.exp(-mean)
+    if log:
+        return mean - reference_mean
+    return math.exp(-reference_mean) - math.exp(-mean)

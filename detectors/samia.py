@@ -28,5 +28,8 @@ def samia(continuations: Continuations, *, zlib: bool = False) -> float:
     for sample in continuations.samples:
         words = UNIT.findall(sample)[: len(truth)]
         recall = (Counter(truth) & Counter(words)).total() / len(truth)
-        recalls.append(recall * len(compress(" ".join(words).encode("utf-8", "surrogatepass"))) if zlib else recall)
+        if zlib:
+            written = " ".join(words).encode("utf-8", "surrogatepass")
+            recall *= len(compress(written))
+        recalls.append(recall)
     return sum(recalls) / len(recalls)

@@ -3,7 +3,11 @@
 from fsd.token_stats import PairStats, window_votes
 
 
-def standardised_ratio(difference: PairStats, *, sizes: tuple[int, ...] = ()) -> float:
+def standardised_ratio(
+    difference: PairStats,
+    *,
+    sizes: tuple[int, ...] = (),
+) -> float:
     """Mean of z_t = (Δ_{x_t} − E_v[Δ_v]) / sd_v[Δ_v] over the tokens, Δ_v = log p(v) − log q(v) and v ~ p.
 
     A log-ratio of one nat says much where target and reference agree in all other tokens, and little where they differ
@@ -21,4 +25,6 @@ def standardised_ratio(difference: PairStats, *, sizes: tuple[int, ...] = ()) ->
     Source: this project, from Min-K%++ (arXiv 2404.02936) and token-level InfoRMIA (arXiv 2510.05582).
     """
     z = (difference.ratio - difference.mean) / difference.std
-    return window_votes(z, sizes, "standardised_ratio.sizes") if sizes else float(z.mean())
+    if sizes:
+        return window_votes(z, sizes, "standardised_ratio.sizes")
+    return float(z.mean())

@@ -20,5 +20,7 @@ def zlib(text: TokenStats, *, log: bool = True) -> float:
     Source: "Extracting training data from large language models", arXiv 2012.07805; the baseline "Zlib" of FSD,
     arXiv 2410.10880, Table 1.
     """
-    mean = float(text.logp.mean())
-    return (mean if log else -math.exp(-mean)) / len(compress(text.text.encode("utf-8")))
+    likelihood = float(text.logp.mean())
+    if not log:
+        likelihood = -math.exp(-likelihood)
+    return likelihood / len(compress(text.text.encode("utf-8")))

@@ -230,7 +230,7 @@ class ScoreConfig:
 class TuneConfig:
     """Choose settings on the validation texts, then evaluate them once on the test texts."""
 
-    job: FSDConfig = FSDConfig()
+    base_run: FSDConfig = FSDConfig()
     """The run whose settings are tuned."""
     tune: Literal["detectors", "adapter"] = "detectors"
     """Settings of the detectors (no forward pass per trial), or of fine-tuning (one training per trial)."""

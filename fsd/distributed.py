@@ -25,8 +25,6 @@ PLAIN = {
     "numpy": {"ndarray", "dtype"},
     "numpy._core.multiarray": {"_reconstruct"},
     "numpy._core.numeric": {"_frombuffer"},
-    "numpy.core.multiarray": {"_reconstruct"},
-    "numpy.core.numeric": {"_frombuffer"},
 }
 """Types that processes exchange besides Python's own, by module."""
 

@@ -41,11 +41,21 @@ def loss_signals(
     logp = text.logp
     levels = _levels(logp, text.token)
     gained = [levels - _levels(copy.logp, copy.token) for copy in copies]
-    along_logp = np.concatenate([logp, *(copy.logp for copy in copies)]) if along == "copies" else logp
+    along_logp = logp
+    if along == "copies":
+        along_logp = np.concatenate([logp, *(copy.logp for copy in copies)])
     parts = [along_logp[:cut] for cut in LONG_CUTS]
     slopes = [_slope(-part) for part in parts]
     entropies = [_approximate_entropy(part) for part in parts]
-    signals = np.concatenate([levels, *gained, _above_means(logp), slopes, entropies])
+    signals = np.concatenate(
+        [
+            levels,
+            *gained,
+            _above_means(logp),
+            slopes,
+            entropies,
+        ]
+    )
     # Shares that are equal on paper differ in the last bits, and their ranks would then be a matter of chance.
     return np.round(signals, 9)
 
@@ -60,7 +70,10 @@ def _above_means(logp: FloatArray) -> list[float]:
     return [-above[: cut and cut - 1].mean() for cut in CUTS]
 
 
-def _levels(logp: FloatArray, token: IntArray) -> FloatArray:
+def _levels(
+    logp: FloatArray,
+    token: IntArray,
+) -> FloatArray:
     """(21,) loss and perplexity, both also by the share of distinct tokens, counts, and Lempel-Ziv complexity."""
     signals: list[float] = []
     for cut in CUTS:
@@ -82,10 +95,17 @@ def _levels(logp: FloatArray, token: IntArray) -> FloatArray:
     return np.array(signals)
 
 
-def _lempel_ziv(values: FloatArray, bins: int) -> float:
+def _lempel_ziv(
+    values: FloatArray,
+    bins: int,
+) -> float:
     """Distinct words of the values in bins, each word the shortest that is new, by the number of values."""
     # Binned twice, as in the paper's code: on a grid from the least value to 0, and its ranks into a few symbols.
-    ranks = np.digitize(values, np.linspace(values.min(), 0, 100), right=True)
+    ranks = np.digitize(
+        values,
+        np.linspace(values.min(), 0, 100),
+        right=True,
+    )
     edges = np.linspace(ranks.min(), ranks.max(), bins + 1)[1:]
     symbols = np.searchsorted(edges, ranks).astype(np.uint8).tobytes()
     words: set[bytes] = set()
@@ -113,6 +133,8 @@ def _approximate_entropy(values: FloatArray) -> float:
     for length in (LENGTH, LENGTH + 1):
         count = values.size - length + 1
         # Two patterns are equal where all of their values are near: a diagonal walk through the matrix of values.
-        same = np.logical_and.reduce([near[i : i + count, i : i + count] for i in range(length)])
-        phi.append(np.log(same.mean(0)).mean())
+        is_same = np.ones((count, count), dtype=bool)
+        for i in range(length):
+            is_same &= near[i : i + count, i : i + count]
+        phi.append(np.log(is_same.mean(0)).mean())
     return float(abs(phi[0] - phi[1]))

@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -74,16 +75,14 @@ class TokenStats:
         if self.top is None:
             # A frozen dataclass has no other way to fill in a default that depends on another field.
             object.__setattr__(self, "top", np.full(self.logp.shape, np.nan))
-        shapes = {
-            array.shape
-            for array in (
-                self.token,
-                self.logp,
-                self.mean,
-                self.std,
-                self.top,
-            )
-        }
+        arrays = (
+            self.token,
+            self.logp,
+            self.mean,
+            self.std,
+            self.top,
+        )
+        shapes = {array.shape for array in arrays}
         if len(shapes) != 1 or self.token.ndim != 1 or self.token.size == 0:
             raise ValueError(f"token, logp, mean, std and top must share one shape (T,) with T >= 1, got {shapes}")
 
@@ -174,11 +173,12 @@ Labelled = Mapping[str, tuple[int, bool]]
 """Text → its family, and whether it is a member."""
 
 
-class Known:
-    """Known texts; what the base model gives for them, and what is made of that, is computed once.
+class Exemplars:
+    """Texts that others are compared with. What a model gives for them, and what is made of that, is computed once.
 
-    `prompts` has the prompts of each of them, one or more; `labelled` has them, if their labels are known, and the
-    others of their families.
+    Attributes:
+        prompts: the prompts of each text, one or more.
+        labelled: the texts, if their labels are known, and the others of their families.
     """
 
     def __init__(
@@ -190,15 +190,15 @@ class Known:
         self.labelled = labelled
         self._scorer: Scorer | None = None
         self._rows: list[list[Any]] = []
-        self._made: dict[Any, Any] = {}
+        self._results: dict[Hashable, Any] = {}
 
-    def scored(self, scorer: Scorer) -> "Known":
-        """The same with the statistics of all prompts by a scorer."""
+    def score_with(self, scorer: Scorer) -> "Exemplars":
+        """Keep the statistics of all prompts by a scorer, and return itself."""
         # Every chunk of texts asks for the same statistics: they are kept until another scorer comes.
         if scorer is not self._scorer:
             self._rows = score_rows(scorer, self.prompts)
             self._scorer = scorer
-            self._made = {}
+            self._results = {}
         return self
 
     def of(
@@ -206,19 +206,17 @@ class Known:
         make: Callable[..., FloatArray],
         **options: Any,
     ) -> FloatArray:
-        """`make(*statistics, **options)` of each known text, as rows."""
-        key = (make, *sorted(options.items()))
-        if key not in self._made:
-            self._made[key] = np.array([make(*row, **options) for row in self._rows])
-        made: FloatArray = self._made[key]
-        return made
+        """`make(*statistics, **options)` of each text, as rows."""
+
+        def rows() -> FloatArray:
+            return np.array([make(*row, **options) for row in self._rows])
+
+        result: FloatArray = self._result(rows, make, *sorted(options.items()))
+        return result
 
     def once(self, make: Callable[..., Any], **options: Any) -> Any:
         """`make(self, **options)`, computed once for the statistics of one scorer."""
-        key = (make, *sorted(options.items()))
-        if key not in self._made:
-            self._made[key] = make(self, **options)
-        return self._made[key]
+        return self._result(partial(make, self, **options), make, *sorted(options.items()))
 
     def fitted(
         self,
@@ -228,21 +226,25 @@ class Known:
         components: int,
         **options: Any,
     ) -> FloatArray:
-        """`fit(rows, members, components)` to the rows of `of` of all known texts that are of another family."""
+        """`fit(rows, members, components)` to the rows of `of` of all texts that are of another family."""
         family, _ = self.labelled.get(text, (None, False))
-        key = (fit, family, components, make, *sorted(options.items()))
-        if key not in self._made:
+
+        def fit_without_family() -> FloatArray:
             labels = [self.labelled[prompts[0].text] for prompts in self.prompts]
             # A relative of the text among the texts of the fit would give its label away.
             unrelated = [row for row, (relatives, _) in enumerate(labels) if relatives != family]
             members = np.array([member for _, member in labels], float)
-            self._made[key] = fit(
-                self.of(make, **options)[unrelated],
-                members[unrelated],
-                components,
-            )
-        fitted: FloatArray = self._made[key]
-        return fitted
+            rows = self.of(make, **options)
+            return fit(rows[unrelated], members[unrelated], components)
+
+        result: FloatArray = self._result(fit_without_family, fit, family, components, make, *sorted(options.items()))
+        return result
+
+    def _result(self, compute: Callable[[], Any], *key: Hashable) -> Any:
+        """What was computed for a key, once for the statistics of one scorer."""
+        if key not in self._results:
+            self._results[key] = compute()
+        return self._results[key]
 
 
 Scores = dict[str, FloatArray]
@@ -329,12 +331,12 @@ def loss_ratio(
     return above / below
 
 
-def check_same_tokens(first: TokenStats, second: TokenStats) -> None:
+def check_same_tokens(text: TokenStats, compared: TokenStats) -> None:
     """Check that statistics to be compared token by token have the same tokens.
 
     Raises:
         ValueError: if they differ, as with two tokenizers.
     """
-    if not np.array_equal(first.token, second.token):
-        sizes = f"{first.token.size} and {second.token.size} tokens"
-        raise ValueError(f"statistics of one text must have the same tokens, got {sizes} for {first.text[:40]!r}")
+    if not np.array_equal(text.token, compared.token):
+        sizes = f"{text.token.size} and {compared.token.size} tokens"
+        raise ValueError(f"statistics of one text must have the same tokens, got {sizes} for {text.text[:40]!r}")

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -19,8 +19,8 @@ from fsd.search_space import Search
 from fsd.token_stats import (
     UNIT,
     Continuations,
+    Exemplars,
     GradientNorms,
-    Known,
     PairStats,
     Prompt,
     TokenStats,
@@ -38,8 +38,8 @@ class View(NamedTuple):
 class ViewInputs:
     """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies.
 
-    `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text. `known`
-    are known non-members, and `labelled` texts with known labels, the same for all texts; `unread` are known
+    `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text.
+    `nonmembers` are known ones, and `labelled` texts with known labels, the same for all texts; `unread` are known
     non-members that are read once, and not as copies after one another.
     """
 
@@ -47,9 +47,9 @@ class ViewInputs:
     neighbours: Callable[[str], Sequence[str]] | None = None
     swapped: Callable[[str], Sequence[str]] | None = None
     member_prefix: Callable[[str], str] | None = None
-    known: Known | None = None
-    labelled: Known | None = None
-    unread: Known | None = None
+    nonmembers: Exemplars | None = None
+    labelled: Exemplars | None = None
+    unread: Exemplars | None = None
 
 
 def repetitions(prompt: Prompt) -> list[Prompt]:
@@ -89,15 +89,6 @@ CONTINUED = 128
 """Most words of a text's own continuation: half of the longest texts of SaMIA's paper."""
 
 
-def _halves(prompt: Prompt) -> Prompt:
-    """The second half of a text, of at most `CONTINUED` words, after the first half."""
-    ends = [word.end() for word in UNIT.finditer(prompt.text)]
-    half = len(ends) // 2
-    middle = ends[half - 1]
-    end = ends[min(len(ends), half + CONTINUED) - 1]
-    return Prompt(prompt.text[middle:end], prompt.context + prompt.text[:middle])
-
-
 Form = Callable[[Prompt, ViewInputs], list[Prompt]]
 """The prompts of a text, which may follow a context of its own; that of `primed` takes its place."""
 
@@ -106,28 +97,31 @@ def _plain(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
     return [prompt]
 
 
+def _continued(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
+    """The second half of a text, of at most `CONTINUED` words, after the first half."""
+    ends = [word.end() for word in UNIT.finditer(prompt.text)]
+    half = len(ends) // 2
+    middle = ends[half - 1]
+    end = ends[half:][:CONTINUED][-1]
+    return [Prompt(prompt.text[middle:end], prompt.context + prompt.text[:middle])]
+
+
 def _member_primed(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
-    return [prompt._replace(context=inputs.member_prefix(prompt.text))] if inputs.member_prefix else []
+    if inputs.member_prefix is None:
+        return []
+    return [prompt._replace(context=inputs.member_prefix(prompt.text))]
 
 
-def _copies(inputs_field: str) -> Form:
-    """The form of changed copies, which that field of the inputs makes."""
-
-    def copies(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
-        make = getattr(inputs, inputs_field)
-        return [prompt._replace(text=copy) for copy in make(prompt.text)] if make else []
-
-    return copies
+def _copies(inputs_field: str, prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
+    """The changed copies that a field of the inputs makes."""
+    make = getattr(inputs, inputs_field)
+    return [prompt._replace(text=copy) for copy in make(prompt.text)] if make else []
 
 
-def _common(inputs_field: str) -> Form:
-    """The form of known texts, which that field of the inputs has."""
-
-    def common(_: Prompt, inputs: ViewInputs) -> list[Prompt]:
-        texts: Known | None = getattr(inputs, inputs_field)
-        return list(chain.from_iterable(texts.prompts)) if texts else []
-
-    return common
+def _common(inputs_field: str, _: Prompt, inputs: ViewInputs) -> list[Prompt]:
+    """The prompts of the texts that a field of the inputs has, the same for every text."""
+    texts: Exemplars | None = getattr(inputs, inputs_field)
+    return list(chain.from_iterable(texts.prompts)) if texts else []
 
 
 FORMS: dict[str, Form] = {
@@ -135,31 +129,30 @@ FORMS: dict[str, Form] = {
     "gradient": _plain,
     "difference": _plain,
     "change": _plain,
-    "lower": lambda prompt, _: [prompt._replace(text=prompt.text.lower())],
-    "primed": lambda prompt, inputs: [prompt._replace(context=inputs.prefix)],
-    "member_primed": _member_primed,
-    "neighbours": _copies("neighbours"),
-    "swapped": _copies("swapped"),
-    "repeated": lambda prompt, _: repetitions(prompt),
-    "known": _common("known"),
-    "labelled": _common("labelled"),
-    "unread": _common("unread"),
-    **dict.fromkeys(DRAWS, lambda prompt, _: [_halves(prompt)]),
 }
 """Form → the prompts of a text."""
+FORMS["lower"] = lambda prompt, _: [prompt._replace(text=prompt.text.lower())]
+FORMS["primed"] = lambda prompt, inputs: [prompt._replace(context=inputs.prefix)]
+FORMS["member_primed"] = _member_primed
+for name in ("neighbours", "swapped"):
+    FORMS[name] = partial(_copies, name)
+FORMS["repeated"] = lambda prompt, _: repetitions(prompt)
+for name in ("nonmembers", "labelled", "unread"):
+    FORMS[name] = partial(_common, name)
+FORMS |= dict.fromkeys(DRAWS, _continued)
 
 VIEWS: dict[str, View] = {
     "text": View("base", "plain"),
     "tuned": View("tuned", "plain"),
-    **{form: View("base", form) for form in FORMS if form != "plain"},
-    "reference": View("reference", "plain"),
-    "unigram": View("unigram", "plain"),
 }
+VIEWS |= {form: View("base", form) for form in FORMS if form != "plain"}
+VIEWS["reference"] = View("reference", "plain")
+VIEWS["unigram"] = View("unigram", "plain")
 """Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place,
 except for forms in `COMMON`.
 
-The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms` for `gradient`, `Known` for forms in
-`COMMON`, `Continuations` for forms in `DRAWS`, and `PairStats` for forms in `PAIRS`.
+The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms` for `gradient`, `Exemplars` for
+forms in `COMMON`, `Continuations` for forms in `DRAWS`, and `PairStats` for forms in `PAIRS`.
 """
 
 PAIRS: dict[str, dict[str, str]] = {
@@ -177,7 +170,7 @@ PRIMED = frozenset({"primed", "member_primed"})
 FEWEST_UNREAD = 20
 """Fewest texts from which is learnt what a score is for a text that was not read."""
 
-COMMON = frozenset({"known", "labelled", "unread"})
+COMMON = frozenset({"nonmembers", "labelled", "unread"})
 """Forms of prompts that are the same for all texts, which the base model alone scores."""
 
 FURTHER = PRIMED | LISTS | COMMON - {"unread"} | {"gradient", *DRAWS}
@@ -333,23 +326,21 @@ def _probe() -> dict[str, Any]:
         np.zeros(4),
     )
     # Labelled texts must be of both kinds and of two families, as a fit leaves the family of the text out.
-    labelled = Known(
+    labelled = Exemplars(
         [[Prompt("a")] * 2, [Prompt("b")] * 2],
         {"a": (0, True), "b": (1, False)},
     )
-    labelled.scored(lambda prompts: [text] * len(prompts))
+    labelled.score_with(lambda prompts: [text] * len(prompts))
     pair = PairStats(text, text, losses, np.ones(4), losses)
-    unread = Known([[Prompt("a")], [Prompt("b")]])
-    unread.scored(lambda prompts: [pair] * len(prompts))
-    return {
-        "plain": text,
-        "gradient": GradientNorms(1.0, 1.0, 1.0),
-        **dict.fromkeys(PAIRS, pair),
-        **{form: [text] for form in LISTS},
-        **dict.fromkeys(COMMON, labelled),
-        "unread": unread,
-        **dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe")),
-    }
+    unread = Exemplars([[Prompt("a")], [Prompt("b")]])
+    unread.score_with(lambda prompts: [pair] * len(prompts))
+    statistics: dict[str, Any] = {"plain": text, "gradient": GradientNorms(1.0, 1.0, 1.0)}
+    statistics |= dict.fromkeys(PAIRS, pair)
+    statistics |= {form: [text] for form in LISTS}
+    statistics |= dict.fromkeys(COMMON, labelled)
+    statistics |= dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe"))
+    statistics["unread"] = unread
+    return statistics
 
 
 def _check_type(
@@ -365,18 +356,17 @@ def _check_type(
 
 _GROUPS = "of two groups or more are given, as validation texts of `fsd run` are"
 _MISSING_INPUTS = {
-    "primed": ("prefix", "no prefix of non-member texts is given"),
-    "member_primed": ("member_prefix", f"no known members {_GROUPS}"),
-    "neighbours": ("neighbours", "no neighbour model is given"),
-    "swapped": ("swapped", "no copies with swapped words are given"),
-    "known": (
-        "known",
-        "no known non-members are given, as unseen texts are",
-    ),
-    "labelled": ("labelled", f"no known members and non-members {_GROUPS}"),
-    "unread": ("unread", f"fewer than {FEWEST_UNREAD} known non-members are given, as unseen texts are"),
+    "primed": "no prefix of non-member texts is given",
+    "member_primed": f"no known members {_GROUPS}",
+    "neighbours": "no neighbour model is given",
+    "swapped": "no copies with swapped words are given",
+    "nonmembers": "no known non-members are given, as unseen texts are",
+    "labelled": f"no known members and non-members {_GROUPS}",
+    "unread": f"fewer than {FEWEST_UNREAD} known non-members are given, as unseen texts are",
 }
-"""Form → the field of `ViewInputs` that it needs, and what to say without it."""
+"""Form that needs a field of `ViewInputs` → what to say without it."""
+_INPUTS_FIELDS = {"primed": "prefix", "member_primed": "member_prefix"}
+"""Form → the field that it needs, where the two have different names."""
 _MISSING_READERS = {
     "base": "a chat API gives text alone, which samia and cdd take",
     "unigram": "no unigram table is given",
@@ -435,9 +425,9 @@ class _Available:
             return "it compares whole distributions: both models must be local"
         if view.form == "gradient" and scorer_of(view) not in self.scorers:
             return "no gradient can be computed: the model must be local, on one device and not quantized"
-        needed, reason = _MISSING_INPUTS.get(view.form, ("", ""))
-        if needed and not getattr(self.inputs, needed):
-            return reason
+        inputs_field = _INPUTS_FIELDS.get(view.form, view.form)
+        if view.form in _MISSING_INPUTS and not getattr(self.inputs, inputs_field):
+            return _MISSING_INPUTS[view.form]
         if view.form == "lower" and not self.has_case:
             return "the texts' script has no upper and lower case"
         return None

@@ -69,7 +69,7 @@ def run(inputs: "Inputs") -> None:
         with stage("scoring"):
             scored = plan.score()
         with stage("placebo"):
-            control = placebo.score(split, tracked) if placebo else None
+            control = placebo.score(split) if placebo else None
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):

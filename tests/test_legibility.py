@@ -15,15 +15,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
-    "nodes": 239_900,
-    "nodes a line of code": 9.0,
+    "nodes": 240_900,
+    "nodes a line of code": 8.6,
     "functions of folded complexity above 15": 0,
-    "statements of more than 40 nodes": 176,
+    "statements of more than 40 nodes": 82,
     "assignments of several unrelated values": 6,
-    "comprehensions per 1,000 lines": 34.6,
-    "conditional expressions per 1,000 lines": 18.9,
-    "starred items per 1,000 lines": 11.2,
-    "names that are grammar words, percent": 0.6,
+    "comprehensions per 1,000 lines": 29.1,
+    "conditional expressions per 1,000 lines": 15.8,
+    "starred items per 1,000 lines": 9.2,
+    "names that are grammar words, percent": 0.5,
 }
 FEWEST_COMMENTS = 6.0
 """Comments per 1,000 nodes. One that repeats the code is worse than none: a reader sees to that, not this test."""

@@ -46,7 +46,7 @@ def build(
         for i, j, reason in pairs[:LISTED]:
             old = members[i]
             new = nonmembers[j]
-            listed.append(f"{old.source} ({old.date}) = {new.source} ({new.date}), {reason}")
+            listed.append(f"{old.origin_url} ({old.date}) = {new.origin_url} ({new.date}), {reason}")
         if len(pairs) > LISTED:
             listed.append(f"and {len(pairs) - LISTED} more")
         raise UsageError(

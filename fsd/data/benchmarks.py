@@ -146,8 +146,8 @@ def hub_files(
         except RemoteEntryNotFoundError as error:
             folder = path.rpartition("/")[0]
             files = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
-            beside = ", ".join(sorted(file for file in files if file.rpartition("/")[0] == folder))
-            content = beside or f"nothing in {folder}/"
+            in_folder = sorted(file for file in files if file.rpartition("/")[0] == folder)
+            content = ", ".join(in_folder) or f"nothing in {folder}/"
             raise UsageError(f"dataset {name} must have file {path}; it has {content}") from error
         except Exception as error:  # no common base class, as in _tables
             raise _unavailable(name, online, error) from error
@@ -171,9 +171,11 @@ def _tables(
     except Exception as error:  # the errors of the libraries have no common base class
         raise _unavailable(name, online, error) from error
     # the library takes another commit from the cache if the given one is missing
-    others = _commits(loaded) - {revision}
-    if revision and others:
-        raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {', '.join(sorted(others))}")
+    other_commits = _commits(loaded) - {revision}
+    if revision and other_commits:
+        raise UsageError(
+            f"dataset {name} must be at commit {revision}; the cache holds {', '.join(sorted(other_commits))}"
+        )
     return loaded
 
 
@@ -369,10 +371,12 @@ def _from_hub(
     only = None
     if part and source.part_column:
         only = (source.part_column, part)
+    dataset = source.dataset.format(part=part)
+    config = part if is_config and part else None
     return hub_documents(
-        source.dataset.format(part=part),
+        dataset,
         source.columns,
-        config=part if is_config and part else None,
+        config=config,
         splits=splits,
         only=only,
         revision=source.revision,
@@ -497,7 +501,7 @@ def _from_books(
     left_out = Counter[str]()
     members = read_files(files[:1], source.columns, skipped=left_out)
     nonmembers = read_files(files[1:], skipped=left_out)
-    rows_of_book = Counter(document.group or document.source for document in nonmembers)
+    rows_of_book = Counter(document.group or document.origin_url for document in nonmembers)
     name_of_book, rows = rows_of_book.most_common(1)[0]
     most = TAIL if places == ("tail",) else 1
     if len(places) == 1 and rows > most:  # rows do not record their place in the book
@@ -528,9 +532,8 @@ def _book_segments(books: Documents, member: bool, words: int, places: tuple[str
     prefix = "dolma:" if member else "new:"
     documents = []
     for book in books:
-        labelled = replace(book, member=member, group=prefix + (book.group or book.source))
-        for text in segments(book.text, words, places):
-            documents += [replace(labelled, text=text)]
+        labelled = replace(book, member=member, group=prefix + (book.group or book.origin_url))
+        documents += [replace(labelled, text=text) for text in segments(book.text, words, places)]
     return documents
 
 
@@ -568,7 +571,8 @@ def _files(
     return files
 
 
-READERS: Mapping[str, Callable[[str, Source, str], Benchmark]] = {
+Reader = Callable[[str, Source, str], Benchmark]
+READERS: Mapping[str, Reader] = {
     "hub": _from_hub,
     "mimir": _from_mimir,
     "file": _from_file,

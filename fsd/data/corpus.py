@@ -61,19 +61,17 @@ class Corpus(tuple[Document, ...]):
     @cached_property
     def sources(self) -> list[str]:
         """Where each text was collected: the column `source` of the file, "" if unknown."""
-        return [document.collection for document in self]
+        return [document.source for document in self]
 
     @cached_property
     def family(self) -> IntArray:
         """(N,) number of the family of each text, in the order of their first texts; see `families`."""
         if self.home is None:
             return np.array(families(self), dtype=np.int64)
-        _, first_texts, family = np.unique(
-            self.home.family[self.positions],
-            return_index=True,
-            return_inverse=True,
-        )
-        return np.argsort(np.argsort(first_texts))[family]
+        import pandas as pd
+
+        numbers, _ = pd.factorize(self.home.family[self.positions])
+        return numbers
 
     @cached_property
     def kind(self) -> Kinds:

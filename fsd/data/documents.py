@@ -28,9 +28,9 @@ class Document:
         date: date of first publication according to the source.
         group: article, paper or book that the text comes from; texts of one group stay in one part of a split.
             "" if unknown.
-        source: URL or file:line that the text comes from.
+        origin_url: URL or file:line that the text comes from.
         period: name of the period that the text comes from, see `fsd.data.splitting`. "" if unknown.
-        collection: where the text was collected, as the column `source` names it (a site, a publisher, a collection);
+        source: where the text was collected (a site, a publisher, a collection), as the column `source` names it;
             verdicts are calibrated by it. "" if unknown.
         context: what precedes the text, such as the question that it answers, and is not scored. "" for none.
     """
@@ -39,9 +39,9 @@ class Document:
     member: bool | None = None
     date: Date | None = None
     group: str = ""
-    source: str = ""
+    origin_url: str = ""
     period: str = ""
-    collection: str = ""
+    source: str = ""
     context: str = ""
 
     @property
@@ -62,8 +62,8 @@ class Document:
 
     @property
     def origin(self) -> str:
-        """The source, or the beginning of the text if there is none; for messages."""
-        return self.source or repr(" ".join(self.text.split())[:40])
+        """The URL or file:line, or the beginning of the text if there is none; for messages."""
+        return self.origin_url or repr(" ".join(self.text.split())[:40])
 
 
 Documents = Sequence[Document]
@@ -91,7 +91,7 @@ def json_line(document: Document, *, labelled: bool = True) -> bytes:
         row["label"] = int(bool(document.member))
     row["date"] = document.date.isoformat() if document.date else None
     row["group"] = document.group
-    row["source"] = document.source
+    row["source"] = document.origin_url
     row["sha256"] = content_hash(document.text)
     if document.period:
         row["period"] = document.period

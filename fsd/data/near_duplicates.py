@@ -148,13 +148,13 @@ def _openings(texts: _Texts) -> Iterator[tuple[int, int]]:
 
 def _with_same_words(
     texts: _Texts,
-    unit: int,
+    words_per_unit: int,
     length: int,
 ) -> Iterable[list[int]]:
-    """Positions of the texts of a unit, by their first words; shorter texts are in none."""
+    """Positions of the texts whose units have so many words, by their first words; shorter texts are in none."""
     positions: dict[bytes, list[int]] = defaultdict(list)
     for i, ids in enumerate(texts.words):
-        if texts.units[i] == unit and len(ids) >= length:
+        if texts.units[i] == words_per_unit and len(ids) >= length:
             positions[ids[:length].tobytes()].append(i)
     return positions.values()
 
@@ -271,10 +271,10 @@ def contradictions(documents: Documents) -> list[tuple[int, int]]:
     return sorted(pairs)
 
 
-def _aligned(text: str, other: str) -> float:
+def _aligned(text: str, compared: str) -> float:
     """Share of the words of the shorter text that occur in the other one in the same order."""
     a = words(text)
-    b = words(other)
+    b = words(compared)
     blocks = SequenceMatcher(None, a, b).get_matching_blocks()
     return sum(block.size for block in blocks) / max(1, min(len(a), len(b)))
 
@@ -312,7 +312,7 @@ def refuse_members(nonmembers: Documents) -> None:
     """UsageError if a text of --known is labelled a member."""
     for document in nonmembers:
         if document.member:
-            raise UsageError(f"known must hold texts that are non-members; {document.source} is labelled a member")
+            raise UsageError(f"known must hold texts that are non-members; {document.origin_url} is labelled a member")
 
 
 def refuse_related(suspect: Documents, nonmembers: Documents) -> None:
@@ -323,7 +323,7 @@ def refuse_related(suspect: Documents, nonmembers: Documents) -> None:
     if shared:
         raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
     for i, j, reason, _ in _links_between(suspect, nonmembers):
-        pair = f"{suspect[i].source} and {nonmembers[j].source}"
+        pair = f"{suspect[i].origin_url} and {nonmembers[j].origin_url}"
         raise UsageError(f"known must hold other texts than those to be judged; {pair} are alike ({reason})")
 
 
@@ -333,10 +333,10 @@ def unrelated(suspect: Documents, nonmembers: Documents) -> list[Document]:
     return [document for i, document in enumerate(nonmembers) if i not in alike]
 
 
-def _links_between(documents: Documents, others: Documents) -> list[Link]:
-    """Near-duplicates `i` of the documents and `j` of the others."""
-    size = len(documents)
-    links = near_duplicates([document.text for document in [*documents, *others]])
+def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
+    """Near-duplicates `i` of the suspect texts and `j` of the non-members."""
+    size = len(suspect)
+    links = near_duplicates([document.text for document in [*suspect, *nonmembers]])
     return [link._replace(j=link.j - size) for link in links if link.i < size <= link.j]
 
 
@@ -369,13 +369,14 @@ def families(documents: Documents, links: Iterable[Link] | None = None) -> list[
 
 def _connected(size: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
     """The component of each node, numbered in the order of their first nodes."""
+    import pandas as pd
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     if not pairs:
         return list(range(size))
     graph = coo_array((np.ones(len(pairs)), np.array(pairs).T), shape=(size, size))
-    numbers: dict[int, int] = {}
     _, labels = connected_components(graph)
     # scipy does not promise the order of its labels, on which draws by seed depend
-    return [numbers.setdefault(label, len(numbers)) for label in labels.tolist()]
+    numbers, _ = pd.factorize(labels)
+    return numbers.tolist()

@@ -168,13 +168,8 @@ class _Spool:
 
     def with_words(self, records: Records) -> Iterator[tuple[int, int, bytes]]:
         """The owner, the place and the words of each record."""
-        columns = (
-            records["owner"].tolist(),
-            records["at"].tolist(),
-            records["size"].tolist(),
-        )
         with (self.folder / "words").open("rb") as file:
-            for owner, place, size in zip(*columns, strict=True):
+            for owner, place, size in records[["owner", "at", "size"]].tolist():
                 yield owner, place, os.pread(file.fileno(), size, place)
 
 
@@ -211,14 +206,14 @@ def _spool_texts(
 ) -> int:
     """Write the texts, and mark their hashes; gives the number of n-grams, each of which owns its record."""
     total = 0
-    source = ""
+    origin_url = ""
     word_count = -1
     ngram_count = 0
     for passage, carried, tokens, hashes in _hashed(texts, n):
         if passage.opens or word_count < 0:
             if word_count >= 0:
-                spool.line(source, word_count, ngram_count)
-            source = passage.source
+                spool.line(origin_url, word_count, ngram_count)
+            origin_url = passage.origin_url
             word_count = 0
             ngram_count = 0
         starts = _starts(spool.words.tell(), tokens)
@@ -231,7 +226,7 @@ def _spool_texts(
         word_count += len(tokens) - carried
         ngram_count += len(hashes)
     if word_count >= 0:
-        spool.line(source, word_count, ngram_count)
+        spool.line(origin_url, word_count, ngram_count)
     return total
 
 
@@ -250,7 +245,7 @@ def _spool_corpus(
         has_ngrams |= len(hashes) > 0
         for begin, end in _runs(in_texts[hashes % FILTER]):
             if place < 0:
-                place = spool.line(passage.source)
+                place = spool.line(passage.origin_url)
             run = tokens[begin : end + n - 1]
             spool.add(hashes[begin:end], _starts(spool.words.tell(), run), n, place)
             spool.write(run)
@@ -297,18 +292,19 @@ def _rows(
 ) -> Iterator[Overlap]:
     """The result of each text."""
     begin = 0
+    folder = spool.folder
     with (
-        (spool.folder / "lines").open("rb") as lines,
-        (spool.folder / "words").open("rb") as words,
+        (folder / "lines").open("rb") as lines,
+        (folder / "words").open("rb") as words,
         (corpus.folder / "lines").open("rb") as sources,
     ):
         for line in lines:
-            source, word_count, ngram_count = json.loads(line)
+            origin_url, word_count, ngram_count = json.loads(line)
             of_text = places[begin : begin + ngram_count]
             begin += ngram_count
             runs = _runs(of_text["line"] > 0)
             if not runs:
-                yield Overlap(source, word_count, ngram_count, 0)
+                yield Overlap(origin_url, word_count, ngram_count, 0)
                 continue
             sizes = [end - start for start, end in runs]
             longest = max(sizes)
@@ -316,17 +312,17 @@ def _rows(
             line_place, word_place = of_text[start].tolist()
             sources.seek(line_place - 1)
             (where,) = json.loads(sources.readline())
-            # the bytes are cut at LONGEST, maybe within a character, the words at SHOWN
             length = longest + n - 1
-            shown = os.pread(words.fileno(), LONGEST, word_place).split(b" ")
-            passage = b" ".join(shown[: min(length, SHOWN)]).decode(errors="ignore")
+            tokens = os.pread(words.fileno(), LONGEST, word_place).split(b" ")
+            passage = b" ".join(tokens[: min(length, SHOWN)])
             yield Overlap(
-                source,
-                word_count,
-                ngram_count,
-                sum(sizes),
-                length,
-                start,
-                where,
-                passage,
+                source=origin_url,
+                words=word_count,
+                ngrams=ngram_count,
+                found=sum(sizes),
+                longest=length,
+                start=start,
+                where=where,
+                # The bytes are cut at LONGEST, maybe within a character.
+                passage=passage.decode(errors="ignore"),
             )

@@ -193,11 +193,11 @@ def _check_size(where: str, size: int) -> None:
 
 
 class Passage(NamedTuple):
-    """A document or a part of one; `opens` is true for the first part, `source` is its file and line."""
+    """A document or a part of one; `opens` is true for the first part, `origin_url` is its file and line."""
 
     text: str
     opens: bool = True
-    source: str = ""
+    origin_url: str = ""
 
 
 class TextStream:
@@ -222,8 +222,8 @@ class TextStream:
 
     def __iter__(self) -> Iterator[Passage]:
         for task in self.tasks:
-            for source, row in harness.rows(task):
-                yield Passage(row["text"], source=source)
+            for origin_url, row in harness.rows(task):
+                yield Passage(row["text"], origin_url=origin_url)
         finished = 0
         for file in self.files:
             ending, compression = _format(file.url, "corpus files", TABLES + PLAIN)
@@ -286,7 +286,7 @@ def passages(
             text.encode()
         except UnicodeEncodeError:  # an escaped half of a surrogate pair is valid JSON but not valid text
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        yield Passage(text, source=f"{url}:{number}")
+        yield Passage(text, origin_url=f"{url}:{number}")
 
 
 def _in_folder(place: str) -> list[str]:
@@ -295,24 +295,24 @@ def _in_folder(place: str) -> list[str]:
         return [place]
     endings = TABLES + PLAIN
     packed = tuple(ending + compression for ending in endings for compression in ("", *COMPRESSIONS))
-    files = (file for file in Path(place).rglob("*") if file.name.lower().endswith(packed))
-    found = sorted(map(str, filter(Path.is_file, files)))
-    if not found:
+    entries = (entry for entry in Path(place).rglob("*") if entry.name.lower().endswith(packed))
+    files = sorted(map(str, filter(Path.is_file, entries)))
+    if not files:
         raise UsageError(f"a folder of a corpus must hold files that end in {', '.join(endings)}; {place} has none")
-    return found
+    return files
 
 
-def _cut(file: io.TextIOWrapper, source: str) -> Iterator[Passage]:
+def _cut(file: io.TextIOWrapper, origin_url: str) -> Iterator[Passage]:
     rest = ""
     opens = True
     while block := file.read(PASSAGE):
         rest += block
         end = last_cut(rest)
-        yield Passage(rest[:end], opens, source)
+        yield Passage(rest[:end], opens, origin_url)
         rest = rest[end:]
         opens = False
     if rest:
-        yield Passage(rest, opens, source)
+        yield Passage(rest, opens, origin_url)
 
 
 def last_cut(text: str) -> int:
@@ -343,7 +343,7 @@ SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
 LONGEST = 10**7
 """Characters of a text, three times War and Peace; time and memory would not suffice for a longer one."""
 LOCATION = re.compile(r"://|:\d+$|^embedded corpus: ")
-"""A source that tells the place of one text, as files of collectors and of runs have it, is no collection."""
+"""What files of collectors and of runs have in the column `source`: the place of one text, which is no source."""
 
 LABELS = {
     "0": False,
@@ -519,7 +519,7 @@ def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator
         text = read_text(path, largest=LONGEST).strip()
         if text:
             # a name may be of bytes that are no text, which no report could be written with
-            yield Document(text, source=os.fsencode(path).decode(errors="replace"))
+            yield Document(text, origin_url=os.fsencode(path).decode(errors="replace"))
         elif skipped is None:
             raise RowError(
                 f"{path} must hold a text that is not blank; it has none",
@@ -538,12 +538,12 @@ def parse_rows(
     skipped: Counter[str] | None = None,
 ) -> Iterator[Document]:
     """Rows, each after its origin, as documents; the other arguments and errors are those of `read_files`."""
-    for source, row in rows:
+    for origin_url, row in rows:
         try:
             yield document(
                 row,
                 columns,
-                source,
+                origin_url,
                 labelled=labelled,
                 contexts=contexts,
             )
@@ -556,12 +556,12 @@ def parse_rows(
 def document(
     row: Row,
     columns: Columns,
-    source: str,
+    origin_url: str,
     *,
     labelled: bool = False,
     contexts: bool = False,
 ) -> Document:
-    """One row as a document, with `source` as its origin; the other arguments and errors are those of `read_files`."""
+    """One row as a document that comes from `origin_url`; the other arguments and errors are those of `read_files`."""
 
     def value(field: str, *, needed: bool = False) -> Any:
         names = (columns[field],) if field in columns else NAMES.get(field, (field,))
@@ -572,36 +572,36 @@ def document(
             available = ", ".join(map(str, row)) or "none"
             wanted = " or ".join(map(repr, names))
             raise UsageError(
-                f"{source}: {field} must be in column {wanted}; columns are {available}; name it by {SYNTAX}"
+                f"{origin_url}: {field} must be in column {wanted}; columns are {available}; name it by {SYNTAX}"
             )
         return None
 
-    text = _text(value("text", needed=True), source)
+    text = _text(value("text", needed=True), origin_url)
     context = value(CONTEXT) if contexts else None
-    member = _member(value("label", needed=labelled), source)
+    member = _member(value("label", needed=labelled), origin_url)
     if labelled and member is None:
         raise RowError(
-            f"{source}: label must be 1 (member) or 0 (non-member); there is none",
+            f"{origin_url}: label must be 1 (member) or 0 (non-member); there is none",
             "no label",
         )
-    day = _date(value("date"), source)
-    group = _name("group", value("group"), source)
-    period = _name("period", value("period"), source)
-    collection = _name("source", value("source"), source)
-    if LOCATION.search(collection):
-        collection = ""
+    day = _date(value("date"), origin_url)
+    group = _name("group", value("group"), origin_url)
+    period = _name("period", value("period"), origin_url)
+    source = _name("source", value("source"), origin_url)
+    if LOCATION.search(source):
+        source = ""
     if _missing(context):
         context = ""
     if context != "":
-        context = _text(context, source, CONTEXT)
+        context = _text(context, origin_url, CONTEXT)
     return Document(
         text,
         member,
         day,
         group,
-        source,
+        origin_url,
         period,
-        collection,
+        source,
         context,
     )
 
@@ -613,29 +613,31 @@ def _missing(value: Any) -> bool:
 
 def _text(
     value: Any,
-    source: str,
+    origin_url: str,
     field: str = "text",
 ) -> str:
     if not isinstance(value, str) or not value.strip():
-        message = f"{source}: {field} must be a string that is not blank; got {quoted(value)}"
+        message = f"{origin_url}: {field} must be a string that is not blank; got {quoted(value)}"
         if isinstance(value, str) or _missing(value):
             raise RowError(message, f"blank {field}")
         # a number or a list is no missing text but a wrong column
         raise UsageError(message)
     if len(value) > LONGEST:
-        raise UsageError(f"{source}: {field} must have at most {LONGEST:,} characters; it has {len(value):,}: cut it")
+        raise UsageError(
+            f"{origin_url}: {field} must have at most {LONGEST:,} characters; it has {len(value):,}: cut it"
+        )
     try:
         # an escaped half of a surrogate pair is valid JSON, but no tokenizer reads it
         value.encode()
     except UnicodeEncodeError as error:
         position = error.start + 1
         raise UsageError(
-            f"{source}: {field} must be valid Unicode; character {position} is half of a surrogate pair"
+            f"{origin_url}: {field} must be valid Unicode; character {position} is half of a surrogate pair"
         ) from error
     return value
 
 
-def _member(value: Any, source: str) -> bool | None:
+def _member(value: Any, origin_url: str) -> bool | None:
     if value is None:
         return None
     if isinstance(value, Decimal):  # of Parquet; it may be written 1.00
@@ -643,7 +645,7 @@ def _member(value: Any, source: str) -> bool | None:
     key = str(value).strip().lower()
     if not isinstance(value, str | int | float) or key not in LABELS:
         raise RowError(
-            f"{source}: label must be 1 or true (member), 0 or false (non-member); got {quoted(value)}",
+            f"{origin_url}: label must be 1 or true (member), 0 or false (non-member); got {quoted(value)}",
             "no label" if _missing(value) or not key else "label neither 0 nor 1",
         )
     return LABELS[key]
@@ -652,12 +654,12 @@ def _member(value: Any, source: str) -> bool | None:
 def _name(
     field: str,
     value: Any,
-    source: str,
+    origin_url: str,
 ) -> str:
     if _missing(value):
         return ""
     if not isinstance(value, str | int | float) or value in (math.inf, -math.inf):
-        raise UsageError(f"{source}: {field} must be a string or a number; got {quoted(value)}")
+        raise UsageError(f"{origin_url}: {field} must be a string or a number; got {quoted(value)}")
     return re.sub(r"^(-?\d+)\.0+$", r"\1", _shortest(value))  # a number that a table has turned into a decimal one
 
 
@@ -667,7 +669,7 @@ def _shortest(value: Any) -> str:
     return str(value).strip()
 
 
-def _date(value: Any, source: str) -> date | None:
+def _date(value: Any, origin_url: str) -> date | None:
     if _missing(value):
         return None
     if isinstance(value, datetime):  # it is a date too, for Python
@@ -682,7 +684,7 @@ def _date(value: Any, source: str) -> date | None:
         day = date.fromisoformat(start[0])
     except (IndexError, ValueError) as error:
         raise UsageError(
-            f"{source}: date must begin as year-month-day, like 2023-01-31; got {quoted(value)}"
+            f"{origin_url}: date must begin as year-month-day, like 2023-01-31; got {quoted(value)}"
         ) from error
     try:
         # a time with an offset may be of another day in UTC

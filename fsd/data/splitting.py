@@ -166,6 +166,7 @@ def hold_out(documents: Documents, share: float, *, seed: int) -> tuple[Corpus, 
     if held.all() or not held.any():
         count = len(set(corpus.family))
         raise UsageError(f"members must be of enough {FAMILIES} to hold out {share:g} of them; got {count} families")
+    # A corpus of its own for each side: a part would keep the numbers of the families of the whole.
     return Corpus(corpus.take(~held)), Corpus(corpus.take(held))
 
 
@@ -233,8 +234,8 @@ def _paper(
 
 
 def _table(document: Document) -> str:
-    """The file or the table that a document was read from, which its source names before the row."""
-    table, _, row = document.source.rpartition(":")
+    """The file or the table that a document was read from, which its origin names before the row."""
+    table, _, row = document.origin_url.rpartition(":")
     return table if row.isdecimal() else ""
 
 

@@ -5,17 +5,18 @@ https://arxiv.org/abs/2402.07841; Das et al. 2024, https://arxiv.org/abs/2406.16
 judges a text is decided by nested cross-validation (Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91).
 """
 
-import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, pairwise
+from math import log, log1p
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy import sparse, stats
 from scipy.special import entr
 from sklearn.base import clone
@@ -31,11 +32,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fsd.data.ablations import stamps
 from fsd.data.corpus import Corpus, Split, as_corpus
-from fsd.data.documents import Document, Documents
+from fsd.data.documents import Documents
 from fsd.data.near_duplicates import families, near_duplicates, words
 from fsd.errors import UsageError
 from fsd.statistics.bootstrap import Bootstrap
-from fsd.statistics.groups import group_index
+from fsd.statistics.groups import Groups, group_index
 from fsd.statistics.intervals import Estimate, percentiles
 from fsd.statistics.metrics import METRICS, auc
 from fsd.token_stats import BoolArray, FloatArray, IntArray
@@ -60,14 +61,19 @@ _WORD = "0"
 _SIGN = "1"
 _BEGIN = "\x02"
 _END = "\x03"
+_PLACES = {_BEGIN: " at the beginning", _END: " at the end"}
 _BETWEEN = re.compile(r"[\W_]{2,}")
-_KINDS: dict[str, Callable[[str], bool]] = {
+_KINDS = {
     "a lower-case letter": str.islower,
     "a capital letter": str.isupper,
     "a letter without case": str.isalpha,
     "a digit": str.isdigit,
     "white space": str.isspace,
 }
+_Features = dict[str, Any]
+"""View → (N, D) matrix of N texts, or what makes one."""
+_Classifier = tuple[str, Any]
+"""View, and classifier of its rows."""
 _BLANKS = {" ": "blank", "\n": "line break", "\r": "carriage return", "\t": "tab"}
 
 
@@ -135,7 +141,8 @@ class Audit:
             "audit/leaked_groups": float(self.leaks.groups),
             "audit/leaked_tests": float(self.leaks.tested),
         }
-        for name, control in (("blind", self.blind), ("date", self.date), ("length", self.length)):
+        for name in ("blind", "date", "length"):
+            control: Control = getattr(self, name)
             if control.auc is not None:
                 values[f"audit/{name}_auc"] = control.auc.value
         for name, overlap in self.overlaps.items():
@@ -143,17 +150,32 @@ class Audit:
         return values
 
 
-def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
+def audit(
+    split: Split,
+    *,
+    seed: int = 0,
+    repeats: int | None = None,
+) -> Audit:
     """Everything that can be said without a model about the two sides that a detector is judged on."""
     judged = split.without_later().judged
-    is_labelled = np.array([document.member is not None for document in judged], dtype=bool)
-    labelled = judged.take(is_labelled)
-    member = labelled.members
+    has_label = [document.member is not None for document in judged]
+    labelled = judged.take(np.array(has_label, dtype=bool))
     return Audit(
         leaks(split),
-        **controls(labelled, member.tolist(), labelled.family.tolist(), seed=seed, repeats=repeats),
+        **controls(
+            labelled,
+            labelled.members,
+            labelled.family.tolist(),
+            seed=seed,
+            repeats=repeats,
+        ),
         overlaps=overlaps(labelled, seed=seed),
-        telling=most_telling(labelled.texts, member, labelled.family, seed=seed),
+        telling=most_telling(
+            labelled.texts,
+            labelled.members,
+            labelled.family,
+            seed=seed,
+        ),
     )
 
 
@@ -165,27 +187,36 @@ def explains(blind: Estimate | None, auc: Estimate) -> bool:
 def leaks(split: Split) -> Leaks:
     """Families that span more than one part, and the pairs of texts that show it."""
     documents = Corpus(chain.from_iterable(split))
-    part = np.repeat(np.arange(3), list(map(len, split)))
+    part = np.repeat(
+        np.arange(3),
+        list(map(len, split)),
+    )
     links = near_duplicates(documents.texts)
-    reasons = {(link.i, link.j): link.reason for link in links if part[link.i] != part[link.j]}
-    named = pd.DataFrame({"group": [document.group for document in documents], "part": part}).query("group != ''")
+    reasons = {(i, j): reason for i, j, reason, _ in links if part[i] != part[j]}
+    groups = pd.DataFrame({"group": [document.group for document in documents], "part": part})
     # one text of a group stands for all of its texts in a part: every pair of them would be too many
-    for representatives in named.drop_duplicates().groupby("group").groups.values():
+    one_per_part = groups.query("group != ''").drop_duplicates()
+    for representatives in one_per_part.groupby("group").groups.values():
         reasons |= dict.fromkeys(combinations(representatives, 2), "group")
     names = [Split._fields[number] for number in part]
-    pairs = [
-        Leak(names[i], names[j], reason, documents[i].text, documents[j].text)
-        for (i, j), reason in sorted(reasons.items())
-    ]
-    family = np.array(families(documents, links), dtype=np.int64)
-    occurs = np.zeros((3, int(family.max(initial=-1)) + 1), dtype=bool)
+    texts = documents.texts
+    pairs = [Leak(names[i], names[j], reason, texts[i], texts[j]) for (i, j), reason in sorted(reasons.items())]
+    family = np.array(
+        families(documents, links),
+        dtype=np.int64,
+    )
+    occurs = np.zeros(
+        (3, int(family.max(initial=-1)) + 1),
+        dtype=bool,
+    )
     occurs[part, family] = True
     test = family[part == 2]
+    tested, calibrated, _ = occurs[:, test].sum(axis=1).tolist()
     return Leaks(
         pairs=tuple(pairs),
         groups=int((occurs.sum(axis=0) > 1).sum()),
-        tested=int(occurs[0, test].sum()),
-        calibrated=int(occurs[1, test].sum()),
+        tested=tested,
+        calibrated=calibrated,
         test=test.size,
     )
 
@@ -194,21 +225,31 @@ def overlaps(documents: Documents, *, seed: int = 0) -> dict[str, Overlap]:
     """Overlap of members and non-members in length, vocabulary and, if every text has one, date."""
     corpus = as_corpus(documents)
     member = corpus.members
-    if member.all() or not member.any():
+    if not _has_both(member):
         return {}
     tokens = list(map(words, corpus.texts))
-    respects = {"length": _spread([len(of_text) for of_text in tokens]), "vocabulary": _vocabulary(tokens)}
+    respects = {
+        "length": _spread(list(map(len, tokens))),
+        "vocabulary": _vocabulary(tokens),
+    }
     dates = [document.date.toordinal() for document in documents if document.date]
     if len(dates) == len(documents):
         respects["date"] = _spread(dates)
     # labels are shuffled by whole groups, since the texts of a group resemble each other whatever their label
-    group = group_index([document.group for document in documents], member.size)
-    labels = member[np.unique(group, return_index=True)[1]]
+    group = group_index(
+        [document.group for document in documents],
+        member.size,
+    )
+    _, group_starts = np.unique(group, return_index=True)
+    labels = member[group_starts]
     rng = np.random.default_rng(seed)
     measured = {}
     for name, overlap in respects.items():
         by_chance = [overlap(rng.permutation(labels)[group]) for _ in range(SHUFFLES)]
-        measured[name] = Overlap(overlap(member), float(np.mean(by_chance)))
+        measured[name] = Overlap(
+            overlap(member),
+            float(np.mean(by_chance)),
+        )
     return measured
 
 
@@ -219,7 +260,11 @@ def _spread(numbers: Sequence[int]) -> Callable[[BoolArray], float]:
     bins = np.searchsorted(edges, numbers, side="right")
 
     def histogram(side: BoolArray) -> FloatArray:
-        return np.bincount(bins[side], minlength=BINS + 1) / max(1, int(side.sum()))
+        counts = np.bincount(
+            bins[side],
+            minlength=BINS + 1,
+        )
+        return counts / max(1, int(side.sum()))
 
     def overlap(member: BoolArray) -> float:
         return float(np.minimum(histogram(member), histogram(~member)).sum())
@@ -228,44 +273,58 @@ def _spread(numbers: Sequence[int]) -> Callable[[BoolArray], float]:
 
 
 def _vocabulary(tokens: Sequence[Sequence[str]]) -> Callable[[BoolArray], float]:
-    """(N,) labels → one minus the Jensen-Shannon divergence (bits) of the two sides' word frequencies."""
+    """(N,) labels → one minus the Jensen-Shannon divergence (bits) of the two sides' word frequencies.
+
+    The divergence of p and q is H((p + q) / 2) − (H(p) + H(q)) / 2, with the entropy H.
+    """
     # counted once: the shuffles only add up its rows
     table = DictVectorizer(sort=False).fit_transform(map(Counter, tokens))
 
     def frequencies(side: BoolArray) -> FloatArray:
         counts = table.T @ side
-        return np.asarray(counts / max(1, counts.sum()))
+        shares: FloatArray = counts / max(1, counts.sum())
+        return shares
 
     def overlap(member: BoolArray) -> float:
         p = frequencies(member)
         q = frequencies(~member)
-        return 1 - float((entr((p + q) / 2) - (entr(p) + entr(q)) / 2).sum() / math.log(2))
+        of_mean = entr((p + q) / 2)
+        mean = (entr(p) + entr(q)) / 2
+        return 1 - float((of_mean - mean).sum() / log(2))
 
     return overlap
 
 
 def controls(
-    documents: Sequence[Document],
-    labels: Sequence[bool],
-    groups: Sequence[Hashable],
+    documents: Documents,
+    labels: ArrayLike,
+    groups: Groups,
     *,
     seed: int = 0,
     repeats: int | None = None,
 ) -> dict[str, Control]:
     """What a classifier of the text (`blind`), the length and the date alone reach, without the language model."""
     texts = as_corpus(documents).texts
+    lengths = [len(words(text)) for text in texts]
     dates = [document.date.toordinal() if document.date else None for document in documents]
+    by_text = blind(
+        texts,
+        labels,
+        groups,
+        seed=seed,
+        repeats=repeats,
+    )
     return {
-        "blind": blind(texts, labels, groups, seed=seed, repeats=repeats),
-        "length": alone([len(words(text)) for text in texts], labels, groups, seed=seed),
+        "blind": by_text,
+        "length": alone(lengths, labels, groups, seed=seed),
         "date": alone(dates, labels, groups, seed=seed),
     }
 
 
 def alone(
     values: Sequence[float | None],
-    labels: Sequence[bool],
-    groups: Sequence[Hashable] | None = None,
+    labels: ArrayLike,
+    groups: Groups = None,
     *,
     seed: int = 0,
 ) -> Control:
@@ -277,18 +336,21 @@ def alone(
     numbers = numbers[has_one]
     group = group_index(groups, len(values))[has_one]
     try:
-        bootstrap = Bootstrap.draw(np.array(labels, dtype=bool)[has_one], group.tolist(), seed=seed)
+        bootstrap = Bootstrap.draw(
+            np.asarray(labels, dtype=bool)[has_one],
+            group.tolist(),
+            seed=seed,
+        )
     except UsageError as error:
         return Control(None, str(error))
     scores = numbers if auc(bootstrap.member, numbers) >= 0.5 else -numbers
-    aucs = bootstrap.values(scores, [METRICS["auc"].compute])[0]
-    return Control(percentiles(aucs[0], aucs[1:]), scores=scores)
+    return _auc_of(bootstrap, scores[None])
 
 
 def blind(
     texts: Sequence[str],
-    labels: Sequence[bool],
-    groups: Sequence[Hashable] | None = None,
+    labels: ArrayLike,
+    groups: Groups = None,
     *,
     seed: int = 0,
     repeats: int | None = None,
@@ -302,16 +364,34 @@ def blind(
         bootstrap = Bootstrap.draw(labels, groups, seed=seed)
     except UsageError as error:
         return Control(None, str(error))
-    scores = _cross_validated(texts, bootstrap.member, bootstrap.group, seed, repeats or REPEATS)
+    scores = _cross_validated(
+        texts,
+        bootstrap.member,
+        bootstrap.group,
+        seed,
+        repeats or REPEATS,
+    )
     if scores is None:
         return Control(None, "members and non-members share too few groups to hold some out")
+    return _auc_of(bootstrap, scores)
+
+
+def _auc_of(bootstrap: Bootstrap, scores: FloatArray) -> Control:
+    """Mean AUC of (D, N) scores of the same texts, such as those of D divisions into folds."""
     # the resamples of all divisions together, so that the interval has the spread over the divisions as well
-    aucs = np.concatenate([bootstrap.values(column, [METRICS["auc"].compute]) for column in scores])
-    return Control(percentiles(aucs[:, 0].mean(), aucs[:, 1:]), scores=scores.mean(axis=0))
+    aucs = np.concatenate([bootstrap.values(row, [METRICS["auc"].compute]) for row in scores])
+    return Control(
+        percentiles(aucs[:, 0].mean(), aucs[:, 1:]),
+        scores=scores.mean(axis=0),
+    )
 
 
 def _cross_validated(
-    texts: Sequence[str], member: BoolArray, group: IntArray, seed: int, repeats: int
+    texts: Sequence[str],
+    member: BoolArray,
+    group: IntArray,
+    seed: int,
+    repeats: int,
 ) -> FloatArray | None:
     """(`repeats`, N) out-of-fold scores of the chosen classifiers, as ranks within the fold; None for too few texts."""
     sample = _sample(member, group, seed)
@@ -319,7 +399,7 @@ def _cross_validated(
     documents = np.array(texts, dtype=object)
     views = {name: view.fit(documents[sample]) for name, view in _views(sample.size).items()}
 
-    def features(rows: IntArray) -> dict[str, Any]:
+    def features(rows: IntArray) -> _Features:
         return {name: view.transform(documents[rows]) for name, view in views.items()}
 
     of_sample = features(sample)
@@ -327,28 +407,60 @@ def _cross_validated(
     with threadpool_limits(1, user_api="openmp"):  # on so few rows, boosting is slower with threads
         trained = []
         for repeat, fold in enumerate(folds):
-            classifiers = _classifiers(of_sample, member[sample], fold[sample], seed + repeat)
+            classifiers = _classifiers(
+                of_sample,
+                member[sample],
+                fold[sample],
+                seed + repeat,
+            )
             if classifiers is None:
                 return None
             trained.append(classifiers)
         # block by block, since the features of all texts of a large benchmark do not fit into memory
         for start in range(0, len(texts), TRAINED_ON):
-            block = np.arange(start, min(len(texts), start + TRAINED_ON))
+            block = np.arange(
+                start,
+                min(len(texts), start + TRAINED_ON),
+            )
             of_block = of_sample if sample.size == len(texts) else features(block)
             for column, fold, classifiers in zip(scores, folds, trained, strict=True):
-                for number, (view, classifier) in enumerate(classifiers):
-                    rows = np.flatnonzero(fold[block] == number)
-                    if rows.size:
-                        column[block[rows]] = classifier.decision_function(of_block[view][rows])
-    # the classifiers of two folds have scores of different scales: only ranks within a fold can be compared
+                column[block] = _held_out_scores(
+                    of_block,
+                    fold[block],
+                    classifiers,
+                )
     for column, fold in zip(scores, folds, strict=True):
-        for number in range(int(fold.max()) + 1):
-            held_out = fold == number
-            column[held_out] = stats.rankdata(column[held_out]) / (held_out.sum() + 1)
+        _rank_in_folds(column, fold)
     return scores
 
 
-def _sample(member: BoolArray, group: IntArray, seed: int) -> IntArray:
+def _held_out_scores(
+    views: _Features,
+    fold: IntArray,
+    classifiers: list[_Classifier],
+) -> FloatArray:
+    """(N,) scores of N texts by the classifier of the fold of each, which was not trained on it."""
+    scores = np.empty(fold.size)
+    for number, (view, classifier) in enumerate(classifiers):
+        rows = np.flatnonzero(fold == number)
+        if rows.size:
+            scores[rows] = classifier.decision_function(views[view][rows])
+    return scores
+
+
+def _rank_in_folds(scores: FloatArray, fold: IntArray) -> None:
+    """Put ranks within the fold, above 0 and below 1, in place of the (N,) scores."""
+    # the classifiers of two folds have scores of different scales, which cannot be compared
+    for number in range(int(fold.max()) + 1):
+        held_out = fold == number
+        scores[held_out] = stats.rankdata(scores[held_out]) / (held_out.sum() + 1)
+
+
+def _sample(
+    member: BoolArray,
+    group: IntArray,
+    seed: int,
+) -> IntArray:
     """Positions of at most `TRAINED_ON` texts, at most half of them of each label, from families drawn at random."""
     rank = np.random.default_rng(seed).permutation(int(group.max()) + 1)
     order = np.argsort(rank[group], kind="stable")
@@ -356,56 +468,99 @@ def _sample(member: BoolArray, group: IntArray, seed: int) -> IntArray:
     return np.sort(np.concatenate(sides))
 
 
-def _folds(member: BoolArray, group: IntArray, seed: int) -> IntArray:
+def _folds(
+    member: BoolArray,
+    group: IntArray,
+    seed: int,
+) -> IntArray:
     """(N,) number of the fold of each text: whole groups, each label spread evenly; one fold if there are no more."""
-    count = min(FOLDS, *(np.unique(group[side]).size for side in (member, ~member)))
+    count = min(FOLDS, np.unique(group[member]).size, np.unique(group[~member]).size)
     fold = np.zeros(member.size, dtype=np.int64)
     if count < 2:
         return fold
     mostly_members = 2 * np.bincount(group, weights=member) > np.bincount(group)
-    n_smaller = min(mostly_members.sum(), (~mostly_members).sum())
+    n_smaller = min(
+        mostly_members.sum(),
+        (~mostly_members).sum(),
+    )
     # groups with both labels may leave too few of one label to spread
     division = StratifiedKFold if n_smaller >= count else KFold
-    splits = division(count, shuffle=True, random_state=seed).split(mostly_members, mostly_members)
-    for number, (_, held_out) in enumerate(splits):
+    folds = division(
+        count,
+        shuffle=True,
+        random_state=seed,
+    )
+    for number, (_, held_out) in enumerate(folds.split(mostly_members, mostly_members)):
         fold[np.isin(group, held_out)] = number
     return fold
 
 
-def _classifiers(views: dict[str, Any], member: BoolArray, fold: IntArray, seed: int) -> list[tuple[str, Any]] | None:
+def _has_both(member: BoolArray) -> bool:
+    """Whether there are members and non-members."""
+    return bool(member.any() and not member.all())
+
+
+def _classifiers(
+    views: _Features,
+    member: BoolArray,
+    fold: IntArray,
+    seed: int,
+) -> list[_Classifier] | None:
     """View and classifier for each fold, chosen by cross-validation over the other folds; None for a single label."""
     candidates = _candidates(views, seed)
     count = int(fold.max()) + 1
     folds = [np.flatnonzero(fold == number) for number in range(count)]
+
+    def fitted(
+        view: str,
+        candidate: Any,
+        rows: IntArray,
+    ) -> Any:
+        return clone(candidate).fit(
+            views[view][rows],
+            member[rows],
+        )
+
     summed = np.zeros((count, len(candidates)))
     for i, j in combinations(range(count), 2):
         train = np.flatnonzero((fold != i) & (fold != j))
-        if any(np.unique(member[rows]).size < 2 for rows in (train, folds[i], folds[j])):
+        if not all(_has_both(member[rows]) for rows in (train, folds[i], folds[j])):
             continue
         for column, (view, candidate) in enumerate(candidates):
-            classifier = clone(candidate).fit(views[view][train], member[train])
+            classifier = fitted(view, candidate, train)
             # A classifier that saw neither fold serves twice: what it reaches on one of them counts for the choice
             # that is judged on the other.
             for judged_on, test in ((i, folds[j]), (j, folds[i])):
-                summed[judged_on, column] += auc(member[test], classifier.decision_function(views[view][test]))
+                scores = classifier.decision_function(views[view][test])
+                summed[judged_on, column] += auc(member[test], scores)
     chosen = []
     for number in range(count):
         train = np.flatnonzero(fold != number)
-        if np.unique(member[train]).size < 2:
+        if not _has_both(member[train]):
             return None
         best = np.argmax(summed[number]) if summed[number].any() else -1
         view, candidate = candidates[best]
-        chosen.append((view, clone(candidate).fit(views[view][train], member[train])))
+        chosen.append((view, fitted(view, candidate, train)))
     return chosen
 
 
-def _candidates(views: dict[str, Any], seed: int) -> list[tuple[str, Any]]:
+def _candidates(views: _Features, seed: int) -> list[_Classifier]:
     """View and classifier of every candidate, the plainest last: it judges where there are too few texts to choose."""
     texts, columns = views["presence"].shape
     # balanced: the sides of a benchmark may differ in size, which says nothing
-    linear = LogisticRegression(class_weight="balanced", solver="liblinear", max_iter=1000, random_state=seed)
+    linear = LogisticRegression(
+        class_weight="balanced",
+        solver="liblinear",
+        max_iter=1000,
+        random_state=seed,
+    )
+    one_term = make_pipeline(SelectKBest(association, k=1), linear)
+    few_terms = make_pipeline(
+        SelectKBest(association, k=min(20, columns)),
+        linear,
+    )
     # with far more columns than texts the dual problem is the smaller one
-    of_many = clone(linear).set_params(C=10.0, dual=True, tol=0.01)
+    many_terms = clone(linear).set_params(C=10.0, dual=True, tol=0.01)
     boosted = HistGradientBoostingClassifier(
         max_iter=20,
         max_leaf_nodes=4,
@@ -415,36 +570,61 @@ def _candidates(views: dict[str, Any], seed: int) -> list[tuple[str, Any]]:
         early_stopping=False,
         random_state=seed,
     )
-    candidates = [("presence", make_pipeline(SelectKBest(association, k=min(k, columns)), linear)) for k in (1, 20)]
-    candidates += [("characters", of_many), ("numbers", make_pipeline(StandardScaler(), linear))]
+    candidates = [
+        ("presence", one_term),
+        ("presence", few_terms),
+        ("characters", many_terms),
+        ("numbers", make_pipeline(StandardScaler(), linear)),
+    ]
     if texts >= FEWEST_BOOSTED:
         candidates.append(("numbers", boosted))
-    return [*candidates, ("words", of_many)]
+    candidates.append(("words", many_terms))
+    return candidates
 
 
 def association(presence: sparse.csr_array, member: BoolArray) -> FloatArray:
-    """χ² / N of each column's presence with the label (0 if it is in all rows or none)."""
+    """χ² / N of each column's presence with the label (0 if it is in all rows or none).
+
+    It is (a − c s)² / (c (N − c) s (1 − s)) for c rows with the term, a of them members, and the share s of members.
+    """
     count = _column_sums(presence)
     share = member.mean()
     expected = count * share
     spread = count * (member.size - count) * share * (1 - share)
     excess = _column_sums(presence[np.flatnonzero(member)]) - expected
-    return np.asarray(excess**2 / np.where(spread > 0, spread, np.inf))
+    chi2: FloatArray = excess**2 / np.where(spread > 0, spread, np.inf)
+    return chi2
 
 
 def _column_sums(matrix: sparse.csr_array) -> FloatArray:
     return np.asarray(matrix.sum(axis=0), dtype=np.float64).ravel()
 
 
-def _views(texts: int) -> dict[str, Any]:
+def _views(texts: int) -> _Features:
     """Name of a kind of features → what makes an (N, D) matrix of N texts, when fitted to so many texts."""
     fewest = 2 if texts > 20 else 1  # a term of a single text helps no other text, except among very few
+    presence = CountVectorizer(
+        analyzer=_terms,
+        binary=True,
+        min_df=fewest,
+        dtype=np.float64,
+    )
+    of_words = TfidfVectorizer(
+        analyzer=_words_and_pairs,
+        sublinear_tf=True,
+        min_df=fewest,
+    )
+    of_characters = TfidfVectorizer(
+        preprocessor=_marked,
+        analyzer="char",
+        ngram_range=(1, 3),
+        sublinear_tf=True,
+        min_df=fewest,
+    )
     return {
-        "presence": CountVectorizer(analyzer=_terms, binary=True, min_df=fewest, dtype=np.float64),
-        "words": TfidfVectorizer(analyzer=_words_and_pairs, sublinear_tf=True, min_df=fewest),
-        "characters": TfidfVectorizer(
-            preprocessor=_marked, analyzer="char", ngram_range=(1, 3), sublinear_tf=True, min_df=fewest
-        ),
+        "presence": presence,
+        "words": of_words,
+        "characters": of_characters,
         "numbers": FunctionTransformer(lambda texts: np.array(list(map(_numbers, texts)))),
     }
 
@@ -474,7 +654,10 @@ def _signs(text: str) -> set[str]:
 
 
 def _kind(character: str) -> str:
-    return next((kind for kind, test in _KINDS.items() if test(character)), "a punctuation mark or symbol")
+    for kind, is_of_kind in _KINDS.items():
+        if is_of_kind(character):
+            return kind
+    return "a punctuation mark or symbol"
 
 
 def _marked(text: str) -> str:
@@ -486,11 +669,12 @@ def _numbers(text: str) -> list[float]:
     """Length, layout, spelling and years of one text."""
     tokens = words(text)
     size = max(1, len(text))
+    n_tokens = max(1, len(tokens))
     lengths = [
-        math.log1p(len(tokens)),
-        math.log1p(len(text)),
-        len(text) / max(1, len(tokens)),
-        len(set(tokens)) / max(1, len(tokens)),
+        log1p(len(tokens)),
+        log1p(len(text)),
+        len(text) / n_tokens,
+        len(set(tokens)) / n_tokens,
     ]
     letters = sum(map(str.isalpha, text))
     digits = sum(map(str.isdigit, text))
@@ -505,22 +689,36 @@ def _numbers(text: str) -> list[float]:
     dates = stamps(text)
     mentioned = [int(year) for date in dates for year in re.findall(r"\d{4}", date)]
     # texts without a year stand in the middle, at 2000, and are marked as such
-    years = [math.log1p(len(dates)), float(bool(mentioned)), max(mentioned, default=2000) - 2000.0]
+    years = [
+        log1p(len(dates)),
+        float(bool(mentioned)),
+        max(mentioned, default=2000) - 2000.0,
+    ]
     return lengths + shares + percents + years
 
 
-def most_telling(texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int) -> Telling | None:
+def most_telling(
+    texts: Sequence[str],
+    member: BoolArray,
+    group: IntArray,
+    *,
+    seed: int,
+) -> Telling | None:
     """The word, pair of words or sign with the smallest p-value of Fisher's test on families with and without it.
 
     The members and the non-members of a family are two units; None if nothing occurs in `RAREST` units, but not in all.
     """
-    if member.all() or not member.any():
+    if not _has_both(member):
         return None
     sample = _sample(member, group, seed)
-    terms = CountVectorizer(analyzer=_terms, binary=True, dtype=np.float64)
+    terms = CountVectorizer(
+        analyzer=_terms,
+        binary=True,
+        dtype=np.float64,
+    )
     in_texts = terms.fit_transform([texts[row] for row in sample])
-    # the two sides of a family have an even and an odd number
     # a word that is in all passages of one work is one observation, not many
+    # the two sides of a family have an even and an odd number
     units, unit = np.unique(2 * group[sample] + member[sample], return_inverse=True)
     members = units % 2 == 1
     belongs = sparse.csr_array((np.ones(sample.size), (unit, np.arange(sample.size))))
@@ -530,19 +728,22 @@ def most_telling(texts: Sequence[str], member: BoolArray, group: IntArray, *, se
     if not tested.size:
         return None
     # Fisher's test is slow: it is made for the terms that χ² ranks highest alone, but corrected for all that were seen
-    strongest = tested[np.argsort(-association(present, members)[tested], kind="stable")[:50]]
+    chi2 = association(present, members)[tested]
+    strongest = tested[np.argsort(-chi2, kind="stable")[:50]]
     n_units = np.array([members.sum(), (~members).sum()])
     hits = _column_sums(present[np.flatnonzero(members)])
     by_side = np.stack([hits, count - hits])
 
     def p_value(column: int) -> float:
         n_present = by_side[:, column]
-        return float(stats.fisher_exact(np.stack([n_present, n_units - n_present])).pvalue)
+        table = np.stack([n_present, n_units - n_present])
+        return float(stats.fisher_exact(table).pvalue)
 
     best = min(strongest, key=p_value)
     in_members, in_nonmembers = (by_side[:, best] / n_units).tolist()
+    term = terms.get_feature_names_out()[best]
     return Telling(
-        phrase=_name(terms.get_feature_names_out()[best]),
+        phrase=_name(term),
         members=in_members,
         nonmembers=in_nonmembers,
         p=min(1.0, p_value(best) * tested.size),
@@ -556,8 +757,9 @@ def _name(term: str) -> str:
     if term[0] == _WORD:
         return f"“{sign}”"
     place = ""
+    # a mark alone is a character of the text itself
     if len(sign) > 1:
-        place = {_BEGIN: " at the beginning", _END: " at the end"}.get(sign[0], "")
+        place = _PLACES.get(sign[0], "")
     if place:
         sign = sign[1:]
     if len(sign) > 3:  # a kind of character, which has a name already
@@ -568,4 +770,6 @@ def _name(term: str) -> str:
 def _character_name(piece: str) -> str:
     if "!" <= piece[0] <= "~":
         return f"“{piece}”"
-    return _BLANKS.get(piece) or f"{unicodedata.name(piece, 'character').lower()} (U+{ord(piece):04X})"
+    if piece in _BLANKS:
+        return _BLANKS[piece]
+    return f"{unicodedata.name(piece, 'character').lower()} (U+{ord(piece):04X})"

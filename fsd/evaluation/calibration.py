@@ -13,13 +13,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 from scipy import stats
 
 from fsd.errors import UsageError
@@ -34,7 +34,8 @@ TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
 VERSION = 6
 """Version of the JSON that `Calibration.to_json` writes, and of what its scores mean."""
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Values = tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
+Settings = Mapping[str, Any]
 
 
 def _current(version: int) -> int:
@@ -45,14 +46,17 @@ def _current(version: int) -> int:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A score that a new text can make the best one: (n,) and (m,) values, and (G,) means of families of the n."""
+    """A score that a new text can make the best one, with its values on the calibration texts.
+
+    `scores` are those of the n non-members, `means` those of their G families, and `members` those of the m members.
+    """
 
     detector: str
     state: Annotated[str, Field(pattern=f"^({BASE}|{FSD}|{TUNED}|{CALIBRATED})$")]
-    settings: Mapping[str, Any]
-    scores: tuple[Finite, ...]
-    members: tuple[Finite, ...]
-    means: tuple[Finite, ...]
+    settings: Settings
+    scores: Values
+    members: Values
+    means: Values
 
     @property
     def score(self) -> Score:
@@ -65,8 +69,9 @@ class Candidate:
 
         def members_above(scores: ArrayLike) -> FloatArray:
             # ties count half
-            ranks = np.searchsorted(members, scores, side="left") + np.searchsorted(members, scores, side="right")
-            return np.asarray(members.size - ranks / 2)
+            below = np.searchsorted(members, scores, side="left")
+            up_to = np.searchsorted(members, scores, side="right")
+            return members.size - (below + up_to) / 2
 
         return np.asarray(members_above(self.means).sum() + members_above(scores))
 
@@ -80,15 +85,17 @@ class Calibration:
     state: str
     candidates: tuple[Candidate, ...]  # the score that was chosen, and those that one more non-member can prefer
     families: tuple[int, ...]  # (n,)
-    collections: tuple[str, ...]  # (n,) sources
+    sources: Annotated[tuple[str, ...], Field(alias="collections")]  # (n,); saved files have the older name
     reference: Reference  # all non-members of the benchmark, for the domain check
 
     def __post_init__(self) -> None:
-        if self.score not in {candidate.score for candidate in self.candidates}:
+        if self.score not in [candidate.score for candidate in self.candidates]:
             raise UsageError(f"candidates must hold the score {str(self.score)!r}; they do not")
-        sizes = {len(self.families), len(self.collections)} | {len(candidate.scores) for candidate in self.candidates}
+        sizes = {len(self.families), len(self.sources)}
+        for candidate in self.candidates:
+            sizes.add(len(candidate.scores))
         reference = self.reference
-        reference_sizes = {len(reference.texts), len(reference.families), len(reference.collections)}
+        reference_sizes = {len(reference.texts), len(reference.families), len(reference.sources)}
         if len(sizes) > 1 or len(reference_sizes) > 1:
             raise UsageError("families and collections must be as many as scores, and as the texts of the reference")
 
@@ -97,16 +104,18 @@ class Calibration:
         """The score that was chosen on validation."""
         return Score(self.detector, self.state)
 
-    def of(self, collection: str) -> "Calibration":
+    def of(self, source: str) -> "Calibration":
         """The calibration by the non-members of one source; the choice of the score rests on those of all."""
-        is_own = [name == collection for name in self.collections]
+        is_own = [name == source for name in self.sources]
+        candidates = []
+        for candidate in self.candidates:
+            scores = compress(candidate.scores, is_own)
+            candidates.append(replace(candidate, scores=tuple(scores)))
         return replace(
             self,
-            candidates=tuple(
-                replace(candidate, scores=tuple(compress(candidate.scores, is_own))) for candidate in self.candidates
-            ),
+            candidates=tuple(candidates),
             families=tuple(compress(self.families, is_own)),
-            collections=(collection,) * sum(is_own),
+            sources=(source,) * sum(is_own),
         )
 
     @property
@@ -115,7 +124,7 @@ class Calibration:
         return next(candidate for candidate in self.candidates if candidate.score == self.score)
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Settings:
         """Settings of the detector that was chosen."""
         return self.chosen.settings
 
@@ -127,44 +136,60 @@ class Calibration:
     @property
     def source_families(self) -> dict[str, int]:
         """Source → number of independent groups of its non-members."""
-        groups = set(zip(self.collections, self.families, strict=True))
-        return dict(Counter(collection for collection, _ in groups))
+        groups = set(zip(self.sources, self.families, strict=True))
+        return dict(Counter(source for source, _ in groups))
 
     @property
     def finest(self) -> float:
         """The smallest false-positive rate that G groups support, 1 / (G + 1)."""
         return 1 / (self.n_families + 1)
 
-    def p_values(self, scores: ArrayLike | ScoreColumns, sources: Sequence[str] | None = None) -> FloatArray:
+    def p_values(
+        self,
+        scores: ArrayLike | ScoreColumns,
+        sources: Sequence[str] | None = None,
+    ) -> FloatArray:
         """(N,) conformal p-values: (1 + Σ_groups share of the group's scores ≥ s) / (G + 1).
 
         One vote a group keeps P(p ≤ α) ≤ α for any text of a new group (Lee, Barber and Willett 2023,
         https://arxiv.org/abs/2306.06342). `scores` are (N,) of every candidate, of which that serves which is best with
-        the text among the non-members; or of the chosen score alone, as if it was fixed in advance. A text is judged
-        by the non-members of its own of the (N,) `sources`, NaN without any; by all for None.
+        the text among the non-members; or of the chosen score alone, as if it was fixed in advance. Scores of every
+        candidate may come with the (N,) `sources`: then each text is judged by the non-members of its own source, and
+        has the p-value NaN if there are none.
         """
-        if sources is not None:
-            assert isinstance(scores, Mapping)
-            # a source without non-members has no p-values
-            p_values = np.full(len(sources), np.nan)
-            for name in self.source_families:
-                is_own = np.array([source == name for source in sources], dtype=bool)
-                p_values[is_own] = self.of(name).p_values({score: column[is_own] for score, column in scores.items()})
-            return p_values
         if not isinstance(scores, Mapping):
             return self._p_values(self.chosen, scores)
-        columns = [np.asarray(scores[candidate.score], dtype=np.float64) for candidate in self.candidates]
-        pairs = list(zip(self.candidates, columns, strict=True))
-        # by the score that would have been chosen, had this text been one more non-member
-        best = np.argmax([candidate.wins(column) for candidate, column in pairs], axis=0)
-        return np.asarray(np.choose(best, [self._p_values(candidate, column) for candidate, column in pairs]))
+        if sources is None:
+            return self._p_values_by_best(scores)
+        names = np.array(sources, dtype=object)
+        # a source without non-members has no p-values
+        p_values = np.full(names.size, np.nan)
+        for name in self.source_families:
+            is_own = names == name
+            of_source = {score: column[is_own] for score, column in scores.items()}
+            p_values[is_own] = self.of(name).p_values(of_source)
+        return p_values
+
+    def _p_values_by_best(self, scores: ScoreColumns) -> FloatArray:
+        """(N,) p-values, each by the score that would have been chosen, had the text been one more non-member."""
+        wins = []
+        p_values = []
+        for candidate in self.candidates:
+            column = scores[candidate.score]
+            wins.append(candidate.wins(column))
+            p_values.append(self._p_values(candidate, column))
+        return np.asarray(np.choose(np.argmax(wins, axis=0), p_values))
 
     def _p_values(self, candidate: Candidate, scores: ArrayLike) -> FloatArray:
-        order = np.argsort(candidate.scores, kind="stable")
-        family = np.unique(self.families, return_inverse=True)[1]
+        """(N,) p-values by one score."""
+        calibrated = np.asarray(candidate.scores)
+        order = np.argsort(calibrated, kind="stable")
+        _, family = np.unique(self.families, return_inverse=True)
+        # the texts of a family share one vote
         weights = (1 / np.bincount(family))[family][order]
-        at_least = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-        rank = np.searchsorted(np.asarray(candidate.scores)[order], scores, side="left")
+        votes = np.cumsum(weights[::-1])[::-1]
+        at_least = np.append(votes, 0.0)
+        rank = np.searchsorted(calibrated[order], scores, side="left")
         p_values = (1 + at_least[rank]) / (self.n_families + 1)
         return np.minimum(p_values, 1.0)  # shares of a group add up to 1 but for rounding
 
@@ -172,7 +197,7 @@ class Calibration:
         """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen score."""
         if not self.finest - TOLERANCE <= fpr < 1:
             nonmembers = f"{self.n_families} groups of held-out non-members"
-            sources = sorted(map(repr, {*self.collections} - {""}))
+            sources = sorted(repr(name) for name in set(self.sources) if name)
             if sources:
                 nonmembers += f" of {' and '.join(sources)}"
             raise UsageError(
@@ -182,8 +207,10 @@ class Calibration:
         # the p-value falls just above each score; at the lowest score, and below it, it is the same
         scores = np.unique(self.chosen.scores)
         just_above = np.nextafter(scores, np.inf)
-        allowed = self.p_values(np.append(scores[0], just_above)) <= fpr + TOLERANCE
-        return float(np.append(-math.inf, just_above)[np.argmax(allowed)])
+        tried = np.append(scores[0], just_above)
+        allowed = self.p_values(tried) <= fpr + TOLERANCE
+        thresholds = np.append(-math.inf, just_above)
+        return float(thresholds[np.argmax(allowed)])
 
     def rate(self, fpr: float) -> Estimate:
         """Mean and prediction interval of the false-positive rate of the threshold for `fpr`.
@@ -198,7 +225,8 @@ class Calibration:
 
     def false_alarms(self, fpr: float, texts: int) -> int:
         """95 % quantile of the number of false positives among `texts` non-members, which share one threshold."""
-        return int(stats.betabinom(texts, *self._beta_parameters(fpr)).ppf(CONFIDENCE))
+        distribution = stats.betabinom(texts, *self._beta_parameters(fpr))
+        return int(distribution.ppf(CONFIDENCE))
 
     def _beta_parameters(self, fpr: float) -> tuple[int, int]:
         rank = math.floor((fpr + TOLERANCE) * (self.n_families + 1))
@@ -206,7 +234,8 @@ class Calibration:
 
     def to_json(self) -> str:
         """The calibration as JSON text, with numbers in full precision."""
-        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+        values = TypeAdapter(Calibration).dump_python(self, by_alias=True)
+        return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
 def calibrate(
@@ -215,13 +244,15 @@ def calibrate(
     groups: Sequence[Hashable] | None = None,
     *,
     reference: Reference,
-    collections: Sequence[str] | None = None,
-    settings: Mapping[Score, Mapping[str, Any]] | None = None,
+    sources: Sequence[str] | None = None,
+    settings: Mapping[Score, Settings] | None = None,
 ) -> Calibration:
     """Calibrate the score with the highest AUC of all on the non-members among N validation texts."""
     member = np.asarray(labels, dtype=bool)
     if member.all():
         raise UsageError(f"calibration must have held-out non-members; got {member.size} texts, all members")
+    settings = settings or {}
+    sources = sources or [""] * member.size
     index = group_index(groups, member.size)
     aucs = family_aucs(member, scores, index.tolist())
     best = max(aucs, key=lambda score: aucs[score])
@@ -233,38 +264,43 @@ def calibrate(
     for score, column in scores.items():
         if aucs[score] < lowest:
             continue
+        of_members = column[member].tolist()
         of_nonmembers = column[nonmembers]
+        means = group_means(of_nonmembers, family).tolist()
         candidate = Candidate(
             score.detector,
             score.state,
-            dict((settings or {}).get(score, {})),
+            settings=dict(settings.get(score, {})),
             scores=tuple(of_nonmembers.tolist()),
-            members=tuple(column[member].tolist()),
-            means=tuple(group_means(of_nonmembers, family).tolist()),
+            members=tuple(of_members),
+            means=tuple(means),
         )
         candidates.append(candidate)
-    sources = compress(collections, nonmembers) if collections else [""] * int(nonmembers.sum())
     return Calibration(
         detector=best.detector,
         state=best.state,
         candidates=tuple(candidates),
         families=tuple(index[nonmembers].tolist()),
-        collections=tuple(sources),
+        sources=tuple(compress(sources, nonmembers)),
         reference=reference,
     )
 
 
 def family_aucs(
-    labels: ArrayLike, scores: ScoreColumns, groups: Sequence[Hashable] | None = None
+    labels: ArrayLike,
+    scores: ScoreColumns,
+    groups: Sequence[Hashable] | None = None,
 ) -> dict[Score, float]:
     """Score → AUC between (N,) members and families of non-members, each by its mean score; .5 without members."""
     member = np.asarray(labels, dtype=bool)
     if not member.any():
         return dict.fromkeys(scores, 0.5)
-    families, family = np.unique(group_index(groups, member.size)[~member], return_inverse=True)
+    index = group_index(groups, member.size)
+    families, family = np.unique(index[~member], return_inverse=True)
     # families of non-members count once, as in the p-values; members, which calibrate nothing, one by one
-    sides = np.arange(int(member.sum()) + families.size) >= families.size
-    return {
-        score: auc(sides, np.concatenate([group_means(column[~member], family), column[member]]))
-        for score, column in scores.items()
-    }
+    is_member = np.repeat([False, True], [families.size, member.sum()])
+    aucs = {}
+    for score, column in scores.items():
+        values = [group_means(column[~member], family), column[member]]
+        aucs[score] = auc(is_member, np.concatenate(values))
+    return aucs

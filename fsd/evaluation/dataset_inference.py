@@ -8,8 +8,8 @@ classifier can refute.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import betabinom
@@ -18,7 +18,7 @@ from fsd.data.corpus import as_corpus
 from fsd.data.documents import Documents
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
-from fsd.statistics.groups import group_index, group_means
+from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.statistics.intervals import CONFIDENCE, Estimate
 from fsd.token_stats import BoolArray, FloatArray, IntArray, Scores
 
@@ -44,7 +44,10 @@ class DatasetVerdict:
     share: Estimate | None = None  # of the suspect groups which were used, see `share_used`
 
 
-def share_used(suspect: FloatArray, known: FloatArray) -> Estimate:
+def share_used(
+    suspect: FloatArray,
+    nonmembers: FloatArray,
+) -> Estimate:
     """Share of a set that the model was trained on, with a 95 % interval, by Storey's estimate.
 
     Of the texts that were not used, the share `SPLIT` scores no higher than that quantile of the known non-members. So
@@ -55,24 +58,28 @@ def share_used(suspect: FloatArray, known: FloatArray) -> Estimate:
 
     Args:
         suspect: (n,) scores of independent texts, higher for members.
-        known: (m,) scores of independent non-members that differ from the suspect texts in membership alone.
+        nonmembers: (m,) scores of independent texts that differ from the suspect ones in membership alone.
 
     Raises:
         UsageError: if one of them is empty.
     """
-    if not (suspect.size and known.size):
-        raise UsageError(f"both sets must have texts; got {suspect.size} suspect and {known.size} known")
-    rank = math.ceil(SPLIT * known.size)
-    low = (suspect <= np.sort(known)[rank - 1]).sum()
+    if min(suspect.size, nonmembers.size) == 0:
+        raise UsageError(f"both sets must have texts; got {suspect.size} suspect and {nonmembers.size} known")
+    rank = math.ceil(SPLIT * nonmembers.size)
+    low = (suspect <= np.sort(nonmembers)[rank - 1]).sum()
     unused = np.arange(suspect.size + 1)
-    counts = betabinom(unused, rank, known.size + 1 - rank)
+    counts = betabinom(unused, rank, nonmembers.size + 1 - rank)
     tail = (1 - CONFIDENCE) / 2
     most = int(unused[counts.cdf(low) >= tail].max())
     fewest = int(unused[counts.sf(low - 1) >= tail].min(initial=most))
-    value = 1 - low / suspect.size * (known.size + 1) / rank
+    value = 1 - low / suspect.size * (nonmembers.size + 1) / rank
     lower = 1 - most / suspect.size
     upper = 1 - fewest / suspect.size
-    return Estimate(float(np.clip(value, lower, upper)), lower, upper)
+    return Estimate(
+        float(np.clip(value, lower, upper)),
+        lower,
+        upper,
+    )
 
 
 def compare_sets(
@@ -87,7 +94,7 @@ def compare_sets(
     Args:
         suspect: N texts, none of them related to a known non-member, see `fsd.data.near_duplicates.refuse_related`.
         nonmembers: M texts.
-        scores: detector → (N + M,) scores of both, those of the data set first.
+        scores: detector → (N + M,) scores of both, those of the data set before the others.
         seed: of the permutations and the controls.
 
     Returns:
@@ -100,8 +107,13 @@ def compare_sets(
     suspect_family = as_corpus(suspect).family.tolist()
     # Families of the two sides are numbered apart: none is in both.
     nonmember_family = (count + as_corpus(nonmembers).family).tolist()
-    is_suspect = [True] * count + [False] * len(nonmembers)
-    without_model = controls([*suspect, *nonmembers], is_suspect, suspect_family + nonmember_family, seed=seed)
+    is_suspect = np.arange(count + len(nonmembers)) < count
+    without_model = controls(
+        [*suspect, *nonmembers],
+        is_suspect,
+        suspect_family + nonmember_family,
+        seed=seed,
+    )
     suspect_scores = {name: column[:count] for name, column in scores.items()}
     nonmember_scores = {name: column[count:] for name, column in scores.items()}
     verdict = dataset_verdict(
@@ -117,10 +129,10 @@ def compare_sets(
 
 def dataset_verdict(
     suspect: Scores,
-    known: Scores,
+    nonmembers: Scores,
     *,
-    suspect_groups: Sequence[Hashable] | None = None,
-    known_groups: Sequence[Hashable] | None = None,
+    suspect_groups: Groups = None,
+    known_groups: Groups = None,
     blind: Control | None = None,
     permutations: int = 1999,
     seed: int = 0,
@@ -131,47 +143,73 @@ def dataset_verdict(
     sets. The scores of `blind`, that is `fsd.evaluation.audit.blind` of the suspect texts (labelled True) followed by
     the known ones, are regressed out of every detector before the test.
     """
-    if not suspect or set(suspect) != set(known):
+    if not suspect or set(suspect) != set(nonmembers):
         raise UsageError(
             "both data sets must be scored by the same detectors; "
-            f"got {', '.join(suspect) or 'none'} and {', '.join(known) or 'none'}"
+            f"got {', '.join(suspect) or 'none'} and {', '.join(nonmembers) or 'none'}"
         )
-    columns = [np.concatenate([scores, known[name]]) for name, scores in suspect.items()]
+    columns = [np.concatenate([scores, nonmembers[name]]) for name, scores in suspect.items()]
     n_suspect = next(iter(suspect.values())).size
-    group, is_suspect = _sides(n_suspect, columns[0].size - n_suspect, suspect_groups, known_groups)
+    group, is_suspect = _sides(
+        n_suspect,
+        columns[0].size - n_suspect,
+        suspect_groups,
+        known_groups,
+    )
     rows = _standard(group_means(np.stack(columns, axis=1), group))
-    if blind is not None and blind.scores is not None:
-        # what the words alone tell of a text must not count as membership
-        design = np.column_stack([np.ones(len(rows)), _standard(group_means(blind.scores[:, None], group))])
-        rows = _standard(rows - design @ np.linalg.lstsq(design, rows, rcond=None)[0])
+    blind_auc = None
+    if blind is not None:
+        blind_auc = blind.auc
+        if blind.scores is not None:
+            # what the words alone tell of a text must not count as membership
+            rows = _unexplained(
+                rows,
+                group_means(blind.scores[:, None], group),
+            )
     rng = np.random.default_rng(seed)
     half = rng.permutation(is_suspect.size) % 2 == 0
     # the labels themselves come first and count as a permutation, so that no p-value is 0
-    labels = np.stack([is_suspect, *(rng.permutation(is_suspect) for _ in range(permutations))])
-    differences, weights, score = _cross_fitted(rows, labels, half)
-    verdict = DatasetVerdict(
-        p=None,
-        difference=float(differences[0]),
-        weights=dict(zip(suspect, (weights / weights.sum()).tolist(), strict=True)),
-        suspect_groups=int(is_suspect.sum()),
-        known_groups=int((~is_suspect).sum()),
-        blind=blind.auc if blind is not None else None,
+    labellings = [is_suspect]
+    labellings += [rng.permutation(is_suspect) for _ in range(permutations)]
+    differences, weights, score = _cross_fitted(
+        rows,
+        np.stack(labellings),
+        half,
     )
-    if verdict.blind is not None and verdict.blind.low > REFUSE_ABOVE:
+    p = None
+    share = None
+    reason = ""
+    if blind_auc is not None and blind_auc.low > REFUSE_ABOVE:
         reason = (
-            f"a classifier that never sees the model separates the two data sets with AUC {verdict.blind}: they "
+            f"a classifier that never sees the model separates the two data sets with AUC {blind_auc}: they "
             "differ in more than membership; choose known non-members of the same source, time and kind"
         )
-        return replace(verdict, reason=reason)
-    return replace(
-        verdict,
-        p=float((differences >= differences[0] - 1e-12).mean()),  # equal ones may differ by rounding
-        share=share_used(score[is_suspect], score[~is_suspect]),
+    else:
+        # equal differences may differ by rounding
+        p = float((differences >= differences[0] - 1e-12).mean())
+        share = share_used(
+            score[is_suspect],
+            score[~is_suspect],
+        )
+    weights /= weights.sum()
+    n_suspect_groups = int(is_suspect.sum())
+    return DatasetVerdict(
+        p=p,
+        difference=float(differences[0]),
+        weights=dict(zip(suspect, weights.tolist(), strict=True)),
+        suspect_groups=n_suspect_groups,
+        known_groups=is_suspect.size - n_suspect_groups,
+        blind=blind_auc,
+        reason=reason,
+        share=share,
     )
 
 
 def _sides(
-    n: int, m: int, suspect_groups: Sequence[Hashable] | None, known_groups: Sequence[Hashable] | None
+    n: int,
+    m: int,
+    suspect_groups: Groups,
+    known_groups: Groups,
 ) -> tuple[IntArray, BoolArray]:
     """(n + m,) group of each text, and (G,) True for groups of the suspect set."""
     both = set(suspect_groups or ()) & set(known_groups or ()) - {""}
@@ -185,15 +223,37 @@ def _sides(
         raise UsageError(
             f"each data set must have at least {FEWEST} groups of texts; got {n_suspect} suspect and {n_known} known"
         )
-    return np.concatenate([suspect, nonmembers + n_suspect]), np.arange(n_suspect + n_known) < n_suspect
+    group = np.concatenate([suspect, nonmembers + n_suspect])
+    return group, np.arange(n_suspect + n_known) < n_suspect
+
+
+def _unexplained(
+    rows: FloatArray,
+    by: FloatArray,
+) -> FloatArray:
+    """(G, D) standardised residuals of the least-squares fit of rows by a constant and a (G, 1) column."""
+    constant = np.ones(len(rows))
+    design = np.column_stack([constant, _standard(by)])
+    coefficients, *_ = np.linalg.lstsq(
+        design,
+        rows,
+        rcond=None,
+    )
+    return _standard(rows - design @ coefficients)
 
 
 def _standard(rows: FloatArray) -> FloatArray:
+    """Columns of mean 0 and standard deviation 1; a constant one is 0."""
     spread = rows.std(axis=0)
-    return np.asarray((rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+    scale = np.where(spread > 0, spread, 1.0)
+    standard: FloatArray = (rows - rows.mean(axis=0)) / scale
+    return standard
 
 
-def _gaps(rows: FloatArray, labels: BoolArray) -> FloatArray:
+def _gaps(
+    rows: FloatArray,
+    labels: BoolArray,
+) -> FloatArray:
     """(G, D) rows and (P, G) labellings → (P, D) mean of the suspect set minus mean of the known set."""
     suspect = labels.astype(np.float64)
     n_suspect = suspect.sum(axis=1, keepdims=True)
@@ -201,10 +261,15 @@ def _gaps(rows: FloatArray, labels: BoolArray) -> FloatArray:
     # a half may have no group of a side
     of_suspect = suspect @ rows / np.maximum(n_suspect, 1)
     of_known = (1 - suspect) @ rows / np.maximum(n_known, 1)
-    return np.asarray(of_suspect - of_known)
+    gaps: FloatArray = of_suspect - of_known
+    return gaps
 
 
-def _cross_fitted(rows: FloatArray, labels: BoolArray, half: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _cross_fitted(
+    rows: FloatArray,
+    labels: BoolArray,
+    half: BoolArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(P,) standardised difference on held-out halves for each labelling; of the first, (D,) weights and (G,) scores.
 
     The scores are those of a held-out half, standardised by its known groups.
@@ -219,13 +284,22 @@ def _cross_fitted(rows: FloatArray, labels: BoolArray, half: BoolArray) -> tuple
         # a data set that scores lower is no evidence of membership; equal weights if no gap is positive
         positive = np.maximum(_gaps(rows[fit], labels[:, fit]), 0.0)
         weights = np.where(positive.sum(axis=1, keepdims=True) > 0, positive, 1.0)
+        # the standard deviation of the weighted score, √(wᵀ Σ w)
         spread = np.sqrt(np.einsum("pd,de,pe->p", weights, covariance, weights))
         gap = (weights * _gaps(rows[held_out], labels[:, held_out])).sum(axis=1)
-        differences += np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0) / 2
-        observed_weights += weights[0] / weights[0].sum()
-        weighted = rows @ weights[0]
-        standard = weighted[held_out & ~labels[0]]
-        if not standard.size:
-            standard = weighted
-        score[held_out] = (weighted[held_out] - standard.mean()) / (standard.std() or 1.0)
+        standardised = np.divide(
+            gap,
+            spread,
+            out=np.zeros_like(gap),
+            where=spread > 0,
+        )
+        differences += standardised / 2
+        observed = weights[0]
+        observed_weights += observed / observed.sum()
+        weighted = rows @ observed
+        of_known = weighted[held_out & ~labels[0]]
+        # a held-out half may have no known group
+        if not of_known.size:
+            of_known = weighted
+        score[held_out] = (weighted[held_out] - of_known.mean()) / (of_known.std() or 1.0)
     return differences, observed_weights, score

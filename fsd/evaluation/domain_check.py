@@ -9,20 +9,31 @@ What the check can find is tried on texts of other kinds, and on texts of the be
 
 import math
 import random
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain, islice, zip_longest
+from types import MappingProxyType
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 from scipy import stats
 
 from fsd.data import embedded
 from fsd.data.corpus import Corpus
-from fsd.evaluation import domain_measures
-from fsd.evaluation.domain_measures import Measure
+from fsd.evaluation.domain_measures import (
+    HiddenStates,
+    Kind,
+    Length,
+    Measure,
+    OptionalStates,
+    Script,
+    Words,
+    Writing,
+)
 from fsd.evaluation.writing import edited
-from fsd.statistics.groups import group_index, group_means
+from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.token_stats import FloatArray, IntArray
 
 OUTSIDE_SHARE = 0.08
@@ -33,8 +44,10 @@ HALF = 0.5
 """Share below which a kind of texts is named as one that the check does not recognise."""
 LATER = "later texts"
 """Kind of the benchmark's texts of a later period, where it has contemporaries."""
-OTHERS, TRIED = 120, 60
-"""Texts of each other kind that the classifier of a domain check is trained on, and by which the check is tried."""
+OTHERS = 120
+"""Texts of each other kind that the classifier of a domain check is trained on."""
+TRIED = 60
+"""Further texts of each other kind, by which the check is tried."""
 EDITED = 20
 """Largest number of a source's families whose texts are edited to try the check; at most a quarter of them."""
 MOST = 2000
@@ -52,7 +65,7 @@ class Reference:
 
     texts: tuple[str, ...]
     families: tuple[int, ...]
-    collections: tuple[str, ...]
+    sources: Annotated[tuple[str, ...], Field(alias="collections")]  # saved files have the older name
     power: Mapping[str, float]  # kind of other texts → share found outside
     edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
 
@@ -69,29 +82,37 @@ class Reference:
         return {kind: share for kind, share in tried.items() if share < HALF and kind != LATER}
 
     def check(
-        self, collection: str, states: States | None = None, *, without: Collection[int] = frozenset()
+        self,
+        source: str,
+        states: States | None = None,
+        *,
+        without: Collection[int] = frozenset(),
     ) -> "DomainCheck":
         """The domain check by the texts of one source, at most `MOST`, `without` those of some families."""
-        rows = [
-            row
-            for row, (name, family) in enumerate(zip(self.collections, self.families, strict=True))
-            if name == collection and family not in without
-        ]
+        rows = [row for row, name in enumerate(self.sources) if name == source and self.families[row] not in without]
         if len(rows) > MOST:
             rows = self._sample(rows)
         texts = [self.texts[row] for row in rows]
-        families = [self.families[row] for row in rows]
-        others = list(chain.from_iterable(other_kinds(self.texts).values()))
-        for source in dict.fromkeys(self.collections):
-            if source != collection:
-                others += self.half_of(source)[:OTHERS]
-        return DomainCheck(texts, families, states(texts) if states else None, others)
+        other_texts = list(chain.from_iterable(other_kinds(self.texts).values()))
+        for name in dict.fromkeys(self.sources):
+            if name != source:
+                other_texts += self.half_of(name)[:OTHERS]
+        return DomainCheck(
+            texts,
+            [self.families[row] for row in rows],
+            states(texts) if states else None,
+            other_texts,
+        )
 
-    def half_of(self, source: str, *, held_out: bool = False) -> list[str]:
+    def half_of(
+        self,
+        source: str,
+        *,
+        held_out: bool = False,
+    ) -> list[str]:
         """The texts of every other family of a source, from which checks of other sources learn; or `held_out` ones."""
-        order = {family: place for place, family in enumerate(dict.fromkeys(self.families))}
-        rows = zip(self.texts, self.families, self.collections, strict=True)
-        return [text for text, family, name in rows if name == source and order[family] % 2 == held_out]
+        in_half = group_index(self.families, len(self.texts)) % 2 == held_out
+        return [text for row, text in enumerate(self.texts) if self.sources[row] == source and in_half[row]]
 
     def _sample(self, rows: Sequence[int]) -> list[int]:
         """`MOST` rows of most families: one text of each family, then one more, and so on."""
@@ -99,16 +120,22 @@ class Reference:
         for row in random.Random(0).sample(rows, len(rows)):
             by_family.setdefault(self.families[row], []).append(row)
         rounds = chain.from_iterable(zip_longest(*by_family.values()))
+        # a family whose rows have run out gives None
         return sorted(islice((row for row in rounds if row is not None), MOST))
 
 
 def tried(
-    reference: Reference, further: Mapping[str, Sequence[str]] | None = None, states: States | None = None
+    reference: Reference,
+    further: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    states: States | None = None,
 ) -> Reference:
     """The reference with what its domain check finds of other kinds of texts, `further` kinds too, and of edits."""
     kept = _kept(states) if states else None
-    power = _power(reference, further or {}, kept)
-    return Reference(reference.texts, reference.families, reference.collections, power, _edits(reference, kept))
+    return replace(
+        reference,
+        power=_power(reference, further, kept),
+        edits=_edits(reference, kept),
+    )
 
 
 def _kept(states: States) -> States:
@@ -116,39 +143,46 @@ def _kept(states: States) -> States:
     rows: dict[str, FloatArray] = {}
 
     def of_texts(texts: Sequence[str]) -> FloatArray:
-        new = [text for text in dict.fromkeys(texts) if text not in rows]
-        if new:
-            rows.update(zip(new, states(new), strict=True))
+        new_texts = [text for text in dict.fromkeys(texts) if text not in rows]
+        if new_texts:
+            rows.update(zip(new_texts, states(new_texts), strict=True))
         return np.stack([rows[text] for text in texts])
 
     return of_texts
 
 
-def _power(reference: Reference, further: Mapping[str, Sequence[str]], states: States | None) -> dict[str, float]:
+def _power(
+    reference: Reference,
+    further: Mapping[str, Sequence[str]],
+    states: States | None,
+) -> dict[str, float]:
     """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources."""
-    sources = list(dict.fromkeys(reference.collections))
+    sources = dict.fromkeys(reference.sources)
     kinds: dict[str, Sequence[str]] = {}
     for source in filter(None, sources):
         kinds[_source_kind(source)] = reference.half_of(source, held_out=True)
     kinds |= other_kinds(reference.texts, held_out=True)
     kinds |= further
-    shares: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {kind: [] for kind in kinds}
     for source in sources:
         check = reference.check(source, states)
         for kind, texts in kinds.items():
             if texts and kind != _source_kind(source):
-                shares.setdefault(kind, []).append(check.share_outside(texts, states))
-    return _means({kind: shares[kind] for kind in kinds if kind in shares})
+                shares[kind].append(check.share_outside(texts, states))
+    return _means(shares)
 
 
 def _source_kind(source: str) -> str:
     return f"source {source!r}"
 
 
-def _edits(reference: Reference, states: States | None) -> dict[str, float]:
+def _edits(
+    reference: Reference,
+    states: States | None,
+) -> dict[str, float]:
     """Edit → share found outside, over the sources, of texts of families that the check does not know."""
     shares: dict[str, list[float]] = {}
-    for source in dict.fromkeys(reference.collections):
+    for source in dict.fromkeys(reference.sources):
         held_out = _held_out(reference, source)
         if len(held_out) < 2:  # joining needs two texts, and nothing is known of a share of one
             continue
@@ -158,40 +192,55 @@ def _edits(reference: Reference, states: States | None) -> dict[str, float]:
     return _means(shares)
 
 
-def _held_out(reference: Reference, source: str) -> dict[int, str]:
+def _held_out(
+    reference: Reference,
+    source: str,
+) -> dict[int, str]:
     """Family → a text of it, for a sample of a source's families."""
     texts: dict[int, str] = {}
-    for text, family, name in zip(reference.texts, reference.families, reference.collections, strict=True):
-        if name == source:
-            texts.setdefault(family, text)
+    for row, family in enumerate(reference.families):
+        if reference.sources[row] == source:
+            texts.setdefault(family, reference.texts[row])
     count = min(EDITED, len(texts) // 4)
     return {family: texts[family] for family in random.Random(0).sample(list(texts), count)}
 
 
 def _means(shares: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    return {name: sum(values) / len(values) for name, values in shares.items()}
+    return {name: sum(values) / len(values) for name, values in shares.items() if values}
 
 
-def other_kinds(texts: Sequence[str], *, held_out: bool = False) -> dict[str, list[str]]:
+def other_kinds(
+    texts: Sequence[str],
+    *,
+    held_out: bool = False,
+) -> dict[str, list[str]]:
     """Kind → texts of the package of other kinds, to train a domain check's classifier on, or `held_out` to try it."""
-    benchmark = set(texts)
-    part = slice(OTHERS, OTHERS + TRIED) if held_out else slice(OTHERS)
-    kinds = {name: corpus[part] for name, corpus in _embedded().items() if not benchmark & set(corpus)}
+    part = slice(OTHERS)
+    if held_out:
+        part = slice(OTHERS, OTHERS + TRIED)
+    kinds = {}
+    for name, corpus in _embedded().items():
+        # a benchmark of these texts is not of another kind than they are
+        if set(corpus).isdisjoint(texts):
+            kinds[name] = corpus[part]
     if held_out:
         kinds["Python's manual"] = _manual()
     return kinds
 
 
-@lru_cache(maxsize=1)
+@cache
 def _embedded() -> dict[str, list[str]]:
     kinds = {}
     for name in embedded.CORPORA:
         texts = Corpus(embedded.corpus(name)).texts
-        kinds[f"embedded texts of {name}"] = random.Random(0).sample(texts, len(texts))
+        kinds[f"embedded texts of {name}"] = random.Random(0).sample(
+            texts,
+            len(texts),
+        )
     return kinds
 
 
-@lru_cache(maxsize=1)
+@cache
 def _manual() -> list[str]:
     from pydoc_data.topics import topics
 
@@ -207,56 +256,84 @@ def _manual() -> list[str]:
 class DomainCheck:
     """Conformal test of whether new texts are like the n ≥ 1 non-members of a benchmark.
 
-    Every one of the (n,) groups has one vote. `states` are (n, D) hidden states, None to do without, and `others` texts
-    of other kinds, that a classifier distinguishes from these.
+    Every one of the (n,) groups has one vote. `states` are (n, D) hidden states, None to do without, and `other_texts`
+    those of other kinds, that a classifier distinguishes from these.
     """
 
     def __init__(
         self,
         texts: Sequence[str],
-        groups: Sequence[Hashable] | None = None,
-        states: FloatArray | None = None,
-        others: Sequence[str] = (),
+        groups: Groups = None,
+        states: OptionalStates = None,
+        other_texts: Sequence[str] = (),
     ) -> None:
         self.texts = list(texts)
         self.states = states
-        self.group = group_index(groups, len(texts))
-        self.groups = int(self.group.max()) + 1
-        self._vote = 1 / np.bincount(self.group)[self.group]
-        self._measures: dict[str, Measure] = {
-            "script": domain_measures.Script(self.texts, self.group),
-            "length": domain_measures.Length(self.texts),
-            "words": domain_measures.Words(self.texts, self.group),
-            "writing": domain_measures.Writing(self.texts, self.group),
-        }
+        group = group_index(groups, len(texts))
+        size = np.bincount(group)
+        self.group = group
+        self.groups = size.size
+        self._vote = 1 / size[group]
+        measures: dict[str, Measure] = {}
+        measures["script"] = Script(texts, group)
+        measures["length"] = Length(texts)
+        measures["words"] = Words(texts, group)
+        measures["writing"] = Writing(texts, group)
         if states is not None:
-            self._measures["states"] = domain_measures.States(states, self.group)
-        if others:
-            self._measures["kind"] = domain_measures.Kind(self.texts, self.group, others)
-        graded = [measure for name, measure in self._measures.items() if name != "script"]  # a new script is plain
-        ranked = [self._ranked(measure.known, measure.known) for measure in graded]
-        self._related = max(0.0, *(_intraclass(_normal(p_values), self.group) for p_values in ranked))
-        rank = max(1, math.floor(OUTSIDE_SHARE / len(graded) * (self.groups + 1) + 1e-9))
-        self.bound = rank / (self.groups + 1)
+            measures["states"] = HiddenStates(states, group)
+        if other_texts:
+            measures["kind"] = Kind(texts, group, other_texts)
+        self._measures = measures
+        related = [0.0]
+        for name, measure in measures.items():
+            if name != "script":  # a new script is plain: it has no grades
+                p_values = self._ranked(measure.novelties, measure.novelties)
+                related.append(_intraclass(_normal(p_values), group))
+        self._related = max(related)
+        n_graded = len(measures) - 1
+        # the largest multiple of 1 / (G + 1), as p-values are, that is no more than a measure's part of the share
+        rank = math.floor(OUTSIDE_SHARE / n_graded * (self.groups + 1) + 1e-9)
+        self.bound = max(1, rank) / (self.groups + 1)
         """A text is outside if p is at most this by one of the measures."""
-        self.share = min(1.0, len(graded) * self.bound)
+        self.share = min(1.0, n_graded * self.bound)
         """Share of texts of the benchmark's kind that are outside, at most."""
 
     def p_values(
-        self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
+        self,
+        texts: Sequence[str],
+        groups: Groups = None,
+        states: OptionalStates = None,
     ) -> dict[str, FloatArray]:
         """Measure → (N,) conformal p-value of each new text, or of its group if that is smaller; see `outside`."""
-        return self._p_values(self._novelties(texts, states), group_index(groups, len(texts)))
+        return self._p_values(
+            self._novelties(texts, states),
+            group_index(groups, len(texts)),
+        )
 
-    def _p_values(self, novelties: Mapping[str, FloatArray], group: IntArray) -> dict[str, FloatArray]:
+    def _p_values(
+        self,
+        novelties: Mapping[str, FloatArray],
+        group: IntArray,
+    ) -> dict[str, FloatArray]:
         p_values = {}
         for name, novelty in novelties.items():
-            p_values[name] = self._ranked(self._measures[name].known, novelty)
+            of_texts = self._ranked(
+                self._measures[name].novelties,
+                novelty,
+            )
+            p_values[name] = of_texts
             if name != "script":
-                p_values[name] = np.minimum(p_values[name], self._together(p_values[name], group))
+                p_values[name] = np.minimum(
+                    of_texts,
+                    self._together(of_texts, group),
+                )
         return p_values
 
-    def _novelties(self, texts: Sequence[str], states: FloatArray | None) -> dict[str, FloatArray]:
+    def _novelties(
+        self,
+        texts: Sequence[str],
+        states: OptionalStates,
+    ) -> dict[str, FloatArray]:
         """Measure → (N,) how unusual each new text is; without the measure of hidden states if these are not given."""
         names = [name for name in self._measures if name != "states" or states is not None]
         novelties = {name: np.empty(len(texts)) for name in names}
@@ -264,65 +341,101 @@ class DomainCheck:
             block = slice(begin, begin + BLOCK)
             of_block = None if states is None else states[block]
             for name in names:
-                novelties[name][block] = self._measures[name].novelty(texts[block], of_block)
+                novelties[name][block] = self._measures[name].novelty(
+                    texts[block],
+                    of_block,
+                )
         return novelties
 
     def outside(
-        self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
+        self,
+        texts: Sequence[str],
+        groups: Groups = None,
+        states: OptionalStates = None,
     ) -> list[str]:
         """(N,) reason why each of N ≥ 1 texts is unlike those of the benchmark; empty for a text that is like them."""
         novelties = self._novelties(texts, states)
-        p_values = np.stack(list(self._p_values(novelties, group_index(groups, len(texts))).values()))
-        unlike = p_values <= self.bound + 1e-9
+        p_values = self._p_values(
+            novelties,
+            group_index(groups, len(texts)),
+        )
+        unlike = np.stack(list(p_values.values())) <= self.bound + 1e-9
         # many measures reach the smallest p-value; the reason is the one by which the text is farthest from the others
         excess = np.stack([self._excess(name, novelty) for name, novelty in novelties.items()])
         farthest = np.where(unlike, excess, -np.inf).argmax(axis=0)
-        is_outside = np.any(unlike, axis=0).tolist()
         names = list(novelties)
-        return [
-            self._measures[names[measure]].reason(text) if is_unlike else ""
-            for text, measure, is_unlike in zip(texts, farthest.tolist(), is_outside, strict=True)
-        ]
+        reasons = [""] * len(texts)
+        for row in np.flatnonzero(unlike.any(axis=0)).tolist():
+            measure = self._measures[names[farthest[row]]]
+            reasons[row] = measure.reason(texts[row])
+        return reasons
 
-    def _excess(self, name: str, novelty: FloatArray) -> FloatArray:
+    def _excess(
+        self,
+        name: str,
+        novelty: FloatArray,
+    ) -> FloatArray:
         """How far novelties are above the benchmark's median, in units of its spread; a new script is beyond all."""
         if name == "script":
             return np.where(novelty > 0, np.inf, 0.0)
         if name == "states":  # which no reader can check: the reason is another measure wherever one sees the text
             return np.full(len(novelty), -1e12)
-        known = self._measures[name].known
-        middle = np.median(known)
-        spread = np.quantile(known, 0.9) - middle
-        return np.asarray((novelty - middle) / max(float(spread), 1e-12))
+        of_benchmark = self._measures[name].novelties
+        middle = np.median(of_benchmark)
+        spread = np.quantile(of_benchmark, 0.9) - middle
+        return (novelty - middle) / max(float(spread), 1e-12)
 
-    def share_outside(self, texts: Sequence[str], states: States | None = None) -> float:
+    def share_outside(
+        self,
+        texts: Sequence[str],
+        states: States | None = None,
+    ) -> float:
         """Share of N ≥ 1 texts, each a group of its own, that are unlike those of the benchmark."""
-        p_values = self.p_values(texts, None, states(texts) if states else None)
+        p_values = self.p_values(
+            texts,
+            states=states(texts) if states else None,
+        )
         smallest = np.min(list(p_values.values()), axis=0)
         return float((smallest <= self.bound + 1e-9).mean())
 
-    def _ranked(self, known: FloatArray, values: FloatArray) -> FloatArray:
+    def _ranked(
+        self,
+        of_benchmark: FloatArray,
+        values: FloatArray,
+    ) -> FloatArray:
         """(n,) and (N,) novelties → (N,) p-values: every group of the benchmark has one vote."""
         # one part in 10¹² is rounding: equal texts must rank equally
-        unlike = (known >= values[:, None] - 1e-12) @ self._vote
-        return np.asarray((1 + unlike) / (self.groups + 1), dtype=np.float64)
+        unlike = (of_benchmark >= values[:, None] - 1e-12) @ self._vote
+        return (1 + unlike) / (self.groups + 1)
 
-    def _together(self, p_values: FloatArray, group: IntArray) -> FloatArray:
+    def _together(
+        self,
+        p_values: FloatArray,
+        group: IntArray,
+    ) -> FloatArray:
         """(N,) p-values of texts → those of their groups by their mean normal score (Stouffer); 1 for one text."""
         size = np.bincount(group)
         mean = group_means(_normal(p_values), group)
-        # texts of one group say less than as many independent ones
-        joint = stats.norm.sf(mean * np.sqrt(size / (1 + (size - 1) * self._related)))
-        return np.asarray(np.where(size > 1, joint, 1.0)[group], dtype=np.float64)
+        # texts of one group say less than as many independent ones: the variance of their mean is (1 + (n − 1) ρ) / n
+        independent = size / (1 + (size - 1) * self._related)
+        joint = stats.norm.sf(mean * np.sqrt(independent))
+        return np.where(size > 1, joint, 1.0)[group]
 
 
 def _normal(p_values: FloatArray) -> FloatArray:
     # a p-value of exactly 0 or 1 has no finite score
-    return np.asarray(stats.norm.isf(np.clip(p_values, 1e-6, 1 - 1e-6)), dtype=np.float64)
+    return stats.norm.isf(np.clip(p_values, 1e-6, 1 - 1e-6))
 
 
-def _intraclass(values: FloatArray, group: IntArray) -> float:
-    """Correlation of two texts of one group (analysis of variance); 0 if every group has one text."""
+def _intraclass(
+    values: FloatArray,
+    group: IntArray,
+) -> float:
+    """Correlation of two texts of one group (analysis of variance); 0 if every group has one text.
+
+    It is (B − W) / (B + (n₀ − 1) W) for the mean squares B between and W within groups, where
+    n₀ = (N − Σ n_g² / N) / (G − 1) stands for the size of unequal groups.
+    """
     size = np.bincount(group)
     groups = size.size
     texts = values.size
@@ -332,4 +445,8 @@ def _intraclass(values: FloatArray, group: IntArray) -> float:
     between = float(size @ (means - values.mean()) ** 2) / (groups - 1)
     within = float(((values - means[group]) ** 2).sum()) / (texts - groups)
     typical_size = (texts - float((size**2).sum()) / texts) / (groups - 1)
-    return min(1.0, (between - within) / max(between + (typical_size - 1) * within, 1e-12))
+    total = between + (typical_size - 1) * within
+    return min(
+        1.0,
+        (between - within) / max(total, 1e-12),
+    )

@@ -9,7 +9,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy import sparse
@@ -46,15 +46,23 @@ SCRIPTS = {"CJK": "Chinese", "HIRAGANA": "Kana", "KATAKANA": "Kana"}
 """First word of a letter's name → script, where that is not the word itself."""
 
 
+OptionalStates = FloatArray | None
+"""(N, D) hidden states of N texts, None to do without."""
+
+
 class Measure(ABC):
     """How unusual texts are in one respect."""
 
-    known: FloatArray
+    novelties: FloatArray
     """(n,) how unusual each text of the benchmark is without its own group."""
 
     @abstractmethod
-    def novelty(self, texts: Sequence[str], states: FloatArray | None) -> FloatArray:
-        """(N,) how unusual new texts are; (N, D) hidden states for the measure that reads these."""
+    def novelty(
+        self,
+        texts: Sequence[str],
+        states: OptionalStates,
+    ) -> FloatArray:
+        """(N,) how unusual new texts are; their hidden states are for the measure that reads these."""
 
     @abstractmethod
     def reason(self, text: str) -> str:
@@ -67,19 +75,28 @@ def script(text: str) -> str:
     for letter in filter(str.isalpha, text):
         name = unicodedata.name(letter, "unknown").split()[0]
         counts[SCRIPTS.get(name, name.capitalize())] += 1
-    return counts.most_common(1)[0][0] if counts else "no known"
+    return max(counts, key=counts.__getitem__, default="no known")
 
 
 class Script(Measure):
     """Whether another group of the benchmark is written in the text's script: 0 if so, else 1."""
 
-    def __init__(self, texts: Sequence[str], group: IntArray) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        group: IntArray,
+    ) -> None:
         scripts = [script(text) for text in texts]
-        self._groups = Counter(name for name, _ in set(zip(scripts, group.tolist(), strict=True)))
-        self.known = np.array([float(self._groups[name] == 1) for name in scripts])
+        distinct = set(zip(scripts, group.tolist(), strict=True))
+        self._groups = Counter(name for name, _ in distinct)
+        self.novelties = np.array([float(self._groups[name] == 1) for name in scripts])
 
     @override
-    def novelty(self, texts: Sequence[str], states: FloatArray | None) -> FloatArray:
+    def novelty(
+        self,
+        texts: Sequence[str],
+        states: OptionalStates,
+    ) -> FloatArray:
         return np.array([float(script(text) not in self._groups) for text in texts])
 
     @override
@@ -95,10 +112,14 @@ class Length(Measure):
         self._median = np.median(lengths)
         self._shortest = round(math.exp(lengths.min()))
         self._longest = round(math.exp(lengths.max()))
-        self.known = np.abs(lengths - self._median)
+        self.novelties = np.abs(lengths - self._median)
 
     @override
-    def novelty(self, texts: Sequence[str], states: FloatArray | None) -> FloatArray:
+    def novelty(
+        self,
+        texts: Sequence[str],
+        states: OptionalStates,
+    ) -> FloatArray:
         return np.abs(log_lengths(texts) - self._median)
 
     @override
@@ -109,82 +130,128 @@ class Length(Measure):
 class Words(Measure):
     """Lack of similarity with the nearest texts of the benchmark; of shorter texts less similarity is expected."""
 
-    def __init__(self, texts: Sequence[str], group: IntArray) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        group: IntArray,
+    ) -> None:
         self._similarity = Similarity(texts)
         self._lengths = log_lengths(texts)
         similar = self._similarity.among()
         similar[group[:, None] == group[None, :]] = -np.inf  # a text's own group says nothing about others
         nearest = _mean_of_nearest(similar)
         powers = self._powers(self._lengths)
-        # a curve through fewer points would follow each of them
-        enough = len(texts) > FOLDS
-        fit = np.linalg.pinv(powers) if enough else np.zeros((3, len(texts)))
+        # a curve through fewer points would follow each of them: no similarity is then expected of any length
+        fit = np.linalg.pinv(powers) if len(texts) > FOLDS else np.zeros((3, len(texts)))
         self._shape = fit @ nearest
         # a text's own part in the curve says nothing about a new one: the residual is that of a curve without the text
-        own_part = np.minimum((powers * fit.T).sum(axis=1), 1 - 1e-9)
-        self.known = (powers @ self._shape - nearest) / (1 - own_part)
+        own_part = np.minimum(
+            (powers * fit.T).sum(axis=1),
+            1 - 1e-9,
+        )
+        self.novelties = (powers @ self._shape - nearest) / (1 - own_part)
 
     def _powers(self, lengths: FloatArray) -> FloatArray:
         # beyond the benchmark's own lengths the parabola would mean nothing
-        within = np.clip(lengths, self._lengths.min(), self._lengths.max())
+        within = np.clip(
+            lengths,
+            self._lengths.min(),
+            self._lengths.max(),
+        )
         return np.vander(within, 3, increasing=True)
 
     @override
-    def novelty(self, texts: Sequence[str], states: FloatArray | None) -> FloatArray:
+    def novelty(
+        self,
+        texts: Sequence[str],
+        states: OptionalStates,
+    ) -> FloatArray:
         expected = self._powers(log_lengths(texts)) @ self._shape
-        return np.asarray(expected - _mean_of_nearest(self._similarity(texts)))
+        return expected - _mean_of_nearest(self._similarity(texts))
 
     @override
     def reason(self, text: str) -> str:
-        new = self._similarity.new_words(text)
-        return f"language or vocabulary unlike the calibrated texts{_listed(': none of them has ', new)}"
+        new_words = self._similarity.new_words(text)
+        return f"language or vocabulary unlike the calibrated texts{_listed(': none of them has ', new_words)}"
 
 
 class Writing(Measure):
     """Distance of the shares of capitals, digits, punctuation, white space, ... from the benchmark's."""
 
-    def __init__(self, texts: Sequence[str], group: IntArray) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        group: IntArray,
+    ) -> None:
         shares = writing(texts)
         self._typical = np.median(shares, axis=0)
         self._vectors = spread_out(shares)
-        self.known = by_fold(self._distances, self._vectors, group)
+        self.novelties = by_fold(
+            self._distances,
+            self._vectors,
+            group,
+        )
 
     @staticmethod
-    def _distances(known: FloatArray, new: FloatArray) -> FloatArray:
-        """(N,) squared distances of new vectors from the mean of known ones (Mahalanobis)."""
-        centred = known - known.mean(axis=0)
-        covariance = centred.T @ centred / len(known) + SMALLEST_SPREAD**2 * np.eye(known.shape[1])
-        difference = new - known.mean(axis=0)
-        return np.asarray((difference * np.linalg.solve(covariance, difference.T).T).sum(axis=1), dtype=np.float64)
+    def _distances(
+        benchmark: FloatArray,
+        asked: FloatArray,
+    ) -> FloatArray:
+        """(N,) squared distances of new vectors from the mean of the benchmark's (Mahalanobis)."""
+        mean = benchmark.mean(axis=0)
+        centred = benchmark - mean
+        covariance = centred.T @ centred / len(centred) + SMALLEST_SPREAD**2 * np.eye(mean.size)
+        return _quadratic_form(covariance, asked - mean)
 
     @override
-    def novelty(self, texts: Sequence[str], states: FloatArray | None) -> FloatArray:
-        return self._distances(self._vectors, spread_out(writing(texts)))
+    def novelty(
+        self,
+        texts: Sequence[str],
+        states: OptionalStates,
+    ) -> FloatArray:
+        return self._distances(
+            self._vectors,
+            spread_out(writing(texts)),
+        )
 
     @override
     def reason(self, text: str) -> str:
         shares = writing([text])[0]
-        spread = np.maximum(self._vectors.std(axis=0), SMALLEST_SPREAD)
+        spread = np.maximum(
+            self._vectors.std(axis=0),
+            SMALLEST_SPREAD,
+        )
         distance = np.abs(spread_out(shares) - self._vectors.mean(axis=0)) / spread
         farthest = np.argsort(-distance, kind="stable")[:TELLING]
         # beside the farthest only what is itself unusual: the third of three measures is often an ordinary one
-        telling = [n for n in farthest if distance[n] >= min(UNUSUAL, distance.max())]
+        least = min(UNUSUAL, distance.max())
+        telling = farthest[distance[farthest] >= least]
         phrases = [f"{MEASURES[n]} {shares[n]:.0%} (typically {self._typical[n]:.0%})" for n in telling]
         return f"written unlike the calibrated texts: {', '.join(phrases)}"
 
 
-class States(Measure):
+class HiddenStates(Measure):
     """Distance of the hidden states from the mean of the benchmark."""
 
-    def __init__(self, states: FloatArray, group: IntArray) -> None:
-        spread = states.std(axis=0)
-        self._scale = np.where(spread > 1e-12, spread, 1.0)
+    def __init__(
+        self,
+        states: FloatArray,
+        group: IntArray,
+    ) -> None:
+        self._scale = scale_of(states)
         self._vectors = states / self._scale
-        self.known = by_fold(mahalanobis, self._vectors, group)
+        self.novelties = by_fold(mahalanobis, self._vectors, group)
 
     @override
-    def novelty(self, texts: Sequence[str], states: FloatArray | None) -> FloatArray:
-        return mahalanobis(self._vectors, np.asarray(states) / self._scale)
+    def novelty(
+        self,
+        texts: Sequence[str],
+        states: OptionalStates,
+    ) -> FloatArray:
+        return mahalanobis(
+            self._vectors,
+            np.asarray(states) / self._scale,
+        )
 
     @override
     def reason(self, text: str) -> str:
@@ -194,17 +261,33 @@ class States(Measure):
 class Kind(Measure):
     """How much more a text's words and character n-grams are those of other kinds of texts (ridge regression)."""
 
-    def __init__(self, texts: Sequence[str], group: IntArray, others: Sequence[str]) -> None:
-        compared = [*texts, *others]
-        self._similarity = Similarity(compared)
+    def __init__(
+        self,
+        texts: Sequence[str],
+        group: IntArray,
+        other_texts: Sequence[str],
+    ) -> None:
+        self._similarity = Similarity([*texts, *other_texts])
         ridge = Ridge(self._similarity.products())
-        label = np.repeat([1.0, 0.0], [len(texts), len(others)])
-        block = np.append(group, group.max() + 1 + np.arange(len(others)))  # each other text is a group of its own
+        label = np.repeat(
+            [1.0, 0.0],
+            [len(texts), len(other_texts)],
+        )
         self._weights, self._constant = ridge.weights(label)
-        self.known = -ridge.left_out(label, block)[: len(texts)]
+        # each other text is a group of its own
+        other_groups = group.max() + 1 + np.arange(len(other_texts))
+        predicted = ridge.left_out(
+            label,
+            np.append(group, other_groups),
+        )
+        self.novelties = -predicted[: len(texts)]
 
     @override
-    def novelty(self, texts: Sequence[str], states: FloatArray | None) -> FloatArray:
+    def novelty(
+        self,
+        texts: Sequence[str],
+        states: OptionalStates,
+    ) -> FloatArray:
         return -self._constant - self._similarity.weighted_sum(texts, self._weights)
 
     @override
@@ -213,30 +296,36 @@ class Kind(Measure):
         return f"its words are rather those of other kinds of texts{_listed(', such as ', telling)}"
 
 
-def _listed(start: str, names: Sequence[str]) -> str:
+def _listed(
+    start: str,
+    names: Sequence[str],
+) -> str:
     if not names:
         return ""
-    return start + ", ".join(repr(printable(name)[:LONGEST_WORD]) for name in names)
+    return start + ", ".join(map(quoted, names))
 
 
-_WORD_COUNTER, _NGRAM_COUNTER = (
-    HashingVectorizer(
-        # capitals are other tokens for a model, so n-grams keep them
-        n_features=2**18,
-        norm=None,
-        alternate_sign=False,
-        lowercase=False,
-        analyzer=analyzer,
-        ngram_range=lengths,
-    )
-    for analyzer, lengths in ((words, (1, 1)), ("char_wb", (2, 4)))
+def quoted(word: str) -> str:
+    """A word as a reason shows it: in quotation marks, without control characters, and not too long."""
+    return repr(printable(word)[:LONGEST_WORD])
+
+
+_counter = partial(
+    HashingVectorizer,
+    n_features=2**18,
+    norm=None,
+    alternate_sign=False,
+    # capitals are other tokens for a model, so n-grams keep them
+    lowercase=False,
 )
+_WORD_COUNTER = _counter(analyzer=words)
+_NGRAM_COUNTER = _counter(analyzer="char_wb", ngram_range=(2, 4))
 
 
 @lru_cache(maxsize=4096)  # the domain check and the test of exchangeability count the same texts
 def _counted(text: str) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-    begin = [text[:CHARACTERS]]
-    return _WORD_COUNTER.transform(begin), _NGRAM_COUNTER.transform(begin)
+    beginning = [text[:CHARACTERS]]
+    return _WORD_COUNTER.transform(beginning), _NGRAM_COUNTER.transform(beginning)
 
 
 def _as_if_counted(counts: sparse.csr_matrix) -> TfidfTransformer:
@@ -257,7 +346,9 @@ def _without_one(counts: sparse.csr_matrix) -> FloatArray:
     # place of the exact .1481.
     texts = counts.shape[0]
     having = np.maximum(1, counts.getnnz(axis=0))
-    return np.asarray((np.log(texts / having) + 1) / (np.log((1 + texts) / (1 + having)) + 1), dtype=np.float64)
+    without = np.log(texts / having) + 1
+    with_it: FloatArray = np.log((1 + texts) / (1 + having)) + 1
+    return without / with_it
 
 
 class Similarity:
@@ -266,8 +357,8 @@ class Similarity:
     def __init__(self, texts: Sequence[str]) -> None:
         counts = self._counts(texts)
         self._new = [_as_if_counted(rows) for rows in counts]
-        own = [TfidfTransformer(sublinear_tf=True).fit(rows) for rows in counts]
-        self._rows = self._weighted(counts, own)
+        as_they_are = [TfidfTransformer(sublinear_tf=True).fit(rows) for rows in counts]
+        self._rows = self._weighted(counts, as_they_are)
         self._without_one = np.concatenate([_without_one(rows) for rows in counts])
 
     @staticmethod
@@ -276,7 +367,10 @@ class Similarity:
         return [sparse.vstack(rows) for rows in zip(*counted, strict=True)]
 
     @staticmethod
-    def _weighted(counts: Sequence[sparse.csr_matrix], weighting: Sequence[TfidfTransformer]) -> sparse.csr_matrix:
+    def _weighted(
+        counts: Sequence[sparse.csr_matrix],
+        weighting: Sequence[TfidfTransformer],
+    ) -> sparse.csr_matrix:
         parts = [of_part.transform(rows) for of_part, rows in zip(weighting, counts, strict=True)]
         # each part has length one, so that half of the squared length of a row belongs to either
         return sparse.csr_matrix(sparse.hstack(parts) / math.sqrt(2))
@@ -286,100 +380,168 @@ class Similarity:
 
     def __call__(self, texts: Sequence[str]) -> FloatArray:
         """(N, n) similarity of N ≥ 1 texts with the n texts."""
-        return np.asarray((self._rows_of(texts) @ self._rows.T).toarray(), dtype=np.float64)
+        return _dense_products(self._rows_of(texts), self._rows)
 
     def products(self) -> FloatArray:
         """(n, n) similarity of the n texts, symmetric."""
-        return np.asarray((self._rows @ self._rows.T).toarray(), dtype=np.float64)
+        return _dense_products(self._rows, self._rows)
 
     def among(self) -> FloatArray:
         """(n, n) similarity of the n texts, each as if it was new to the others."""
-        rows = self._rows @ sparse.diags_array(self._without_one)
-        return np.asarray((rows @ self._rows.T).toarray(), dtype=np.float64)
+        without_one = self._rows @ sparse.diags_array(self._without_one)
+        return _dense_products(without_one, self._rows)
 
-    def weighted_sum(self, texts: Sequence[str], weights: FloatArray) -> FloatArray:
+    def weighted_sum(
+        self,
+        texts: Sequence[str],
+        weights: FloatArray,
+    ) -> FloatArray:
         """(N,) sums of the similarities with the n texts, times (n,) weights, without the similarities themselves."""
-        return np.asarray(self._rows_of(texts) @ (self._rows.T @ weights), dtype=np.float64)
+        sums: FloatArray = self._rows_of(texts) @ (self._rows.T @ weights)
+        return sums
 
     def new_words(self, text: str) -> list[str]:
         """The words of a text with the most weight that none of the n texts has."""
-        return self._telling(text, np.asarray(self._rows.sum(axis=0)).ravel() == 0)
+        return self._telling(
+            text,
+            self._rows.getnnz(axis=0) == 0,
+        )
 
-    def words_against(self, text: str, weights: FloatArray) -> list[str]:
+    def words_against(
+        self,
+        text: str,
+        weights: FloatArray,
+    ) -> list[str]:
         """The words of a text that lower its `weighted_sum` most."""
-        return self._telling(text, np.maximum(0.0, -(self._rows.T @ weights)))
+        return self._telling(
+            text,
+            np.maximum(0.0, -(self._rows.T @ weights)),
+        )
 
-    def _telling(self, text: str, value: FloatArray | BoolArray) -> list[str]:
+    def _telling(
+        self,
+        text: str,
+        value: FloatArray | BoolArray,
+    ) -> list[str]:
         """The words of a text with the highest weight times the (F,) value of their column, if it is above 0."""
         distinct = list(dict.fromkeys(words(text[:CHARACTERS])))
         if not distinct:
             return []
+        # each of them is counted in the one column of its word
         column = _WORD_COUNTER.transform(distinct).argmax(axis=1)
-        column = np.asarray(column).ravel()  # of each word
         row = self._rows_of([text]).toarray()[0]
-        score = (row * value)[column]
+        score = (row * value)[np.asarray(column).ravel()]
         order = np.argsort(-score, kind="stable")[:TELLING]
         return [distinct[place] for place in order if score[place] > 0]
 
 
+def _dense_products(
+    left: sparse.csr_matrix,
+    right: sparse.csr_matrix,
+) -> FloatArray:
+    """(N, n) scalar products of N rows with n."""
+    products: FloatArray = (left @ right.T).toarray()
+    return products
+
+
 class Ridge:
-    """Kernel ridge regression of (N,) or (N, P) labels on (N, N) scalar products, shrunk by their mean eigenvalue."""
+    """Kernel ridge regression of (N,) or (N, P) labels on (N, N) scalar products, shrunk by their mean eigenvalue.
+
+    With the centred products K and their mean eigenvalue λ, fitted labels are S y, where S = K (K + λI)⁻¹ + 1/N.
+    """
 
     def __init__(self, products: FloatArray) -> None:
         self._centring = KernelCenterer().fit(products)
         kernel = self._centring.transform(products)
-        self._inverse = np.linalg.inv(kernel + max(np.trace(kernel) / len(kernel), 1e-12) * np.eye(len(kernel)))
-        self._smoother = kernel @ self._inverse + 1 / len(kernel)
+        size = len(kernel)
+        shrinkage = max(np.trace(kernel) / size, 1e-12)
+        self._inverse = np.linalg.inv(kernel + shrinkage * np.eye(size))
+        self._smoother = kernel @ self._inverse + 1 / size
 
     def weights(self, labels: FloatArray) -> tuple[FloatArray, float]:
         """(N,) weights of the scalar products with those that it is trained on, and the constant, of a prediction."""
-        weights = self._inverse @ (labels - labels.mean())
+        mean = labels.mean()
+        weights = self._inverse @ (labels - mean)
         total = weights.sum()
-        constant = labels.mean() - self._centring.K_fit_rows_ @ weights + self._centring.K_fit_all_ * total
+        # products with a new text come uncentred: what centring takes from them goes into weights and constant
+        constant = mean - self._centring.K_fit_rows_ @ weights + self._centring.K_fit_all_ * total
         return weights - total / len(weights), float(constant)
 
-    def left_out(self, labels: FloatArray | BoolArray, block: IntArray) -> FloatArray:
+    def left_out(
+        self,
+        labels: FloatArray | BoolArray,
+        block: IntArray,
+    ) -> FloatArray:
         """Prediction for each text when its whole group B is left out: (I − S_BB)⁻¹ (Sy − S_BB y)_B."""
-        predicted = self._smoother @ labels
-        for at in group_members(block):
-            own = self._smoother[np.ix_(at, at)]
-            predicted[at] = np.linalg.solve(np.eye(at.size) * (1 + 1e-9) - own, predicted[at] - own @ labels[at])
-        return np.asarray(predicted, dtype=np.float64)
+        predicted: FloatArray = self._smoother @ labels
+        for rows in group_members(block):
+            within = self._smoother[np.ix_(rows, rows)]
+            by_rest = predicted[rows] - within @ labels[rows]
+            # one part in 10⁹ more, so that a group which decides its own prediction has one at all
+            system = np.eye(rows.size) * (1 + 1e-9) - within
+            predicted[rows] = np.linalg.solve(system, by_rest)
+        return predicted
 
 
-def mahalanobis(known: FloatArray, asked: FloatArray) -> FloatArray:
+def scale_of(vectors: FloatArray) -> FloatArray:
+    """(D,) standard deviations of the columns; 1 for a constant one, in which only rounding differs."""
+    spread = vectors.std(axis=0)
+    return np.where(spread > 1e-12, spread, 1.0)
+
+
+def mahalanobis(
+    benchmark: FloatArray,
+    asked: FloatArray,
+) -> FloatArray:
     """(N,) squared distances of (N, D) rows from the mean of (n, D) others, without a D × D matrix (Woodbury).
 
-    The covariance is shrunk (Ledoit and Wolf 2004, https://doi.org/10.1016/S0047-259X(03)00096-4).
+    The covariance is shrunk (Ledoit and Wolf 2004, https://doi.org/10.1016/S0047-259X(03)00096-4) to
+    Σ = (1 − s) XᵀX / n + rI, so that xᵀΣ⁻¹x = (|x|² − (Xx)ᵀ (XXᵀ + rn / (1 − s) I)⁻¹ Xx) / r.
     """
-    mean = known.mean(axis=0)
-    rows, new = known - mean, asked - mean
-    shrinkage = float(ledoit_wolf_shrinkage(rows, assume_centered=True)) if len(rows) > 1 else 1.0
+    mean = benchmark.mean(axis=0)
+    rows = benchmark - mean
+    new = asked - mean
+    size = len(rows)
+    shrinkage = 1.0
+    if size > 1:
+        shrinkage = float(ledoit_wolf_shrinkage(rows, assume_centered=True))
     shrinkage = min(max(shrinkage, 1e-6), 1 - 1e-12)
     ridge = shrinkage * max(float((rows**2).mean()), 1e-12)
-    inner = rows @ rows.T + ridge * len(rows) / (1 - shrinkage) * np.eye(len(rows))
-    products = new @ rows.T
-    explained = (products * np.linalg.solve(inner, products.T).T).sum(axis=1)
-    return np.asarray(((new**2).sum(axis=1) - explained) / ridge, dtype=np.float64)
+    inner = rows @ rows.T + ridge * size / (1 - shrinkage) * np.eye(size)
+    explained = _quadratic_form(inner, new @ rows.T)
+    distances: FloatArray = ((new**2).sum(axis=1) - explained) / ridge
+    return distances
+
+
+def _quadratic_form(
+    matrix: FloatArray,
+    rows: FloatArray,
+) -> FloatArray:
+    """(N,) xᵀ M⁻¹ x of the (N, D) rows x, for a (D, D) symmetric matrix M."""
+    form: FloatArray = (rows * np.linalg.solve(matrix, rows.T).T).sum(axis=1)
+    return form
 
 
 def _mean_of_nearest(similar: FloatArray) -> FloatArray:
     """(N, M) similarities, -inf for texts that do not count → (N,) mean of the `NEAREST` highest."""
     nearest = -np.sort(-similar, axis=1)[:, :NEAREST]
-    known = np.isfinite(nearest)
-    total = np.where(known, nearest, 0.0).sum(axis=1)
-    return np.asarray(total / np.maximum(1, known.sum(axis=1)), dtype=np.float64)
+    counts = np.isfinite(nearest)
+    total = np.where(counts, nearest, 0.0).sum(axis=1)
+    mean: FloatArray = total / np.maximum(1, counts.sum(axis=1))
+    return mean
 
 
 def by_fold(
-    distances: Callable[[FloatArray, FloatArray], FloatArray], vectors: FloatArray, group: IntArray
+    distances: Callable[[FloatArray, FloatArray], FloatArray],
+    vectors: FloatArray,
+    group: IntArray,
 ) -> FloatArray:
     """(n,) distances of (n, D) vectors from those of other folds of groups, as new texts have theirs from all.
 
     Without folds a text would be near to the mean to which it contributes.
     """
     result = np.zeros(len(vectors))
-    for fold in range(FOLDS if group.max() else 0):
+    for fold in range(FOLDS):
         inside = group % FOLDS == fold
         if inside.any() and not inside.all():
             result[inside] = distances(vectors[~inside], vectors[inside])

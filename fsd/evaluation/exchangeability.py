@@ -13,7 +13,7 @@ passed.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -21,11 +21,18 @@ import numpy as np
 from scipy import stats
 
 from fsd.data.near_duplicates import words
-from fsd.errors import printable
 from fsd.evaluation.domain_check import DomainCheck
-from fsd.evaluation.domain_measures import CHARACTERS, LONGEST_WORD, TELLING, Ridge, Similarity
+from fsd.evaluation.domain_measures import (
+    CHARACTERS,
+    TELLING,
+    OptionalStates,
+    Ridge,
+    Similarity,
+    quoted,
+    scale_of,
+)
 from fsd.evaluation.writing import MEASURES, spread_out, writing
-from fsd.statistics.groups import group_index, group_means
+from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 ALPHA = 0.05
@@ -63,9 +70,9 @@ class Exchangeability:
 def exchangeability(
     check: DomainCheck,
     texts: Sequence[str],
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     *,
-    states: FloatArray | None = None,
+    states: OptionalStates = None,
     outside: BoolArray | None = None,
     permutations: int = 499,
     seed: int = 0,
@@ -76,20 +83,47 @@ def exchangeability(
     """
     group = group_index(groups, len(texts))
     if outside is None:
-        outside = np.array([bool(reason) for reason in check.outside(texts, groups, states)])
-    n_groups = int(group.max()) + 1
-    outside_p = _outside_p(check, np.bincount(group, weights=outside) > 0)
+        outside = np.array(check.outside(texts, groups, states)) != ""
+    group_is_outside = np.bincount(group, weights=outside) > 0
+    n_groups = group_is_outside.size
+    outside_p = _outside_p(check, group_is_outside)
     if min(n_groups, check.groups) < FEWEST:
-        return Exchangeability(n_groups, outside_p, None, outside_p, None)
-    auc, classifier_p = _classifier_test(check, texts, group, states, permutations, np.random.default_rng(seed))
+        return Exchangeability(
+            n_groups,
+            outside_p,
+            None,
+            outside_p,
+            None,
+        )
+    auc, classifier_p = _classifier_test(
+        check,
+        texts,
+        group,
+        states,
+        permutations,
+        np.random.default_rng(seed),
+    )
     # the smaller of two p-values is itself no p-value: twice as often one of them is small by chance (Bonferroni)
     p = min(1.0, 2 * min(classifier_p, outside_p))
     different: tuple[str, ...] = ()
     if p <= ALPHA:
-        by_few = outside_p < classifier_p
-        rows = np.flatnonzero(outside) if by_few else np.arange(len(texts))
-        different = telling([texts[row] for row in rows.tolist()], group[rows], check)
-    return Exchangeability(n_groups, p, classifier_p, outside_p, auc, different)
+        rows = np.arange(len(texts))
+        # what few texts outside have in common would not show among all
+        if outside_p < classifier_p:
+            rows = np.flatnonzero(outside)
+        different = telling(
+            [texts[row] for row in rows.tolist()],
+            group[rows],
+            check,
+        )
+    return Exchangeability(
+        n_groups,
+        p,
+        classifier_p,
+        outside_p,
+        auc,
+        different,
+    )
 
 
 def _outside_p(check: DomainCheck, outside: BoolArray) -> float:
@@ -97,8 +131,15 @@ def _outside_p(check: DomainCheck, outside: BoolArray) -> float:
     count = int(outside.sum())
     if count < 2:  # a single text outside says nothing about the others
         return 1.0
-    expected = min(check.groups, round(check.share * (check.groups + 1)))
-    null = stats.betabinom(outside.size, expected, check.groups + 1 - expected)
+    expected = min(
+        check.groups,
+        round(check.share * (check.groups + 1)),
+    )
+    null = stats.betabinom(
+        outside.size,
+        expected,
+        check.groups + 1 - expected,
+    )
     return float(null.sf(count - 1))
 
 
@@ -106,34 +147,55 @@ def _classifier_test(
     check: DomainCheck,
     texts: Sequence[str],
     group: IntArray,
-    states: FloatArray | None,
+    states: OptionalStates,
     permutations: int,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
     """AUC of a classifier between the texts and those of the benchmark, and its p-value by permuted groups."""
     asked = _at_most(MOST, len(texts), rng)
-    known = _at_most(MOST, len(check.texts), rng)
-    compared = [*(texts[row] for row in asked), *(check.texts[row] for row in known)]
+    compared_with = _at_most(MOST, len(check.texts), rng)
+    compared = [texts[row] for row in asked]
+    compared += [check.texts[row] for row in compared_with]
     products = _products(compared)
     if states is not None and check.states is not None:
-        hidden = _standardised(np.concatenate([states[asked], check.states[known]]))
+        hidden = _standard_products(np.concatenate([states[asked], check.states[compared_with]]))
         # the mean over words, character n-grams, writing and states, each of average length one
-        products = (3 * products + hidden @ hidden.T / hidden.shape[1]) / 4
-    own_groups = -1 - check.group[known]  # numbers apart from those of the texts
-    block = group_index([*group[asked].tolist(), *own_groups.tolist()], len(compared))
+        products = (3 * products + hidden) / 4
+    # numbers apart from those of the texts
+    benchmark_groups = -1 - check.group[compared_with]
+    block = group_index(
+        group[asked].tolist() + benchmark_groups.tolist(),
+        len(compared),
+    )
+    # the groups of the texts came first, and so have the lowest numbers
     is_asked = np.arange(int(block.max()) + 1) <= block[: asked.size].max()
-    permuted = [rng.permutation(is_asked) for _ in range(permutations)]
-    labels = np.stack([is_asked, *permuted], axis=1)[block]
-    predicted = stats.rankdata(Ridge(products).left_out(labels, block), axis=0)
-    positives = labels.sum(axis=0)
-    rank_sums = np.where(labels, predicted, 0.0).sum(axis=0)
-    aucs = (rank_sums - positives * (positives + 1) / 2) / (positives * (len(compared) - positives))
+    labellings = [is_asked]
+    labellings += [rng.permutation(is_asked) for _ in range(permutations)]
+    labels = np.stack(labellings, axis=1)[block]
+    aucs = _aucs(
+        Ridge(products).left_out(labels, block),
+        labels,
+    )
     # the order that was observed is one of those that are counted; equal AUCs may differ by rounding
     p = float((aucs >= aucs[0] - 1e-12).mean())
     return float(aucs[0]), p
 
 
-def _at_most(limit: int, size: int, rng: np.random.Generator) -> IntArray:
+def _aucs(predicted: FloatArray, labels: BoolArray) -> FloatArray:
+    """(P,) AUC of each column of (N, P) predictions for its labels: Mann-Whitney's U / mn."""
+    ranks = stats.rankdata(predicted, axis=0)
+    rank_sums = np.where(labels, ranks, 0.0).sum(axis=0)
+    positives = labels.sum(axis=0)
+    u = rank_sums - positives * (positives + 1) / 2
+    aucs: FloatArray = u / (positives * (len(labels) - positives))
+    return aucs
+
+
+def _at_most(
+    limit: int,
+    size: int,
+    rng: np.random.Generator,
+) -> IntArray:
     if size <= limit:
         return np.arange(size)
     return np.sort(rng.choice(size, limit, replace=False))
@@ -142,34 +204,61 @@ def _at_most(limit: int, size: int, rng: np.random.Generator) -> IntArray:
 def _products(texts: Sequence[str]) -> FloatArray:
     """(N, N) mean of the scalar products by words, by character n-grams and by writing, each of average length one."""
     similarity = Similarity(texts).products()
-    manner = _standardised(spread_out(writing(texts)))
-    return np.asarray((2 * similarity + manner @ manner.T / manner.shape[1]) / 3)
+    manner = _standard_products(spread_out(writing(texts)))
+    return (2 * similarity + manner) / 3
 
 
-def _standardised(vectors: FloatArray) -> FloatArray:
-    spread = vectors.std(axis=0)
-    return np.asarray((vectors - vectors.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0))
+def _standard_products(vectors: FloatArray) -> FloatArray:
+    """(N, N) scalar products of the rows of (N, D) vectors with standardised columns, over D."""
+    standard = (vectors - vectors.mean(axis=0)) / scale_of(vectors)
+    products: FloatArray = standard @ standard.T / standard.shape[1]
+    return products
 
 
-def telling(texts: Sequence[str], group: IntArray, check: DomainCheck) -> tuple[str, ...]:
+def telling(
+    texts: Sequence[str],
+    group: IntArray,
+    check: DomainCheck,
+) -> tuple[str, ...]:
     """The words and measures of writing in which N texts differ most from a benchmark, with the share on both sides.
 
     Each is ranked by the difference of the two shares over its standard error, groups counting once.
     """
-    sides = (list(texts), check.texts)
-    blocks = (group_index(group.tolist(), len(texts)), check.group)
-    contents = [[set(words(text[:CHARACTERS])) for text in side] for side in sides]
-    counts = Counter(chain.from_iterable(chain.from_iterable(contents)))
+    in_texts = _distinct_words(texts)
+    in_benchmark = _distinct_words(check.texts)
+    counts = Counter(chain.from_iterable(in_texts + in_benchmark))
     vocabulary = [word for word, _ in counts.most_common(COMMONEST)]
-    means, errors = [], []
-    for side, content, block in zip(sides, contents, blocks, strict=True):
-        present = np.array([[word in of_text for word in vocabulary] for of_text in content], dtype=np.float64)
+
+    def shares_of(
+        side: Sequence[str],
+        contents: Sequence[Container[str]],
+        block: IntArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean share of each word and measure over the groups of a side, and its squared standard error."""
+        present = [[word in content for word in vocabulary] for content in contents]
         shares = group_means(np.hstack([present, writing(side)]), block)
         number = len(shares)
-        means.append(shares.mean(axis=0))
         # a share of 0 or 1 in few texts has an error too: as if half a text more differed
-        errors.append((shares.var(axis=0) + 0.25 / number) / number)
-    score = np.abs(means[0] - means[1]) / np.sqrt(errors[0] + errors[1])
-    names = [*(repr(printable(word)[:LONGEST_WORD]) for word in vocabulary), *MEASURES]
-    order = np.argsort(-score, kind="stable")[:TELLING]
-    return tuple(f"{names[n]} {means[0][n]:.0%} (benchmark {means[1][n]:.0%})" for n in order)
+        variance = shares.var(axis=0) + 0.25 / number
+        return shares.mean(axis=0), variance / number
+
+    mean, error = shares_of(
+        texts,
+        in_texts,
+        group_index(group.tolist(), len(texts)),
+    )
+    benchmark_mean, benchmark_error = shares_of(
+        check.texts,
+        in_benchmark,
+        check.group,
+    )
+    score = np.abs(mean - benchmark_mean) / np.sqrt(error + benchmark_error)
+    names = list(map(quoted, vocabulary))
+    names += MEASURES
+    most_different = np.argsort(-score, kind="stable")[:TELLING]
+    return tuple(f"{names[n]} {mean[n]:.0%} (benchmark {benchmark_mean[n]:.0%})" for n in most_different)
+
+
+def _distinct_words(texts: Sequence[str]) -> list[dict[str, None]]:
+    """The words of each text in the order of the text, which a set would leave to chance."""
+    return [dict.fromkeys(words(text[:CHARACTERS])) for text in texts]

@@ -5,7 +5,7 @@ alone, and from members in membership alone (docs/contrasts.md).
 """
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, product
@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fsd.data import splitting
 from fsd.data.corpus import Corpus
 from fsd.data.documents import content_hash
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
+from fsd.data.periods import Kinds
 from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.rows import Row, by_key, compare
+from fsd.evaluation.rows import Row, Rows, by_key, compare
 from fsd.scores import ALL_STATES, BASE, FSD, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.bootstrap import Bootstrap
@@ -31,6 +32,9 @@ from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import METRICS, auc, best_thresholds, estimates
 from fsd.token_stats import BoolArray, FloatArray, Scores
 from fsd.views import Detector
+
+ByScore = Mapping[Score, float]
+"""One number of each score."""
 
 
 class Contrast(NamedTuple):
@@ -42,16 +46,22 @@ class Contrast(NamedTuple):
     title: str
     meaning: str
 
-    def among(self, kind: NDArray[np.str_]) -> BoolArray:
+    def among(self, kind: Kinds) -> BoolArray:
         """(N,) texts that it compares."""
         return np.isin(kind, (self.positive, self.negative))
 
-    def possible(self, kind: NDArray[np.str_]) -> bool:
+    def possible(self, kind: Kinds) -> bool:
         """Whether there are texts of both kinds."""
-        return {self.positive, self.negative} <= set(kind.tolist())
+        return bool(np.isin((self.positive, self.negative), kind).all())
 
 
-WITH_LATER = Contrast("members_vs_later", MEMBER, LATER, "members against later texts", "what a split by time measures")
+WITH_LATER = Contrast(
+    "members_vs_later",
+    MEMBER,
+    LATER,
+    "members against later texts",
+    "what a split by time measures",
+)
 FAMILIARITY = Contrast(
     "contemporaries_vs_later",
     CONTEMPORARY,
@@ -60,7 +70,11 @@ FAMILIARITY = Contrast(
     "familiarity with the period: the model was trained on neither",
 )
 MEMBERSHIP = Contrast(
-    "members_vs_contemporaries", MEMBER, CONTEMPORARY, "members against contemporaries", "membership, within one period"
+    "members_vs_contemporaries",
+    MEMBER,
+    CONTEMPORARY,
+    "members against contemporaries",
+    "membership, within one period",
 )
 CONTRASTS = (WITH_LATER, FAMILIARITY, MEMBERSHIP)
 MEASURES = ("auc", "auc_gain", "placebo_auc", "placebo_lead")
@@ -69,14 +83,16 @@ WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
 """Metrics whose intervals are tracked as well."""
 COMPARISONS = {"auc_gain": "gain", "placebo_auc": "placebo_fsd_auc", "placebo_lead": "placebo_lead"}
 """Metric that compares → its column in summary.csv."""
+ENDINGS = ("", "_low", "_high")
+"""What the names of a number and of the ends of its interval end in, in summary.csv."""
 CHARTED = ("auc", "auc_gain", "placebo_lead")
 """Metrics of every detector by which runs are compared in MLflow; the others are in summary.csv."""
 
 
-def kinds_in(scores: pd.DataFrame) -> NDArray[np.str_]:
+def kinds_in(scores: pd.DataFrame) -> Kinds:
     """(N,) kind of each text of a table like scores.parquet, see `fsd.data.splitting.kinds`."""
-    named = scores["period"] if "period" in scores else [""] * len(scores)
-    return splitting.kinds(scores["label"].to_numpy(bool), list(map(str, named)))
+    periods = list(map(str, scores.get("period", [""] * len(scores))))
+    return splitting.kinds(scores["label"].to_numpy(bool), periods)
 
 
 def evaluate(
@@ -84,39 +100,56 @@ def evaluate(
     labels: ArrayLike,
     groups: Sequence[Hashable] | None = None,
     *,
-    states: StatePair = IN_RUN,
-    thresholds: Mapping[Score, float] | None = None,
+    thresholds: ByScore | None = None,
     control: Scores | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Every metric of every score with its interval, FSD against base, and the lead over the control's (N,) FSD.
 
-    In an audit, differences from the base model stand against scores of the fine-tuned one alone.
-
     See `fsd.library.evaluate`; `thresholds` are from other texts, for the accuracy.
     """
     bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
-    thresholds = thresholds or {}
-    control = control or {}
     columns = columns_of(scores, ALL_STATES)
+    return _table(measure(bootstrap, columns, IN_RUN, control or {}, thresholds or {}))
+
+
+def measure(
+    bootstrap: Bootstrap,
+    columns: ScoreColumns,
+    states: StatePair,
+    control: Scores,
+    thresholds: ByScore,
+) -> list[Row]:
+    """The rows of `evaluate`; in an audit, the `states` compare the fine-tuned model with its difference from base."""
     rows = []
     for score, column in columns.items():
         measured = estimates(bootstrap, column, thresholds.get(score))
         rows += [Row(*score, metric, *estimate) for metric, estimate in measured.items()]
     differences = of_state(columns, states.difference)
     rows += compare(bootstrap, of_state(columns, states.single), differences).values()
-    for detector, lead in compare(bootstrap, control, differences).items():
-        score = Score(detector, states.difference)
-        rows.append(Row(*score, "placebo_auc", *estimates(bootstrap, control[detector])["auc"]))
-        rows.append(lead._replace(state=score.state, metric="placebo_lead"))
-    return _table(rows, [Score.parse(name).detector for name in map(str, scores)])
+    return rows + control_rows(bootstrap, control, differences, states.difference)
 
 
-def _table(rows: Sequence[Row], detectors: Sequence[str]) -> pd.DataFrame:
-    """The rows as a data frame, detector by detector."""
-    ordered: list[Row] = sorted(rows, key=lambda row: detectors.index(row.detector))
-    return pd.DataFrame(ordered, columns=list(Row._fields))
+def control_rows(bootstrap: Bootstrap, control: Scores, candidates: Scores, state: str) -> list[Row]:
+    """For each of the (N,) candidates of a state: the control model's AUC, and the lead over it."""
+    rows = []
+    for detector, lead in compare(bootstrap, control, candidates).items():
+        control_auc = estimates(bootstrap, control[detector])["auc"]
+        rows.append(Row(detector, state, "placebo_auc", *control_auc))
+        rows.append(lead._replace(state=state, metric="placebo_lead"))
+    return rows
+
+
+def _table(rows: Sequence[Row]) -> pd.DataFrame:
+    """The rows as a data frame, detector by detector in the order of their first rows."""
+    table = pd.DataFrame(rows, columns=list(Row._fields))
+    return table.sort_values(
+        "detector",
+        key=lambda names: pd.factorize(names)[0],
+        kind="stable",
+        ignore_index=True,
+    )
 
 
 def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float]:
@@ -126,10 +159,15 @@ def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float
         values = {"": row.value}
         if uncertainty:
             if row.metric in WITH_ENDS:
-                values |= {"_low": row.low, "_high": row.high}
-            values |= {"_p": row.p, "_p_holm": row.p_holm}
+                values["_low"] = row.low
+                values["_high"] = row.high
+            values["_p"] = row.p
+            values["_p_holm"] = row.p_holm
+        # a comparison of states has none of its own
         name = f"{row.detector}.{row.state}".rstrip(".")
-        metrics |= {f"{row.metric}{end}/{name}": value for end, value in values.items() if not math.isnan(value)}
+        for ending, value in values.items():
+            if not math.isnan(value):
+                metrics[f"{row.metric}{ending}/{name}"] = value
     return metrics
 
 
@@ -140,24 +178,28 @@ def charted(table: pd.DataFrame) -> dict[str, float]:
 
 def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     """One row per detector for summary.csv: every number with the ends of its interval, and the caveat, if any."""
-    keys = product((BASE, FSD), METRICS, ("", "_low", "_high"))
-    columns = [f"{state}_{name}{end}" for state, name, end in keys]
+    columns = [f"{state}_{name}{ending}" for state, name, ending in product((BASE, FSD), METRICS, ENDINGS)]
     lines: dict[str, dict[str, Any]] = {}
     for row in by_key(table).values():
-        line = lines.setdefault(row.detector, {"detector": row.detector, **dict.fromkeys(columns)})
+        empty = {"detector": row.detector, **dict.fromkeys(columns)}
+        line = lines.setdefault(row.detector, empty)
         name = f"{row.state}_{row.metric}".strip("_")
-        if row.state != "base":
+        if row.state != BASE:
             name = COMPARISONS.get(row.metric, name)
         line[name] = row.value
         # the AUC on validation chooses, and has no interval
         if row.metric != "validation_auc":
-            line |= {f"{name}_low": row.low, f"{name}_high": row.high}
+            line[f"{name}_low"] = row.low
+            line[f"{name}_high"] = row.high
         if not math.isnan(row.p):
             # the gain came first, and its p-values are just "p"
-            prefix = "" if name == "gain" else f"{name}_"
-            line |= {f"{prefix}p": row.p, f"{prefix}p_holm": row.p_holm}
+            p_name = f"{name}_p".removeprefix("gain_")
+            line[p_name] = row.p
+            line[f"{p_name}_holm"] = row.p_holm
     frame = pd.DataFrame(list(lines.values()))
-    return frame.assign(caveat=caveat) if caveat else frame
+    if caveat:
+        frame["caveat"] = caveat
+    return frame
 
 
 class Evaluation(pd.DataFrame):
@@ -176,22 +218,25 @@ class Evaluation(pd.DataFrame):
             "gain": ("", "auc_gain"),
             "TPR at 5 % FPR": ("fsd", "tpr_at_5fpr"),
         }
-
-        def cell(detector: str, state: str, metric: str) -> str:
-            row = rows.get((detector, state, metric))
-            if row is None:
-                return "–"
-            return row.estimate.signed if metric == "auc_gain" else str(row.estimate)
-
-        names = self["detector"].unique()
-        cells = {title: [cell(name, *key) for name in names] for title, key in columns.items()}
-        return pd.DataFrame(cells, index=pd.Index(names, name="detector"))
+        detectors = self["detector"].unique()
+        wide = pd.DataFrame(index=pd.Index(detectors, name="detector"))
+        for title, (state, metric) in columns.items():
+            wide[title] = [_cell(rows.get((detector, state, metric))) for detector in detectors]
+        return wide
 
     def __repr__(self) -> str:
         return self.wide().to_string()
 
     def _repr_html_(self) -> str:
         return str(self.wide().to_html())
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    if row.metric == "auc_gain":
+        return row.estimate.signed
+    return str(row.estimate)
 
 
 @dataclass(frozen=True)
@@ -216,7 +261,7 @@ class Results:
     control: FloatArray | None = None  # the headline score of the texts `judged` on the control model
 
     @cached_property
-    def rows(self) -> dict[tuple[str, str, str], Row]:
+    def rows(self) -> Rows:
         """(detector, state, metric) → row of the table."""
         return by_key(self.table)
 
@@ -239,6 +284,11 @@ class Results:
         return self.rows[*self.headline, "auc"].estimate
 
     @property
+    def lead(self) -> Estimate | None:
+        """AUC of the headline score minus its AUC on the control model."""
+        return self.number(self.headline, "placebo_lead")
+
+    @property
     def verdict_score(self) -> Score:
         """The score by which verdicts are given; that of the headline, if the run gives none."""
         return self.calibration.score if self.calibration else self.headline
@@ -250,9 +300,14 @@ class Results:
         return estimate.value if estimate else math.nan
 
     @property
-    def kind(self) -> NDArray[np.str_]:
+    def kind(self) -> Kinds:
         """(N,) kind of each scored text, see `fsd.data.splitting.kinds`."""
         return kinds_in(self.scores)
+
+    @property
+    def has_contemporaries(self) -> bool:
+        """Whether there are non-members of the members' own period."""
+        return CONTEMPORARY in self.kind
 
     @property
     def contrasts(self) -> bool:
@@ -260,14 +315,10 @@ class Results:
         return splitting.has_both(self.kind)
 
     @property
-    def compared(self) -> pd.DataFrame:
-        """The scored texts that membership is judged on: without later texts, if there are contemporaries."""
-        return self.scores[splitting.compared(self.kind)]
-
-    @property
     def judged(self) -> pd.DataFrame:
-        """The test texts among those `compared`."""
-        return self.compared[self.compared["split"] == "test"]
+        """The test texts on which membership is judged: without later texts, if there are contemporaries."""
+        compared = self.scores[splitting.compared(self.kind)]
+        return compared[compared["split"] == "test"]
 
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share, with the few by which runs are compared first."""
@@ -275,7 +326,7 @@ class Results:
             "auc": self.auc,
             "blind": self.audit.blind.auc,
             "gain": self.gain and self.gain.estimate,
-            "lead": self.number(self.headline, "placebo_lead"),
+            "lead": self.lead,
             "tpr5": self.number(self.headline, "tpr_at_5fpr"),
         }
         headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
@@ -290,7 +341,7 @@ def compute_results(
     *,
     seed: int,
     remarks: Sequence[str] = (),
-    cross_validated: Mapping[Score, float] | None = None,
+    cross_validated: ByScore | None = None,
     repeats: int | None = None,
 ) -> Results:
     """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
@@ -303,31 +354,43 @@ def compute_results(
     control_fsd = of_state(of_control.columns, scored.states.difference)
     texts = ScoredTexts(parts, score_table(parts, scored), scored, seed)
     choice = choose(texts)
-    test_rows = texts.measured(texts.tested, texts.member, control_fsd, thresholds(texts))
-    gain, control_rows = compare_headline(texts, choice, of_control)
-    rows = test_rows + contrast_rows(texts, control_fsd, test_rows) + control_rows
+    bootstrap = Bootstrap.draw(texts.test.member, texts.test.family, seed=seed)
+    tested_fsd = {name: column[texts.tested] for name, column in control_fsd.items()}
+    test_rows = measure(bootstrap, texts.test.columns, scored.states, tested_fsd, thresholds(texts.validation))
+    rows = [
+        *test_rows,
+        *contrast_rows(texts, control_fsd, test_rows),
+        *base_control_rows(texts, choice, of_control, bootstrap),
+    ]
     calibration = None
     # without validation texts nothing is calibrated: the texts that measure must not give p-values as well
     if parts.validation:
-        rows += validation_rows(texts, cross_validated or {})
+        rows += validation_rows(texts.validation, cross_validated or {})
         calibration = calibration_of(texts, detectors)
     headline_of_control = of_control.columns.get(choice.headline)
+    if headline_of_control is not None:
+        headline_of_control = headline_of_control[texts.tested]
     return Results(
         parts=parts,
         scores=texts.table,
-        table=_table(rows, list(dict.fromkeys(row.detector for row in rows))),
+        table=_table(rows),
         audit=audit(parts, seed=seed, repeats=repeats),
         remarks=[*remarks, *fallback_remarks(scored, len(texts.table))],
         control_name=control_name,
-        headline=choice.headline,
-        best_fsd=choice.best_fsd,
-        best_base=choice.best_base,
-        gain=gain,
+        gain=fine_tuning_gain(texts.test, choice, bootstrap),
         calibration=calibration,
         states=scored.states,
-        ranked=choice.ranked,
-        control=None if headline_of_control is None else headline_of_control[texts.tested],
+        control=headline_of_control,
+        **choice._asdict(),
     )
+
+
+class Part(NamedTuple):
+    """Some of the scored texts: whether each is a member, its family, and its scores in the states of the run."""
+
+    member: BoolArray
+    family: list[int]
+    columns: ScoreColumns
 
 
 @dataclass(frozen=True)
@@ -340,11 +403,6 @@ class ScoredTexts:
     seed: int
 
     @cached_property
-    def family(self) -> NDArray[np.int64]:
-        """(N,) family of each text."""
-        return self.table["group"].to_numpy(np.int64)
-
-    @cached_property
     def member(self) -> BoolArray:
         """(N,) whether each text is a member."""
         return self.table["label"].to_numpy(bool)
@@ -355,7 +413,7 @@ class ScoredTexts:
         return np.asarray(self.table["split"] == "test")
 
     @cached_property
-    def kind(self) -> NDArray[np.str_]:
+    def kind(self) -> Kinds:
         """(N,) kind of each text, see `fsd.data.splitting.kinds`."""
         return kinds_in(self.table)
 
@@ -372,49 +430,42 @@ class ScoredTexts:
     @cached_property
     def chosen_on(self) -> BoolArray:
         """(N,) texts on which detectors and thresholds are chosen: of validation; without it, all of them."""
-        return self.compared & ~self.is_test if self.parts.validation else self.compared
+        if self.parts.validation:
+            return self.compared & ~self.is_test
+        return self.compared
 
-    def validation(self, column: FloatArray) -> FloatArray:
-        """The scores of the texts `chosen_on`."""
-        return column[self.chosen_on]
+    def part(self, among: BoolArray) -> Part:
+        """Some of the texts, by a mask."""
+        columns = {}
+        for score, column in self.scored.columns.items():
+            if score.state in self.scored.states:
+                columns[score] = column[among]
+        family = self.table.loc[among, "group"].astype(int).tolist()
+        return Part(self.member[among], family, columns)
 
-    @property
-    def validation_member(self) -> BoolArray:
-        """Whether each text `chosen_on` is a member."""
-        return self.member[self.chosen_on]
+    @cached_property
+    def validation(self) -> Part:
+        """The texts `chosen_on`."""
+        return self.part(self.chosen_on)
 
-    @property
-    def validation_family(self) -> list[int]:
-        """Family of each text `chosen_on`."""
-        return list(self.family[self.chosen_on].tolist())
+    @cached_property
+    def test(self) -> Part:
+        """The texts `tested`."""
+        return self.part(self.tested)
 
-    @property
-    def compared_scores(self) -> ScoreColumns:
-        """The scores among which one is chosen."""
-        return {score: column for score, column in self.scored.columns.items() if score.state in self.scored.states}
-
-    def measured(
-        self, among: BoolArray, positive: BoolArray, control: Scores, thresholds: Mapping[Score, float] | None = None
-    ) -> list[Row]:
+    def measured(self, among: BoolArray, positive: BoolArray, control: Scores) -> list[Row]:
         """Every metric of some texts, with the lead over the control model."""
-        columns = [str(score) for score in self.compared_scores]
-        table = evaluate(
-            self.table.loc[among, columns],
-            positive[among],
-            self.family[among].tolist(),
-            states=self.scored.states,
-            thresholds=thresholds,
-            control={name: column[among] for name, column in control.items()},
-            seed=self.seed,
-        )
-        return list(by_key(table).values())
+        part = self.part(among)
+        bootstrap = Bootstrap.draw(positive[among], part.family, seed=self.seed)
+        of_control = {name: column[among] for name, column in control.items()}
+        return measure(bootstrap, part.columns, self.scored.states, of_control, {})
 
 
-def thresholds(texts: ScoredTexts) -> dict[Score, float]:
+def thresholds(validation: Part) -> dict[Score, float]:
     """Score → the threshold with the highest accuracy on validation."""
     best = {}
-    for score, column in texts.compared_scores.items():
-        best[score] = float(best_thresholds(texts.validation_member, texts.validation(column))[0])
+    for score, column in validation.columns.items():
+        best[score] = float(best_thresholds(validation.member, column)[0])
     return best
 
 
@@ -426,9 +477,11 @@ def contrast_rows(texts: ScoredTexts, control: Scores, test_rows: Sequence[Row])
             continue
         among = contrast.among(texts.kind) & texts.is_test
         # what was measured on the test texts is not measured again
-        same = np.array_equal(among, texts.tested)
-        contrasted = test_rows if same else texts.measured(among, texts.kind == contrast.positive, control)
-        rows += [row._replace(metric=f"{row.metric}_{contrast.name}") for row in contrasted if row.metric in MEASURES]
+        contrasted = test_rows
+        if not np.array_equal(among, texts.tested):
+            contrasted = texts.measured(among, texts.kind == contrast.positive, control)
+        measured = [row for row in contrasted if row.metric in MEASURES]
+        rows += [row._replace(metric=f"{row.metric}_{contrast.name}") for row in measured]
     return rows
 
 
@@ -443,101 +496,97 @@ class Choice(NamedTuple):
 
 def choose(texts: ScoredTexts) -> Choice:
     """The scores with the highest AUC on the validation texts, each family of non-members counted once."""
-    columns = {score: texts.validation(column) for score, column in texts.compared_scores.items()}
-    aucs = family_aucs(texts.validation_member, columns, texts.validation_family)
-
-    def best(scores: Iterable[Score]) -> Score | None:
-        return max(scores, key=lambda score: aucs[score], default=None)
-
-    best_fsd = best(score for score in aucs if score.state == texts.scored.states.difference)
-    best_base = best(score for score in aucs if score.state == texts.scored.states.single)
+    validation = texts.validation
+    aucs = family_aucs(validation.member, validation.columns, validation.family)
+    ordered = sorted(aucs, key=lambda score: aucs[score], reverse=True)
+    best_fsd = _in_state(ordered, texts.scored.states.difference)
+    best_base = _in_state(ordered, texts.scored.states.single)
     assert best_fsd is not None  # whatever is scored has a deviation
+    headline = best_fsd
     # a score with fine-tuning goes first where both are equally good
-    headline = best([best_fsd, best_base]) if best_base else best_fsd
-    highest: dict[str, float] = {}
-    for score, value in aucs.items():
-        highest[score.detector] = max(value, highest.get(score.detector, 0.0))
-    ranked = sorted(highest, key=lambda detector: -highest[detector])
-    return Choice(headline or best_fsd, best_fsd, best_base, ranked)
+    if best_base and aucs[best_base] > aucs[best_fsd]:
+        headline = best_base
+    detectors = dict.fromkeys(score.detector for score in ordered)
+    return Choice(headline, best_fsd, best_base, list(detectors))
 
 
-def compare_headline(texts: ScoredTexts, choice: Choice, control: ScoreTable) -> tuple[Row | None, list[Row]]:
-    """The gain of the best score with fine-tuning over the best without, and rows of the control of a base score.
+def _in_state(scores: Sequence[Score], state: str) -> Score | None:
+    """The first of the scores in a state."""
+    return next((score for score in scores if score.state == state), None)
 
-    Controls of scores with fine-tuning are measured with all others.
-    """
-    base = choice.best_base
-    if base is None:
-        return None, []
-    bootstrap = Bootstrap.draw(
-        texts.member[texts.tested],
-        texts.family[texts.tested].tolist(),
-        seed=texts.seed,
-    )
 
-    def gain(name: str, reference: FloatArray, candidate: FloatArray) -> Row:
-        return compare(bootstrap, {name: reference[texts.tested]}, {name: candidate[texts.tested]})[name]
-
+def fine_tuning_gain(test: Part, choice: Choice, bootstrap: Bootstrap) -> Row | None:
+    """The gain of the best score with fine-tuning over the best without; None if nothing has a base score."""
+    if choice.best_base is None:
+        return None
     # both sides are chosen on the same texts, so that neither is favoured
-    columns = texts.scored.columns
-    of_fsd = gain(choice.best_fsd.detector, columns[base], columns[choice.best_fsd])
-    if choice.headline != base or base not in control.columns:
-        return of_fsd, []
-    of_control = control.columns[base]
-    control_auc = estimates(bootstrap, of_control[texts.tested])["auc"]
-    lead = gain(base.detector, of_control, columns[base])
-    return of_fsd, [
-        Row(*base, "placebo_auc", *control_auc),
-        lead._replace(state=base.state, metric="placebo_lead"),
-    ]
+    base = test.columns[choice.best_base]
+    fine_tuned = test.columns[choice.best_fsd]
+    name = choice.best_fsd.detector
+    return compare(bootstrap, {name: base}, {name: fine_tuned})[name]
 
 
-def validation_rows(texts: ScoredTexts, cross_validated: Mapping[Score, float]) -> list[Row]:
+def base_control_rows(
+    texts: ScoredTexts,
+    choice: Choice,
+    control: ScoreTable,
+    bootstrap: Bootstrap,
+) -> list[Row]:
+    """The control of the headline if that is a base score; controls of FSD are measured with all others."""
+    base = choice.headline
+    if base != choice.best_base or base not in control.columns:
+        return []
+    of_control = {base.detector: control.columns[base][texts.tested]}
+    of_model = {base.detector: texts.test.columns[base]}
+    return control_rows(bootstrap, of_control, of_model, base.state)
+
+
+def validation_rows(validation: Part, cross_validated: ByScore) -> list[Row]:
     """The AUC of each score on the validation texts."""
     rows = []
-    for score, column in texts.compared_scores.items():
+    for score, column in validation.columns.items():
         value = cross_validated.get(score)
         if value is None:
-            value = auc(texts.validation_member, texts.validation(column))
+            value = auc(validation.member, column)
         rows.append(Row(*score, "validation_auc", value))
     return rows
 
 
 def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibration | None:
-    """The calibration of the best score on the validation texts; None if all need texts with known labels."""
+    """The calibration of the best score on the validation texts; None if all need labelled texts."""
     # new texts come without labelled ones
     unlabelled = {detector.name: detector for detector in detectors if not detector.needs_labels}
+    validation = texts.validation
+    single = texts.scored.states.single
     scores: ScoreColumns = {}
     settings = {}
-    # of equally good scores the first is chosen: one that both models give, as in the headline
-    by_state = sorted(texts.compared_scores, key=lambda score: score.state == texts.scored.states.single)
-    for score in by_state:
-        if score.detector in unlabelled:
-            scores[score] = texts.validation(texts.scored.columns[score])
-            settings[score] = unlabelled[score.detector].settings_in(score.state)
+    # Of equally good scores the first is chosen. Scores of both models stand before those of one, as in the headline:
+    # False is sorted before True.
+    for score in sorted(validation.columns, key=lambda score: score.state == single):
+        detector = unlabelled.get(score.detector)
+        if detector:
+            scores[score] = validation.columns[score]
+            settings[score] = detector.settings_in(score.state)
     if not scores:
         return None
+    sources = compress(texts.parts.judged.sources, texts.chosen_on)
     return calibrate(
-        texts.validation_member.tolist(),
+        validation.member.tolist(),
         scores,
-        texts.validation_family,
+        validation.family,
         reference=reference_of(texts.parts),
-        collections=list(compress(texts.parts.judged.sources, texts.chosen_on)),
+        sources=list(sources),
         settings=settings,
     )
 
 
 def fallback_remarks(scored: ScoreTable, texts: int) -> list[str]:
     """What took the place of scores that could not be computed, each said once, of the state with most such texts."""
-    counts: dict[tuple[str, str], int] = {}
+    counts: dict[str, int] = {}
     for (score, fallback), count in sorted(scored.fallbacks.items()):
-        key = (score.detector, fallback)
-        counts[key] = max(count, counts.get(key, 0))
-    remarks = []
-    for (name, fallback), count in counts.items():
-        in_texts = fallback.replace(";", f" in {count:,} of {texts:,} texts;")
-        remarks.append(f"{name}: {in_texts}")
-    return remarks
+        remark = f"{score.detector}: {fallback}"
+        counts[remark] = max(count, counts.get(remark, 0))
+    return [remark.replace(";", f" in {count:,} of {texts:,} texts;") for remark, count in counts.items()]
 
 
 def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
@@ -550,24 +599,22 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     return Reference(
         texts=tuple(nonmembers.texts),
         families=tuple(nonmembers.family.tolist()),
-        collections=tuple(nonmembers.sources),
+        sources=tuple(nonmembers.sources),
         power={},
     )
 
 
 def score_table(parts: Split, scored: ScoreTable) -> pd.DataFrame:
-    """One row per scored text, those of validation first, as in `scored`; period and source if they are known."""
+    """One row per scored text, those of validation first, as in `scored`; period and source if a text has one."""
     corpus = parts.judged
-    columns = {
-        "id": [content_hash(text)[:16] for text in corpus.texts],
-        "text": corpus.texts,
-        "label": corpus.members.astype(int),
-        "group": list(map(str, corpus.family)),
-        "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
-    }
+    table = pd.DataFrame({"id": [content_hash(text)[:16] for text in corpus.texts]})
+    table["text"] = corpus.texts
+    table["label"] = corpus.members.astype(int)
+    table["group"] = list(map(str, corpus.family))
+    table["split"] = ["validation"] * len(parts.validation) + ["test"] * len(parts.test)
     periods = [document.period for document in corpus]
     if any(periods):
-        columns["period"] = periods
+        table["period"] = periods
     if any(corpus.sources):
-        columns["source"] = corpus.sources
-    return pd.concat([pd.DataFrame(columns), scored.frame()], axis=1)
+        table["source"] = corpus.sources
+    return pd.concat([table, scored.frame()], axis=1)

@@ -6,13 +6,12 @@ from typing import NamedTuple
 import pandas as pd
 import scipy
 
-from fsd.scores import Score
 from fsd.statistics.bootstrap import Bootstrap, bootstrap_p
 from fsd.statistics.delong import delong_test
 from fsd.statistics.intervals import CONFIDENCE, Estimate, percentiles
 from fsd.statistics.metrics import METRICS, checked_scores
 from fsd.statistics.multiplicity import holm
-from fsd.token_stats import Scores
+from fsd.token_stats import FloatArray, Scores
 
 
 class Row(NamedTuple):
@@ -32,22 +31,28 @@ class Row(NamedTuple):
     p_holm: float = math.nan
 
     @property
-    def score(self) -> Score:
-        """The score that it measures."""
-        return Score(self.detector, self.state)
-
-    @property
     def estimate(self) -> Estimate:
         """The number with its interval."""
         return Estimate(self.value, self.low, self.high)
 
 
-def by_key(table: pd.DataFrame) -> dict[tuple[str, str, str], Row]:
-    """(detector, state, metric) → row of the table of results."""
-    return {(row.detector, row.state, row.metric): row for row in map(Row._make, table.itertuples(index=False))}
+Rows = dict[tuple[str, str, str], Row]
+"""(detector, state, metric) → row of the table of results."""
 
 
-def compare(bootstrap: Bootstrap, reference: Scores, candidate: Scores, *, metric: str = "auc") -> dict[str, Row]:
+def by_key(table: pd.DataFrame) -> Rows:
+    """The rows of the table of results by what they measure."""
+    rows = map(Row._make, table.itertuples(index=False))
+    return {(row.detector, row.state, row.metric): row for row in rows}
+
+
+def compare(
+    bootstrap: Bootstrap,
+    reference: Scores,
+    candidate: Scores,
+    *,
+    metric: str = "auc",
+) -> dict[str, Row]:
     """Gain of the candidate over the reference, (N,) scores each, for every name in both, with both p-values.
 
     For the AUC, interval and p are DeLong's by group, so that the interval excludes 0 exactly if p < .05. For any other
@@ -55,21 +60,32 @@ def compare(bootstrap: Bootstrap, reference: Scores, candidate: Scores, *, metri
     """
     rows = {}
     for name in candidate:
-        if name not in reference:
-            continue
-        _, before = checked_scores(bootstrap.member, reference[name])
-        _, after = checked_scores(bootstrap.member, candidate[name])
-        test = delong_test(bootstrap, before, after) if metric == "auc" else None
-        if test and not math.isnan(test.p):
-            p = test.p
-            gain = test.difference
-            half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, test.degrees)) * test.error
-            estimate = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
-        else:
-            metrics = [METRICS[metric].compute]
-            gains = (bootstrap.values(after, metrics) - bootstrap.values(before, metrics))[0]
-            p = bootstrap_p(gains[1:])
-            estimate = percentiles(gains[0], gains[1:])
-        rows[name] = Row(name, "", f"{metric}_gain", *estimate, p)
+        if name in reference:
+            estimate, p = _gain(bootstrap, reference[name], candidate[name], metric)
+            rows[name] = Row(name, "", f"{metric}_gain", *estimate, p)
     corrected = holm({name: row.p for name, row in rows.items()})
     return {name: row._replace(p_holm=corrected[name]) for name, row in rows.items()}
+
+
+def _gain(
+    bootstrap: Bootstrap,
+    reference: FloatArray,
+    candidate: FloatArray,
+    metric: str,
+) -> tuple[Estimate, float]:
+    """The gain in a metric with its interval, and the p-value."""
+    _, reference = checked_scores(bootstrap.member, reference)
+    _, candidate = checked_scores(bootstrap.member, candidate)
+    if metric == "auc":
+        test = delong_test(bootstrap, reference, candidate)
+        # without any variance the test says nothing
+        if not math.isnan(test.p):
+            gain = test.difference
+            t = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, test.degrees))
+            half = t * test.error
+            estimate = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
+            return estimate, test.p
+    compute = [METRICS[metric].compute]
+    (gains,) = bootstrap.values(candidate, compute) - bootstrap.values(reference, compute)
+    resampled = gains[1:]
+    return percentiles(gains[0], resampled), bootstrap_p(resampled)

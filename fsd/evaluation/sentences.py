@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
-from fsd.data.splitting import CONTEMPORARY
-from fsd.evaluation.audit import Audit, Leaks, explains
+from fsd.evaluation.audit import Audit, Leaks, Telling, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
-from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Results
-from fsd.evaluation.rows import Row
+from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Contrast, Results
 from fsd.scores import BASE, FSD, IN_AUDIT, Score
 from fsd.statistics.intervals import Estimate, shortened
 from fsd.statistics.metrics import METRICS
@@ -20,7 +18,145 @@ Line = TypeVar("Line")
 SIGNIFICANT = 0.05
 LARGE_FAMILY = 0.2
 """Share of a kind's test texts above which one family is remarked on."""
+WITHIN = f"auc_{MEMBERSHIP.name}"
+"""Metric that says how well members are told from non-members of their own period."""
 _TEXTS = "a difference of the texts, which the control model shows as well"
+
+
+class Ground(NamedTuple):
+    """What is said of one state of the evidence.
+
+    In braces are the `results`, the `auc` of that kind of evidence, and this AUC in words, `pairs`.
+    """
+
+    sign: bool  # whether it speaks for the result or against it
+    short: str  # in a few words, for the terminal
+    plain: str  # how sure it makes the answer, without terms of the field
+    meaning: str = ""  # what follows, at the end of a conclusion
+
+
+GROUNDS = {
+    "texts unknown": Ground(
+        AGAINST,
+        "no blind classifier: {results.audit.blind.reason}",
+        "Nothing is known of what the texts alone show: too few for a classifier that never sees the model.",
+    ),
+    "texts explain": Ground(
+        AGAINST,
+        "the texts alone explain it: blind classifier {auc}",
+        "A classifier that never sees the model {pairs}: the texts alone explain the result.",
+        ": {which} benchmark cannot show membership",
+    ),
+    "texts explain a part": Ground(
+        AGAINST,
+        "the texts alone explain a part: blind classifier {auc}",
+        "A classifier that never sees the model {pairs}: the texts alone may explain a part of the result.",
+        ": part of the result may be the difference between members and non-members",
+    ),
+    "texts do not explain": Ground(
+        FOR,
+        "the texts alone do not explain it: blind classifier {auc}",
+        "A classifier that never sees the model {pairs}: the texts alone do not explain the result.",
+    ),
+    "no control": Ground(
+        AGAINST,
+        "no control model: name one by --placebo",
+        "There was no control model: one that was trained on none of these texts would show what they explain.",
+        ": the same procedure on a control model trained on none of these texts would show how much of the result is "
+        "not membership",
+    ),
+    "no lead": Ground(
+        AGAINST,
+        "a control model reaches {auc.short}: difference {results.lead.signed}",
+        "A control model, trained on none of these texts, {pairs}: the difference may be chance.",
+        " may be zero: this result is not evidence of membership",
+    ),
+    "lead": Ground(
+        FOR,
+        "a control model reaches {auc.short}: difference {results.lead.signed}",
+        "A control model, trained on none of these texts, {pairs}: the difference is more than chance.",
+        " does not come from the texts alone",
+    ),
+    "no contemporaries": Ground(
+        AGAINST,
+        "no contemporaries: it may be familiarity with the members' period",
+        "No non-members of the members' own period are known: the model may know the period, not the texts.",
+    ),
+    "not within the period": Ground(
+        AGAINST,
+        "within one period: {auc}",
+        "Among texts of one period, where the period explains nothing, the score {pairs}.",
+        "within the period nothing was shown, so this is not evidence of membership",
+    ),
+    "within the period": Ground(
+        FOR,
+        "within one period: {auc}",
+        "Among texts of one period, where the period explains nothing, the score {pairs}.",
+        "what can be due to membership is the separation within the period",
+    ),
+    "one period": Ground(
+        FOR,
+        "all texts are of one period",
+        "Members and non-members are of one period, so that the period does not explain the result.",
+    ),
+    "leak": Ground(
+        AGAINST,
+        "LEAK: {results.audit.leaks.groups} groups of texts are in more than one part of the split",
+        "LEAK: {results.audit.leaks.groups} groups of related texts were used for more than one purpose: the numbers "
+        "are too good.",
+    ),
+    "no leak": Ground(
+        FOR,
+        "nothing is in two parts of the split",
+        "No text, and none that is almost the same, was used for two purposes: training, choice and measurement.",
+    ),
+}
+"""What a result can rest on: the texts alone, the control model, the period, and the division of the texts."""
+
+
+def _texts_alone(blind: Estimate | None, auc: Estimate) -> str:
+    """The ground that a blind classifier gives."""
+    if blind is None:
+        return "texts unknown"
+    if explains(blind, auc):
+        return "texts explain"
+    return "texts explain a part" if blind.low > 0.5 else "texts do not explain"
+
+
+def _control(results: Results) -> str:
+    """The ground that a control model gives."""
+    lead = results.lead
+    if lead is None:
+        return "no control"
+    return "lead" if lead.low > 0 else "no lead"
+
+
+def _period(results: Results) -> str:
+    """The ground that the periods of the texts give."""
+    within = results.number(results.headline, WITHIN)
+    if within is None:
+        return "no contemporaries"
+    if not results.contrasts:
+        return "one period"
+    return "within the period" if within.low > 0.5 else "not within the period"
+
+
+def _grounds(results: Results) -> list[Ground]:
+    """What the answer rests on, with its numbers: the texts alone, a control, the period, the division."""
+    blind = results.audit.blind.auc
+    states = {
+        _texts_alone(blind, results.auc): blind,
+        _control(results): results.number(results.headline, "placebo_auc"),
+        _period(results): results.number(results.headline, WITHIN),
+        "leak" if results.audit.leaks.groups else "no leak": None,
+    }
+    grounds = []
+    for state, auc in states.items():
+        ground = GROUNDS[state]
+        pairs = _pairs(auc) if auc else ""
+        short = ground.short.format(auc=auc, results=results)
+        grounds.append(ground._replace(short=short, plain=ground.plain.format(pairs=pairs, results=results)))
+    return grounds
 
 
 def notes(results: Results) -> list[str]:
@@ -28,7 +164,7 @@ def notes(results: Results) -> list[str]:
     lines = conclusions(results)
     if not results.parts.validation:
         lines.append("no validation texts: the accuracy is at the best threshold on the test texts themselves")
-    return [*lines, *advice(results), *caveats(results), *results.remarks]
+    return lines + advice(results) + caveats(results) + list(results.remarks)
 
 
 def conclusions(results: Results) -> list[str]:
@@ -53,37 +189,47 @@ def _with_doubts(lines: list[Line], doubts: list[Line], *, hold: bool) -> list[L
 def _result(results: Results) -> str:
     auc = results.auc
     blind = results.audit.blind
-    line = f"{results.title(results.headline)} {auc}"
-    n_scores = sum(row.metric == "auc" for row in results.rows.values())
-    if n_scores > 1:
-        where = "validation texts" if results.parts.validation else "test texts themselves, which makes it optimistic"
-        line += f", the best of {n_scores} scores on the {where}"
+    line = f"{results.title(results.headline)} {auc}{_choice(results)}"
     # what chance explains needs no other cause: none is sought below
     if auc.low <= 0.5:
         line += ": not distinguishable from chance, this shows nothing about membership"
     if blind.auc is None:
         line += f"; no blind classifier could be trained ({blind.reason})"
-        return line if auc.low <= 0.5 else f"{line}: the cause of the result is open"
+        if auc.low > 0.5:
+            line += ": the cause of the result is open"
+        return line
     line += f"; a blind classifier, which never sees the model, reaches {blind.auc} here"
-    meaning = _blind(blind.auc, auc, "this")
-    if meaning:
-        return line + meaning
-    line += ", no better than chance"
-    if not _is_telling(results.audit):
-        line += ": without the model, members and non-members were not distinguishable"
-    return line
+    meaning = _meaning_of_blind(blind.auc, auc, "this")
+    if not meaning:
+        meaning = ", no better than chance"
+        if not _tells(results.audit.telling):
+            meaning += ": without the model, members and non-members were not distinguishable"
+    return line + meaning
 
 
-def _blind(blind: Estimate, auc: Estimate, which: str) -> str:
+def _choice(results: Results) -> str:
+    """Among how many scores the headline was chosen, and on which texts; empty for a single score."""
+    n_scores = _measured(results, "auc")
+    if n_scores < 2:
+        return ""
+    if results.parts.validation:
+        return f", the best of {n_scores} scores on the validation texts"
+    return f", the best of {n_scores} scores on the test texts themselves, which makes it optimistic"
+
+
+def _measured(results: Results, metric: str) -> int:
+    """Number of scores, or of comparisons, of which a metric was measured."""
+    return sum(row.metric == metric for row in results.rows.values())
+
+
+def _meaning_of_blind(blind: Estimate, auc: Estimate, which: str) -> str:
     """What a blind classifier means for the AUC of a detector; empty if it is no better than chance."""
-    if explains(blind, auc):
-        return f": {which} benchmark cannot show membership"
-    return ": part of the result may be the difference between members and non-members" if blind.low > 0.5 else ""
+    return GROUNDS[_texts_alone(blind, auc)].meaning.format(which=which)
 
 
-def _is_telling(audit: Audit) -> bool:
+def _tells(telling: Telling | None) -> bool:
     """Whether a single word, pair of words or sign separates the two sides significantly."""
-    return audit.telling is not None and audit.telling.p < SIGNIFICANT
+    return telling is not None and telling.p < SIGNIFICANT
 
 
 def _gain(results: Results) -> list[str]:
@@ -92,11 +238,11 @@ def _gain(results: Results) -> list[str]:
     if gain is None:
         return []
     fine_tuned = results.title(results.best_fsd)
-    start = f"{fine_tuned}, the best score with fine-tuning, against the best without: {gain.estimate.signed}"
+    line = f"{fine_tuned}, the best score with fine-tuning, against the best without: {gain.estimate.signed}: it is "
     if gain.low > 0:
-        return [f"{start}: it is higher"]
-    line = f"{start}: it is {'lower' if gain.high < 0 else 'not significantly higher'}"
-    if (results.kind == CONTEMPORARY).any():
+        return [f"{line}higher"]
+    line += "lower" if gain.high < 0 else "not significantly higher"
+    if results.has_contemporaries:
         line += "; members and non-members are of one period, where fine-tuning alone has nothing to gain"
     return [line]
 
@@ -104,24 +250,22 @@ def _gain(results: Results) -> list[str]:
 def _placebo(results: Results) -> str:
     name = results.title(results.headline)
     control = results.number(results.headline, "placebo_auc")
-    lead = results.number(results.headline, "placebo_lead")
+    lead = results.lead
+    state = _control(results)
+    meaning = GROUNDS[state].meaning
     if control is None or lead is None:
         # a control model may lack the best score alone
-        some = any(row.metric == "placebo_auc" for row in results.rows.values())
-        return (
-            f"no placebo{f' for {name}' if some else ''}: the same procedure on a control model trained on none of "
-            "these texts would show how much of the result is not membership"
-        )
-    start = (
+        of_score = f" for {name}" if _measured(results, "placebo_auc") else ""
+        return f"no placebo{of_score}{meaning}"
+    if state == "lead":
+        if control.low > 0.5:
+            meaning = " is the most that can be due to membership"
+        if _period(results) == "no contemporaries":
+            meaning += "; a placebo cannot exclude that it is familiarity with the members' period"
+    return (
         f"placebo: {name} reaches {control} on a control model trained on none of these texts; the difference, "
-        f"{lead.signed},"
+        f"{lead.signed},{meaning}"
     )
-    if lead.low <= 0:
-        return f"{start} may be zero: this result is not evidence of membership"
-    most = "is the most that can be due to membership" if control.low > 0.5 else "does not come from the texts alone"
-    if results.number(results.headline, f"auc_{MEMBERSHIP.name}"):
-        return f"{start} {most}"
-    return f"{start} {most}; a placebo cannot exclude that it is familiarity with the members' period"
 
 
 def _contrasts(results: Results) -> list[str]:
@@ -149,45 +293,54 @@ def _contrasts(results: Results) -> list[str]:
 
 def _three(results: Results) -> str:
     """All three contrasts by the best detector: base, FSD and control model, and what they mean together."""
-    numbers = []
-    base = Score(results.best_fsd.detector, BASE)
-    for contrast in CONTRASTS:
-        number = str(results.number(results.best_fsd, f"auc_{contrast.name}"))
-        of_base = results.number(base, f"auc_{contrast.name}")
-        if of_base:
-            number = f"{of_base.short} → {number}"
-        placebo = results.number(results.best_fsd, f"placebo_auc_{contrast.name}")
-        if placebo:
-            number += f" (placebo {placebo.short})"
-        numbers.append(f"{contrast.title} {number}")
+    best = results.best_fsd
+    base = Score(best.detector, BASE)
+    numbers = ", ".join(_contrast(results, contrast, base) for contrast in CONTRASTS)
     # a detector that reads both models has no base score
-    states = "base → FSD" if results.number(base, f"auc_{MEMBERSHIP.name}") else "FSD"
-    start = f"{results.best_fsd.detector} {states}: {', '.join(numbers)}"
+    states = "base → FSD" if results.number(base, WITHIN) else "FSD"
+    line = f"{best.detector} {states}: {numbers}"
     # a control has no membership to speak of: its numbers stand alone
     if results.never_saw:
-        return start
-    if results.rows[*results.best_fsd, f"auc_{MEMBERSHIP.name}"].low > 0.5:
-        end = "what can be due to membership is the separation within the period"
-    else:
-        end = "within the period nothing was shown, so this is not evidence of membership"
-    return f"{start}; {_familiarity(results)}; {end}"
+        return line
+    within = results.rows[*best, WITHIN]
+    ground = GROUNDS["within the period" if within.low > 0.5 else "not within the period"]
+    return f"{line}; {_familiarity(results)}; {ground.meaning}"
+
+
+def _contrast(results: Results, contrast: Contrast, base: Score) -> str:
+    """The numbers of one contrast by the best detector: base, FSD, and control model."""
+    metric = f"auc_{contrast.name}"
+    number = str(results.number(results.best_fsd, metric))
+    of_base = results.number(base, metric)
+    if of_base:
+        number = f"{of_base.short} → {number}"
+    placebo = results.number(results.best_fsd, f"placebo_{metric}")
+    if placebo:
+        number += f" (placebo {placebo.short})"
+    return f"{contrast.title} {number}"
 
 
 def _familiarity(results: Results) -> str:
     """What separates contemporaries from later texts by the FSD of the best detector, or else by that of another."""
     separated = "contemporaries, which the model never saw, are separated from later texts by"
+    best = results.best_fsd.detector
     metric = f"auc_{FAMILIARITY.name}"
     measured = [row for row in results.rows.values() if row.state == FSD and row.metric == metric]
-    causes = {row.detector: _cause(results, row.detector) for row in measured if row.low > 0.5}
-    if results.best_fsd.detector in causes:
-        return f"{separated} {causes[results.best_fsd.detector]}"
-    nothing = f"no familiarity with the period was shown by {results.best_fsd.detector}"
-    familiar = [row for row in measured if causes.get(row.detector, _TEXTS) != _TEXTS]
+    familiar = []
+    for row in measured:
+        if row.low <= 0.5:
+            continue
+        cause = _cause(results, row.detector)
+        if row.detector == best:
+            return f"{separated} {cause}"
+        if cause != _TEXTS:
+            familiar.append(row)
+    nothing = f"no familiarity with the period was shown by {best}"
     if not familiar:
         return nothing
     highest = max(familiar, key=lambda row: row.value)
     which = f"{highest.detector}, the highest of {len(measured)}, it is {highest.estimate}"
-    return f"{nothing}; by the FSD of {which}: {separated} {causes[highest.detector]}"
+    return f"{nothing}; by the FSD of {which}: {separated} {_cause(results, highest.detector)}"
 
 
 def _cause(results: Results, detector: str) -> str:
@@ -200,11 +353,11 @@ def _cause(results: Results, detector: str) -> str:
 
 def _gains(results: Results) -> list[str]:
     """For which detectors FSD is significantly better or worse than the base score, corrected for their number."""
-    n_tested = sum(row.metric == "auc_gain" for row in results.rows.values())
+    n_tested = _measured(results, "auc_gain")
     if not n_tested:
         return []
-    better = [row.detector for row in _significant_gains(results) if row.value > 0]
-    worse = _worse(results)
+    better = _significant(results, 1)
+    worse = _significant(results, -1)
     parts = []
     if better:
         parts.append(f"better for {', '.join(better)}")
@@ -212,47 +365,46 @@ def _gains(results: Results) -> list[str]:
         parts.append(f"worse for {', '.join(worse)}")
     n_open = n_tested - len(better) - len(worse)
     if n_open:
-        parts.append(f"no significant difference for {'the other ' if parts else ''}{n_open}")
+        others = "the other " if parts else ""
+        parts.append(f"no significant difference for {others}{n_open}")
     return [f"FSD against the base score (p < .05 after Holm's correction): {'; '.join(parts)}"]
 
 
-def _significant_gains(results: Results) -> list[Row]:
-    return [row for row in results.rows.values() if row.metric == "auc_gain" and row.p_holm < SIGNIFICANT]
-
-
-def _worse(results: Results) -> list[str]:
-    """The detectors whose FSD is significantly worse than their base score."""
-    return [row.detector for row in _significant_gains(results) if row.value < 0]
+def _significant(results: Results, sign: int) -> list[str]:
+    """The detectors whose FSD is significantly better than their base score (1), or worse (-1)."""
+    gains = [row for row in results.rows.values() if row.metric == "auc_gain" and row.p_holm < SIGNIFICANT]
+    return [row.detector for row in gains if sign * row.value > 0]
 
 
 def _of_texts(audit: Audit) -> list[str]:
     """What distinguishes the texts without the model: a word or sign, leaks, dates and lengths."""
     lines = []
-    telling = audit.telling
-    if telling:
-        p = f"(p = {shortened(telling.p, '.2g')}, corrected for {telling.looked_at:,} words, pairs and signs)"
-        line = (
-            "no single word, pair of words or sign separates members from non-members; the most telling is "
-            f"{telling.phrase} {p}"
-        )
-        if _is_telling(audit):
-            line = (
-                f"the most telling word, pair or sign, {telling.phrase}, is in {telling.members:.0%} of the members "
-                f"and {telling.nonmembers:.0%} of the non-members {p}"
-            )
-        lines.append(line)
+    if audit.telling:
+        lines.append(_telling(audit.telling))
     lines.append(_leaks(audit.leaks))
     for name, control in (("date", audit.date), ("length", audit.length)):
         if control.auc is not None and control.auc.low > 0.5:
             lines.append(f"the {name} alone separates members from non-members with AUC {control.auc}")
-    apart = [
-        f"{name} {overlap.value:.0%} (matched texts would show {overlap.chance:.0%})"
-        for name, overlap in audit.overlaps.items()
-        if overlap.value < 0.9 * overlap.chance
-    ]
+    apart = []
+    for name, overlap in audit.overlaps.items():
+        if overlap.value < 0.9 * overlap.chance:
+            apart.append(f"{name} {overlap.value:.0%} (matched texts would show {overlap.chance:.0%})")
     if apart:
         lines.append(f"members and non-members overlap little in {', '.join(apart)}")
     return lines
+
+
+def _telling(telling: Telling) -> str:
+    p = f"(p = {shortened(telling.p, '.2g')}, corrected for {telling.looked_at:,} words, pairs and signs)"
+    if _tells(telling):
+        return (
+            f"the most telling word, pair or sign, {telling.phrase}, is in {telling.members:.0%} of the members and "
+            f"{telling.nonmembers:.0%} of the non-members {p}"
+        )
+    return (
+        "no single word, pair of words or sign separates members from non-members; the most telling is "
+        f"{telling.phrase} {p}"
+    )
 
 
 def _leaks(leaks: Leaks) -> str:
@@ -289,16 +441,14 @@ def families_of(results: Results) -> tuple[int, int]:
 
 def too_few(nonmembers: int) -> list[str]:
     """One line for the metrics whose intervals are too narrow with this number of families of non-members."""
-    names = [
-        f"{metric.label} (reliable from about {metric.needs} on)"
-        for metric in METRICS.values()
-        if nonmembers < metric.needs
-    ]
+    lacking = [metric for metric in METRICS.values() if nonmembers < metric.needs]
+    names = [f"{metric.label} (reliable from about {metric.needs} on)" for metric in lacking]
     if not names:
         return []
+    intervals = "interval" if len(names) == 1 else "intervals"
     return [
-        f"too few independent non-members, {nonmembers}, for the {'interval' if len(names) == 1 else 'intervals'} of "
-        f"{', '.join(names)}: it depends on the few highest of them and is too narrow"
+        f"too few independent non-members, {nonmembers}, for the {intervals} of {', '.join(names)}: it depends on the "
+        "few highest of them and is too narrow"
     ]
 
 
@@ -372,7 +522,7 @@ class AuditSummary:
     def _finding(self) -> str:
         finding = f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
         if self.blind is not None:
-            meaning = _blind(self.blind, self.auc, "that")
+            meaning = _meaning_of_blind(self.blind, self.auc, "that")
             score = Score(self.detector, self.state).title(paired=self.paired)
             finding = (
                 f"a blind classifier, which never sees the model, reaches {self.blind} on the adapter's benchmark, "
@@ -395,53 +545,61 @@ class AuditSummary:
 def audit_summary(results: Results) -> AuditSummary:
     """What the audit says about the score by which verdicts are given."""
     score = results.verdict_score
+    blind = results.audit.blind
     return AuditSummary(
         detector=score.detector,
         auc=results.rows[*score, "auc"].estimate,
-        blind=results.audit.blind.auc,
-        reason=results.audit.blind.reason,
-        contemporaries=bool((results.kind == CONTEMPORARY).any()),
+        blind=blind.auc,
+        reason=blind.reason,
+        contemporaries=results.has_contemporaries,
         state=score.state,
         labels=results.labels,
         paired=results.paired(score.detector),
     )
 
 
+class Judgement(NamedTuple):
+    """Whether members can be distinguished from non-members and why, and what would change this answer."""
+
+    answer: str
+    change: str
+
+
 JUDGEMENTS = {
-    "labels": (
+    "labels": Judgement(
         "No answer: the model may have been trained on the non-members as well, so their labels do not hold",
         "non-members that are later than the model's data, or contemporaries that are known not to be in it",
     ),
-    "control": (
+    "control": Judgement(
         "This run is a control: the model was trained on none of these texts",
         "a model that may have been trained on these texts",
     ),
-    "chance": (
+    "chance": Judgement(
         "Not shown: the scores do not distinguish the two kinds of texts better than guessing",
         "more texts, which narrow the interval, or another detector, which has to be chosen on the validation texts",
     ),
-    "texts": (
+    "texts": Judgement(
         "Not shown: a classifier that never sees the model distinguishes these texts about as well",
         "members and non-members of one period and kind, which a classifier without the model cannot distinguish",
     ),
-    "unexplained": (
+    "unexplained": Judgement(
         "Open: the scores distinguish the two kinds of texts, but nothing shows why",
         "a run with a placebo, a control model trained on none of these texts",
     ),
-    "placebo": (
+    "placebo": Judgement(
         "Not shown: a control model trained on none of these texts distinguishes them about as well",
         "a clearer difference from the control model: more texts, or a detector or adapter that separates better",
     ),
-    "period": (
+    "period": Judgement(
         "Probably: the scores distinguish them better than a control model, but it may know their period only",
         "contemporaries, non-members of the members' own period: if the difference vanishes on them, it was the period",
     ),
-    "lead": (
+    "lead": Judgement(
         "Yes, as a set: texts of one period are distinguished better than by a control model trained on none of them",
         "a classifier without the model that separates the texts as well, or a control model that does",
     ),
 }
-"""Whether members can be distinguished from non-members and why, and what would change this answer."""
+"""State of the evidence → the answer."""
 
 
 def judgement(results: Results) -> str:
@@ -454,14 +612,14 @@ def judgement(results: Results) -> str:
         return "control"
     if results.auc.low <= 0.5:
         return "chance"
-    if explains(results.audit.blind.auc, results.auc):
+    if _texts_alone(results.audit.blind.auc, results.auc) == "texts explain":
         return "texts"
-    lead = results.number(results.headline, "placebo_lead")
-    if lead is None:
+    control = _control(results)
+    if control == "no control":
         return "unexplained"
-    if lead.low <= 0:
+    if control == "no lead":
         return "placebo"
-    return "lead" if (results.kind == CONTEMPORARY).any() else "period"
+    return "lead" if results.has_contemporaries else "period"
 
 
 def barred(results: Results) -> str:
@@ -484,9 +642,10 @@ def headline(results: Results) -> str:
     control = results.number(results.headline, "placebo_auc")
     if control:
         numbers.append(f"control {control.short}")
-    if results.audit.blind.auc:
-        numbers.append(f"blind {results.audit.blind.auc.short}")
-    verdict = JUDGEMENTS[judgement(results)][0].partition(":")[0]
+    blind = results.audit.blind.auc
+    if blind:
+        numbers.append(f"blind {blind.short}")
+    verdict, _, _ = JUDGEMENTS[judgement(results)].answer.partition(":")
     return f"{verdict}: {' · '.join(numbers)}"
 
 
@@ -496,105 +655,25 @@ def description(results: Results) -> str:
     return f"{headline(results)}\n\n{verdict}. The answer would be changed by {change}."
 
 
-class Ground(NamedTuple):
-    """One thing that an answer rests on: in a few words with their sign, and in a plain sentence."""
-
-    finding: Finding
-    plain: str
-
-
-def _of_blind(results: Results) -> Ground:
-    """Whether the texts alone explain the result."""
-    blind = results.audit.blind.auc
-    if blind is None:
-        return Ground(
-            Finding(f"no blind classifier: {results.audit.blind.reason}", AGAINST),
-            plain="Nothing is known of what the texts alone show: too few for a classifier that never sees the model.",
-        )
-    explained = "do not explain"
-    sign = "the texts alone do not explain it"
-    if explains(blind, results.auc):
-        explained = "explain"
-        sign = "the texts alone explain it"
-    elif blind.low > 0.5:
-        explained = "may explain a part of"
-        sign = "the texts alone explain a part"
-    return Ground(
-        Finding(f"{sign}: blind classifier {blind}", blind.low <= 0.5),
-        plain=f"A classifier that never sees the model {_pairs(blind)}: the texts alone {explained} the result.",
-    )
-
-
-def _of_control(results: Results) -> Ground:
-    """Whether a control model that was trained on none of the texts does as well."""
-    control = results.number(results.headline, "placebo_auc")
-    lead = results.number(results.headline, "placebo_lead")
-    if control is None or lead is None:
-        return Ground(
-            Finding("no control model: name one by --placebo", AGAINST),
-            plain="There was no control model: one that was trained on none of these texts would show what they "
-            "explain.",
-        )
-    meaning = "is more than chance" if lead.low > 0 else "may be chance"
-    numbers = f"a control model reaches {control.short}: difference {lead.signed}"
-    return Ground(
-        Finding(numbers, lead.low > 0),
-        plain=f"A control model, trained on none of these texts, {_pairs(control)}: the difference {meaning}.",
-    )
-
-
-def _of_period(results: Results) -> Ground:
-    """Whether the members' period alone may explain the result."""
-    within = results.number(results.headline, f"auc_{MEMBERSHIP.name}")
-    if within is None:
-        return Ground(
-            Finding("no contemporaries: it may be familiarity with the members' period", AGAINST),
-            plain="No non-members of the members' own period are known: the model may know the period, not the texts.",
-        )
-    if results.contrasts:
-        return Ground(
-            Finding(f"within one period: {within}", within.low > 0.5),
-            plain=f"Among texts of one period, where the period explains nothing, the score {_pairs(within)}.",
-        )
-    return Ground(
-        Finding("all texts are of one period", FOR),
-        plain="Members and non-members are of one period, so that the period does not explain the result.",
-    )
-
-
-def _of_division(results: Results) -> Ground:
-    """Whether related texts were used for more than one purpose."""
-    leaks = results.audit.leaks.groups
-    if leaks:
-        return Ground(
-            Finding(f"LEAK: {leaks} groups of texts are in more than one part of the split", AGAINST),
-            plain=f"LEAK: {leaks} groups of related texts were used for more than one purpose: the numbers are too "
-            "good.",
-        )
-    return Ground(
-        Finding("nothing is in two parts of the split", FOR),
-        plain="No text, and none that is almost the same, was used for two purposes: training, choice and measurement.",
-    )
-
-
 def signs(results: Results) -> list[Finding]:
     """What speaks for the result and against it, each in a few words."""
+    texts_alone, control, period, division = [Finding(ground.short, ground.sign) for ground in _grounds(results)]
     lines = []
     if results.never_saw:
         lines.append(Finding("a control run: the model was trained on none of these texts", AGAINST))
-    lines.append(_of_blind(results).finding)
+    lines.append(texts_alone)
     telling = results.audit.telling
-    if telling and _is_telling(results.audit):
+    if telling and _tells(telling):
         lines.append(Finding(f"a sign distinguishes the texts: {telling.phrase}", AGAINST))
-    lines += [_of_control(results).finding, _of_period(results).finding]
+    lines += [control, period]
     doubts = as_findings(results.labels.notes, AGAINST)
     lines = _with_doubts(lines, doubts, hold=results.labels.hold)
-    lines.append(_of_division(results).finding)
+    lines.append(division)
     if results.gain:
         fine_tuned = results.title(results.best_fsd)
         difference = results.gain.estimate.signed
         lines.append(Finding(f"{fine_tuned} against the best base score: {difference}", results.gain.low > 0))
-    worse = _worse(results)
+    worse = _significant(results, -1)
     if worse:
         lines.append(Finding(f"FSD is worse than the base score for {', '.join(worse)}", AGAINST))
     lines += as_findings(_remarks_on_detectors(results), AGAINST)
@@ -617,13 +696,12 @@ def of_model(identity: str) -> str:
 
 def sure(results: Results) -> list[str]:
     """What the answer rests on, without terms of the field: the texts alone, a control, the period, the division."""
-    control = _of_control(results).plain
+    texts_alone, control, period, division = [ground.plain for ground in _grounds(results)]
     # the run takes the place of the control model, which it has none of
     if results.never_saw:
         control = "This run is itself the control: whatever it distinguishes, it distinguishes by the texts alone."
-    lines = [_of_blind(results).plain, control, _of_period(results).plain, _of_division(results).plain]
     doubts = [f"{doubt[0].upper()}{doubt[1:]}." for doubt in results.labels.notes]
-    return _with_doubts(lines, doubts, hold=results.labels.hold)
+    return _with_doubts([texts_alone, control, period, division], doubts, hold=results.labels.hold)
 
 
 def _of_hundred(estimate: Estimate) -> list[int]:
@@ -639,13 +717,15 @@ def _pairs(auc: Estimate) -> str:
 
 def answer(results: Results) -> list[str]:
     """The answer in words and numbers, without terms of the field."""
+    verdict = JUDGEMENTS[judgement(results)].answer
+    score = results.title(results.headline)
     right, low, high = _of_hundred(results.auc)
     detected, least, most = _of_hundred(results.rows[*results.headline, "tpr_at_5fpr"].estimate)
     return [
-        f"{JUDGEMENTS[judgement(results)][0]}.",
+        f"{verdict}.",
         "Take one text from the training data and one from outside it. The best score, "
-        f"“{results.title(results.headline)}”, is higher for the former in {right} of 100 such pairs; guessing gets "
-        f"50. With other texts of the same kind it could be {low} to {high} (95 % interval).",
+        f"“{score}”, is higher for the former in {right} of 100 such pairs; guessing gets 50. With other texts of the "
+        f"same kind it could be {low} to {high} (95 % interval).",
         f"If 5 of 100 outside texts may wrongly be called training texts, {detected} of 100 training texts are found "
         f"({least} to {most}).",
     ]
@@ -653,10 +733,11 @@ def answer(results: Results) -> list[str]:
 
 def changes(results: Results) -> list[str]:
     """What would change the answer, in sentences."""
+    change = JUDGEMENTS[judgement(results)].change
     _, low, high = _of_hundred(results.auc)
     members, nonmembers = families_of(results)
     lines = [
-        f"The answer would be changed by {JUDGEMENTS[judgement(results)][1]}.",
+        f"The answer would be changed by {change}.",
         f"The range of {low} to {high} rests on {members} independent texts from the training data and {nonmembers} "
         "from outside it; four times as many would about halve it.",
     ]

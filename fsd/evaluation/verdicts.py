@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fsd.data.documents import Document
+from fsd.data.corpus import as_corpus
+from fsd.data.documents import Documents
 from fsd.data.near_duplicates import families
 from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.domain_check import States
@@ -42,7 +43,7 @@ class Rules(NamedTuple):
 class Basis(NamedTuple):
     """What the verdicts on the texts of one source, "" without, rest on: `TESTED`, `ASSERTED`, or "" for a `reason`."""
 
-    collection: str
+    source: str
     verdict: str = ""
     reason: str = ""
     test: Exchangeability | None = None
@@ -69,8 +70,9 @@ class Verdicts:
     def calls(self) -> tuple[int, int]:
         """Number of families whose first judged text is called a member, and of all: passages are called together."""
         judged = self.table[self.table["p_value"].notna()]
-        by_family = judged.groupby(self.family[judged.index])["verdict"].first()
-        return int((by_family == MEMBER).sum()), len(by_family)
+        family = self.family[judged.index]
+        verdicts = judged.groupby(family)["verdict"].first()
+        return int((verdicts == MEMBER).sum()), len(verdicts)
 
 
 class VerdictMaker:
@@ -82,37 +84,42 @@ class VerdictMaker:
         # a check is fitted to the non-members of a source, for `outside` and again for `classify`
         self._check = lru_cache(partial(calibration.reference.check, states=states))
 
-    def sources(self, documents: Sequence[Document]) -> list[str]:
+    def sources(self, documents: Documents) -> list[str]:
         """(N,) source by which each text is judged: its own, or "" where the calibration names none."""
         # a calibration without named sources serves texts of any: the domain check judges these
-        unnamed = set(self.calibration.collections) == {""}
-        return ["" if unnamed else document.collection for document in documents]
+        unnamed = set(self.calibration.sources) == {""}
+        return ["" if unnamed else document.source for document in documents]
 
-    def unknown(self, collection: str) -> str:
+    def unknown(self, source: str) -> str:
         """Why no text of a source can be judged; "" if it can."""
         counts = self.calibration.source_families
-        if collection not in counts:
+        if source not in counts:
             calibrated_on = ", ".join(sorted(name or "texts without a source" for name in counts))
-            source = f"source {collection!r}" if collection else "a text without a source"
-            return f"{source} is unknown to the adapter, which was calibrated on {calibrated_on}"
-        if collection and counts[collection] < FEWEST_CALIBRATED:
+            subject = f"source {source!r}" if source else "a text without a source"
+            return f"{subject} is unknown to the adapter, which was calibrated on {calibrated_on}"
+        if source and counts[source] < FEWEST_CALIBRATED:
             return (
-                f"source {collection!r} must have at least {FEWEST_CALIBRATED} groups of calibration non-members; "
-                f"it has {counts[collection]}"
+                f"source {source!r} must have at least {FEWEST_CALIBRATED} groups of calibration non-members; "
+                f"it has {counts[source]}"
             )
         return ""
 
-    def outside(self, documents: Sequence[Document], family: Sequence[int]) -> tuple[list[str], FloatArray | None]:
+    def outside(
+        self,
+        documents: Documents,
+        family: Sequence[int],
+    ) -> tuple[list[str], FloatArray | None]:
         """(N,) reason why each text is not of the kind of its source's non-members, or "", and (N, D) hidden states."""
-        texts = np.array([document.text for document in documents], dtype=object)
+        texts = np.array(as_corpus(documents).texts, dtype=object)
         states = self._states(texts.tolist()) if self._states else None
         sources = np.array(self.sources(documents))
         group = np.array(family)
         reasons = np.full(len(documents), "", dtype=object)
         for name in self._calibrated(sources):
             rows = np.flatnonzero(sources == name)
-            of_source = None if states is None else states[rows]
-            reasons[rows] = self._check(name).outside(texts[rows].tolist(), group[rows].tolist(), of_source)
+            own_states = None if states is None else states[rows]
+            check = self._check(name)
+            reasons[rows] = check.outside(texts[rows].tolist(), group[rows].tolist(), own_states)
         return list(reasons), states
 
     def _calibrated(self, sources: NDArray[np.str_]) -> list[str]:
@@ -121,13 +128,13 @@ class VerdictMaker:
 
     def classify(
         self,
-        documents: Sequence[Document],
+        documents: Documents,
         score: Callable[[Sequence[int]], ScoreColumns],
         rules: Rules,
         *,
         excluded: Sequence[str] | None = None,
     ) -> Verdicts:
-        """VerdictMaker texts, source by source, after tests whether they are of the benchmark's kind.
+        """Give verdicts on texts, source by source, after tests whether they are of the benchmark's kind.
 
         The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; `OUT_OF_DOMAIN` for a text of another kind, which is not
         scored; and `NO_VERDICT`, without a p-value, where nothing shows that the error rate holds: neither a test nor
@@ -141,31 +148,44 @@ class VerdictMaker:
         for name in self._calibrated(sources):
             self.calibration.of(name).threshold_at(rules.fpr)
         outside, states = self.outside(documents, family.tolist())
-        why = pd.DataFrame({"excluded": excluded or [""] * len(documents), "outside": outside})
-        allowed = (why["excluded"] == "").to_numpy()
-        inside = allowed & (why["outside"] == "").to_numpy()
-        table = pd.DataFrame({"score": np.nan, "rank": np.nan, "p_value": np.nan}, index=why.index)
-        table["verdict"] = np.where(inside, NO_VERDICT, OUT_OF_DOMAIN)
-        table = table.assign(basis="", warning=why["excluded"].where(~allowed, why["outside"]), selected=False)
-        scored = np.zeros(len(documents), dtype=bool)
+        excluded = excluded or [""] * len(documents)
+        warnings = [of_text or of_kind for of_text, of_kind in zip(excluded, outside, strict=True)]
+        allowed = np.array([not reason for reason in excluded], dtype=bool)
+        inside = np.array([not reason for reason in warnings], dtype=bool)
+        verdict = np.where(inside, NO_VERDICT, OUT_OF_DOMAIN)
+        table = pd.DataFrame(
+            {
+                "score": np.nan,
+                "rank": np.nan,
+                "p_value": np.nan,
+                "verdict": verdict,
+                "basis": "",
+                "warning": warnings,
+                "selected": False,
+            }
+        )
+        texts = np.array(as_corpus(documents).texts, dtype=object)
+        scored = inside.copy()
         bases = []
         for name in dict.fromkeys(sources[allowed].tolist()):
-            rows = np.flatnonzero((sources == name) & allowed)
+            is_own = allowed & (sources == name)
             test = None
             if not self.unknown(name):
                 # the texts outside are tested as well: that there are so many of them tells something
+                own_texts = texts[is_own].tolist()
+                own_states = None if states is None else states[is_own]
                 test = exchangeability(
                     self._check(name),
-                    [documents[row].text for row in rows.tolist()],
-                    family[rows].tolist(),
-                    states=None if states is None else states[rows],
-                    outside=~inside[rows],
+                    own_texts,
+                    family[is_own].tolist(),
+                    states=own_states,
+                    outside=~inside[is_own],
                 )
             basis = self._basis(name, test, asserted=rules.same_source)
             bases.append(basis)
-            rows = rows[inside[rows]]
-            table.loc[rows, ["basis", "warning"]] = basis.verdict, basis.reason
-            scored[rows] = not (test and test.rejected)
+            table.loc[is_own & inside, ["basis", "warning"]] = basis.verdict, basis.reason
+            if test and test.rejected:
+                scored[is_own] = False
         if scored.any():
             columns = score(np.flatnonzero(scored).tolist())
             table.loc[scored, "score"] = columns[self.calibration.score]
@@ -173,10 +193,14 @@ class VerdictMaker:
             judged = (table["basis"] != "").to_numpy()
             of_judged = {name: column[judged[scored]] for name, column in columns.items()}
             p_values = self.calibration.p_values(of_judged, sources[judged].tolist())
+            called = p_values <= rules.fpr + TOLERANCE
             table.loc[judged, "p_value"] = p_values
-            table.loc[judged, "verdict"] = np.where(p_values <= rules.fpr + TOLERANCE, MEMBER, NOT_SHOWN)
+            table.loc[judged, "verdict"] = np.where(called, MEMBER, NOT_SHOWN)
             table.loc[judged, "selected"] = discoveries(
-                p_values, family[judged].tolist(), fdr=rules.fdr, storey=rules.storey
+                p_values,
+                family[judged].tolist(),
+                fdr=rules.fdr,
+                storey=rules.storey,
             )
         table["rank"] = table["score"].rank(ascending=False, method="min").astype("Int64")
         return Verdicts(table, bases, family, rules)
@@ -189,15 +213,21 @@ class VerdictMaker:
             p = f"p = {test.p:.2g}" if test.p >= 0.001 else "p < .001"
             reason = f"the texts together are not exchangeable with the benchmark's non-members ({p})"
             return Basis(name, reason=reason, test=test)
-        lacking = ""
+        lacking = self._lacking(test)
+        if not lacking:
+            return Basis(name, TESTED, test=test)
+        if asserted:
+            return Basis(name, ASSERTED, test=test)
+        reason = f"{lacking}; --same-source asserts that they are of one source and kind"
+        return Basis(name, reason=reason, test=test)
+
+    def _lacking(self, test: Exchangeability) -> str:
+        """Why a test that did not refuse the texts shows nothing; "" if it shows that they are of one kind."""
         if not test.tested:
-            lacking = (
+            return (
                 f"fewer than {FEWEST} independent texts cannot be compared with the benchmark's non-members "
                 f"(here {test.groups})"
             )
-        elif not self.calibration.reference.powerful:
-            lacking = "the domain check of this adapter was not shown to recognise texts of other kinds"
-        if lacking and not asserted:
-            reason = f"{lacking}; --same-source asserts that they are of one source and kind"
-            return Basis(name, reason=reason, test=test)
-        return Basis(name, ASSERTED if lacking else TESTED, test=test)
+        if not self.calibration.reference.powerful:
+            return "the domain check of this adapter was not shown to recognise texts of other kinds"
+        return ""

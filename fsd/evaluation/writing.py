@@ -90,7 +90,7 @@ def _repeated(words: Sequence[str]) -> float:
 
 def spread_out(shares: FloatArray) -> FloatArray:
     """Shares on a scale on which their spread depends little on their size (arcsine of the square root)."""
-    return np.asarray(np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0))), dtype=np.float64)
+    return np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0)))
 
 
 # Edits that keep the words
@@ -142,8 +142,14 @@ def _other_line_breaks(text: str, _: str) -> str:
 
 def _typing_errors(text: str, _: str) -> str:
     rng = random.Random(0)
-    letters = [sign for sign in text if sign.isalpha()]
-    return "".join(rng.choice(letters) if sign.isalpha() and rng.random() < ERRORS else sign for sign in text)
+    letters = list(filter(str.isalpha, text))
+    typed = []
+    for sign in text:
+        if sign.isalpha() and rng.random() < ERRORS:
+            typed.append(rng.choice(letters))
+        else:
+            typed.append(sign)
+    return "".join(typed)
 
 
 EDITS: MappingProxyType[str, Edit] = MappingProxyType(
@@ -168,7 +174,7 @@ def edited(texts: Sequence[str]) -> dict[str, list[str]]:
     others = [*texts[1:], *texts[:1]]
     results = {}
     for name, edit in EDITS.items():
-        changed = [edit(text, other) for text, other in zip(texts, others, strict=True)]
+        changed = list(map(edit, texts, others))
         if changed != list(texts):
             results[name] = changed
     return results

@@ -35,7 +35,10 @@ RESAMPLES = 99_999
 """Random choices of variants with which the published ones are compared."""
 
 
-def check_level(name: str, level: float) -> None:
+def check_level(
+    name: str,
+    level: float,
+) -> None:
     """Refuse a significance level that is not between 0 and 1."""
     if not 0 < level < 1:
         raise UsageError(f"{name} must be between 0 and 1; got {level:g}")
@@ -81,38 +84,56 @@ class Scheme:
     def candidates(self, document: tuple[str, str]) -> list[str]:
         """The N different variants of the canary of a document, given by its id and the hash of its text."""
         pool = self.words or "0123456789"
-        kind, separator = ("word", " ") if self.words else ("digit", "")
+        kind = "word" if self.words else "digit"
+        separator = " " if self.words else ""
         different: dict[str, None] = {}
         # Equal draws are skipped. `check` makes them rare, but a sealed list of somebody else may have passed by it.
         for attempt in range(10 * self.variants):
-            symbols = (
-                pool[draw(len(pool), self.seed, kind, *document, attempt, place)] for place in range(self.length)
-            )
-            different[separator.join(symbols)] = None
+            drawn = [draw(len(pool), self.seed, kind, *document, attempt, place) for place in range(self.length)]
+            different[separator.join(pool[symbol] for symbol in drawn)] = None
             if len(different) == self.variants:
                 return list(different)
         raise UsageError(f"words must give {self.variants:,} different canaries; got {len(different):,}")
 
 
-def published_index(seed: str, document: tuple[str, str], variants: int) -> int:
+def published_index(
+    seed: str,
+    document: tuple[str, str],
+    variants: int,
+) -> int:
     """The index of the variant of a document that is published: uniform, and independent of the other documents."""
     return draw(variants, seed, "published", *document)
 
 
 def repetitions_of(
-    seed: str, documents: Sequence[tuple[str, str]], levels: Sequence[int]
+    seed: str,
+    documents: Sequence[tuple[str, str]],
+    levels: Sequence[int],
 ) -> dict[tuple[str, str], int]:
     """How often each document is published: the levels in equal shares, in random order."""
-    order = sorted(documents, key=lambda document: draw(2**64, seed, "order", *document))
+    order = sorted(
+        documents,
+        key=lambda document: draw(2**64, seed, "order", *document),
+    )
     return dict(zip(order, cycle(levels)))
 
 
-def word_pool(texts: Sequence[str], rarity: str) -> list[str]:
+def word_pool(
+    texts: Sequence[str],
+    rarity: str,
+) -> list[str]:
     """The third of the words of three or more ASCII letters that is most common, medium or rare in the texts."""
     # Other letters and shorter words would cost some tokenizers several tokens, and others one.
-    counts = Counter(word for text in texts for word in text.lower().split() if re.fullmatch("[a-z]{3,}", word))
+    plain = re.compile("[a-z]{3,}")
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(filter(plain.fullmatch, text.lower().split()))
     # Equally frequent words stay in the order of the alphabet, so that the same texts give the same canaries.
-    ranked = sorted(sorted(counts), key=counts.__getitem__, reverse=True)
+    ranked = sorted(
+        sorted(counts),
+        key=counts.__getitem__,
+        reverse=True,
+    )
     # By rank and not by count: every rarity has equally many words to draw from.
     third = RARITIES.index(rarity)
     pool = ranked[third * len(ranked) // 3 : (third + 1) * len(ranked) // 3]
@@ -131,7 +152,10 @@ def z_scores(values: FloatArray) -> FloatArray:
     return (values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
 
 
-def rank_p(scores: FloatArray, published: int) -> float:
+def rank_p(
+    scores: FloatArray,
+    published: int,
+) -> float:
     """Exact p-value of one document: the share of its (N,) variants that score at least like the published one."""
     # Ties count against the claim, and the published variant is one of those that score like it: p is at least 1/N.
     return float(np.mean(scores >= scores[published]))

@@ -51,11 +51,18 @@ def exchangeability(
     # Sums, not means: the orders of a shard share their texts, so a sum is the probability of reading them so.
     sums = np.array([stats.logp.sum() for stats in scorer(prompts)])
     logp = list(sums.reshape(count, orders + 1))
+    # The published order comes before the random ones of its shard.
     z = np.mean([z_scores(of_shard)[0] for of_shard in logp])
     return combined_p(logp, [0] * count, seed=seed), float(z)
 
 
-def equal_sets(suspects: int, nonmembers: int, sets: int, *, seed: int = 0) -> tuple[IntArray, list[IntArray]]:
+def equal_sets(
+    suspects: int,
+    nonmembers: int,
+    sets: int,
+    *,
+    seed: int = 0,
+) -> tuple[IntArray, list[IntArray]]:
     """Draw equally large sets: one of the suspect texts, and R = `sets` disjoint ones of those known to be non-members.
 
     Gives the indices of each; all are of the size min(`suspects`, ⌊`nonmembers` / R⌋). The smallest p-value is
@@ -75,12 +82,21 @@ def equal_sets(suspects: int, nonmembers: int, sets: int, *, seed: int = 0) -> t
     return drawn, np.split(order[: size * sets], sets)
 
 
-def rank_among(value: float, reference: Sequence[float]) -> float:
+def rank_among(
+    value: float,
+    reference: Sequence[float],
+) -> float:
     """p-value of a set: its rank among R equally large reference sets, (1 + #{reference ≥ value}) / (1 + R)."""
     return (1 + sum(number >= value for number in reference)) / (1 + len(reference))
 
 
-def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0) -> float:
+def codec(
+    texts: Sequence[str],
+    scorer: Scorer,
+    *,
+    shots: int = 2,
+    seed: int = 0,
+) -> float:
     """CoDeC: the share of texts that become less probable after `shots` other texts of the same set.
 
     Texts of a set that was not in the training data help to predict each other. For a set that was, they add nothing,
@@ -90,18 +106,29 @@ def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0
     prompts = []
     for place, text in enumerate(texts):
         # A text after itself would be repeated, and probable for that reason alone.
-        chosen = rng.permutation([index for index in range(len(texts)) if index != place])[:shots]
-        prompts.append(Prompt(text, "".join(f"{texts[index]}{BREAK}" for index in chosen)))
-    alone = _mean_logp(list(map(Prompt, texts)), scorer)
+        eligible = [index for index in range(len(texts)) if index != place]
+        chosen = rng.permutation(eligible)[:shots]
+        context = "".join(f"{texts[index]}{BREAK}" for index in chosen)
+        prompts.append(Prompt(text, context))
+    alone = _mean_logp(
+        list(map(Prompt, texts)),
+        scorer,
+    )
     return float(np.mean(_mean_logp(prompts, scorer) < alone))
 
 
-def _mean_logp(prompts: Sequence[Prompt], scorer: Scorer) -> FloatArray:
+def _mean_logp(
+    prompts: Sequence[Prompt],
+    scorer: Scorer,
+) -> FloatArray:
     """(N,) mean log-probability of the tokens of each prompt."""
     return np.array([stats.logp.mean() for stats in scorer(prompts)])
 
 
-def kernel_divergence(base: FloatArray, tuned: FloatArray) -> float:
+def kernel_divergence(
+    base: FloatArray,
+    tuned: FloatArray,
+) -> float:
     """Kernel divergence score: how little fine-tuning on a set moves its texts against each other.
 
     With Φ_ij = exp(−γ |z_i − z_j|²) of the embeddings before fine-tuning and Φ' of those after it, the score is

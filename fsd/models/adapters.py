@@ -55,7 +55,9 @@ LARGEST_WEIGHT = 1e6
 
 def _names(value: Any) -> Any:
     """Refuse patterns, which peft takes a string or a key for and which may take for ever, and too many names."""
-    names = [] if value is None else [value] if not isinstance(value, list | dict) else value
+    if value is None:
+        return value
+    names = value if isinstance(value, list | dict) else [value]
     if len(names) > MOST_NAMES or not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
         raise ValueError(f"must be at most {MOST_NAMES:,} names of modules without patterns; got {str(value)[:60]!r}")
     return value
@@ -67,8 +69,29 @@ Count = Annotated[int, Field(ge=1)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+FREE = frozenset(
+    (
+        "task_type",
+        "base_model_name_or_path",
+        "revision",
+        "inference_mode",
+        "auto_mapping",
+        "peft_version",
+        "fan_in_fan_out",
+        "use_rslora",
+        "use_dora",
+        "lora_bias",
+        "init_ia3_weights",
+    )
+)
+"""Settings of peft that leave the base as it is with any value."""
+
+
 class Settings(BaseModel, extra="allow"):
-    """Settings of peft that leave the base as it is with any value of their type; others must have their default."""
+    """Settings of peft that leave the base as it is with any value of their type; `FREE` ones are not read at all.
+
+    All others must have their default.
+    """
 
     peft_type: str
     rank_pattern: Annotated[dict[str, Rank | list[bool]] | None, AfterValidator(_names)] = None
@@ -90,17 +113,6 @@ class Settings(BaseModel, extra="allow"):
     exclude_modules: Names = None
     feedforward_modules: Names = None
     layers_pattern: Names = None
-    task_type: Any = None
-    base_model_name_or_path: Any = None
-    revision: Any = None
-    inference_mode: Any = None
-    auto_mapping: Any = None
-    peft_version: Any = None
-    fan_in_fan_out: Any = None
-    use_rslora: Any = None
-    use_dora: Any = None
-    lora_bias: Any = None
-    init_ia3_weights: Any = None
 
 
 def attach(
@@ -162,7 +174,7 @@ def _base_digest(base: Any) -> str:
             # Tied tensors are hashed once, and as tied: untying them would change the base as well.
             new = id(tensor) not in numbers
             number = numbers.setdefault(id(tensor), len(numbers))
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {number}".encode())
+            digest.update(f"{_outline(name, tensor)} {number}".encode())
             # accelerate keeps offloaded weights elsewhere.
             if new and not tensor.is_meta:
                 digest.update(_bytes(tensor))
@@ -171,6 +183,11 @@ def _base_digest(base: Any) -> str:
 
     add(base, "")
     return digest.hexdigest()
+
+
+def _outline(name: str, tensor: torch.Tensor) -> str:
+    """What a tensor is, without its numbers."""
+    return f"{name} {tensor.dtype} {tuple(tensor.shape)}"
 
 
 def _bytes(tensor: torch.Tensor) -> Any:
@@ -202,11 +219,7 @@ def strip(language_model: LanguageModel) -> None:
 def quiet_peft() -> Iterator[None]:
     """Silence warnings of peft that are wrong or that users cannot act on."""
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore",
-            message=".*is_gradient_checkpointing",
-            category=FutureWarning,
-        )
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
         warnings.filterwarnings("ignore", message=".*fan_in_fan_out")
         # peft looks for AdaLoRA's rank pattern under other names; the outputs are those of the saved adapter.
         warnings.filterwarnings("ignore", message=".*rank_pattern")
@@ -228,12 +241,9 @@ def check_adapter(folder: Path) -> str:
     expected = checksums(folder)
     # Adapters of other programs have no checksums.
     if expected is not None:
-        for file in (
-            folder / CONFIG_FILE,
-            folder / WEIGHTS_FILE,
-            folder / BASE_FILE,
-        ):
-            if not file.exists() or expected.get(file.name) != digest(file):
+        for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE):
+            file = folder / name
+            if not file.exists() or expected.get(name) != digest(file):
                 raise UsageError(f"adapter must be as it was saved; {file} differs from its checksum in {CHECKSUMS}")
     _check_weights(folder / WEIGHTS_FILE)
     _trained_on(folder)
@@ -244,15 +254,13 @@ def _check_weights(file: Path) -> None:
     """Refuse weights that would make every score infinite or no number."""
     from safetensors import SafetensorError, safe_open
 
-    check_regular(
-        file,
-        f"adapter must hold its weights as {WEIGHTS_FILE}; {file} cannot be read",
-    )
+    check_regular(file, f"adapter must hold its weights as {WEIGHTS_FILE}; {file} cannot be read")
     try:
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - no mapping
+                largest = tensors.get_tensor(name).float().abs().max()
                 # Not `>`, which is false for NaN.
-                if not tensors.get_tensor(name).float().abs().max() <= LARGEST_WEIGHT:
+                if not largest <= LARGEST_WEIGHT:
                     raise UsageError(f"adapter must have weights up to {LARGEST_WEIGHT:g}; {file} has others: {name}")
     except (SafetensorError, OSError, RuntimeError) as error:
         message = f"adapter must hold its weights as a whole {WEIGHTS_FILE}; {file} is damaged: {first_line(error)}"
@@ -273,18 +281,13 @@ def _check_config(folder: Path) -> str:
     if kind not in ADAPTERS:
         raise UsageError(f"adapter must be one of {', '.join(ADAPTERS)}, so that it can be switched off; got {kind}")
     defaults = PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(kind)]
+    # Whatever a setting of another version of peft means: an empty one does nothing.
+    empty: tuple[Any, ...] = (None, False, [], {})
     for name, value in (config.model_extra or {}).items():
-        # Whatever a setting of another version of peft means: an empty one does nothing.
-        allowed: tuple[Any, ...] = (
-            getattr(defaults, name, None),
-            None,
-            False,
-            [],
-            {},
-        )
+        allowed = (getattr(defaults, name, None), *empty)
         if name == "init_lora_weights":
             allowed = INITIALISATIONS
-        if value not in allowed:
+        if name not in FREE and value not in allowed:
             raise UsageError(f"adapter must be of a kind that leaves its base as it was; {name} is {value!r} in {file}")
     return kind.lower()
 
@@ -338,18 +341,12 @@ def adapter_fingerprint(language_model: LanguageModel) -> str:
     digest = xxhash.xxh3_128()
     settings = language_model.model.active_peft_config.to_dict()
     # They tell where an adapter comes from, not what it computes.
-    for name in (
-        "base_model_name_or_path",
-        "revision",
-        "inference_mode",
-        "auto_mapping",
-        "peft_version",
-    ):
+    for name in ("base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version"):
         settings.pop(name, None)
     digest.update(json.dumps(settings, sort_keys=True, default=_as_json).encode())
     weights = get_peft_model_state_dict(language_model.model, save_embedding_layers=False)
     for name, weight in sorted(weights.items()):
-        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        digest.update(_outline(name, weight).encode())
         digest.update(_bytes(weight))
     return digest.hexdigest()
 
@@ -367,7 +364,7 @@ def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: 
     _check_precision(language_model, config.method)
     architecture = language_model.base.config.model_type
     targets = _targets(language_model, config)
-    common: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "task_type": "CAUSAL_LM",
         "target_modules": targets,
     }
@@ -375,21 +372,21 @@ def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: 
         modules = constants.TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING.get(architecture, [])
         # peft demands that they are among the targets, which are not known by name for all-linear.
         forward = [] if targets == "all-linear" else [name for name in modules if name in targets]
-        return IA3Config(**common, feedforward_modules=forward)
-    scale = {
+        return IA3Config(**settings, feedforward_modules=forward)
+    rank = config.rank
+    settings |= {
         "lora_alpha": config.alpha,
         "lora_dropout": config.dropout,
         "bias": "none",
     }
     if config.method == "lora":
-        return LoraConfig(**common, **scale, r=config.rank)
+        return LoraConfig(**settings, r=rank)
     if steps < ADALORA_MIN_STEPS:
         raise UsageError(f"adalora must have at least {ADALORA_MIN_STEPS} steps to move its budget; got {steps}")
     return AdaLoraConfig(
-        **common,
-        **scale,
-        init_r=math.ceil(ADALORA_START * config.rank),
-        target_r=config.rank,
+        **settings,
+        init_r=math.ceil(ADALORA_START * rank),
+        target_r=rank,
         total_step=steps,
         tinit=steps // 10,
         tfinal=steps // 2,
@@ -407,10 +404,7 @@ def _targets(language_model: LanguageModel, config: AdapterConfig) -> str | list
         return "all-linear"
     if config.target_modules == "auto":
         architecture = base.config.model_type
-        mapping = getattr(
-            constants,
-            f"TRANSFORMERS_MODELS_TO_{config.method.upper()}_TARGET_MODULES_MAPPING",
-        )
+        mapping = getattr(constants, f"TRANSFORMERS_MODELS_TO_{config.method.upper()}_TARGET_MODULES_MAPPING")
         if architecture not in mapping:
             raise UsageError(
                 f"target-modules must be given for {config.method} on architecture {architecture!r}, which has no "

@@ -52,6 +52,26 @@ ADAPTER = "adapter"
 FINISHED = "finished.json"
 """File with the numbers of its steps, written last."""
 _LIBRARIES = ("fsd", "torch", "transformers", "peft", "trl", "accelerate")
+# Of the trainer, the same for every training.
+_OPTIONS = {
+    # Autocast would stay on `forward` and change the scores of the base.
+    "bf16": False,
+    "fp16": False,
+    "max_length": None,
+    "packing": False,
+    # Rows are token ids already; trl would add an end token.
+    "dataset_kwargs": {"skip_prepare_dataset": True},
+    "lr_scheduler_type": "cosine",
+    "optim": "adamw_torch",
+    "logging_steps": 1,
+    "logging_nan_inf_filter": False,
+    # The callback says when, since an epoch may take a second or a day.
+    "save_strategy": "no",
+    "save_total_limit": 1,
+    "report_to": "none",
+    "disable_tqdm": True,
+    "ddp_find_unused_parameters": False,
+}
 
 
 def finetune(
@@ -108,18 +128,16 @@ def finetune(
                     arguments,
                 )
                 with progress(steps, "fine-tuning", "step", shown=shown) as bar:
-                    saved = folder is not None
-                    trainer.add_callback(
-                        _callback(
-                            trainer,
-                            language_model,
-                            forward,
-                            bar,
-                            log,
-                            after_epoch,
-                            saved=saved,
-                        )
+                    callback = _callback(
+                        trainer,
+                        language_model,
+                        forward,
+                        bar,
+                        log,
+                        after_epoch,
+                        saved=folder is not None,
                     )
+                    trainer.add_callback(callback)
                     trainer.train(resume_from_checkpoint=str(begun) if begun else None)
                 language_model.model = trainer.unwrapped
                 return list(trainer.state.log_history)
@@ -150,7 +168,7 @@ def plan(
     size = language_model.context
     pieces = []
     for ids in language_model.tokens(texts):
-        row = [*language_model.head, *ids]
+        row = [*language_model.opening, *ids]
         # The last token of a piece is the first of the next one, so that each token is predicted once.
         pieces += [row[start : start + size] for start in range(0, len(row) - 1, size - 1)]
     steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
@@ -164,6 +182,8 @@ def training_key(
     seed: int,
 ) -> str:
     """Hash of everything that the trained adapter depends on."""
+    versions = [version(library) for library in _LIBRARIES]
+    # The order is part of the hash: another one would make every stored training unknown.
     parts = (
         language_model.identity.fingerprint,
         language_model.precision,
@@ -171,7 +191,7 @@ def training_key(
         asdict(config),
         seed,
         num_processes(),
-        [version(library) for library in _LIBRARIES],
+        versions,
         pieces,
     )
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
@@ -212,12 +232,11 @@ def _tidy(parent: Path) -> None:
     kept = 0
     oldest = time.time() - KEEP_DAYS * 24 * 3600
     for folder in sorted(parent.glob("*"), key=lambda path: -path.stat().st_mtime):
+        too_large = False
         # A training that is under way is never too large, only too old.
         if (folder / FINISHED).exists():
             kept += sum(file.stat().st_size for file in folder.rglob("*"))
             too_large = kept > KEEP_BYTES
-        else:
-            too_large = False
         if too_large or folder.stat().st_mtime < oldest:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -225,11 +244,11 @@ def _tidy(parent: Path) -> None:
 def _last_checkpoint(folder: Path) -> Path | None:
     """The last complete checkpoint; the trainer writes its state last."""
     complete = (path.parent for path in folder.glob("checkpoint-*/trainer_state.json"))
-    return max(
-        complete,
-        key=lambda path: int(path.name.rpartition("-")[2]),
-        default=None,
-    )
+
+    def step(checkpoint: Path) -> int:
+        return int(checkpoint.name.rpartition("-")[2])
+
+    return max(complete, key=step, default=None)
 
 
 def _reuse_finished(language_model: LanguageModel, folder: Path, log: StepLog | None) -> bool:
@@ -272,12 +291,7 @@ def _restored(language_model: LanguageModel, config: AdapterConfig) -> Iterator[
     # They warn of settings that are intended here.
     quiet = errors_alone("transformers", "trl", "accelerate")
     try:
-        with (
-            torch.random.fork_rng(range(torch.cuda.device_count())),
-            quiet_peft(),
-            quiet,
-            card,
-        ):
+        with torch.random.fork_rng(range(torch.cuda.device_count())), quiet_peft(), quiet, card:
             yield forward
     except torch.OutOfMemoryError as error:
         strip(language_model)
@@ -310,18 +324,21 @@ def _trainer(
     from datasets import Dataset
     from transformers import PrinterCallback, set_seed
 
+    rows = list(pieces)
     # With several processes, a row that predicts nothing and so weighs nothing fills up the last batch.
-    blank = [[language_model.start]] if num_processes() > 1 else []
+    if num_processes() > 1:
+        rows.append([language_model.start])
     # Some versions of the trainer initialise the adapter before they seed.
     set_seed(arguments.seed)
+    # trl gives the tokenizer a padding token.
+    tokenizer = copy.deepcopy(language_model.tokenizer)
     try:
         trainer = _trainer_class()(
             model=language_model.model,
             args=arguments,
-            train_dataset=Dataset.from_dict({"input_ids": [*pieces, *blank]}),
+            train_dataset=Dataset.from_dict({"input_ids": rows}),
             peft_config=adapter,
-            # trl gives the tokenizer a padding token.
-            processing_class=copy.deepcopy(language_model.tokenizer),
+            processing_class=tokenizer,
         )
     except ValueError as error:
         raise UsageError(
@@ -347,37 +364,26 @@ def _arguments(
     count = num_processes()
     if config.batch_size % count:
         raise UsageError(f"batch-size must be a multiple of the {count} processes; got {config.batch_size}")
+    schedule = {
+        "num_train_epochs": config.epochs,
+        "per_device_train_batch_size": config.batch_size // count,
+        "learning_rate": config.learning_rate,
+        "warmup_steps": min(config.warmup_steps, steps // 2),
+        "weight_decay": config.weight_decay,
+    }
     # transformers 5.17 has the older name only.
     newer = "activation_checkpointing" in SFTConfig.__dataclass_fields__
+    checkpointing = "activation_checkpointing" if newer else "gradient_checkpointing"
+    on_cpu = device.type == "cpu"
     arguments = SFTConfig(
         output_dir=folder,
-        use_cpu=device.type == "cpu",
-        # Autocast would stay on `forward` and change the scores of the base.
-        bf16=False,
-        fp16=False,
-        **{"activation_checkpointing" if newer else "gradient_checkpointing": False},
-        max_length=None,
-        packing=False,
-        # Rows are token ids already; trl would add an end token.
-        dataset_kwargs={"skip_prepare_dataset": True},
-        num_train_epochs=config.epochs,
-        per_device_train_batch_size=config.batch_size // count,
-        learning_rate=config.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=min(config.warmup_steps, steps // 2),
-        weight_decay=config.weight_decay,
-        optim="adamw_torch",
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        # The callback says when, since an epoch may take a second or a day.
-        save_strategy="no",
-        save_total_limit=1,
-        report_to="none",
-        disable_tqdm=True,
-        dataloader_pin_memory=device.type != "cpu",
-        ddp_find_unused_parameters=False,
+        use_cpu=on_cpu,
+        dataloader_pin_memory=not on_cpu,
         seed=seed,
         data_seed=seed,
+        **_OPTIONS,
+        **schedule,
+        **{checkpointing: False},
     )
     # With several cards the trainer would split each batch among them; the model stays where it was loaded.
     arguments._n_gpu = min(arguments.n_gpu, 1)

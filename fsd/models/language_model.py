@@ -63,7 +63,7 @@ class LanguageModel:
     intact: bool = True  # False once an adapter has changed the weights of the base: it gives no more numbers
 
     @property
-    def head(self) -> list[int]:
+    def opening(self) -> list[int]:
         """What every text begins with: the start token, or nothing."""
         return [self.start] if self.starts else []
 
@@ -71,6 +71,16 @@ class LanguageModel:
     def base(self) -> Any:
         """The transformers model without the adapter's wrapper."""
         return self.model.get_base_model() if self.adapted else self.model
+
+    @property
+    def body(self) -> Any:
+        """What reads tokens: the base without its head, or the whole of it if the head cannot be split off."""
+        return self.base.get_decoder() if self.split_head else self.base
+
+    @property
+    def head(self) -> Any:
+        """The output embedding that makes logits of the body's states; None if these are logits already."""
+        return self.base.get_output_embeddings() if self.split_head else None
 
     @property
     def adapted(self) -> bool:
@@ -91,10 +101,10 @@ class LanguageModel:
     @property
     def bits(self) -> int | None:
         """Bits of the quantized weights; None without quantization."""
-        return next(
-            (bits for bits in BITS if getattr(self.base, f"is_loaded_in_{bits}bit", False)),
-            None,
-        )
+        for bits in BITS:
+            if getattr(self.base, f"is_loaded_in_{bits}bit", False):
+                return bits
+        return None
 
     @property
     def precision(self) -> str:
@@ -119,7 +129,9 @@ class LanguageModel:
         if tuned and not self.adapted:
             raise ValueError("an adapter must be attached to score the tuned model")
         self.model.eval()
-        switch = self.model.disable_adapter() if self.adapted and not tuned else contextlib.nullcontext()
+        switch = contextlib.nullcontext()
+        if self.adapted and not tuned:
+            switch = self.model.disable_adapter()
         with torch.inference_mode(), switch:
             yield self.base
 
@@ -163,16 +175,24 @@ def readable(tokenizer: Any, texts: Sequence[str]) -> list[str]:
     # Ids of which there are no characters at all would be no text.
     whole = [decoded(row) or text for row, text in zip(rows, texts, strict=True)]
     again = token_ids(tokenizer, whole)
+
+    def candidates(index: int) -> Iterator[str]:
+        row = rows[index]
+        if again[index] == row:
+            yield whole[index]
+            return
+        same = _common(row, again[index])
+        # One token less, too: the character at the border may have joined the next one.
+        for border in (same, same - 1):
+            if 0 < border < len(row):
+                partly = decoded(row[:border]) + written(row[border:])
+                if token_ids(tokenizer, [partly]) == [row]:
+                    yield partly
+
     readable_texts = []
-    for index, row in enumerate(rows):
-        candidates = [whole[index]]
-        if again[index] != row:
-            same = _common(row, again[index])
-            # One token less, too: the character at the border may have joined the next one.
-            borders = [border for border in (same, same - 1) if 0 < border < len(row)]
-            partly = [decoded(row[:border]) + written(row[border:]) for border in borders]
-            candidates = [text for text in partly if token_ids(tokenizer, [text]) == [row]]
-        readable_texts.append(next((text for text in candidates if text.strip()), texts[index]))
+    for index, text in enumerate(texts):
+        visible = filter(str.strip, candidates(index))
+        readable_texts.append(next(visible, text))
     return readable_texts
 
 
@@ -265,18 +285,13 @@ def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]
         f"load_in_{bits}bit": True,
     }
     if bits == 4:
-        config |= {
-            "bnb_4bit_quant_type": "nf4",
-            "bnb_4bit_compute_dtype": dtype,
-        }
+        config["bnb_4bit_quant_type"] = "nf4"
+        config["bnb_4bit_compute_dtype"] = dtype
     return {"quantization_config": config}
 
 
 def _loading(model: str) -> contextlib.AbstractContextManager[None]:
-    return reading(
-        f"model {model!r} must be a whole causal language model; ",
-        torch.OutOfMemoryError,
-    )
+    return reading(f"model {model!r} must be a whole causal language model; ", torch.OutOfMemoryError)
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -331,7 +346,13 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageMo
         raise UsageError(
             f"the tokenizer of {identity.id!r} must fit the model's {rows} embeddings; it has {tokenizer.vocab_size}"
         )
-    language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config))
+    language_model = LanguageModel(
+        network,
+        tokenizer,
+        identity,
+        start,
+        _context(network.config),
+    )
     config = network.config.to_dict()
     # A copy in another folder, or written by another version, gives the same scores.
     config.pop("_name_or_path", None)
@@ -345,37 +366,28 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageMo
 def _has_split_head(language_model: LanguageModel) -> bool:
     """Whether the head applied to the hidden state gives the logits bitwise; refuse those that see later tokens."""
     network = language_model.base
-    ids = [
-        language_model.start,
-        *language_model.tokens(["The quick brown fox jumps over it."])[0],
-    ]
-    ids = ids[: language_model.context]
+    start = language_model.start
+    (text,) = language_model.tokens(["The quick brown fox jumps over it."])
+    ids = [start, *text][: language_model.context]
     # The same tokens but for the last one: what comes before it must not see the change.
-    x = torch.tensor([ids, [*ids[:-1], language_model.start]], device=language_model.device)
+    x = torch.tensor([ids, [*ids[:-1], start]], device=language_model.device)
     logits = network(input_ids=x, use_cache=False).logits
     logits_before, changed = logits[:, :-1].float()
-    if (logits_before - changed).abs().max() > CAUSALITY * logits_before.abs().max():
+    change = (logits_before - changed).abs().max()
+    if change > CAUSALITY * logits_before.abs().max():
         name = language_model.identity.id
         raise UsageError(f"model {name!r} must predict from left to right; its logits depend on later tokens")
     decoder = network.get_decoder()
     head = network.get_output_embeddings()
     if decoder is None or decoder is network or head is None:
         return False
-    return torch.equal(
-        head(decoder(input_ids=x, use_cache=False).last_hidden_state).to(logits.device),
-        logits,
-    )
+    states = decoder(input_ids=x, use_cache=False).last_hidden_state
+    return torch.equal(head(states).to(logits.device), logits)
 
 
 def _context(config: Any) -> int:
     text = config.get_text_config()
-    for name in (
-        "max_position_embeddings",
-        "n_positions",
-        "n_ctx",
-        "max_seq_len",
-        "seq_length",
-    ):
+    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"):
         value = getattr(text, name, None)
         if isinstance(value, int) and value > 1:
             return value
@@ -411,14 +423,12 @@ def torch_device(device: str) -> torch.device:
 def resolve_precision(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
     """Device of the inputs and dtype that `load` chooses for a configuration on this machine."""
     device = torch_device("auto" if config.device == "spread" else config.device)
-    if config.dtype == "auto":
-        return (
-            device,
-            torch.bfloat16 if device.type == "cuda" else torch.float32,
-        )
-    if config.dtype not in DTYPES:
-        raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {config.dtype!r}")
-    return device, DTYPES[config.dtype]
+    dtype = config.dtype
+    if dtype == "auto":
+        dtype = "bfloat16" if device.type == "cuda" else "float32"
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {dtype!r}")
+    return device, DTYPES[dtype]
 
 
 def memory(size: ModelSize, config: ModelConfig, *, trained: bool) -> tuple[float, float, str]:

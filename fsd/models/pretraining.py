@@ -69,15 +69,13 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    bpe.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=vocabulary,
-            special_tokens=[END],
-            show_progress=False,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        ),
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END],
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
+    bpe.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=END, eos_token=END, pad_token=END)
 
 
@@ -100,31 +98,30 @@ def pretrain(
     if recipe.exposures and not members and not recipe.passes:
         raise UsageError("pretraining must have texts; there are no members, and passes over the background are 0")
     tokenizer = tokenizer or train_tokenizer(background, recipe.vocabulary)
-    rng = random.Random(recipe.seed)
-    order = [*background] * recipe.passes + [*members] * recipe.exposures
-    rng.shuffle(order)
+    order = list(background) * recipe.passes + list(members) * recipe.exposures
+    random.Random(recipe.seed).shuffle(order)
     end = tokenizer.eos_token_id
+    width = recipe.hidden_size
+    shape = {
+        "hidden_size": width,
+        "num_hidden_layers": recipe.layers,
+        "num_attention_heads": recipe.heads,
+        "intermediate_size": 4 * width,
+        "max_position_embeddings": recipe.context,
+    }
+    config = GPTNeoXConfig(
+        vocab_size=len(tokenizer),
+        tie_word_embeddings=True,
+        bos_token_id=end,
+        eos_token_id=end,
+        **shape,
+    )
     torch.manual_seed(recipe.seed)
-    network = GPTNeoXForCausalLM(
-        GPTNeoXConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=recipe.hidden_size,
-            num_hidden_layers=recipe.layers,
-            num_attention_heads=recipe.heads,
-            intermediate_size=4 * recipe.hidden_size,
-            max_position_embeddings=recipe.context,
-            tie_word_embeddings=True,
-            bos_token_id=end,
-            eos_token_id=end,
-        )
-    ).to(torch_device(device))
+    network = GPTNeoXForCausalLM(config).to(torch_device(device))
     _train(network, tokenizer, order, recipe, log, shown)
     # A model that was saved in half precision would score nothing.
     if not all(parameter.half().isfinite().all() for parameter in network.parameters()):
-        raise _diverged(
-            "weights are not finite in half precision after the last step",
-            recipe,
-        )
+        raise _diverged("weights are not finite in half precision after the last step", recipe)
     return assemble(network.eval(), tokenizer, BaseIdentity("pretrained", "", ""))
 
 
@@ -174,20 +171,22 @@ def _train(
         weight_decay=recipe.weight_decay,
     )
     schedule = get_cosine_schedule_with_warmup(optimizer, round(WARMUP * steps), steps)
+    size = recipe.batch_size
     with progress(steps, "pretraining", "step", shown=shown) as bar:
-        for step in range(steps):
-            batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
-            ids = tokenizer(list(batch), add_special_tokens=False, verbose=False)["input_ids"]
+        for step in range(1, steps + 1):
+            batch = list(order[(step - 1) * size : step * size])
+            ids = tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]
             rows = [torch.tensor([start, *row][: recipe.context]) for row in ids]
             # Padded with the start token, which `_step` leaves out of the loss.
-            loss = _step(network, pad_sequence(rows, True, start).to(network.device))
+            x = pad_sequence(rows, True, start).to(network.device)
+            loss = _step(network, x)
             if not math.isfinite(loss):
-                raise _diverged(f"the loss is {loss} at step {step + 1} of {steps}", recipe)
+                raise _diverged(f"the loss is {loss} at step {step} of {steps}", recipe)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
             if log is not None:
-                log(loss, step + 1)
+                log(loss, step)
             bar.update(1)
 
 
@@ -199,7 +198,8 @@ def _step(network: Any, x: torch.Tensor) -> float:
     """Compute the gradients of the mean loss over the tokens of a batch; returns the loss in nats per token."""
     logits = network(input_ids=x[:, :-1], use_cache=False).logits.float()
     # -100 is what torch ignores: the start token is padding here, and no end of a text is learned.
-    target = x[:, 1:].masked_fill(x[:, 1:] == x[0, 0], -100)
+    following = x[:, 1:]
+    target = following.masked_fill(following == x[0, 0], -100)
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten())
     loss.backward()
     # A single odd batch would throw a small model off.

@@ -42,10 +42,10 @@ JSON = dict[str, Any]
 _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
 
-def default_folder(given: str | None = None) -> Path:
-    """A given folder, else $FSD_CACHE, else `fsd` in the user's cache folder: numbers depend on no checkout and run."""
-    if given:
-        return Path(given).expanduser()
+def default_folder(folder: str | None = None) -> Path:
+    """The folder, else $FSD_CACHE, else `fsd` in the user's cache folder: numbers depend on no checkout and run."""
+    if folder:
+        return Path(folder).expanduser()
     if named := os.environ.get("FSD_CACHE"):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"

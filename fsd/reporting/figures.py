@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import TwoSlopeNorm
+from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
@@ -80,10 +80,10 @@ Lines = Mapping[str, Sequence[Estimate | float]]
 """Name of a line → K estimates or plain numbers."""
 
 
-def png(figure: Figure, dpi: int = 110) -> bytes:
+def png(figure: Figure) -> bytes:
     """The figure as a PNG file."""
     target = io.BytesIO()
-    figure.savefig(target, format="png", dpi=dpi)
+    figure.savefig(target, format="png", dpi=110)
     return target.getvalue()
 
 
@@ -512,13 +512,9 @@ def verdicts(
     }
     _shares(left, values, sides, FSD)
     low, high = left.get_xlim()
+    rate = f"{100 * fpr:g} %"
     if low <= threshold <= high:
-        left.axvline(
-            threshold,
-            color=FSD,
-            linewidth=1.4,
-            label=f"threshold for {100 * fpr:g} %",
-        )
+        left.axvline(threshold, color=FSD, linewidth=1.4, label=f"threshold for {rate}")
     if new.size:
         _p_values(
             right,
@@ -527,12 +523,7 @@ def verdicts(
             MEMBERS,
             "these texts",
         )
-    right.axvline(
-        fpr,
-        color=FSD,
-        linewidth=1.4,
-        label=f"chosen error rate {100 * fpr:g} %",
-    )
+    right.axvline(fpr, color=FSD, linewidth=1.4, label=f"chosen error rate {rate}")
     right.set(xlim=(0, 1), ylim=(0, 1.02))
     finish(
         left,
@@ -576,7 +567,7 @@ def heat_map(
         far = max(NARROWEST, float(np.nanmax(abs(values - middle))))
         colours: dict[str, Any] = {
             "cmap": "PRGn",
-            "norm": TwoSlopeNorm(middle, middle - far, middle + far),
+            "norm": CenteredNorm(middle, far),
         }
         dark = abs(values - middle) > 0.7 * far
         best = np.unravel_index(np.nanargmax(values), values.shape)
@@ -690,8 +681,9 @@ def curves(
         _decimals(axis.yaxis)
         axis.tick_params(labelleft=True)
     fullest = max(axes, key=lambda axis: len(axis.lines))
+    _, names = fullest.get_legend_handles_labels()
     # Names at the ends need one panel, and a colour for each line to tell to which it belongs.
-    if len(panels) == 1 and len(fullest.get_legend_handles_labels()[0]) <= len(CYCLE):
+    if len(panels) == 1 and len(names) <= len(CYCLE):
         _name_ends(fullest)
     else:
         _legend(
@@ -749,9 +741,10 @@ def _name_ends(axis: Axes) -> None:
     heights = np.minimum(upwards, top - steps[::-1])
     for index, height in zip(order, heights, strict=True):
         line = lines[index]
+        end = (ends[index, 0], height)
         axis.annotate(
             str(line.get_label()),
-            xy=(ends[index][0], height),
+            xy=end,
             xytext=(10, 0),
             textcoords="offset points",
             color=line.get_color(),
@@ -766,11 +759,10 @@ def contrasts(rows: Mapping[tuple[str, str, str], Row]) -> Figure:
     panels = {}
     for contrast in CONTRASTS:
         title = fill(contrast.title, WIDTH) + "\n" + fill(f"({contrast.meaning})", WIDTH)
-        estimates = {
-            (detector, state): row.estimate
-            for (detector, state, metric), row in rows.items()
-            if metric == f"auc_{contrast.name}"
-        }
+        estimates = {}
+        for (detector, state, metric), row in rows.items():
+            if metric == f"auc_{contrast.name}":
+                estimates[detector, state] = row.estimate
         panels[title] = by_model(estimates)
     return dots(
         panels,
@@ -780,9 +772,7 @@ def contrasts(rows: Mapping[tuple[str, str, str], Row]) -> Figure:
     )
 
 
-def by_model(
-    scores: Mapping[tuple[str, str], Estimate],
-) -> dict[str, dict[str, Estimate]]:
+def by_model(scores: Mapping[tuple[str, str], Estimate]) -> Series:
     """The series of a dot plot, as in `STATES`, of (detector, state) → number; one without base score uses both."""
     series: dict[str, dict[str, Estimate]] = {name: {} for name in STATES}
     for (detector, state), estimate in scores.items():
@@ -804,11 +794,11 @@ def dots(
     chance: float | None = None,
 ) -> Figure:
     """Dot plot: each number is a dot and its interval a bar."""
-    names: list[str] = []
+    names: dict[str, None] = {}
     for series in panels.values():
         for column in series.values():
-            names += column
-    rows = list(dict.fromkeys(names))
+            names |= dict.fromkeys(column)
+    rows = list(names)
     # As many panels in every row: six are three and three, not four and two.
     down = math.ceil(len(panels) / COLUMNS)
     across = math.ceil(len(panels) / down)

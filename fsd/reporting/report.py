@@ -48,14 +48,14 @@ class Column(NamedTuple):
     r"""A column of a table: heading, with `\n` where a narrow terminal may break it, and cells or their attribute."""
 
     heading: str
-    cell: Callable[[Any], str] | str
+    cell: Callable[[Any], str] | str = ""  # by default the attribute of the heading's name
     words: bool = False  # aligned to the left and wrapped
 
     def text(self, line: Any) -> str:
         """Text of the column's cell in a line."""
         if callable(self.cell):
             return self.cell(line)
-        return str(getattr(line, self.cell))
+        return str(getattr(line, self.cell or self.heading))
 
 
 @dataclass(frozen=True)
@@ -216,6 +216,11 @@ def p_value(p: float | None) -> str:
     return "< .001" if p < 0.001 else shortened(p, ".3f")
 
 
+def p_column(heading: str, attribute: str) -> Column:
+    """A column of p-values, which are an attribute of the lines."""
+    return Column(heading, lambda line: p_value(getattr(line, attribute)))
+
+
 def page(report: Report) -> str:
     """The report as one HTML page without external resources and scripts, all text escaped and made visible."""
     content = {
@@ -353,7 +358,7 @@ def packed(items: Sequence[str], width: int, between: str) -> list[str]:
 
 def print_facts(rows: Facts) -> None:
     """Print one fact a line, with its name; nothing is wrapped, so that addresses can be copied."""
-    longest = max((len(name) for name, _ in rows), default=0)
+    longest = max(map(len, dict(rows)), default=0)
     for name, value in rows:
         _print_plain(f"{name:<{longest}}  {printable(value)}")
 
@@ -469,9 +474,8 @@ def _grid(
     words: int,
 ) -> Grid:
     """Columns of a table, with cells in several lines if `broken`; words may wrap to `words`, all cells for 0."""
-    title = Text(printable(table.title)) if table.title else None
     grid = Grid(
-        title=title,
+        title=Text(printable(table.title)) if table.title else None,
         title_style="",
         title_justify="left",
         box=SIMPLE_HEAD,
@@ -484,7 +488,7 @@ def _grid(
         of_words = index in table.left
         # A line break in a text of the user's has no meaning for the table.
         cells = [_lines(row[index], broken and not of_words) for row in rows.values()]
-        longest = max(cell_len(line) for cell in (heading, *cells) for line in cell.split("\n"))
+        longest = max(map(cell_len, "\n".join([heading, *cells]).split("\n")))
         wraps = of_words or not words
         least = min(longest, words) if wraps else longest
         grid.add_column(

@@ -28,11 +28,12 @@ def _table(
     detectors = [detector for detector in highest if (detector, FSD, metric) in results.rows]
     detectors.sort(key=lambda detector: -highest[detector])
     cells = [Column(heading, partial(_cell, results, *cell)) for heading, cell in columns.items()]
+    marked = [index for index, detector in enumerate(detectors) if detector == results.headline.detector]
     return Table(
         detectors,
         [Column("Detector", str), *cells],
         source="summary.csv",
-        marked=[index for index, detector in enumerate(detectors) if detector == results.headline.detector],
+        marked=marked,
         **how,
     )
 
@@ -118,17 +119,19 @@ def contrast_tables(results: Results) -> list[Table]:
 
 def placebo_table(results: Results) -> Table:
     """What the same procedure reaches on a control model, and the difference."""
+    headline = results.headline
+    columns = {
+        "AUC": ("said", "auc", "interval"),
+        "Placebo": ("said", "placebo_auc", "interval"),
+        "Difference": ("said", "placebo_lead", "interval"),
+        "p (Holm)": ("said", "placebo_lead", "p"),
+    }
     return _table(
         results,
         "placebo_lead",
-        {
-            "AUC": ("said", "auc", "interval"),
-            "Placebo": ("said", "placebo_auc", "interval"),
-            "Difference": ("said", "placebo_lead", "interval"),
-            "p (Holm)": ("said", "placebo_lead", "p"),
-        },
-        caption=f"AUC is that of the FSD, and for {results.headline.detector} that of "
-        f"{results.title(results.headline)}. The placebo is the same fine-tuning and scoring of the same texts with a "
+        columns,
+        caption=f"AUC is that of the FSD, and for {headline.detector} that of "
+        f"{results.title(headline)}. The placebo is the same fine-tuning and scoring of the same texts with a "
         "control model trained on none of them: any separation that it shows comes from the texts. The difference of "
         "the two AUCs is tested in pairs; only the difference can come from the training data: from these texts or, "
         "unless the non-members are contemporaries of the members, from others of their period. p (Holm) is corrected "

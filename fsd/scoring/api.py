@@ -39,6 +39,8 @@ from fsd.views import Draws
 if TYPE_CHECKING:
     from requests import PreparedRequest
 
+# A JSON object that a service gets or gives.
+Answer = Mapping[str, Any]
 KEY = "FSD_API_KEY"
 OPENAI_KEY = "OPENAI_API_KEY"
 # Statuses of an address that exists on a service that is overloaded. Any other error says that there is no list of
@@ -104,7 +106,7 @@ class Client(HTTPClient):
 
     def complete(
         self,
-        body: Mapping[str, Any],
+        body: Answer,
         path: str = "completions",
     ) -> dict[str, Any]:
         """The JSON object that the service answers to a request for a completion."""
@@ -248,7 +250,7 @@ class CompletionsScorer:
         )
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
-    def estimate(
+    def cost_line(
         self,
         prompts: Prompts,
         price: float | None = None,
@@ -264,7 +266,7 @@ class CompletionsScorer:
         if self.tokens:
             head, ids = self.tokens.ids(prompt)
             return len(head), len(ids)
-        return _about_tokens(prompt.context), _about_tokens(prompt.text)
+        return about_tokens(prompt.context), about_tokens(prompt.text)
 
     def __call__(self, prompts: Prompts) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order; after a final failure nothing that waits is sent."""
@@ -333,7 +335,8 @@ class CompletionsScorer:
         )
 
 
-def _about_tokens(text: str) -> int:
+def about_tokens(text: str) -> int:
+    """Number of tokens of a text, estimated from its bytes."""
     return math.ceil(len(text.encode()) / BYTES_PER_TOKEN)
 
 
@@ -357,7 +360,7 @@ class ContinuationsAPI(CompletionsScorer):
         """As of the class above, and the way of sampling."""
         return f"{super().key} {self.draws} {self.chat}"
 
-    def estimate(
+    def cost_line(
         self,
         prompts: Prompts,
         price: float | None = None,
@@ -425,7 +428,7 @@ LogProbs = Sequence[float | None]
 
 
 def stats_from_string(
-    reply: Mapping[str, Any],
+    reply: Answer,
     prompt: Prompt,
     start: str = "",
 ) -> TokenStats:
@@ -466,7 +469,7 @@ def _is_start_token(
 
 
 def stats_from_ids(
-    reply: Mapping[str, Any],
+    reply: Answer,
     text: str,
     head: int,
     ids: Sequence[int],
@@ -488,7 +491,7 @@ def stats_from_ids(
     return _text_stats(text, logp[head:sent], ids)
 
 
-def _choice(reply: Mapping[str, Any]) -> dict[str, Any]:
+def _choice(reply: Answer) -> dict[str, Any]:
     try:
         choice = reply["choices"][0]
     except (KeyError, IndexError, TypeError):
@@ -500,12 +503,12 @@ def _choice(reply: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _columns(
-    reply: Mapping[str, Any],
+    reply: Answer,
 ) -> tuple[list[str], list[float | None]]:
     """Token strings and their log-probabilities."""
     logprobs = _choice(reply).get("logprobs")
-    tokens: Any = _field(logprobs, "tokens")
-    values: Any = _field(logprobs, "token_logprobs")
+    tokens = _field(logprobs, "tokens")
+    values = _field(logprobs, "token_logprobs")
     if not tokens:
         instead = "none"
         if isinstance(logprobs, dict) and "content" in logprobs:
@@ -517,14 +520,14 @@ def _columns(
     lists = isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values)
     # The exact type: to Python, true and false are numbers.
     numbers = (float, int, NoneType)
-    if not lists or {*map(type, tokens)} != {str} or not {*map(type, values)}.issubset(numbers):
+    if not lists or set(map(type, tokens)) != {str} or not set(map(type, values)).issubset(numbers):
         raise UsageError(
             "the API must give tokens and token_logprobs, strings and numbers of equal length; it does not"
         )
     return tokens, values
 
 
-def _generated(reply: Mapping[str, Any]) -> int:
+def _generated(reply: Answer) -> int:
     """Number of generated tokens as the server counts them; by default the one that was requested."""
     count = _field(reply.get("usage"), "completion_tokens")
     return count if isinstance(count, int) and count >= 0 else 1

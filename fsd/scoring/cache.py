@@ -18,6 +18,7 @@ from fsd.progress import note
 from fsd.token_stats import (
     Continuations,
     FloatArray,
+    IntArray,
     PairStats,
     Prompt,
     Prompts,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
 
 T = TypeVar("T")
+Stored = dict[Prompt, Any]
 
 # Version of the engine's numbers, part of every key; raised whenever they change.
 ENGINE = 2
@@ -62,24 +64,27 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
 
     # An adapter that changed its base has changed the numbers, but not the base's name or fingerprint.
     language_model.check_intact()
-    if not language_model.identity.fingerprint:
+    fingerprint = language_model.identity.fingerprint
+    if not fingerprint:
         raise ValueError("a model must have a fingerprint of its weights to be cached")
+    adapter = adapter_fingerprint(language_model) if tuned else ""
+    tokenizer = language_model.tokenizer.backend_tokenizer.to_str()
     # The order is part of the hash: another one would make every stored number unknown.
     parts = [
         ENGINE,
-        language_model.identity.fingerprint,
+        fingerprint,
         language_model.settings,
-        adapter_fingerprint(language_model) if tuned else "",
-        xxhash.xxh3_128_hexdigest(language_model.tokenizer.backend_tokenizer.to_str().encode()),
+        adapter,
+        xxhash.xxh3_128_hexdigest(tokenizer.encode()),
         language_model.start if language_model.starts else None,
         language_model.context,
         language_model.precision,
         language_model.device.type,
-        version("torch"),
-        version("transformers"),
     ]
+    libraries = ["torch", "transformers"]
     if language_model.bits:
-        parts.append(version("bitsandbytes"))
+        libraries.append("bitsandbytes")
+    parts += map(version, libraries)
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
 
 
@@ -123,7 +128,8 @@ def encode(
             numbers = values.astype("<f4")
         if not np.array_equal(numbers, values, equal_nan=True):
             numbers = values.astype("<f8")
-        body = bytes([mark | numbers.itemsize]) + token_ids.astype("<i4").tobytes() + numbers.tobytes()
+        size = bytes([mark | numbers.itemsize])
+        body = size + token_ids.astype("<i4").tobytes() + numbers.tobytes()
     return _checksum(key, prompt, body) + body
 
 
@@ -160,29 +166,38 @@ def _decode(
     rows = PAIR_ROWS if body[0] & PAIR else SINGLE_ROWS
     tokens = (len(body) - 1) // (4 + rows * size)
     token = np.frombuffer(body, "<i4", tokens, 1).astype(np.int64)
-    stored = np.frombuffer(body, f"<f{size}", offset=1 + 4 * tokens).reshape(rows, tokens)
-    values = stored.astype(np.float64)
+    stored = np.frombuffer(body, f"<f{size}", offset=1 + 4 * tokens)
+    values = stored.reshape(rows, tokens).astype(np.float64)
     if rows == SINGLE_ROWS:
         return TokenStats(text, token, *values)
-    target = TokenStats(text, token, *values[:SINGLE_ROWS])
-    reference = TokenStats(text, token, *values[SINGLE_ROWS : 2 * SINGLE_ROWS])
-    mean, std, reference_mean = values[2 * SINGLE_ROWS :]
-    return PairStats(target, reference, mean, std, reference_mean, alone=not body[0] & NOT_ALONE)
+    return from_rows(text, token, values, alone=not body[0] & NOT_ALONE)
+
+
+def from_rows(text: str, token: IntArray, rows: FloatArray, *, alone: bool) -> PairStats:
+    """The statistics of a text under two models from (11, T) numbers: either model's own, then those of both."""
+    target = TokenStats(text, token, *rows[:SINGLE_ROWS])
+    reference = TokenStats(text, token, *rows[SINGLE_ROWS : 2 * SINGLE_ROWS])
+    mean, std, reference_mean = rows[2 * SINGLE_ROWS :]
+    return PairStats(target, reference, mean, std, reference_mean, alone=alone)
 
 
 class MemoryStore:
     """Token statistics in a dictionary."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[str, Prompt], TokenStats] = {}
+        self._stored: dict[tuple[str, Prompt], TokenStats] = {}
 
     def load(
         self,
         key: str,
         prompts: Iterable[Prompt],
-    ) -> dict[Prompt, TokenStats]:
+    ) -> Stored:
         """The stored statistics of those of the prompts that have any."""
-        return {prompt: self.known[key, prompt] for prompt in prompts if (key, prompt) in self.known}
+        stored = {}
+        for prompt in prompts:
+            if (key, prompt) in self._stored:
+                stored[prompt] = self._stored[key, prompt]
+        return stored
 
     def save(
         self,
@@ -190,7 +205,8 @@ class MemoryStore:
         results: Sequence[Scored],
     ) -> None:
         """Store statistics."""
-        self.known |= {(key, prompt): stats for prompt, stats in results}
+        for prompt, stats in results:
+            self._stored[key, prompt] = stats
 
 
 @dataclass(eq=False)
@@ -211,7 +227,7 @@ class SQLiteStore:
         self,
         key: str,
         prompts: Iterable[Prompt],
-    ) -> dict[Prompt, TokenStats]:
+    ) -> Stored:
         """The stored statistics of those of the prompts that have any."""
         if self.required:
             # Taking the lock for writing is the one trial that changes nothing.
@@ -219,8 +235,15 @@ class SQLiteStore:
             self.required = False
         by_hash = {prompt_hash(prompt): prompt for prompt in prompts}
         query = "SELECT prompt, used, data FROM statistics WHERE model = ? AND prompt = ?"
-        rows = self._run(lambda db: [row for prompt in by_hash for row in db.execute(query, (key, prompt))]) or []
-        stored: dict[Prompt, TokenStats] = {}
+
+        def select(db: sqlite3.Connection) -> list[Any]:
+            selected: list[Any] = []
+            for digest in by_hash:
+                selected += db.execute(query, (key, digest))
+            return selected
+
+        rows = self._run(select) or []
+        stored: Stored = {}
         for digest, _, data in rows:
             prompt = by_hash[digest]
             # A damaged row may hold anything, also another type than bytes.
@@ -229,12 +252,12 @@ class SQLiteStore:
         if len(stored) < len(rows):
             note(f"cache: {len(rows) - len(stored)} damaged rows of {self.file} are computed again")
         now = int(time.time())
-        old = [(now, key, digest) for digest, used, _ in rows if used < now - TOUCH_SECONDS]
+        old = []
+        for digest, used, _ in rows:
+            if used < now - TOUCH_SECONDS:
+                old.append((now, key, digest))
         if old:
-            self._write(
-                "UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?",
-                old,
-            )
+            self._write("UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?", old)
         return stored
 
     def save(
@@ -254,11 +277,7 @@ class SQLiteStore:
         room = None if self.limit is None else self.limit - size
         # Rows larger than the whole file are not stored, as nothing that is deleted would make room for them.
         if rows and (room is None or room >= 0):
-            self._write(
-                "INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)",
-                rows,
-                room,
-            )
+            self._write("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows, room)
 
     def delete(self) -> None:
         """Delete the file, and what SQLite keeps beside it."""
@@ -339,7 +358,7 @@ def _shrink(db: sqlite3.Connection, limit: int) -> None:
 class Store(Protocol):
     """What keeps statistics by the key of a model and by prompt."""
 
-    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, Any]:
+    def load(self, key: str, prompts: Iterable[Prompt]) -> Stored:
         """The stored statistics of those of the prompts that have any."""
 
     def save(self, key: str, results: Sequence[Scored]) -> None:
@@ -371,6 +390,7 @@ class MemoizedScorer:
         stored = self.store.load(key, distinct)
         # Without this question an API would be asked about nothing, and a network loaded for nothing.
         if unknown := [prompt for prompt in distinct if prompt not in stored]:
+            # They come one by one, and each is stored on the way: what a killed command has computed is kept.
             stored |= self._computed(key, unknown)
         yield from (stored[prompt] for prompt in prompts)
 
@@ -383,10 +403,8 @@ class MemoizedScorer:
         prompts: Prompts,
     ) -> Iterator[Scored]:
         """The prompts as they become ready, stored from time to time, and at the end or at an interruption."""
-        if as_read := getattr(self.scorer, "as_read", None):
-            pairs = as_read(prompts)
-        else:
-            pairs = zip(prompts, self.scorer(prompts), strict=True)
+        as_read = getattr(self.scorer, "as_read", None)
+        pairs = as_read(prompts) if as_read else zip(prompts, self.scorer(prompts), strict=True)
         fresh: list[Scored] = []
         begun = time.monotonic()
         try:

@@ -26,7 +26,7 @@ from fsd.scores import (
     ScoreColumns,
     StatePair,
 )
-from fsd.token_stats import FloatArray, Prompt, Scorer, score_rows
+from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, score_rows
 from fsd.views import (
     COMMON,
     FORMS,
@@ -76,15 +76,18 @@ class ScoreTable:
     def in_audit(self) -> "ScoreTable":
         """The same scores under their names in an audit, where fine-tuned model and base have changed places."""
         names = {BASE: TUNED, TUNED: BASE, FSD: CALIBRATED}
+        renamed = {score: score._replace(state=names[score.state]) for score in self.columns}
+        detectors = [score.detector for score in self.columns]
 
-        def renamed(score: Score) -> Score:
-            return Score(score.detector, names[score.state])
+        def place(score: Score) -> tuple[int, int]:
+            return detectors.index(score.detector), ALL_STATES.index(renamed[score].state)
 
-        columns = {renamed(score): column for score, column in self.columns.items()}
-        detectors = dict.fromkeys(score.detector for score in columns)
-        ordered = [Score(detector, state) for detector in detectors for state in ALL_STATES]
-        fallbacks = Counter({(renamed(score), name): count for (score, name), count in self.fallbacks.items()})
-        return ScoreTable({score: columns[score] for score in ordered if score in columns}, fallbacks, IN_AUDIT)
+        table = ScoreTable(states=IN_AUDIT)
+        for score in sorted(self.columns, key=place):
+            table.columns[renamed[score]] = self.columns[score]
+        for (score, name), count in self.fallbacks.items():
+            table.fallbacks[renamed[score], name] = count
+        return table
 
 
 @dataclass(frozen=True)
@@ -102,30 +105,31 @@ class ViewStatistics:
         inputs: ViewInputs,
         *,
         states: Sequence[str] = ("base", "tuned"),
-        known: "ViewStatistics | None" = None,
+        reused: "ViewStatistics | None" = None,
     ) -> "ViewStatistics":
-        """Compute every view that the detectors need in the states, once for all of them, beyond those `known`."""
-        columns = dict(known.columns) if known else {}
-        views = [view for view in _needed_views(detectors, states) if view not in columns]
+        """Compute every view that the detectors need in the states, once for all of them, beyond those `reused`."""
+        columns = dict(reused.columns) if reused else {}
+        views = [view for view in needed_views(detectors, states) if view not in columns]
         prompts = [Prompt(text) if isinstance(text, str) else text for text in texts]
         # Base and tuned model read the same copies of a text, which a masked model may have made at some cost.
-        forms = {
-            form: [FORMS[form](prompt, inputs) for prompt in prompts]
-            for form in dict.fromkeys(view.form for view in views)
-            if form not in COMMON
-        }
-        # A pass over two models gives the statistics of each alone, too, so these views come first.
-        for view in sorted(views, key=lambda view: view.form not in PAIRS):
+        copies: dict[str, list[Prompts]] = {}
+        for form in dict.fromkeys(view.form for view in views):
+            if form not in COMMON:
+                make = FORMS[form]
+                copies[form] = [make(prompt, inputs) for prompt in prompts]
+        for view in views:
+            # A view of two models may have given it already.
             if view in columns:
                 continue
+            form = view.form
             scorer = scorers[scorer_of(view)]
-            with bar_title(view.form):
-                if view.form in COMMON:
-                    common = getattr(inputs, view.form).scored(scorer)
+            with bar_title(form):
+                if form in COMMON:
+                    common = getattr(inputs, form).score_with(scorer)
                     columns[view] = [common] * len(prompts)
                     continue
-                rows = score_rows(scorer, forms[view.form])
-            columns[view] = rows if view.form in LISTS else [statistics for (statistics,) in rows]
+                rows = score_rows(scorer, copies[form])
+            columns[view] = rows if form in LISTS else [statistics for (statistics,) in rows]
             columns = _halves_of(view, columns[view]) | columns
         return cls(columns)
 
@@ -147,10 +151,8 @@ class ViewStatistics:
         detector: Detector,
         state: str,
     ) -> FloatArray:
-        return np.array(
-            [detector(views) for views in self._rows(detector, state)],
-            float,
-        )
+        scores = [detector(views) for views in self._rows(detector, state)]
+        return np.array(scores, float)
 
     def fallbacks(
         self,
@@ -176,8 +178,10 @@ class ViewStatistics:
 
 def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:
     """The statistics of each model alone that a view of two models gives; none for other views."""
+    if view.form not in PAIRS:
+        return {}
     # A text that is longer than one of the contexts is read otherwise by a model alone.
-    if view.form not in PAIRS or not all(pair.alone for pair in pairs):
+    if not all(pair.alone for pair in pairs):
         return {}
     target, reference = halves(view)
     return {
@@ -186,7 +190,7 @@ def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:
     }
 
 
-def _needed_views(detectors: Sequence[Detector], states: Sequence[str]) -> list[View]:
+def needed_views(detectors: Sequence[Detector], states: Sequence[str]) -> list[View]:
     """The views of the detectors in the states, each once: those of two models, then the others as first needed."""
     needed: dict[View, None] = {}
     for detector in detectors:
@@ -211,20 +215,15 @@ def score_texts(
     if not texts:
         raise UsageError("scoring must have at least one text; got none")
     inputs = inputs or ViewInputs()
-    usable(
-        detectors,
-        texts,
-        scorers,
-        inputs,
-        strict=True,
-    )
+    usable(detectors, texts, scorers, inputs, strict=True)
     states = ("base", "tuned") if "tuned" in scorers else ("base",)
     computed = _computed_scores(detectors, states)
-    prompts = list(map(Prompt, texts, contexts or [""] * len(texts)))
+    count = len(texts)
+    prompts = list(map(Prompt, texts, contexts or [""] * count))
     parts: defaultdict[Score, list[FloatArray]] = defaultdict(list)
-    table = ScoreTable()
-    with progress(len(texts), "all texts", "text", shown=shown and len(texts) > CHUNK) as bar:
-        for begin in range(0, len(prompts), CHUNK):
+    fallbacks: Counter[tuple[Score, str]] = Counter()
+    with progress(count, "all texts", "text", shown=shown and count > CHUNK) as bar:
+        for begin in range(0, count, CHUNK):
             chunk = prompts[begin : begin + CHUNK]
             statistics = ViewStatistics.compute(
                 chunk,
@@ -235,20 +234,30 @@ def score_texts(
             )
             for score, detector in computed.items():
                 parts[score].append(statistics.scores(detector, score.state))
-                for fallback, count in statistics.fallbacks(detector, score.state).items():
-                    table.fallbacks[score, fallback] += count
+                for name, texts_with_it in statistics.fallbacks(detector, score.state).items():
+                    fallbacks[score, name] += texts_with_it
             bar.update(len(chunk))
     values = {score: np.concatenate(arrays) for score, arrays in parts.items()}
-    # Detectors that have both kinds of score stand first.
+    return ScoreTable(_ordered(values, detectors, states), fallbacks)
+
+
+def _ordered(
+    values: ScoreColumns,
+    detectors: Sequence[Detector],
+    states: Sequence[str],
+) -> ScoreColumns:
+    """The computed scores and the differences of others, detectors that have both kinds of score first."""
+    columns: ScoreColumns = {}
     for detector in sorted(detectors, key=lambda detector: detector.paired):
         for state in STATES:
             score = Score(detector.name, state)
             if score in values:
-                table.columns[score] = values[score]
+                columns[score] = values[score]
             elif state == FSD and "tuned" in states:
                 # Both sides have the same settings, so that it is the difference of what was computed.
-                table.columns[score] = values[Score(detector.name, BASE)] - values[Score(detector.name, TUNED)]
-    return table
+                base = values[score._replace(state=BASE)]
+                columns[score] = base - values[score._replace(state=TUNED)]
+    return columns
 
 
 def _computed_scores(detectors: Sequence[Detector], states: Sequence[str]) -> dict[Score, Detector]:

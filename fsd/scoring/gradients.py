@@ -31,17 +31,11 @@ class GradientScorer:
 
     def _computed(self, prompts: Collection[Prompt]) -> dict[Prompt, GradientNorms]:
         norms: dict[Prompt, GradientNorms] = {}
+        title = self.description
         with (
             self.language_model.state(tuned=self.tuned) as network,
-            torch.inference_mode(mode=False),  # which a model's state switches on
-            torch.enable_grad(),
             _differentiable(network) as weights,
-            progress(
-                len(prompts),
-                self.description,
-                "text",
-                shown=bool(self.description),
-            ) as bar,
+            progress(len(prompts), title, "text", shown=bool(title)) as bar,
         ):
             for prompt in prompts:
                 norms[prompt] = self._norms(network, weights, prompt)
@@ -63,18 +57,22 @@ class GradientScorer:
             head += model.tokens([prompt.context])[0]
         # The last token is predicted and not read, so one more than the model's context fits.
         head = head[-(model.context + 1 - len(text)) :]
+        scored = len(head)
         x = torch.tensor([head + text], device=model.device)
-        logits = network(input_ids=x[:, :-1], use_cache=False).logits[0, len(head) - 1 :].float()
-        loss = torch.nn.functional.cross_entropy(logits, x[0, len(head) :].to(logits.device))
+        logits = network(input_ids=x[:, :-1], use_cache=False).logits
+        logits = logits[0, scored - 1 :].float()
+        target = x[0, scored:].to(logits.device)
+        loss = torch.nn.functional.cross_entropy(logits, target)
         total = squares = largest = 0.0
         # Some weights, such as those of another task's head, take no part in the loss.
         for gradient in torch.autograd.grad(loss, weights, allow_unused=True):
-            if gradient is not None:
-                sizes = gradient.float().abs()
-                # Millions of small numbers are added: float32 would lose them beside the sum.
-                total += float(sizes.sum(dtype=torch.float64))
-                squares += float(sizes.square().sum(dtype=torch.float64))
-                largest = max(largest, float(sizes.max()))
+            if gradient is None:
+                continue
+            sizes = gradient.float().abs()
+            # Millions of small numbers are added: float32 would lose them beside the sum.
+            total += float(sizes.sum(dtype=torch.float64))
+            squares += float(sizes.square().sum(dtype=torch.float64))
+            largest = max(largest, float(sizes.max()))
         return GradientNorms(total, squares**0.5, largest)
 
 
@@ -83,13 +81,18 @@ def _differentiable(
     network: torch.nn.Module,
 ) -> Iterator[list[torch.nn.Parameter]]:
     """The base's weights, which need a gradient inside."""
-    weights = [w for name, w in network.named_parameters() if not any(part in name for part in ADAPTER)]
+    weights = []
+    for name, weight in network.named_parameters():
+        if not any(part in name for part in ADAPTER):
+            weights.append(weight)
     # A later training would otherwise train the base as well.
     needed = [weight.requires_grad for weight in weights]
-    try:
-        for weight in weights:
-            weight.requires_grad_(True)
-        yield weights
-    finally:
-        for weight, state in zip(weights, needed, strict=True):
-            weight.requires_grad_(state)
+    # A model's state switches on inference mode, in which nothing can have a gradient.
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        try:
+            for weight in weights:
+                weight.requires_grad_(True)
+            yield weights
+        finally:
+            for weight, state in zip(weights, needed, strict=True):
+                weight.requires_grad_(state)

@@ -6,11 +6,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from importlib.util import find_spec
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from fsd.progress import progress
 from fsd.token_stats import (
     STD_FLOOR,
     FloatArray,
+    IntArray,
     Prompts,
     Scored,
     Scorer,
@@ -67,19 +68,23 @@ class Window(NamedTuple):
 
 
 Batch = Sequence[Window]
+# Windows, each with the statistics of its scored positions.
+Columns = list[tuple[Window, FloatArray]]
+# Prompts by number, or all of them → token ids.
+Rows = Mapping[int, list[int]] | Ids
 
 
 def windows(
     prompt: int,
     length: int,
-    first: int,
+    start: int,
     context: int,
 ) -> Iterator[Window]:
-    """Windows that score each position from `first` to `length` once, with at least half a context before it."""
+    """Windows that score each position from `start` to `length` once, with at least half a context before it."""
     step = max(1, context // 2)
-    done = first
+    done = start
     # The first window has nothing before it, so all of it is scored, and not the last half alone.
-    end = min(length, max(context, first + step))
+    end = min(length, max(context, start + step))
     while done < length:
         yield Window(prompt, max(0, end - context), end, done)
         done = end
@@ -88,7 +93,13 @@ def windows(
 
 def _after_prefix(batch: Batch) -> list[Window]:
     """Windows that share all that is before their scored positions, without it."""
-    return [window._replace(begin=window.first, past=window.first - window.begin) for window in batch]
+    past = batch[0].first - batch[0].begin
+    return [window._replace(begin=window.first, past=past) for window in batch]
+
+
+def _positions(batch: Iterable[Window]) -> int:
+    """Number of input positions of windows."""
+    return sum(window.size for window in batch)
 
 
 def batched(
@@ -106,10 +117,12 @@ def batched(
         while end < len(order):
             used += order[end].size
             padded = (end + 1 - begin) * longest
+            full = padded > max_tokens or used < (1 - PADDING) * padded
             # Position encodings that depend on the batch's length would differ for a shorter text in it.
-            apart = alike is not None and longest > alike and order[end].size < longest
+            if alike is not None and longest > alike:
+                full = full or order[end].size < longest
             # A batch has one window at least, however long it is.
-            if end > begin and (apart or padded > max_tokens or used < (1 - PADDING) * padded):
+            if full and end > begin:
                 break
             end += 1
         batches.append(order[begin:end])
@@ -132,9 +145,14 @@ LEAST = -200.0
 TOLERANCE = 1e-4
 
 
-def device_limit(limits: dict[str, int], device: torch.device) -> int:
-    """The limit for a device; other accelerators count as a GPU."""
-    return limits.get(device.type, limits["cuda"])
+def device_limit(
+    limits: dict[str, int],
+    device: torch.device,
+    size: int = 1,
+) -> int:
+    """How many things of a size the limit for a device allows, at least one; other accelerators count as a GPU."""
+    limit = limits.get(device.type, limits["cuda"])
+    return max(1, limit // size)
 
 
 def token_statistics(logits: Tensor, target: Tensor) -> Tensor:
@@ -172,7 +190,13 @@ def weighted(logits: Tensor, target: Tensor) -> Weighted:
     # Read before the bound: the log-probability of a target far below it is still exact.
     hit = bits.gather(-1, target[:, None]).squeeze(-1)
     weight = bits.clamp_min_(LEAST).exp2()
-    return Weighted(bits, weight, hit, top, weight.sum(-1))
+    return Weighted(
+        bits,
+        weight,
+        hit,
+        top,
+        weight.sum(-1),
+    )
 
 
 def moments(rows: Weighted) -> Tensor:
@@ -199,14 +223,9 @@ def statistics_for(
     """The kernel if it compiles and agrees with torch, else torch and a line that says why."""
     if device.type != "cuda":
         return token_statistics
+    logits = trial_logits(device, dtype, vocabulary)
     target = torch.tensor([0, vocabulary - 1]).to(device)
-    kernel = agreeing_kernel(
-        "token_statistics",
-        lambda logits: token_statistics(logits, target),
-        lambda compute, logits: compute(logits, target),
-        [trial_logits(device, dtype, vocabulary)],
-    )
-    return kernel or token_statistics
+    return agreeing_kernel(token_statistics, logits, target)
 
 
 def trial_logits(
@@ -218,37 +237,38 @@ def trial_logits(
     """Two rows of logits to try a kernel with."""
     # Drawn on the CPU, so that the trial leaves the device's own random numbers as they are.
     generator = torch.Generator().manual_seed(seed)
-    return (4 * torch.randn(2, vocabulary, generator=generator)).to(device, dtype)
+    logits = 4 * torch.randn(2, vocabulary, generator=generator)
+    return logits.to(device, dtype)
 
 
-def agreeing_kernel(
-    name: str,
-    by_torch: Callable[..., Tensor],
-    by_kernel: Callable[..., Tensor],
-    logits: Sequence[Tensor],
-) -> Any:
-    """The Triton kernel of that name if its numbers for the logits are torch's; else None, and a line that says why."""
+def agreeing_kernel(by_torch: Statistics, *trial: Tensor) -> Statistics:
+    """The Triton kernel of a function's name if both give the same numbers of a trial's tensors.
+
+    Else the function itself, and a line that says why.
+    """
+    name = by_torch.__name__
     reason = "Triton is not installed"
     if find_spec("triton") is not None:
         try:
             from fsd.scoring import triton_kernel
 
-            kernel = getattr(triton_kernel, name)
-            # Copies: torch overwrites its logits.
-            ours = by_kernel(kernel, *(rows.clone() for rows in logits))
-            difference = float((ours - by_torch(*logits)).abs().max())
+            kernel: Statistics = getattr(triton_kernel, name)
+            # First, since torch overwrites its logits and a kernel does not.
+            by_kernel = kernel(*trial)
+            difference = float((by_kernel - by_torch(*trial)).abs().max())
             if difference <= TOLERANCE:
                 return kernel
             reason = f"its numbers differ by {difference:.1e} nats"
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # compilers and drivers fail in many ways; torch gives the same, more slowly
+        # Compilers and drivers fail in many ways; torch gives the same, more slowly.
+        except Exception as error:
             reason = first_line(error)
     print(
         f"{name.replace('_', ' ')} are computed by torch, without the Triton kernel: {reason}",
         file=sys.stderr,
     )
-    return None
+    return by_torch
 
 
 class Reduction(threading.local):
@@ -274,13 +294,11 @@ class Reduction(threading.local):
     def rows(self, states: Tensor) -> int:
         """The number of states whose logits are computed at once."""
         vocabulary = states.shape[-1] if self.head is None else self.head.weight.shape[0]
-        most = max(
-            1,
-            device_limit(CHUNK_BYTES, states.device) // (states.element_size() * vocabulary),
-        )
+        most = device_limit(CHUNK_BYTES, states.device, states.element_size() * vocabulary)
         # Chunks of one size: a short one at the end would cost another read of the whole output embedding.
-        chunks = math.ceil(len(states) / most)
-        return math.ceil(len(states) / chunks)
+        count = len(states)
+        chunks = math.ceil(count / most)
+        return math.ceil(count / chunks)
 
     @staticmethod
     def _reduce(logits: Tensor, target: Tensor) -> Tensor:
@@ -288,19 +306,18 @@ class Reduction(threading.local):
         statistics = statistics_for(logits.device, logits.dtype, vocabulary)
         if statistics is not token_statistics:
             return statistics(logits, target)
-        block = max(1, device_limit(BLOCK_BYTES, logits.device) // (4 * vocabulary))
-        return torch.cat(
-            list(map(statistics, logits.split(block), target.split(block))),
-            dim=1,
-        )
+        block = device_limit(BLOCK_BYTES, logits.device, 4 * vocabulary)
+        blocks = list(map(statistics, logits.split(block), target.split(block)))
+        return torch.cat(blocks, dim=1)
 
     def logits(self, states: Tensor) -> Tensor:
         """(n, V) logits of hidden states, in a buffer that the next call overwrites; or what are logits already."""
         head = self.head
         if head is None:
             return states
+        product = type(head) is torch.nn.Linear and head.bias is None
         # A quantized or adapted head, or one with hooks, computes more than a product: it is called as it is.
-        if type(head) is not torch.nn.Linear or head.bias is not None or hasattr(head, "_hf_hook"):
+        if not product or hasattr(head, "_hf_hook"):
             logits: Tensor = head(states)
             return logits
         rows = len(states)
@@ -310,6 +327,12 @@ class Reduction(threading.local):
 
 
 T = TypeVar("T")
+
+
+def scored_ids(ids: list[int], numbers: FloatArray) -> IntArray:
+    """(T,) ids of a text, the end of its prompt's, from the (…, T) numbers of its tokens."""
+    return np.array(ids[-numbers.shape[1] :], dtype=np.int64)
+
 
 # Default padded tokens per forward pass; on a CPU, more gains nothing (see docs/performance.md).
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
@@ -336,6 +359,62 @@ def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+class Side:
+    """A model that reads batches, what makes statistics of its states, and what brings it into its own for a while."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        switched: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self.model = model
+        self.switched = switched
+        self.body = model.body
+        self.reduction = Reduction(model.head)
+
+    def states(
+        self,
+        batch: Batch,
+        ids: Rows,
+    ) -> tuple[Tensor, Tensor]:
+        """(n, D) hidden states (or logits) of the scored positions of a batch, and their (n,) targets."""
+        model = self.model
+        width = batch[0].size
+        inputs = []
+        scored: list[int] = []
+        targets: list[int] = []
+        for row, window in enumerate(batch):
+            tokens = ids[window.prompt]
+            inputs.append(torch.tensor(tokens[window.begin : window.end]))
+            begin = row * width
+            scored += range(begin + window.first - window.begin, begin + window.size)
+            targets += tokens[window.first + 1 : window.end + 1]
+        # Padding is on the right, where a causal model cannot look, so no attention mask is needed.
+        x = _to_device(pad_sequence(inputs, True, model.start), model.device)
+        places = _to_device(torch.tensor(scored), model.device)
+        target = _to_device(torch.tensor(targets), model.device)
+        options: dict[str, Any] = {"use_cache": False}
+        if batch[0].past:
+            options = {"use_cache": True, "past_key_values": self._past(batch, ids)}
+        answer = self.body(input_ids=x, **options)
+        states = answer.last_hidden_state if model.split_head else answer.logits
+        # Only scored positions meet the output embedding, which is most of the work for a large vocabulary.
+        return states.flatten(0, 1).index_select(0, places.to(states.device)), target
+
+    def _past(
+        self,
+        batch: Batch,
+        ids: Rows,
+    ) -> Any:
+        """The keys and values of the prefix that all windows of a batch share, read once for every row."""
+        window = batch[0]
+        prefix = ids[window.prompt][window.begin - window.past : window.begin]
+        x = torch.tensor([prefix], device=self.model.device)
+        past = self.body(input_ids=x, use_cache=True).past_key_values
+        past.batch_repeat_interleave(len(batch))
+        return past
+
+
 @dataclass(eq=False)
 class ModelScorer:
     """Token statistics by one state of a language model: adapter off (base) or on (tuned)."""
@@ -360,7 +439,8 @@ class ModelScorer:
         self.budget = device_limit(BATCH_TOKENS, model.device)
         if not model.split_head:
             vocabulary = model.base.get_input_embeddings().weight.shape[0]
-            self.budget = min(self.budget, max(1, WHOLE_LOGITS_BYTES // (4 * vocabulary)))
+            whole = max(1, WHOLE_LOGITS_BYTES // (4 * vocabulary))
+            self.budget = min(self.budget, whole)
 
     def __call__(self, prompts: Prompts) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order; repeated prompts are computed once."""
@@ -374,33 +454,32 @@ class ModelScorer:
         self.prepared = False  # training may have come between
         ids, firsts = self._tokens(prompts)
         batches = self.batches(ids, firsts)
-        total = sum(window.size for batch in batches for window in batch)
+        total = _positions(chain.from_iterable(batches))
         # A long text is complete when its last window is: the windows of one text are in several batches.
         statistics: dict[int, FloatArray] = {}
-        missing = [len(row) - 1 - begin for row, begin in zip(ids, firsts, strict=True)]
+        sizes = [len(row) - 1 - start for row, start in zip(ids, firsts, strict=True)]
+        missing = list(sizes)
         with progress(total, self.description, "tok", shown=bool(self.description)) as bar:
             for begin in range(0, len(batches), self.batches_per_round):
-                for window, values in self.columns(
-                    ids,
-                    batches[begin : begin + self.batches_per_round],
-                    bar,
-                ):
+                batches_now = batches[begin : begin + self.batches_per_round]
+                for window, values in self.columns(ids, batches_now, bar):
                     i = window.prompt
-                    size = len(ids[i]) - 1 - firsts[i]
-                    numbers = statistics.setdefault(i, np.empty((self.numbers, size)))
-                    numbers[:, window.first - firsts[i] : window.end - firsts[i]] = values
+                    start = firsts[i]
+                    numbers = statistics.setdefault(i, np.empty((self.numbers, sizes[i])))
+                    numbers[:, window.first - start : window.end - start] = values
                     missing[i] -= window.scored
                     if missing[i] == 0:
                         del statistics[i]
-                        yield (
-                            prompts[i],
-                            self._statistics(prompts[i].text, ids[i], numbers),
-                        )
+                        yield prompts[i], self._statistics(prompts[i].text, ids[i], numbers)
 
-    def _statistics(self, text: str, ids: list[int], numbers: FloatArray) -> Any:
-        """The statistics of a text, the end of its prompt's ids, from the numbers of each token."""
-        token = np.array(ids[-numbers.shape[1] :], dtype=np.int64)
-        return TokenStats(text, token, *numbers)
+    def _statistics(
+        self,
+        text: str,
+        ids: list[int],
+        numbers: FloatArray,
+    ) -> Any:
+        """The statistics of a text from its prompt's ids and the numbers of each token."""
+        return TokenStats(text, scored_ids(ids, numbers), *numbers)
 
     def batches(
         self,
@@ -410,12 +489,7 @@ class ModelScorer:
         """The forward passes of prompts of which `firsts` are the positions that predict the first token to score."""
         order: list[Window] = []
         for prompt, row in enumerate(ids):
-            order += windows(
-                prompt,
-                len(row) - 1,
-                firsts[prompt],
-                self.context,
-            )
+            order += windows(prompt, len(row) - 1, firsts[prompt], self.context)
         # Windows of like length need little padding, and what does not fit the memory comes first. Ties are broken, so
         # that the same texts always make the same batches, and bitwise the same numbers.
         order.sort(key=lambda window: (-window.size, window.prompt, window.begin))
@@ -434,35 +508,26 @@ class ModelScorer:
         if not sharing or not self._shares(sharing[0][:2], ids):
             return batched(order, self.budget, self.alike)
         shared = set(chain.from_iterable(sharing))
-        batches = batched(
-            [window for window in order if window not in shared],
-            self.budget,
-        )
+        apart = [window for window in order if window not in shared]
+        batches = batched(apart, self.budget)
         for group in sharing:
             batches += batched(_after_prefix(group), self.budget)
         return batches
 
     @contextmanager
-    def _network(self) -> Iterator[tuple[Any, Any]]:
-        """The network in the scorer's state, and what makes statistics of its hidden states or logits."""
-        with self.language_model.state(tuned=self.tuned) as network:
-            yield (
-                network,
-                Reduction(network.get_output_embeddings() if self.language_model.split_head else None),
-            )
+    def _network(self) -> Iterator[Any]:
+        """The model in the scorer's state, as `_forward` takes it."""
+        with self.language_model.state(tuned=self.tuned):
+            yield Side(self.language_model)
 
-    def _shares(
-        self,
-        pair: Batch,
-        ids: Ids,
-    ) -> bool:
+    def _shares(self, pair: Batch, ids: Ids) -> bool:
         """Whether two windows get the same numbers with the keys and values of their prefix computed before."""
         if self._single:
             return False
         try:
-            with self._network() as (network, reduction):
-                whole = self._forward(network, reduction, pair, ids)
-                parted = self._forward(network, reduction, _after_prefix(pair), ids)
+            with self._network() as network:
+                whole = self._forward(network, pair, ids)
+                parted = self._forward(network, _after_prefix(pair), ids)
         except Exception:  # a network without keys and values, or one that keeps them otherwise
             return False
         return float((whole - parted).abs().max()) <= TOLERANCE
@@ -480,28 +545,27 @@ class ModelScorer:
         ids: Ids,
         batches: Sequence[Batch],
         bar: Any,
-    ) -> list[tuple[Window, FloatArray]]:
+    ) -> Columns:
         """The windows of some batches, each with (4, n) statistics of its scored positions."""
-        columns: list[tuple[Window, FloatArray]] = []
-        model = self.language_model
-        with self._network() as (network, reduction):
-            for batch, statistics in one_ahead(self._computed(network, reduction, batches, ids)):
+        columns: Columns = []
+        with self._network() as network:
+            for batch, statistics in one_ahead(self._computed(network, batches, ids)):
                 values = statistics.double().cpu().numpy()
                 # In half precision large logits overflow, and every detector would score such a text anyhow.
                 if not np.isfinite(values).all():
+                    model = self.language_model
                     raise UsageError(
                         f"model {model.identity.id!r} must give finite log-probabilities; it does not in "
                         f"{model.precision}: take another dtype"
                     )
                 ends = np.cumsum([window.scored for window in batch])
                 columns += zip(batch, np.split(values, ends[:-1], axis=1), strict=True)
-                bar.update(sum(window.size for window in batch))
+                bar.update(_positions(batch))
         return columns
 
     def _computed(
         self,
         network: Any,
-        reduction: Any,
         batches: Sequence[Batch],
         ids: Ids,
     ) -> Iterator[tuple[Batch, Tensor]]:
@@ -509,7 +573,7 @@ class ModelScorer:
         threads = torch.get_num_threads()
         parallel = self.language_model.device.type == "cpu" and not self._single
         workers = min(threads, WORKERS) if parallel else 1
-        started = functools.partial(self._started, network, reduction, ids=ids)
+        started = functools.partial(self._started, network, ids=ids)
         # Some networks fill caches of their own in the first pass, which no other thread may see half filled.
         alone = len(batches) if workers == 1 else int(not self.prepared)
         for batch in batches[:alone]:
@@ -536,7 +600,6 @@ class ModelScorer:
     def _started(
         self,
         network: Any,
-        reduction: Any,
         order: Batch,
         ids: Ids,
     ) -> Iterator[tuple[Batch, Tensor]]:
@@ -545,7 +608,7 @@ class ModelScorer:
         # The budget may have shrunk since the batches were made.
         for batch in batched(order, self.budget, self.alike):
             try:
-                values = self._forward(network, reduction, batch, ids)
+                values = self._forward(network, batch, ids)
             except RuntimeError as error:
                 if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                     raise
@@ -562,7 +625,7 @@ class ModelScorer:
                 if torch.cuda.is_available():
                     # Blocks kept for the old sizes would leave no room for the new ones.
                     torch.cuda.empty_cache()
-                yield from self._started(network, reduction, order[done:], ids)
+                yield from self._started(network, order[done:], ids)
                 return
             yield batch, values
             done += len(batch)
@@ -572,7 +635,7 @@ class ModelScorer:
         model = self.language_model
         # Many prompts follow one prefix, which is tokenised once.
         contexts = list(dict.fromkeys(prompt.context for prompt in prompts if prompt.context))
-        context_ids = dict(zip(contexts, model.tokens(contexts), strict=True)) if contexts else {}
+        context_ids = dict(zip(contexts, model.tokens(contexts), strict=True))
         texts = model.tokens([prompt.text for prompt in prompts])
         rows = []
         firsts = []
@@ -583,59 +646,15 @@ class ModelScorer:
                 raise UsageError(
                     f"texts must have at least 2 tokens, the first of which is not scored; got {prompt.text[:40]!r}"
                 )
-            rows.append([*model.head, *context, *text])
+            rows.append([*model.opening, *context, *text])
             firsts.append(len(context))
         return rows, firsts
 
-    def _forward(
-        self,
-        network: Any,
-        reduction: Any,
-        batch: Batch,
-        ids: Ids,
-    ) -> Tensor:
+    def _forward(self, network: Any, batch: Batch, ids: Ids) -> Tensor:
         """(4, n) statistics of the scored positions of a batch, window by window."""
-        states, target = self._states(self.language_model, network, batch, ids)
-        return cast(Tensor, reduction(states, target))
-
-    @staticmethod
-    def _states(
-        model: LanguageModel,
-        network: Any,
-        batch: Batch,
-        ids: Mapping[int, list[int]] | Ids,
-    ) -> tuple[Tensor, Tensor]:
-        """(n, D) hidden states (or logits) of the scored positions of a batch, and their (n,) targets."""
-        width = batch[0].size
-        inputs = []
-        scored: list[int] = []
-        targets: list[int] = []
-        for row, window in enumerate(batch):
-            tokens = ids[window.prompt]
-            inputs.append(torch.tensor(tokens[window.begin : window.end]))
-            begin = row * width
-            scored += range(begin + window.first - window.begin, begin + window.size)
-            targets += tokens[window.first + 1 : window.end + 1]
-        # Padding is on the right, where a causal model cannot look, so no attention mask is needed.
-        x = _to_device(pad_sequence(inputs, True, model.start), model.device)
-        places = _to_device(torch.tensor(scored), model.device)
-        target = _to_device(torch.tensor(targets), model.device)
-        body = network.get_decoder() if model.split_head else network
-        options: dict[str, Any] = {"use_cache": False}
-        if batch[0].past:
-            # All windows share the prefix, so it is read once, and its keys and values serve every row.
-            begin = batch[0].begin
-            prefix = ids[batch[0].prompt][begin - batch[0].past : begin]
-            past = body(
-                input_ids=torch.tensor([prefix], device=model.device),
-                use_cache=True,
-            ).past_key_values
-            past.batch_repeat_interleave(len(batch))
-            options = {"use_cache": True, "past_key_values": past}
-        answer = body(input_ids=x, **options)
-        states = answer.last_hidden_state if model.split_head else answer.logits
-        # Only scored positions meet the output embedding, which is most of the work for a large vocabulary.
-        return states.flatten(0, 1).index_select(0, places.to(states.device)), target
+        states, target = network.states(batch, ids)
+        statistics: Tensor = network.reduction(states, target)
+        return statistics
 
 
 class DistributedScorer(ModelScorer):
@@ -654,29 +673,35 @@ class DistributedScorer(ModelScorer):
         ids: Ids,
         batches: Sequence[Batch],
         bar: Any,
-    ) -> list[tuple[Window, FloatArray]]:
+    ) -> Columns:
         """The windows of these batches with their statistics, a share of them from each process."""
         share = super().columns(ids, batches[process_index() :: num_processes()], bar)
-        shares = gather((share, self.budget))
-        # Where memory ran out in one process, all of them lay out smaller batches from now on.
-        self.budget = min(budget for _, budget in shares)
-        columns = [column for share, _ in shares for column in share]
-        # The bar has counted the own share already.
-        bar.update(sum(window.size for window, _ in columns) - sum(window.size for window, _ in share))
+        columns: Columns = []
+        for part, budget in gather((share, self.budget)):
+            columns += part
+            # Where memory ran out in one process, all of them lay out smaller batches from now on.
+            self.budget = min(self.budget, budget)
+        # The bar has counted the share of this process already.
+        bar.update(_positions(window for window, _ in columns) - _positions(window for window, _ in share))
         return columns
 
 
-def collective(scorer: Scorer, distributed: DistributedScorer) -> Scorer:
-    """A scorer that all processes call together and that gives each of them the main process's statistics."""
+def collective(stored: Scorer, scorer: ModelScorer) -> Scorer:
+    """What gives every process the statistics that the main process has of `stored`, or of `scorer` behind it.
+
+    A scorer that is not distributed is called in one process, by what is stored.
+    """
+    if not isinstance(scorer, DistributedScorer):
+        return stored
 
     def score(prompts: Prompts) -> Iterator[TokenStats]:
         statistics: list[TokenStats] = []
         if is_main_process():
-            statistics = list(scorer(prompts))
-            list(distributed.as_read([]))  # no more prompts in this call
+            statistics = list(stored(prompts))
+            list(scorer.as_read([]))  # no more prompts in this call
         else:
             # The main process knows what is stored, and so how often it asks: the others follow until it asks no more.
-            while list(distributed.as_read([])):
+            while list(scorer.as_read([])):
                 pass
         return iter(from_main(lambda: statistics))
 
@@ -695,26 +720,25 @@ def hidden_states(
     Layers in the middle say most about what a text is like, the last ones about the next token
     (https://arxiv.org/abs/2502.02013).
     """
-    tokens = language_model.tokens(texts)
-    rows = [torch.tensor([language_model.start, *ids][: language_model.context]) for ids in tokens]
-    order = [Window(i, 0, len(row), 0) for i, row in enumerate(rows)]
+    start = language_model.start
+    device = language_model.device
+    rows = []
+    for ids in language_model.tokens(texts):
+        cut = [start, *ids][: language_model.context]
+        rows.append(torch.tensor(cut))
+    order = [Window(i, 0, len(ids), 0) for i, ids in enumerate(rows)]
     order.sort(key=lambda window: -window.size)
     means: dict[int, FloatArray] = {}
-    with language_model.state(tuned=tuned) as network:
-        body = network.get_decoder() if language_model.split_head else network
-        for batch in batched(order, device_limit(BATCH_TOKENS, language_model.device)):
-            x = pad_sequence(
-                [rows[window.prompt] for window in batch],
-                True,
-                language_model.start,
-            )
-            layers = body(
-                x.to(language_model.device),
-                use_cache=False,
-                output_hidden_states=True,
-            ).hidden_states
-            states = layers[min(int(depth * len(layers)), len(layers) - 1)].float().cpu()
+    with language_model.state(tuned=tuned):
+        body = language_model.body
+        for batch in batched(order, device_limit(BATCH_TOKENS, device)):
+            inputs = [rows[window.prompt] for window in batch]
+            x = pad_sequence(inputs, True, start).to(device)
+            layers = body(x, use_cache=False, output_hidden_states=True).hidden_states
+            layer = min(int(depth * len(layers)), len(layers) - 1)
+            states = layers[layer].float().cpu()
             for row, window in enumerate(batch):
                 # The start token, whose state is the same in every text, says nothing; nor does the padding.
-                means[window.prompt] = states[row, 1 : window.size].mean(dim=0).double().numpy()
-    return np.array([means[i] for i in range(len(texts))])
+                mean = states[row, 1 : window.size].mean(dim=0)
+                means[window.prompt] = mean.double().numpy()
+    return np.array([means[i] for i in range(len(rows))])

@@ -27,6 +27,8 @@ from fsd.token_stats import UNIT, UNSPACED
 # Letters with inner apostrophes; in scripts without spaces (Chinese, Japanese), each character.
 WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W\d_])+(?:['’](?:(?![{UNSPACED}])[^\W\d_])+)*")
 
+# Case and length class of a word.
+WordClass = tuple[str, int]
 # Number of words of nearest rank among which the replacement of a word is drawn.
 NEAREST = 20
 # Most draws for a neighbour that differs from those before: a text of one word has few neighbours.
@@ -37,26 +39,28 @@ TRIES = 10
 class Vocabulary:
     """Words by class (case and length), the most frequent first; `ranks` gives the rank of a word in its class."""
 
-    classes: Mapping[tuple[str, int], tuple[str, ...]]
+    classes: Mapping[WordClass, Sequence[str]]
     ranks: Mapping[str, int]
 
 
 def build_vocabulary(texts: Iterable[str]) -> Vocabulary:
     """The words of the unseen texts by class and frequency."""
-    counts = Counter(word for text in texts for word in WORD.findall(text))
+    counts = Counter[str]()
+    for text in texts:
+        counts.update(WORD.findall(text))
     if not counts:
         raise UsageError("the unseen texts must hold words to make neighbours from; they hold none")
-    classes: dict[tuple[str, int], list[str]] = {}
+    classes: dict[WordClass, list[str]] = {}
     ranks = {}
     # Ties are broken, so that the order of the texts makes no difference.
     for word in sorted(counts, key=lambda word: (-counts[word], word)):
         words = classes.setdefault(word_class(word), [])
         ranks[word] = len(words)
         words.append(word)
-    return Vocabulary({key: tuple(words) for key, words in classes.items()}, ranks)
+    return Vocabulary(classes, ranks)
 
 
-def word_class(word: str) -> tuple[str, int]:
+def word_class(word: str) -> WordClass:
     """Case (lower, title, upper, other) and length class (1, 2-3, 4-6, 7-9, 10 or more letters) of a word."""
     if word.islower():
         case = "lower"
@@ -79,8 +83,12 @@ def word_swaps(
     seed: int = 42,
 ) -> list[str]:
     """Neighbours without a model, by text and seed: words replaced by others of similar frequency, case and length."""
-    words = [(match.span(), _replacements(match.group(), vocabulary)) for match in WORD.finditer(text)]
-    options = [(span, choices) for span, choices in words if choices]
+    words = list(WORD.finditer(text))
+    options = []
+    for match in words:
+        choices = _replacements(match.group(), vocabulary)
+        if choices:
+            options.append((match, choices))
     if not options:
         return [text] * count
     swaps = min(len(options), max(1, round(share * len(words))))
@@ -88,11 +96,13 @@ def word_swaps(
     neighbours: list[str] = []
     for _ in range(count):
         for _ in range(TRIES):
-            drawn = []
-            for i in sorted(rng.choice(len(options), size=swaps, replace=False).tolist()):
-                span, choices = options[i]
-                drawn.append((*span, choices[rng.integers(len(choices))]))
-            neighbour = _replaced(text, drawn)
+            drawn = rng.choice(len(options), size=swaps, replace=False)
+            changes = []
+            for i in sorted(drawn.tolist()):
+                match, choices = options[i]
+                word = choices[rng.integers(len(choices))]
+                changes.append((match.start(), match.end(), word))
+            neighbour = _replaced(text, changes)
             if neighbour not in neighbours:
                 break
         neighbours.append(neighbour)
@@ -107,17 +117,21 @@ def swapped_words(
     seed: int = 42,
 ) -> list[str]:
     """Copies by text and seed in which words change places, a pair for each `share`; spaces stay (arXiv 2405.11930)."""
-    words = [match.span() for match in UNIT.finditer(text)]
-    if len(words) < 2:
+    words = list(UNIT.finditer(text))
+    size = len(words)
+    if size < 2:
         return [text] * count
+    swaps = max(1, int(share * size))
     rng = _generator(text, seed)
     copies = []
     for _ in range(count):
-        order = [text[begin:end] for begin, end in words]
-        for _ in range(max(1, int(share * len(words)))):
-            i, j = rng.choice(len(words), size=2, replace=False)
+        order = list(words)
+        for _ in range(swaps):
+            i, j = rng.choice(size, size=2, replace=False)
             order[i], order[j] = order[j], order[i]
-        changes = [(*span, word) for span, word in zip(words, order, strict=True)]
+        changes = []
+        for place, word in zip(words, order, strict=True):
+            changes.append((place.start(), place.end(), word.group()))
         copies.append(_replaced(text, changes))
     return copies
 
@@ -128,19 +142,24 @@ def _generator(text: str, seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, int.from_bytes(digest[:16])])
 
 
-def _replacements(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
+def _replacements(word: str, vocabulary: Vocabulary) -> list[str]:
     """Up to `NEAREST` other words of the class (else of the case) that are nearest in rank."""
     case, length = word_class(word)
     lengths = {size for kind, size in vocabulary.classes if kind == case}
     for size in sorted(lengths, key=lambda size: abs(size - length)):
         words = vocabulary.classes[case, size]
         # A word that the texts do not have is as rare as the rarest that they have.
-        rank = vocabulary.ranks.get(word, len(words)) if size == length else len(words)
-        low = max(0, min(rank - NEAREST // 2, len(words) - NEAREST - 1))
-        choices = tuple(near for near in words[low : low + NEAREST + 1] if near != word)
+        rank = len(words)
+        if size == length:
+            rank = vocabulary.ranks.get(word, rank)
+        # As many above the word as below it, as far as the ends of the list allow.
+        low = min(rank - NEAREST // 2, len(words) - NEAREST - 1)
+        low = max(0, low)
+        nearest = words[low : low + NEAREST + 1]
+        choices = [near for near in nearest if near != word]
         if choices:
             return choices
-    return ()
+    return []
 
 
 def _replaced(text: str, swaps: Sequence[tuple[int, int, str]]) -> str:
@@ -168,11 +187,13 @@ def masked_neighbours(
 ) -> list[str]:
     """Neighbours with one word replaced, as was best in the paper, the most suitable replacements first."""
     neighbours: dict[str, None] = {}
-    for begin, end, word, _ in sorted(proposals, key=lambda proposal: (-proposal.weight, proposal)):
+    for proposal in sorted(proposals, key=lambda proposal: (-proposal.weight, proposal)):
         if len(neighbours) == count:
             break
+        begin, end, word, _ = proposal
         if word != text[begin:end]:
-            neighbours[_replaced(text, [(begin, end, word)])] = None
+            neighbour = _replaced(text, [(begin, end, word)])
+            neighbours[neighbour] = None
     return list(neighbours) or [text]
 
 
@@ -180,6 +201,8 @@ def masked_neighbours(
 DROPOUT = 0.7
 # Windows per forward pass.
 ROWS = 32
+# Most tokens of a window.
+LONGEST = 512
 # What stands for a space at the beginning of a token's name.
 SPACES = ("Ġ", "▁")
 
@@ -220,34 +243,35 @@ class MaskedModel:
             return []
         # A generator of its own for each text, so that the order of the texts makes no difference.
         generator = torch.Generator().manual_seed(self.seed)
-        # Two less than the network reads, for its special tokens; some name no limit, or one that they never saw.
-        size = (
-            min(
-                getattr(self.network.config, "max_position_embeddings", None) or 512,
-                512,
-            )
-            - 2
-        )
+        # Some name no limit, or one that they never saw.
+        limit = getattr(self.network.config, "max_position_embeddings", None) or LONGEST
         encoded = self.tokenizer(
             text,
             return_offsets_mapping=True,
             truncation=True,
-            max_length=size,
+            # Two less than the network reads, for its special tokens.
+            max_length=min(limit, LONGEST) - 2,
             return_overflowing_tokens=True,
             verbose=False,
         )
         proposals: list[Proposal] = []
-        for window, (ids, offsets) in enumerate(zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)):
+        for window, ids in enumerate(encoded["input_ids"]):
+            offsets = encoded["offset_mapping"][window]
             x = torch.tensor(ids, device=self.embedding.weight.device)
             words = encoded.word_ids(window)
-            # A word of several tokens has no single token to take its place.
             tokens_of = Counter(words)
-            alone = [t for t, word in enumerate(words) if tokens_of[word] == 1 and self.allowed[x[t]]]
+            allowed = self.allowed[x].tolist()
+            alone = []
+            for t, word in enumerate(words):
+                # A word of several tokens has no single token to take its place.
+                if tokens_of[word] == 1 and allowed[t]:
+                    alone.append(t)
             for begin in range(0, len(alone), ROWS):
                 places = alone[begin : begin + ROWS]
-                weights, tokens = self._best(x, torch.tensor(places), generator)
-                for t, *options in zip(places, weights.tolist(), tokens.tolist(), strict=True):
-                    proposals += self._in_case(text, offsets[t], *options)
+                best = self._best(x, torch.tensor(places), generator)
+                weights, tokens = (options.tolist() for options in best)
+                for row, t in enumerate(places):
+                    proposals += self._in_case(text, offsets[t], weights[row], tokens[row])
         return proposals
 
     def _best(
@@ -259,11 +283,15 @@ class MaskedModel:
         """(P, count) suitabilities and tokens at P places of a window."""
         rows = torch.arange(len(places))
         inputs = self.embedding(x).repeat(len(places), 1, 1)
-        keep = torch.rand((len(places), inputs.shape[-1]), generator=generator) >= DROPOUT
-        inputs[rows, places] *= keep.to(inputs) / (1 - DROPOUT)  # scaled as dropout is in training
+        drawn = torch.rand((len(places), inputs.shape[-1]), generator=generator)
+        keep = (drawn >= DROPOUT).to(inputs)
+        # Scaled as dropout is in training.
+        inputs[rows, places] *= keep / (1 - DROPOUT)
         logits = self.network(inputs_embeds=inputs).logits[rows, places].float()
-        logits = logits.scatter(1, x[places][:, None], -torch.inf)  # renormalised without the original: p(v)/(1 - p(x))
-        best = logits.softmax(-1).masked_fill(~self.allowed, 0).topk(min(self.count, logits.shape[-1]))
+        # Renormalised without the original: p(v)/(1 - p(x)).
+        logits = logits.scatter(1, x[places][:, None], -torch.inf)
+        suitability = logits.softmax(-1).masked_fill(~self.allowed, 0)
+        best = suitability.topk(min(self.count, len(self.allowed)))
         return best.values, best.indices
 
     def _whole_words(self) -> Tensor:

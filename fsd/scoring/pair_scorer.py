@@ -6,7 +6,7 @@ kept. The statistics of each model alone come from the same passes.
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.models.language_model import LanguageModel
-from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, MemoizedScorer, MemoryStore, SQLiteStore, model_key
+from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, MemoizedScorer, SQLiteStore, Store, Stored, from_rows, model_key
 from fsd.scoring.model_scorer import (
     BLOCK_BYTES,
     LOG2_E,
@@ -24,17 +24,19 @@ from fsd.scoring.model_scorer import (
     DistributedScorer,
     Ids,
     ModelScorer,
-    Reduction,
+    Side,
+    Statistics,
     agreeing_kernel,
     collective,
     device_limit,
     moments,
+    scored_ids,
     statistics_for,
     token_statistics,
     trial_logits,
     weighted,
 )
-from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Scorer, TokenStats
+from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Scorer
 
 # Bytes of a block that a logit takes, in place of the 4 of one model: the arrays of both are in a core's cache at once.
 LOGIT_BYTES = 6
@@ -65,8 +67,9 @@ def pair_statistics(logits: Tensor, reference: Tensor, target: Tensor) -> Tensor
     if ours.bits.shape != theirs.bits.shape:
         total = weight.sum(-1)
         their_total = their_weight.sum(-1)
-    their_mean = (their_weight * bits).sum(-1) - (their_weight * difference).sum(-1)
-    singles = [moments(theirs)]
+    their_bits = (their_weight * bits).sum(-1)
+    their_mean = their_bits - (their_weight * difference).sum(-1)
+    single = moments(theirs)
     # From here on the other model's numbers are overwritten: six arrays at once would not fit into a core's cache.
     torch.sub(bits, difference, out=difference)
     product = torch.mul(weight, difference, out=their_weight)
@@ -79,58 +82,73 @@ def pair_statistics(logits: Tensor, reference: Tensor, target: Tensor) -> Tensor
     shift = theirs.total.log2() - ours.total.log2()
     compared = torch.stack([mean + shift, std, their_mean / their_total + shift]) / LOG2_E
     compared[1].clamp_min_(STD_FLOOR)
-    return torch.cat([moments(ours), *singles, compared])
+    return torch.cat([moments(ours), single, compared])
 
 
 @functools.cache
-def moments_for(device: torch.device, dtype: torch.dtype, vocabulary: int) -> Callable[[Tensor, Tensor], Tensor]:
+def moments_for(
+    device: torch.device,
+    dtype: torch.dtype,
+    vocabulary: int,
+) -> Statistics:
     """The kernel for the comparison on a GPU if it compiles and agrees with torch, else torch and a line."""
-    logits = [trial_logits(device, dtype, vocabulary, seed) for seed in (0, 1)]
-    kernel = agreeing_kernel("pair_moments", pair_moments, lambda compute, *rows: compute(*rows), logits)
-    return kernel or pair_moments
-
-
-class Side(NamedTuple):
-    """One of the two models: in which state, what makes its logits, and what brings it into its state for a while."""
-
-    model: LanguageModel
-    tuned: bool
-    reduction: Reduction
-    switched: Callable[[], AbstractContextManager[Any]]
+    logits = trial_logits(device, dtype, vocabulary)
+    reference = trial_logits(device, dtype, vocabulary, 1)
+    return agreeing_kernel(pair_moments, logits, reference)
 
 
 class PairReduction:
     """Hidden states by both models → statistics, a chunk of positions at a time."""
 
-    def __init__(self, sides: Sequence[Side]) -> None:
-        self.sides = sides
+    def __init__(self, ours: Side, theirs: Side) -> None:
+        self.ours = ours
+        self.theirs = theirs
 
-    def __call__(self, states: Sequence[Tensor], target: Tensor) -> Tensor:
-        """(11, N) statistics of two times (N, D) hidden states or (N, V) logits and their (N,) targets."""
-        ours, theirs = self.sides
-        rows = min(side.reduction.rows(rows) for side, rows in zip(self.sides, states, strict=True))
+    def __call__(self, states: Tensor, reference_states: Tensor, target: Tensor) -> Tensor:
+        """(11, N) statistics of two times (N, D) hidden states or (N, V) logits and their (N,) targets.
+
+        Four rows are of the model, four of the reference, three of their difference (`pair_statistics`).
+        """
+        ours = self.ours
+        theirs = self.theirs
+        rows = min(ours.reduction.rows(states), theirs.reduction.rows(reference_states))
+        chunks = zip(
+            states.split(rows),
+            reference_states.split(rows),
+            target.split(rows),
+            strict=True,
+        )
         parts = []
-        for first, second, ids in zip(*(tensor.split(rows) for tensor in (*states, target)), strict=True):
+        for chunk, reference_chunk, ids in chunks:
             with ours.switched():
-                logits = ours.reduction.logits(first)
+                logits = ours.reduction.logits(chunk)
             with theirs.switched():
-                reference = theirs.reduction.logits(second).to(logits.device)
+                reference = theirs.reduction.logits(reference_chunk).to(logits.device)
             parts.append(self._reduce(logits, reference, ids.to(logits.device)))
         return torch.cat(parts, dim=1)
 
     @staticmethod
     def _reduce(logits: Tensor, reference: Tensor, target: Tensor) -> Tensor:
-        vocabulary = max(logits.shape[-1], reference.shape[-1])
-        if logits.device.type == "cuda":
-            singles = [statistics_for(rows.device, rows.dtype, rows.shape[-1]) for rows in (logits, reference)]
-            compare = moments_for(logits.device, logits.dtype, vocabulary)
+        device = logits.device
+        width = logits.shape[-1]
+        reference_width = reference.shape[-1]
+        vocabulary = max(width, reference_width)
+        if device.type == "cuda":
+            single = statistics_for(device, logits.dtype, width)
+            reference_single = statistics_for(device, reference.dtype, reference_width)
+            compare = moments_for(device, logits.dtype, vocabulary)
             # Torch would overwrite logits that the others read, a kernel does not.
-            if token_statistics not in singles and compare is not pair_moments:
-                single = [make(rows, target) for make, rows in zip(singles, (logits, reference), strict=True)]
-                return torch.cat([*single, compare(logits, reference)])
-        block = max(1, device_limit(BLOCK_BYTES, logits.device) // (LOGIT_BYTES * vocabulary))
-        pieces = zip(*(tensor.split(block) for tensor in (logits, reference, target)), strict=True)
-        return torch.cat([pair_statistics(*piece) for piece in pieces], dim=1)
+            if token_statistics not in (single, reference_single) and compare is not pair_moments:
+                singles = [single(logits, target), reference_single(reference, target)]
+                return torch.cat([*singles, compare(logits, reference)])
+        block = device_limit(BLOCK_BYTES, device, LOGIT_BYTES * vocabulary)
+        blocks = map(
+            pair_statistics,
+            logits.split(block),
+            reference.split(block),
+            target.split(block),
+        )
+        return torch.cat(list(blocks), dim=1)
 
 
 @dataclass(eq=False)
@@ -164,47 +182,42 @@ class PairScorer(ModelScorer):
         return super()._single or self._one_model or hasattr(self.reference.base, "hf_device_map")
 
     @contextmanager
-    def _network(self) -> Iterator[tuple[Any, Any]]:
-        """The sides, and what makes statistics of their hidden states."""
+    def _network(self) -> Iterator[PairReduction]:
+        """Both models, and what makes statistics of their hidden states."""
         with torch.inference_mode(), ExitStack() as states:
             sides = []
             for model, tuned in ((self.language_model, self.tuned), (self.reference, self.reference_tuned)):
-                switched: Callable[[], AbstractContextManager[Any]] = nullcontext
+                switched = functools.partial(model.state, tuned=tuned)
                 if self._one_model:
-                    switched = functools.partial(model.state, tuned=tuned)
+                    sides.append(Side(model, switched))
                 else:
-                    states.enter_context(model.state(tuned=tuned))
-                head = model.base.get_output_embeddings() if model.split_head else None
-                sides.append(Side(model, tuned, Reduction(head), switched))
-            yield sides, PairReduction(sides)
+                    states.enter_context(switched())
+                    sides.append(Side(model))
+            yield PairReduction(*sides)
 
-    def _forward(
-        self,
-        network: Any,
-        reduction: Any,
-        batch: Batch,
-        ids: Ids,
-    ) -> Tensor:
+    def _forward(self, network: PairReduction, batch: Batch, ids: Ids) -> Tensor:
         """(11, n) statistics of the scored positions of a batch, window by window."""
-        states = []
-        for side in network:
+        states: list[Tensor] = []
+        for side in (network.ours, network.theirs):
             # Each model begins with its own start token.
-            head = side.model.head
-            rows = {window.prompt: [*head, *ids[window.prompt][len(head) :]] for window in batch}
+            opening = side.model.opening
+            rows = {window.prompt: [*opening, *ids[window.prompt][len(opening) :]] for window in batch}
             with side.switched():
-                hidden, target = self._states(side.model, side.model.base, batch, rows)
+                hidden, target = side.states(batch, rows)
             states.append(hidden)
-        answer: Tensor = reduction(states, target)
-        return answer
+        ours, theirs = states
+        return network(ours, theirs, target)
 
-    def _statistics(self, text: str, ids: list[int], numbers: FloatArray) -> PairStats:
-        target = super()._statistics(text, ids, numbers[:SINGLE_ROWS])
-        reference = super()._statistics(text, ids, numbers[SINGLE_ROWS : 2 * SINGLE_ROWS])
-        mean, std, reference_mean = numbers[2 * SINGLE_ROWS :]
+    def _statistics(
+        self,
+        text: str,
+        ids: list[int],
+        numbers: FloatArray,
+    ) -> PairStats:
         contexts = {self.language_model.context, self.reference.context}
         # A text within the shorter context is read in one window, whatever the other context is.
         alone = len(contexts) == 1 or len(ids) - 1 <= self.context
-        return PairStats(target, reference, mean, std, reference_mean, alone=alone)
+        return from_rows(text, scored_ids(ids, numbers), numbers, alone=alone)
 
 
 class DistributedPairScorer(DistributedScorer, PairScorer):
@@ -241,8 +254,9 @@ def pair_scorer(
         stored: Scorer = scorer
         models = (scorer.language_model, scorer.reference)
         if store is not None and all(model.identity.fingerprint for model in models):
-            stored = MemoizedScorer(scorer, PairStore(store, scorer), functools.partial(pair_key, scorer))
-        return collective(stored, scorer) if isinstance(scorer, DistributedScorer) else stored
+            key = functools.partial(pair_key, scorer)
+            stored = MemoizedScorer(scorer, PairStore(store, scorer), key)
+        return collective(stored, scorer)
 
     # A reference that no detector is compared with is not loaded.
     return lambda prompts: made()(prompts)
@@ -264,21 +278,36 @@ def single_keys(scorer: PairScorer) -> tuple[str, str]:
 class PairStore:
     """A store that keeps the statistics of each model alone, too, for whoever asks for these."""
 
-    store: MemoryStore | SQLiteStore
+    store: Store
     scorer: PairScorer
 
-    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, Any]:
+    def load(self, key: str, prompts: Iterable[Prompt]) -> Stored:
         """The stored statistics of those of the prompts that have any."""
         return self.store.load(key, prompts)
 
-    def save(self, key: str, results: Sequence[tuple[Prompt, Any]]) -> None:
+    def save(
+        self,
+        key: str,
+        results: Sequence[tuple[Prompt, Any]],
+    ) -> None:
         """Store the statistics of two models, and of each of them where it has none."""
         self.store.save(key, results)
+        targets = {}
+        references = {}
+        for prompt, pair in results:
+            if pair.alone:
+                targets[prompt] = pair.target
+                references[prompt] = pair.reference
         target_key, reference_key = single_keys(self.scorer)
-        self._save_missing(target_key, {prompt: pair.target for prompt, pair in results if pair.alone})
-        self._save_missing(reference_key, {prompt: pair.reference for prompt, pair in results if pair.alone})
+        self._save_missing(target_key, targets)
+        self._save_missing(reference_key, references)
 
-    def _save_missing(self, key: str, singles: dict[Prompt, TokenStats]) -> None:
+    def _save_missing(
+        self,
+        key: str,
+        singles: Stored,
+    ) -> None:
         # What is stored stays as it is: another batch would change it by rounding.
         stored = self.store.load(key, singles)
-        self.store.save(key, [(prompt, stats) for prompt, stats in singles.items() if prompt not in stored])
+        missing = [(prompt, stats) for prompt, stats in singles.items() if prompt not in stored]
+        self.store.save(key, missing)

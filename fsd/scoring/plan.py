@@ -1,16 +1,15 @@
 """What is going to be computed on texts: the detectors that can be, why not the others, and the forward passes."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fsd import distributed
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
-from fsd.scoring.deviation import ScoreTable, score_texts
+from fsd.scoring.deviation import ScoreTable, needed_views, score_texts
 from fsd.scoring.scorers import STATES
 from fsd.token_stats import Prompt, Scorer
-from fsd.views import COMMON, FORMS, PAIRS, Detector, Draws, View, ViewInputs, halves, view_in
+from fsd.views import COMMON, FORMS, Detector, Draws, View, ViewInputs, halves
 
 
 @dataclass(frozen=True)
@@ -45,44 +44,50 @@ class ScoringPlan:
     @property
     def passes(self) -> dict[str, int]:
         """Reader (base, tuned, reference) → number of texts that it scores; views that detectors share count once."""
-        states = [state for state in STATES if state == "base" or state in self.scorers]
-        counts = Counter[str]()
-        names = {name for detector in self.detectors for name in detector.views}
-        views = {view_in(state, name) for name in names for state in states}
+        states = STATES if "tuned" in self.scorers else ("base",)
+        views = needed_views(self.detectors, states)
         # A pass over two models gives the statistics of each alone, too.
-        by_pairs = [half for view in views for half in halves(view)]
-        for half in by_pairs:
-            counts[half.reader] += len(self.texts)
-        for view in views.difference(by_pairs):
-            if view.form not in PAIRS:
+        covered = {half for view in views for half in halves(view)}
+        counts = Counter[str]()
+        for view in views:
+            if view not in covered:
                 counts.update(self._passes_of(view))
         return dict(sorted(counts.items()))
 
     def _passes_of(self, view: View) -> dict[str, int]:
-        """Reader → number of texts that it scores for a view of one model."""
-        if view.form in self.draws:
-            draws = self.draws[view.form]
-            tokens = self._generated_tokens(view.form, draws)
-            return {f"{view.reader} generating about {tokens:,} tokens": draws.total * len(self.texts)}
-        if view.form == "gradient":
-            return {f"{view.reader} with gradients": len(self.texts)}
-        # a table is no model
-        if view.reader == "unigram":
+        """Reader → number of texts that it scores for a view."""
+        form = view.form
+        reader = view.reader
+        texts = len(self.texts)
+        if form in self.draws:
+            draws = self.draws[form]
+            tokens = self._generated_tokens(form, draws)
+            return {f"{reader} generating about {tokens:,} tokens": draws.total * texts}
+        if form == "gradient":
+            return {f"{reader} with gradients": texts}
+        # A table is no model.
+        if reader == "unigram":
             return {}
-        readers = (view.reader, "reference") if view.form == "unread" else (view.reader,)
-        return dict.fromkeys(readers, self._prompts(view.form))
+        readers = [half.reader for half in halves(view)] or [reader]
+        if form == "unread":
+            readers.append("reference")
+        return dict.fromkeys(readers, self._prompts(form))
 
     def _prompts(self, form: str) -> int:
-        """The prompts of a form for all texts, each of which has as many as the first one."""
-        prompts = len(FORMS[form](Prompt(next(iter(self.texts), "")), self.inputs))
+        """The prompts of a form for all texts, each of which has as many as any other."""
+        text = next(iter(self.texts), "")
+        prompts = len(FORMS[form](Prompt(text), self.inputs))
         return prompts if form in COMMON else prompts * len(self.texts)
 
     def _generated_tokens(self, form: str, draws: Draws) -> int:
         """Tokens of all continuations of a form."""
-        from fsd.scoring.api import BYTES_PER_TOKEN
+        from fsd.scoring.api import about_tokens
 
         if draws.tokens:
             return draws.total * draws.tokens * len(self.texts)
-        # By default a continuation is as long as the text's own, whose tokens are estimated from its bytes.
-        halves = [FORMS[form](Prompt(text), self.inputs)[0] for text in self.texts]
-        return draws.total * sum(math.ceil(len(half.text.encode()) / BYTES_PER_TOKEN) for half in halves)
+        tokens = 0
+        for text in self.texts:
+            # By default a continuation is as long as the text's own, whose tokens are estimated from its bytes.
+            prompt = FORMS[form](Prompt(text), self.inputs)[0]
+            tokens += about_tokens(prompt.text)
+        return draws.total * tokens

@@ -55,7 +55,11 @@ class Sampling:
             return hit - scaled.logsumexp(-1)
         least = scaled.topk(self.top_k).values[:, -1:]
         kept = scaled.masked_fill(scaled < least, -torch.inf)
-        return torch.where(hit >= least.squeeze(-1), hit - kept.logsumexp(-1), -torch.inf)
+        return torch.where(
+            hit >= least.squeeze(-1),
+            hit - kept.logsumexp(-1),
+            -torch.inf,
+        )
 
 
 def check_length(length: int, context: int) -> None:

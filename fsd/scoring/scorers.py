@@ -108,27 +108,22 @@ def _scorer(
 ) -> Scorer:
     """The scorer of one model state, which computes in all processes of the job what is not in the store."""
     from fsd.scoring.cache import MemoizedScorer, model_key
-    from fsd.scoring.model_scorer import (
-        DistributedScorer,
-        ModelScorer,
-        collective,
-    )
+    from fsd.scoring.model_scorer import DistributedScorer, ModelScorer, collective
 
     tuned = name == "tuned"
     kind = DistributedScorer if distributed.num_processes() > 1 else ModelScorer
-    batch_tokens = config.max_batch_tokens
-    model_scorer = kind(
+    scorer = kind(
         model,
         tuned=tuned,
-        max_batch_tokens=batch_tokens,
+        max_batch_tokens=config.max_batch_tokens,
         description=_title(name),
     )
-    scorer: Scorer = model_scorer
+    stored: Scorer = scorer
     if store is not None and model.identity.fingerprint:
         # The base weights never change; the adapter may be trained between two calls.
         key = partial(model_key, model, tuned=tuned)
-        scorer = MemoizedScorer(scorer, store, key if tuned else cache(key))
-    return collective(scorer, model_scorer) if isinstance(model_scorer, DistributedScorer) else scorer
+        stored = MemoizedScorer(scorer, store, key if tuned else cache(key))
+    return collective(stored, scorer)
 
 
 def _gradients(state: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:
@@ -150,22 +145,20 @@ def _sampler(
     from fsd.scoring.sampling import ContinuationScorer
 
     tuned = name == "tuned"
-    title = _title(f"{name} samples")
-    batch_tokens = config.max_batch_tokens
     sampler: Scorer = ContinuationScorer(
         model,
         way,
         tuned=tuned,
         seed=seed,
-        batch_tokens=batch_tokens,
-        description=title,
+        batch_tokens=config.max_batch_tokens,
+        description=_title(f"{name} samples"),
     )
     if store is not None and model.identity.fingerprint:
-        sampler = MemoizedScorer(
-            sampler,
-            store,
-            lambda: f"{model_key(model, tuned=tuned)} {way} {seed}",
-        )
+
+        def key() -> str:
+            return f"{model_key(model, tuned=tuned)} {way} {seed}"
+
+        sampler = MemoizedScorer(sampler, store, key)
     return lambda prompts: distributed.from_main(lambda: list(sampler(prompts)))
 
 
@@ -214,14 +207,18 @@ def _pair(
     """The scorer that compares a state of the model with what the form names, over the whole vocabulary."""
     from fsd.scoring.pair_scorer import PairMember, pair_scorer
 
-    def this_model() -> "LanguageModel":
-        return model
-
-    other = PAIRS[form][state]
-    load_other = load_reference if other == "reference" and load_reference else this_model
-    target = PairMember(this_model, tuned=state == "tuned")
-    reference = PairMember(load_other, tuned=other == "tuned")
-    return pair_scorer(target, reference, config, store, _title(f"{state} beside {other}"))
+    compared = PAIRS[form][state]
+    target = PairMember(lambda: model, tuned=state == "tuned")
+    reference = target._replace(tuned=compared == "tuned")
+    if compared == "reference" and load_reference:
+        reference = PairMember(load_reference)
+    return pair_scorer(
+        target,
+        reference,
+        config,
+        store,
+        _title(f"{state} beside {compared}"),
+    )
 
 
 def whole_model_scorers(
@@ -233,8 +230,16 @@ def whole_model_scorers(
     from fsd.scoring.pair_scorer import PairMember, pair_scorer
 
     target = PairMember(lambda: tuned)
-    change = pair_scorer(target, PairMember(lambda: base), config, cache_store(config), _title("tuned beside base"))
-    return {"tuned": build_scorers(tuned, config, ("base",))["base"], "tuned.change": change}
+    reference = PairMember(lambda: base)
+    change = pair_scorer(
+        target,
+        reference,
+        config,
+        cache_store(config),
+        _title("tuned beside base"),
+    )
+    single = build_scorers(tuned, config, ("base",))["base"]
+    return {"tuned": single, "tuned.change": change}
 
 
 def _unigram(file: Path, name: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:

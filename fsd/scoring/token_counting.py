@@ -63,13 +63,7 @@ def count(  # noqa: PLR0913 - each limit is a choice of its own
     counts = tally.total()
     if not counts.any():
         raise UsageError(f"corpus must hold at least one token; {corpus} holds none")
-    return FrequencyTable(
-        counts,
-        identity,
-        model,
-        corpus,
-        opened,
-    )
+    return FrequencyTable(counts, identity, model, corpus, opened)
 
 
 def _add(
@@ -88,7 +82,8 @@ def _add(
         return batch
     # Words do not tell where in the batch the limit lies: it is counted anew, up to the text that reaches the limit.
     sizes = [len(encoding.ids) for encoding in tally.encoded(texts)]
-    needed = int(np.searchsorted(np.cumsum(sizes), limit - counted.sum())) + 1
+    missing = limit - counted.sum()
+    needed = int(np.searchsorted(np.cumsum(sizes), missing)) + 1
     tally.counts[:] = counted
     tally.add(texts[:needed])
     return batch[:needed]
@@ -143,22 +138,16 @@ class Tally:
             return
         if self.cuts is None:
             for begin in range(0, len(texts), BLOCK):
-                encodings = self.encoded(texts[begin : begin + BLOCK])
-                self._count(encodings, [1] * len(encodings))
+                block = texts[begin : begin + BLOCK]
+                self._count(self.encoded(block), [1] * len(block))
             return
         data, begins = self.cuts.words([text.encode() for text in texts])
         # Arrow reads the words where they are: neither strings nor copies are made of them.
         buffers = [None, pa.py_buffer(begins), pa.py_buffer(data)]
         words = pa.LargeBinaryArray.from_buffers(pa.large_binary(), begins.size - 1, buffers)
         distinct = pc.value_counts(words)
-        self._words.append(
-            pa.table(
-                {
-                    "word": distinct.field("values"),
-                    "number": distinct.field("counts"),
-                }
-            )
-        )
+        table = pa.table(distinct.flatten(), ["word", "number"])
+        self._words.append(table)
         if sum(table.nbytes for table in self._words) > PENDING:
             self._words = [_merged(self._words)]
             # Where merging saves little, the next batches would merge the same words again and again.
@@ -191,10 +180,8 @@ class Tally:
                 short = pc.match_substring_regex(part["word"], PIECE)
                 blocks, times = _blocks(part.filter(short))
                 lines = [b"\n".join(block).decode().replace(" ", "Ġ") for block in blocks]
-                self._count(
-                    pieces.encode_batch_fast(lines, add_special_tokens=False),
-                    times,
-                )
+                encodings = pieces.encode_batch_fast(lines, add_special_tokens=False)
+                self._count(encodings, times)
                 part = part.filter(pc.invert(short))
             blocks, times = _blocks(part)
             apart = [[word.decode() for word in block] for block in blocks]
@@ -209,11 +196,12 @@ class Tally:
         if not encodings:
             return
         ids = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
-        weights = np.repeat(np.array(times, dtype=np.float64), [row.size for row in ids])
-        counts = np.bincount(np.concatenate(ids), weights, minlength=self.counts.size)
-        if counts.size > self.counts.size:
-            largest = counts.size - 1
-            raise UsageError(f"the model's vocabulary must hold every token; {largest} is not below {self.counts.size}")
+        weights = np.repeat(np.array(times, dtype=np.float64), list(map(len, ids)))
+        vocabulary = self.counts.size
+        counts = np.bincount(np.concatenate(ids), weights, minlength=vocabulary)
+        largest = counts.size - 1
+        if largest >= vocabulary:
+            raise UsageError(f"the model's vocabulary must hold every token; {largest} is not below {vocabulary}")
         self.counts += counts.astype(np.int64)  # exact: whole numbers far below 2^53
 
 
@@ -225,8 +213,8 @@ def _merged(words: Sequence[pa.Table]) -> pa.Table:
         np.from_dlpack(distinct.indices),
         np.from_dlpack(table["number"].combine_chunks()),
     )
-    number = pa.Int64Array.from_buffers(pa.int64(), sums.size, [None, pa.py_buffer(sums.astype(np.int64))])
-    return pa.table({"word": distinct.dictionary, "number": number})
+    number = pa.array(sums.astype(np.int64))
+    return pa.table([distinct.dictionary, number], ["word", "number"])
 
 
 def _blocks(words: pa.Table) -> tuple[list[list[bytes]], list[int]]:
@@ -234,6 +222,8 @@ def _blocks(words: pa.Table) -> tuple[list[list[bytes]], list[int]]:
     numbers = np.from_dlpack(words["number"].combine_chunks())
     spellings = words["word"].to_pylist()
     changes = np.flatnonzero(np.diff(numbers)) + 1
-    bounds = np.unique(np.concatenate([changes, np.arange(0, len(spellings), BLOCK), [len(spellings)]]))
+    count = len(spellings)
+    steps = np.arange(0, count, BLOCK)
+    bounds = np.unique(np.concatenate([changes, steps, [count]]))
     blocks = [spellings[begin:end] for begin, end in pairwise(bounds)]
     return blocks, numbers[bounds[:-1]].tolist()

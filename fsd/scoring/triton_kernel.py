@@ -26,45 +26,90 @@ LOWEST = tl.constexpr(-1e38)
 FLOOR = tl.constexpr(STD_FLOOR)
 
 
+@triton.jit
+def _read(start, place, width):  # type: ignore[no-untyped-def]
+    """The logits at some places of a row, −∞ beyond its end."""
+    return tl.load(start + place, mask=place < width, other=float("-inf")).to(tl.float32)
+
+
+@triton.jit
+def _bounded(x, least):  # type: ignore[no-untyped-def]
+    # Without propagation a logit that is no number would give finite statistics, which look like any others.
+    return tl.maximum(x, least, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _deviation(variance):  # type: ignore[no-untyped-def]
+    """The standard deviation in nats of a variance in bits."""
+    std = tl.sqrt(_bounded(variance, 0.0))
+    return _bounded(std / LOG2_E, FLOOR)
+
+
 @triton.jit  # type: ignore[untyped-decorator]
-def _kernel(logits, target, out, rows, stride, width: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+def _kernel(  # type: ignore[no-untyped-def]
+    logits,
+    target,
+    out,
+    rows,
+    stride,
+    width: tl.constexpr,
+    block: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)  # rows times vocabulary can exceed 32 bits
     start = logits + row * stride
     lane = tl.arange(0, block)
     largest = LOWEST
-    total, first, second = 0.0, 0.0, 0.0
+    total = 0.0
+    mean_sum = 0.0
+    square_sum = 0.0
     for begin in range(0, width, block):
-        x = tl.load(start + begin + lane, mask=begin + lane < width, other=float("-inf")).to(tl.float32)
+        x = _read(start, begin + lane, width)
         grown = tl.maximum(largest, tl.max(x, 0))
         d = tl.maximum((largest - grown) * LOG2_E, LEAST)
         shrink = tl.exp2(d)
-        # Without propagation a logit that is no number would give finite statistics, which look like any others.
-        bits = tl.maximum((x - grown) * LOG2_E, LEAST, propagate_nan=tl.PropagateNan.ALL)
+        bits = _bounded((x - grown) * LOG2_E, LEAST)
         weight = tl.exp2(bits)
-        second = shrink * (second + 2 * d * first + d * d * total) + tl.sum(bits * bits * weight, 0)
-        first = shrink * (first + d * total) + tl.sum(bits * weight, 0)
+        square_sum = shrink * (square_sum + 2 * d * mean_sum + d * d * total)
+        square_sum += tl.sum(bits * bits * weight, 0)
+        mean_sum = shrink * (mean_sum + d * total)
+        mean_sum += tl.sum(bits * weight, 0)
         total = shrink * total + tl.sum(weight, 0)
         largest = grown
     hit = (tl.load(start + tl.load(target + row)).to(tl.float32) - largest) * LOG2_E
     log_total = tl.log2(total)
-    mean = first / total
-    std = tl.sqrt(tl.maximum(second / total - mean * mean, 0.0, propagate_nan=tl.PropagateNan.ALL))
+    mean = mean_sum / total
+    std = _deviation(square_sum / total - mean * mean)
     tl.store(out + row, (hit - log_total) / LOG2_E)
     tl.store(out + rows + row, (mean - log_total) / LOG2_E)
-    tl.store(out + 2 * rows + row, tl.maximum(std / LOG2_E, FLOOR, propagate_nan=tl.PropagateNan.ALL))
+    tl.store(out + 2 * rows + row, std)
     tl.store(out + 3 * rows + row, -log_total / LOG2_E)
+
+
+def _check_rows(logits: Tensor) -> None:
+    """Refuse logits whose rows a kernel cannot read as they lie."""
+    stride = logits.stride(1)
+    if stride != 1:
+        raise ValueError(f"the logits of a row must be contiguous; got a stride of {stride}")
 
 
 def token_statistics(logits: Tensor, target: Tensor) -> Tensor:
     """As `model_scorer.token_statistics`, of (n, V) logits on a GPU, contiguous in a row; NaN gives NaN."""
-    if logits.stride(1) != 1:
-        raise ValueError(f"the logits of a row must be contiguous; got a stride of {logits.stride(1)}")
+    _check_rows(logits)
     rows, width = logits.shape
     out = torch.empty((4, rows), dtype=torch.float32, device=logits.device)
     block = min(BLOCK, triton.next_power_of_2(width))
     # Triton launches on the current device, which need not be that of the logits.
     with torch.cuda.device_of(logits):
-        _kernel[(rows,)](logits, target, out, rows, logits.stride(0), width=width, block=block, num_warps=8)
+        _kernel[(rows,)](
+            logits,
+            target,
+            out,
+            rows,
+            logits.stride(0),
+            width=width,
+            block=block,
+            num_warps=8,
+        )
     return out
 
 
@@ -90,12 +135,13 @@ def _pair_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0915 - a 
     reference_largest = LOWEST
     likeliest = 0
     for begin in range(0, longest, block):
-        x = tl.load(start + begin + lane, mask=begin + lane < width, other=float("-inf")).to(tl.float32)
-        y = tl.load(reference_start + begin + lane, mask=begin + lane < reference_width, other=float("-inf"))
+        place = begin + lane
+        x = _read(start, place, width)
+        y = _read(reference_start, place, reference_width)
         top = tl.max(x, 0)
         likeliest = tl.where(top > largest, begin + tl.argmax(x, 0), likeliest)
         largest = tl.maximum(largest, top)
-        reference_largest = tl.maximum(reference_largest, tl.max(y.to(tl.float32), 0))
+        reference_largest = tl.maximum(reference_largest, tl.max(y, 0))
     # Differences are taken from that of the likeliest token: where p is nearly certain of it, the spread is far smaller
     # than the mean, and would be lost in rounding.
     likeliest = tl.minimum(likeliest, common - 1)
@@ -106,35 +152,35 @@ def _pair_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0915 - a 
     reference_total = 0.0
     common_total = 0.0
     common_reference_total = 0.0
-    first = 0.0
-    second = 0.0
-    reference_first = 0.0
+    mean_sum = 0.0
+    square_sum = 0.0
+    reference_sum = 0.0
     for begin in range(0, longest, block):
-        x = tl.load(start + begin + lane, mask=begin + lane < width, other=float("-inf")).to(tl.float32)
-        y = tl.load(reference_start + begin + lane, mask=begin + lane < reference_width, other=float("-inf"))
-        bits = tl.maximum((x - largest) * LOG2_E, LEAST, propagate_nan=tl.PropagateNan.ALL)
-        y = (y.to(tl.float32) - reference_largest) * LOG2_E
-        reference_bits = tl.maximum(y, LEAST, propagate_nan=tl.PropagateNan.ALL)
+        place = begin + lane
+        x = _read(start, place, width)
+        y = _read(reference_start, place, reference_width)
+        bits = _bounded((x - largest) * LOG2_E, LEAST)
+        reference_bits = _bounded((y - reference_largest) * LOG2_E, LEAST)
         weight = tl.exp2(bits)
         reference_weight = tl.exp2(reference_bits)
         total += tl.sum(weight, 0)
         reference_total += tl.sum(reference_weight, 0)
         # Ids that one model alone has are left out of the expectations.
-        weight = tl.where(begin + lane < common, weight, 0.0)
-        reference_weight = tl.where(begin + lane < common, reference_weight, 0.0)
+        shared = place < common
+        weight = tl.where(shared, weight, 0.0)
+        reference_weight = tl.where(shared, reference_weight, 0.0)
         difference = bits - reference_bits - origin
         common_total += tl.sum(weight, 0)
         common_reference_total += tl.sum(reference_weight, 0)
-        first += tl.sum(weight * difference, 0)
-        second += tl.sum(weight * difference * difference, 0)
-        reference_first += tl.sum(reference_weight * difference, 0)
+        mean_sum += tl.sum(weight * difference, 0)
+        square_sum += tl.sum(weight * difference * difference, 0)
+        reference_sum += tl.sum(reference_weight * difference, 0)
     shift = origin + tl.log2(reference_total) - tl.log2(total)
-    mean = first / common_total
-    variance = second / common_total - mean * mean
-    std = tl.sqrt(tl.maximum(variance, 0.0, propagate_nan=tl.PropagateNan.ALL))
+    mean = mean_sum / common_total
+    std = _deviation(square_sum / common_total - mean * mean)
     tl.store(out + row, (mean + shift) / LOG2_E)
-    tl.store(out + rows + row, tl.maximum(std / LOG2_E, FLOOR, propagate_nan=tl.PropagateNan.ALL))
-    tl.store(out + 2 * rows + row, (reference_first / common_reference_total + shift) / LOG2_E)
+    tl.store(out + rows + row, std)
+    tl.store(out + 2 * rows + row, (reference_sum / common_reference_total + shift) / LOG2_E)
 
 
 def pair_moments(logits: Tensor, reference: Tensor) -> Tensor:
@@ -142,9 +188,8 @@ def pair_moments(logits: Tensor, reference: Tensor) -> Tensor:
 
     The rows are read twice, the second time from the cache of the GPU: first for the largest logits, then for the sums.
     """
-    for tensor in (logits, reference):
-        if tensor.stride(1) != 1:
-            raise ValueError(f"the logits of a row must be contiguous; got a stride of {tensor.stride(1)}")
+    _check_rows(logits)
+    _check_rows(reference)
     rows, width = logits.shape
     reference_width = reference.shape[1]
     out = torch.empty((3, rows), dtype=torch.float32, device=logits.device)

@@ -1,7 +1,7 @@
 """What forms need besides the text: prefixes, neighbours and other copies, texts with known labels."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from fsd import distributed
 from fsd.config import NEIGHBOURS, ModelConfig
 from fsd.errors import at_least
 from fsd.scoring.scorers import embedded_target
-from fsd.token_stats import Known, Labelled, Prompt
+from fsd.token_stats import Exemplars, Labelled, Prompt
 from fsd.views import FEWEST_UNREAD, ViewInputs, repetitions
 
 # Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
@@ -35,23 +35,30 @@ def view_inputs(
     Copies that are only `counted` are empty, so that no model is loaded for them.
     """
     at_least(1, shots=shots)
-    chosen = random.Random(seed).sample(texts, min(shots, len(texts)))
+    neighbours = _neighbours(config, texts, seed, counted=counted)
+    swapped = _swaps(seed, counted=counted)
+    nonmembers = Exemplars(_repeated(texts, seed)) if texts else None
     return ViewInputs(
-        prefix="".join(f"{text}\n\n" for text in chosen),
-        neighbours=_neighbours(config, texts, seed, counted=counted),
-        swapped=_swaps(seed, counted=counted),
+        prefix=_prefix(_sample(texts, shots, seed)),
+        neighbours=neighbours,
+        swapped=swapped,
         member_prefix=member_prefix(labelled, shots, seed),
-        known=Known(_repeated(texts, seed)) if texts else None,
+        nonmembers=nonmembers,
         labelled=both_sides(labelled, seed),
         unread=_unread(texts, seed),
     )
 
 
-def _unread(texts: Sequence[str], seed: int) -> Known | None:
+def _prefix(texts: Iterable[str]) -> str:
+    """Texts as they stand before another one."""
+    return "".join(f"{text}\n\n" for text in texts)
+
+
+def _unread(texts: Sequence[str], seed: int) -> Exemplars | None:
     """Known non-members that are read once; None if they are too few to learn from."""
     if len(texts) < FEWEST_UNREAD:
         return None
-    return Known([[Prompt(text)] for text in _sample(texts, seed)])
+    return Exemplars([[Prompt(text)] for text in _sample(texts, KNOWN, seed)])
 
 
 def _empty_copies(count: int, _: str) -> list[str]:
@@ -83,53 +90,47 @@ def _neighbours(
     count = config.neighbours or (WORD_SWAPS if by_words else NEIGHBOURS)
     if counted:
         return partial(_empty_copies, count)
-    from fsd.scoring.neighbours import (
-        MaskedModel,
-        build_vocabulary,
-        word_swaps,
-    )
+    from fsd.scoring.neighbours import MaskedModel, build_vocabulary, word_swaps
 
     if by_words:
         vocabulary = build_vocabulary(texts)
-        return partial(
-            word_swaps,
-            vocabulary=vocabulary,
-            count=count,
-            seed=seed,
-        )
+        return partial(word_swaps, vocabulary=vocabulary, count=count, seed=seed)
     # Dropout makes the neighbours random, so one process draws them for all.
     if not distributed.is_main_process():
         return lambda text: distributed.from_main(list)
     device = "auto" if config.device == "spread" else config.device
-    masked = MaskedModel(
-        kind,
-        count=count,
-        device=device,
-        seed=seed,
-    )
+    masked = MaskedModel(kind, count=count, device=device, seed=seed)
     return lambda text: distributed.from_main(lambda: masked(text))
 
 
 def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
-    return [[prompt, *repetitions(prompt)] for prompt in map(Prompt, _sample(texts, seed))]
+    """Known texts, each as it is and repeated."""
+    prompts = map(Prompt, _sample(texts, KNOWN, seed))
+    return [[prompt, *repetitions(prompt)] for prompt in prompts]
 
 
-def _sample(texts: Sequence[str], seed: int) -> list[str]:
-    return random.Random(seed).sample(texts, min(KNOWN, len(texts)))
+def _sample(
+    texts: Sequence[str],
+    most: int,
+    seed: int,
+) -> list[str]:
+    """So many of the texts in a random order, or all of them."""
+    return random.Random(seed).sample(texts, min(most, len(texts)))
 
 
-def both_sides(labelled: Labelled, seed: int) -> Known | None:
+def both_sides(labelled: Labelled, seed: int) -> Exemplars | None:
     """Known members and non-members, of both if any family is left out; None if there are none."""
     sides: list[list[Prompt]] = []
     for side in (True, False):
         # Sorted, so that the sample does not depend on the order of the texts.
         texts = sorted(text for text, (_, member) in labelled.items() if member is side)
         repeated = _repeated(texts, seed)
+        families = {labelled[prompts[0].text][0] for prompts in repeated}
         # A fit leaves out the family of the text that it is for, and needs texts of both labels all the same.
-        if len({labelled[prompts[0].text][0] for prompts in repeated}) < 2:
+        if len(families) < 2:
             return None
         sides += repeated
-    return Known(sides, labelled)
+    return Exemplars(sides, labelled)
 
 
 def member_prefix(
@@ -141,12 +142,12 @@ def member_prefix(
     members = {text: family for text, (family, member) in labelled.items() if member}
     if len(set(members.values())) < 2:
         return None
-    order = random.Random(seed).sample(sorted(members), len(members))
+    order = _sample(sorted(members), len(members), seed)
 
     def prefix(text: str) -> str:
         family, _ = labelled.get(text, (None, False))
         # After a relative of its own, every text is likely, member or not.
         unrelated = (member for member in order if members[member] != family)
-        return "".join(f"{member}\n\n" for member in islice(unrelated, shots))
+        return _prefix(islice(unrelated, shots))
 
     return prefix

@@ -71,7 +71,7 @@ class Cuts:
         pairs <<= 8
         pairs |= code[1:]
         flags = self.flags[pairs]
-        borders = np.cumsum([len(text) for text in texts[:-1]], dtype=np.int64)
+        borders = np.cumsum(list(map(len, texts[:-1])), dtype=np.int64)
         # The end of one text and the begin of the next may look like whitespace together.
         flags[borders - 1] = CUT
         begins = np.empty(code.size, dtype=np.bool_)
@@ -97,24 +97,29 @@ def cuts(backend: Any) -> Cuts | None:
         return None
     if not {form["type"] for form in forms} <= {"NFC", "NFD"}:
         return None
-    if not all(_stands_alone(token, normalised=bool(forms)) for token in state["added_tokens"]):
-        return None
-    added = [token["content"] for token in state["added_tokens"]]
-    flags = _pairs(gpt_2=all(_pattern(step) in (None, _GPT_2) for step in steps))
-    for content in added:
+    patterns = {_pattern(step) for step in steps}
+    flags = _pairs(gpt_2=patterns <= {None, _GPT_2})
+    # Without the byte alphabet a space is no "Ġ".
+    by_pieces = steps[-1]["type"] == "ByteLevel"
+    for token in state["added_tokens"]:
+        if not _stands_alone(token, normalised=bool(forms)):
+            return None
+        content = token["content"]
         for left, right in pairwise(content.encode()):
             flags[256 * left + right] &= MAYBE_SPACE
-    # Without the byte alphabet a space is no "Ġ", and an added token may be one of the words.
-    if steps[-1]["type"] != "ByteLevel" or any(re.fullmatch(" ?[A-Za-z]*", content) for content in added):
-        return Cuts(flags, None)
-    return Cuts(flags, _piece_tokenizer(type(backend), state))
+        # An added token may be one of the words.
+        if re.fullmatch(" ?[A-Za-z]*", content):
+            by_pieces = False
+    pieces = _piece_tokenizer(type(backend), state) if by_pieces else None
+    return Cuts(flags, pieces)
 
 
 def _piece_tokenizer(backend: Any, state: State) -> Any:
     """A tokenizer of lines, each of which is one piece, so that no pattern has to be matched."""
     bare = dict.fromkeys(("normalizer", "post_processor", "truncation", "padding"))
     lines = {"type": "CharDelimiterSplit", "delimiter": "\n"}
-    return backend.from_str(json.dumps(state | bare | {"added_tokens": [], "pre_tokenizer": lines}))
+    of_lines = {"added_tokens": [], "pre_tokenizer": lines}
+    return backend.from_str(json.dumps(state | bare | of_lines))
 
 
 def _steps(component: State | None, parts: str) -> list[State]:
@@ -125,9 +130,11 @@ def _steps(component: State | None, parts: str) -> list[State]:
 def _splits_at_cuts(steps: Sequence[State]) -> bool:
     """Whether pre-tokenising parts a text at every cut and does nothing else that a cut could change."""
     for step in steps:
+        kind = step["type"]
         # ByteLevel without its own pattern renames bytes, so it must be last: no pattern would know the new names.
-        renames = step["type"] == "ByteLevel" and step is steps[-1]
-        if step.get("add_prefix_space") or not (_separates(step) or renames or step["type"] == "Digits"):
+        renames = kind == "ByteLevel" and step is steps[-1]
+        harmless = _separates(step) or renames or kind == "Digits"
+        if step.get("add_prefix_space") or not harmless:
             return False
     return any(map(_separates, steps))
 
@@ -135,11 +142,10 @@ def _splits_at_cuts(steps: Sequence[State]) -> bool:
 def _separates(step: State) -> bool:
     if step["type"] == "ByteLevel":
         return bool(step["use_regex"])
+    # What matches is kept apart, or all but what matches is taken away.
     behaviour = (step.get("behavior"), step.get("invert"))
-    return _pattern(step) in SEPARATING and behaviour in (
-        ("Isolated", False),
-        ("Removed", True),
-    )
+    separating = behaviour in (("Isolated", False), ("Removed", True))
+    return separating and _pattern(step) in SEPARATING
 
 
 def _pattern(step: State) -> str | None:
@@ -148,9 +154,13 @@ def _pattern(step: State) -> str | None:
 
 def _stands_alone(token: State, *, normalised: bool) -> bool:
     """Whether an added token is found in the words of a text as in the whole text."""
+    # With `rstrip` the token takes the whitespace after it, where the text is cut. With `lstrip` it takes what stands
+    # before it, in the same word, as cuts are made before whitespace. A `single_word` depends on its neighbours.
     if token["rstrip"] or token["single_word"]:
         return False
     content = token["content"]
+    # A normaliser may change characters by their neighbours, which a cut inside the token would part: beyond ASCII it
+    # composes them, and whitespace inside the token is a place to cut.
     return not normalised or (content.isascii() and not re.search(r"\S\s", content))
 
 
@@ -164,7 +174,8 @@ def _pairs(*, gpt_2: bool) -> Flags:
     flags = np.zeros((256, 256), dtype=np.uint8)
 
     def add(left: Set[int], right: Set[int]) -> None:
-        flags[np.ix_(sorted(left), sorted(right))] = CUT
+        pairs = np.ix_(list(left), list(right))
+        flags[pairs] = CUT
 
     # An apostrophe belongs to what follows it: "'s" is one match.
     marks = _MARKS - {ord("'")}

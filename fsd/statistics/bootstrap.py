@@ -1,35 +1,47 @@
 """Resamples of groups, the same for every score, so that differences are paired."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fsd.errors import UsageError
-from fsd.statistics.groups import group_index
+from fsd.statistics.groups import Groups, group_index
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 BLOCK = 150_000
 """Numbers in one block of resamples: few enough to stay in the processor's cache."""
 
 
-def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0) -> NDArray[np.uint16]:
+def resampled(
+    sides: Sequence[IntArray],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> NDArray[np.uint16]:
     """(G, R) how often each of R resamples contains each group of the texts of some sides, none of them left empty."""
     rng = np.random.default_rng(seed)
     size = max(int(groups.max()) for groups in sides) + 1
-    texts = np.stack([np.bincount(groups, minlength=size) for groups in sides], axis=1)
+    texts = np.stack(
+        [np.bincount(groups, minlength=size) for groups in sides],
+        axis=1,
+    )
     counts = np.empty((size, resamples), np.uint16)
     step = max(1, BLOCK // size)
     wanted = np.arange(resamples)
     while wanted.size:
-        # a resample that leaves a side empty has no AUC: it is drawn again
         rejected = []
-        for columns in np.split(wanted, range(step, wanted.size, step)):  # eight bytes a number only in each part
-            drawn = rng.multinomial(size, np.full(size, 1 / size), size=columns.size)
+        # drawn in parts: a number has eight bytes until it is kept
+        for columns in np.split(wanted, range(step, wanted.size, step)):
+            drawn = rng.multinomial(
+                size,
+                np.full(size, 1 / size),
+                size=columns.size,
+            )
             counts[:, columns] = drawn.T
+            # a resample that leaves a side empty has no AUC: it is drawn again
             rejected.append(columns[((drawn @ texts) == 0).any(axis=1)])
         wanted = np.concatenate(rejected)
     return counts
@@ -56,7 +68,12 @@ class Bootstrap:
 
     @classmethod
     def draw(
-        cls, labels: ArrayLike, groups: Sequence[Hashable] | None = None, *, resamples: int = 1000, seed: int = 0
+        cls,
+        labels: ArrayLike,
+        groups: Groups = None,
+        *,
+        resamples: int = 1000,
+        seed: int = 0,
     ) -> "Bootstrap":
         """Draw G groups with replacement, R times; a UsageError with fewer than two groups of either class."""
         member = np.asarray(labels, dtype=bool)
@@ -69,7 +86,12 @@ class Bootstrap:
                 "an evaluation must have at least 2 groups with members and 2 with non-members; "
                 f"got {n_members} and {n_nonmembers}"
             )
-        return cls(member, group, resampled(sides, resamples=resamples, seed=seed))
+        counts = resampled(
+            sides,
+            resamples=resamples,
+            seed=seed,
+        )
+        return cls(member, group, counts)
 
     @property
     def sides(self) -> list[int]:
@@ -85,25 +107,41 @@ class Bootstrap:
         """(M, 1 + R) values of M metrics: of the texts themselves in the first column, then of every resample."""
         order = np.argsort(-scores, kind="stable")
         falling = scores[order]
-        ends = np.append(np.flatnonzero(np.diff(falling)), scores.size - 1)  # the last text of each distinct score
+        # the last text of each distinct score
+        ends = np.append(
+            np.flatnonzero(np.diff(falling)),
+            scores.size - 1,
+        )
+        called = None
+        if threshold is not None:
+            called = (falling[ends] >= threshold).sum()
         member = self.member[order, None]
-        group = self.group[order]
-        called = None if threshold is None else (falling[ends] >= threshold).sum()
-        # the weights of all resamples together, eight bytes each, would not stay in the cache
-        step = max(1, BLOCK // scores.size)
-        n_resamples = self.counts.shape[1]
-        resampled = (self.counts[group, start : start + step] for start in range(0, n_resamples, step))
         blocks = []
-        for counts in chain([np.ones((scores.size, 1), np.uint16)], resampled):
+        for counts in self._in_blocks(self.group[order]):
             weight = counts.astype(np.float64)
             hits = np.cumsum(weight * member, axis=0)[ends]
             alarms = np.cumsum(weight * ~member, axis=0)[ends]
-            blocks.append(np.stack([metric(RocCurves(hits, alarms, called)) for metric in metrics]))
+            curves = RocCurves(hits, alarms, called)
+            blocks.append(np.stack([metric(curves) for metric in metrics]))
         return np.concatenate(blocks, axis=1)
+
+    def _in_blocks(self, group: IntArray) -> Iterator[NDArray[np.uint16]]:
+        """How often texts of these (N,) groups count: each once, as they are, then the resamples block by block."""
+        yield np.ones((group.size, 1), np.uint16)
+        # the weights of all resamples together, eight bytes each, would not stay in the cache
+        step = max(1, BLOCK // group.size)
+        for start in range(0, self.counts.shape[1], step):
+            yield self.counts[group, start : start + step]
 
 
 def bootstrap_p(differences: FloatArray) -> float:
     """Two-sided p-value of resampled differences (R,): twice the share on the rarer side of zero."""
-    rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    rarer = min(
+        int((differences <= 0).sum()),
+        int((differences >= 0).sum()),
+    )
     # the texts themselves count as a resample, so that no p-value is 0
-    return min(1.0, 2 * (1 + rarer) / (1 + differences.size))
+    return min(
+        1.0,
+        2 * (1 + rarer) / (1 + differences.size),
+    )

@@ -7,8 +7,14 @@ import pandas as pd
 
 from fsd.token_stats import FloatArray, IntArray
 
+Groups = Sequence[Hashable] | None
+"""Name of the group of each text; None if every text is a group of its own."""
 
-def group_index(groups: Sequence[Hashable] | None, texts: int) -> IntArray:
+
+def group_index(
+    groups: Groups,
+    texts: int,
+) -> IntArray:
     """Groups as (N,) integers 0..G−1 in order of appearance; a text whose group is "" or missing is its own."""
     if groups is None:
         return np.arange(texts, dtype=np.int64)
@@ -20,16 +26,28 @@ def group_index(groups: Sequence[Hashable] | None, texts: int) -> IntArray:
         # what files have where a text has no group: NaN and NaT differ from themselves, and NA is asked first, since a
         # comparison with it has no truth value
         missing = name is pd.NA or name in ("", None) or name != name
-        index[row] = numbers.setdefault(("", row) if missing else name, len(numbers))
+        key = ("", row) if missing else name
+        index[row] = numbers.setdefault(key, len(numbers))
     return index
 
 
 def group_members(group: IntArray) -> list[IntArray]:
     """Positions of the texts of each group 0..G−1."""
-    return np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
+    ends = np.cumsum(np.bincount(group))
+    return np.split(
+        np.argsort(group, kind="stable"),
+        ends[:-1],
+    )
 
 
-def group_means(values: FloatArray, group: IntArray) -> FloatArray:
+def group_means(
+    values: FloatArray,
+    group: IntArray,
+) -> FloatArray:
     """(N,) or (N, D) values of texts → (G,) or (G, D) means of groups 0..G−1."""
-    sums = np.apply_along_axis(lambda column: np.bincount(group, weights=column), 0, values)
-    return np.asarray((sums.T / np.bincount(group)).T)
+    size = np.bincount(group)
+    return np.apply_along_axis(
+        lambda column: np.bincount(group, weights=column) / size,
+        0,
+        values,
+    )

@@ -2,14 +2,12 @@
 
 import math
 import re
-from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy
-from scipy import stats
+from scipy import optimize, stats
 
-from fsd.statistics.groups import group_index
+from fsd.statistics.groups import Groups, group_index
 from fsd.token_stats import BoolArray, FloatArray
 
 CONFIDENCE = 0.95
@@ -19,7 +17,10 @@ CONFIDENCE = 0.95
 _LEADING_ZERO = re.compile(r"^([+-]?)0\.")
 
 
-def shortened(number: float, spec: str = "z.2f") -> str:
+def shortened(
+    number: float,
+    spec: str = "z.2f",
+) -> str:
     """The number in a format, without a zero before its point: .71, -.05, 10.00; never -.00."""
     return _LEADING_ZERO.sub(r"\1.", format(number, spec))
 
@@ -33,38 +34,63 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         """Two decimals, without the leading zero: .92 [.90, .94]."""
-        return "{} [{}, {}]".format(*map(shortened, self))
+        return self._with_interval("z.2f")
 
     @property
     def signed(self) -> str:
         """The same for a difference: +.02 [-.01, +.05]."""
-        return "{} [{}, {}]".format(*(shortened(number, "+z.2f") for number in self))
+        return self._with_interval("+z.2f")
 
     @property
     def short(self) -> str:
         """The number alone: .92."""
         return shortened(self.value)
 
+    def _with_interval(self, spec: str) -> str:
+        value, low, high = [shortened(number, spec) for number in self]
+        return f"{value} [{low}, {high}]"
 
-def percentiles(value: float, resampled: FloatArray) -> Estimate:
+
+def percentiles(
+    value: float,
+    resampled: FloatArray,
+) -> Estimate:
     """The value with the interval of the middle 95 % of the resampled values."""
-    low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Estimate(float(value), float(low), float(high))
+    low, high = np.quantile(
+        resampled,
+        [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2],
+    )
+    return Estimate(
+        float(value),
+        float(low),
+        float(high),
+    )
 
 
-def separated(members: int, nonmembers: int) -> float:
-    """Lower bound for an AUC of exactly 1, by numbers of groups: Newcombe's method 5 (2006)."""
-    z = float(scipy.stats.norm.ppf((1 + CONFIDENCE) / 2))
+def separated(
+    members: int,
+    nonmembers: int,
+) -> float:
+    """Lower bound for an AUC of exactly 1, by numbers of groups: Newcombe's method 5 (2006).
+
+    It is the θ for which 1 − θ is z standard errors of an AUC of θ: (1 − θ)² = z² Var(θ), with Hanley and McNeil's
+    Var(θ) = θ (1 − θ) (1 + h (1 − θ) / (2 − θ) + h θ / (1 + θ)) / (mn) and h = (m + n) / 2 − 1.
+    """
+    z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
     half = (members + nonmembers) / 2 - 1
 
     def excess(theta: float) -> float:
-        inner = 1 + half * (1 - theta) / (2 - theta) + half * theta / (1 + theta)
-        return (1 - theta) ** 2 - z * z * theta * (1 - theta) * inner / (members * nonmembers)
+        miss = 1 - theta
+        inner = 1 + half * miss / (2 - theta) + half * theta / (1 + theta)
+        return miss**2 - z * z * theta * miss * inner / (members * nonmembers)
 
-    return float(scipy.optimize.brentq(excess, 1e-12, 1 - 1e-12))
+    return float(optimize.brentq(excess, 1e-12, 1 - 1e-12))
 
 
-def standard_error(values: FloatArray, over_texts: float) -> tuple[float, float]:
+def standard_error(
+    values: FloatArray,
+    over_texts: float,
+) -> tuple[float, float]:
     """Standard error of the mean of S values over seeds and texts, and its degrees of freedom; NaN for a single one.
 
     Its square is s²/S + e², where s is the standard deviation over the seeds and e = `over_texts` the standard error
@@ -75,17 +101,27 @@ def standard_error(values: FloatArray, over_texts: float) -> tuple[float, float]
         return math.nan, math.nan
     seeds = float(values.var(ddof=1)) / values.size
     squared = seeds + over_texts**2
-    return math.sqrt(squared), (values.size - 1) * (squared / seeds) ** 2 if seeds else math.inf
+    degrees = math.inf
+    if seeds:
+        degrees = (values.size - 1) * (squared / seeds) ** 2
+    return math.sqrt(squared), degrees
 
 
-def interval(values: FloatArray, over_texts: float) -> tuple[float, float]:
+def interval(
+    values: FloatArray,
+    over_texts: float,
+) -> tuple[float, float]:
     """Student's 95 % interval of the mean of S values, see `standard_error`."""
     error, degrees = standard_error(values, over_texts)
-    half = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, degrees) * error
-    return float(values.mean() - half), float(values.mean() + half)
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, degrees) * error
+    mean = values.mean()
+    return float(mean - half), float(mean + half)
 
 
-def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -> Estimate:
+def observed_rate(
+    called: BoolArray,
+    groups: Groups = None,
+) -> Estimate:
     """Share of N ≥ 1 texts for which `called` is true, with an exact interval that accounts for groups.
 
     It is Clopper and Pearson's at the effective sample size of Korn and Graubard (1998, Survey Methodology 24(2),
@@ -101,6 +137,10 @@ def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -
         size = min(called.size, max(1.0, share * (1 - share) / max(variance, 1e-12) + 1))
     hits = share * size
     misses = (1 - share) * size
-    low = float(stats.beta.ppf((1 - CONFIDENCE) / 2, hits, misses + 1)) if hits > 0 else 0.0
-    high = float(stats.beta.ppf((1 + CONFIDENCE) / 2, hits + 1, misses)) if misses > 0 else 1.0
+    low = 0.0
+    if hits > 0:
+        low = float(stats.beta.ppf((1 - CONFIDENCE) / 2, hits, misses + 1))
+    high = 1.0
+    if misses > 0:
+        high = float(stats.beta.ppf((1 + CONFIDENCE) / 2, hits + 1, misses))
     return Estimate(share, low, high)

@@ -34,9 +34,15 @@ class Metric:
 def _area(curves: RocCurves) -> FloatArray:
     """Area under the curves through the origin, ties as straight lines: Mann-Whitney's U / mn."""
     hits, alarms, _ = curves
-    below = np.concatenate([hits[:1] / 2, (hits[1:] + hits[:-1]) / 2])
-    area = np.einsum("kr,kr->r", np.diff(alarms, axis=0, prepend=0.0), below)
-    return np.asarray(area / (hits[-1] * alarms[-1]))
+    heights = np.concatenate([hits[:1] / 2, (hits[1:] + hits[:-1]) / 2])
+    widths = np.diff(alarms, axis=0, prepend=0.0)
+    area = np.einsum(
+        "kr,kr->r",
+        widths,
+        heights,
+    )
+    share: FloatArray = area / (hits[-1] * alarms[-1])
+    return share
 
 
 def tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
@@ -46,8 +52,16 @@ def tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
         hits, alarms, _ = curves
         # scores are distinct and alarms grow with them, so the number of points allowed tells the mildest of them
         allowed = (alarms <= fpr * alarms[-1] + FPR_SLACK).sum(axis=0)
-        reached = np.take_along_axis(hits, np.maximum(allowed - 1, 0)[None], axis=0)[0]
-        return np.where(allowed > 0, reached / hits[-1], 0.0)
+        (reached,) = np.take_along_axis(
+            hits,
+            np.maximum(allowed - 1, 0)[None],
+            axis=0,
+        )
+        return np.where(
+            allowed > 0,
+            reached / hits[-1],
+            0.0,
+        )
 
     return tpr
 
@@ -59,7 +73,8 @@ def _accuracy(curves: RocCurves) -> FloatArray:
     right = alarms[-1]
     if called:
         right = hits[called - 1] + alarms[-1] - alarms[called - 1]
-    return np.asarray(right / (hits[-1] + alarms[-1]))
+    share: FloatArray = right / (hits[-1] + alarms[-1])
+    return share
 
 
 METRICS = {
@@ -76,14 +91,18 @@ families of non-members on, 2.5 / FPR; with 40 to 105 in 77 to 91, since it depe
 """
 
 
-def checked_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[BoolArray, FloatArray]:
+def checked_scores(
+    labels: ArrayLike,
+    scores: ArrayLike,
+) -> tuple[BoolArray, FloatArray]:
     """(N,) labels and scores as arrays; an error unless there are members and non-members, with finite scores."""
     member = np.asarray(labels, dtype=bool)
     values = np.asarray(scores, dtype=np.float64)
     if member.ndim != 1 or member.shape != values.shape:
         raise ValueError(f"labels and scores must be (N,) alike, got {member.shape} and {values.shape}")
-    if not np.isfinite(values).all():
-        raise ValueError(f"scores must be finite, got {values[~np.isfinite(values)][0]}")
+    is_finite = np.isfinite(values)
+    if not is_finite.all():
+        raise ValueError(f"scores must be finite, got {values[~is_finite][0]}")
     if member.all() or not member.any():
         raise UsageError(
             "an evaluation must have members and non-members; "
@@ -92,51 +111,92 @@ def checked_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[BoolArray, Flo
     return member, values
 
 
-def auc(labels: ArrayLike, scores: ArrayLike) -> float:
+def auc(
+    labels: ArrayLike,
+    scores: ArrayLike,
+) -> float:
     """Probability that a member scores higher than a non-member, ties counting half (Mann-Whitney's U / mn)."""
     member, values = checked_scores(labels, scores)
     m = member.sum()
     n = member.size - m
-    return float((scipy.stats.rankdata(values)[member].sum() - m * (m + 1) / 2) / (m * n))
+    u = scipy.stats.rankdata(values)[member].sum() - m * (m + 1) / 2
+    return float(u / (m * n))
 
 
-def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+def roc(
+    labels: ArrayLike,
+    scores: ArrayLike,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(K + 1,) FPR, TPR and threshold of K distinct scores, from the strictest, +inf, to the mildest."""
     # imported here: commands that never draw a curve start without scikit-learn
     from sklearn.metrics import roc_curve
 
-    alarms, hits, thresholds = roc_curve(*checked_scores(labels, scores), drop_intermediate=False)
+    alarms, hits, thresholds = roc_curve(
+        *checked_scores(labels, scores),
+        drop_intermediate=False,
+    )
     return alarms, hits, thresholds
 
 
-def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float) -> float:
+def tpr_at_fpr(
+    labels: ArrayLike,
+    scores: ArrayLike,
+    fpr: float,
+) -> float:
     """The largest TPR among thresholds whose FPR is at most `fpr` (0..1), never interpolated."""
     alarms, hits, _ = roc(labels, scores)
     return float(hits[alarms <= fpr + FPR_SLACK].max())
 
 
-def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
+def best_thresholds(
+    labels: ArrayLike,
+    scores: ArrayLike,
+) -> FloatArray:
     """(K,) all ε, falling, that maximise accuracy when score ≥ ε means member (FSD §3.2), each between two scores."""
     member, values = checked_scores(labels, scores)
     alarms, hits, scores_down = roc(member, values)
     right = np.round(hits * member.sum() + (1 - alarms) * (~member).sum())
-    below = np.append(scores_down[1:], scores_down[-1])
+    below = np.append(
+        scores_down[1:],
+        scores_down[-1],
+    )
     middle = (scores_down + below) / 2
     # between two neighbouring floating-point numbers there is none: the middle is rounded to one of them
-    thresholds = np.where(middle > below, middle, scores_down)
+    thresholds = np.where(
+        middle > below,
+        middle,
+        scores_down,
+    )
     thresholds[0] = np.nextafter(scores_down[1], np.inf)  # in place of +inf
-    return np.asarray(thresholds[right == right.max()])
+    best: FloatArray = thresholds[right == right.max()]
+    return best
 
 
-def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None = None) -> dict[str, Estimate]:
+def estimates(
+    bootstrap: Bootstrap,
+    scores: FloatArray,
+    threshold: float | None = None,
+) -> dict[str, Estimate]:
     """Every metric of (N,) scores with its 95 % interval by group; without a threshold none that needs it."""
     _, scores = checked_scores(bootstrap.member, scores)
-    metrics = {name: metric for name, metric in METRICS.items() if threshold is not None or not metric.needs_threshold}
-    rows = bootstrap.values(scores, [metric.compute for metric in metrics.values()], threshold)
-    measured = {name: percentiles(row[0], row[1:]) for name, row in zip(metrics, rows, strict=True)}
+    metrics = METRICS
+    if threshold is None:
+        metrics = {name: metric for name, metric in METRICS.items() if not metric.needs_threshold}
+    rows = bootstrap.values(
+        scores,
+        [metric.compute for metric in metrics.values()],
+        threshold,
+    )
+    measured = {}
+    for name, row in zip(metrics, rows, strict=True):
+        measured[name] = percentiles(row[0], row[1:])
     # every resample of texts that are fully separated is so too, and the bootstrap's interval would be a point
     if measured["auc"].value == 1:
         measured["auc"] = Estimate(1.0, separated(*bootstrap.sides), 1.0)
     elif measured["auc"].value == 0:
-        measured["auc"] = Estimate(0.0, 0.0, 1 - separated(*bootstrap.sides))
+        measured["auc"] = Estimate(
+            0.0,
+            0.0,
+            1 - separated(*bootstrap.sides),
+        )
     return measured

@@ -1,14 +1,13 @@
 """Corrections of p-values for several tests."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.statistics.groups import group_index, group_members
+from fsd.statistics.groups import Groups, group_index, group_members
 from fsd.token_stats import BoolArray
 
 SPLIT = 0.5
@@ -18,15 +17,26 @@ _SLACK = 1e-9
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """p-values corrected for several tests, which bound the chance of any false discovery (Holm 1979)."""
-    ascending = sorted(p_values, key=lambda name: p_values[name])
-    scaled = (min(1.0, (len(ascending) - rank) * p_values[name]) for rank, name in enumerate(ascending))
-    # a p-value is corrected to no less than those below it, so that their order stays
-    corrected = dict(zip(ascending, accumulate(scaled, max), strict=True))
+    ascending = sorted(p_values, key=p_values.__getitem__)
+    corrected = {}
+    largest = 0.0
+    for rank, name in enumerate(ascending):
+        scaled = min(
+            1.0,
+            (len(ascending) - rank) * p_values[name],
+        )
+        # a p-value is corrected to no less than those below it, so that their order stays
+        largest = max(largest, scaled)
+        corrected[name] = largest
     return {name: corrected[name] for name in p_values}
 
 
 def discoveries(
-    p_values: ArrayLike, groups: Sequence[Hashable] | None = None, *, fdr: float = 0.1, storey: bool = False
+    p_values: ArrayLike,
+    groups: Groups = None,
+    *,
+    fdr: float = 0.1,
+    storey: bool = False,
 ) -> BoolArray:
     """(N,) texts selected as members by Benjamini and Hochberg's procedure over families, on average `fdr` wrongly.
 
@@ -47,10 +57,15 @@ def discoveries(
     simes = np.array([p_values_of_family.min() for p_values_of_family in adjusted])
     null_share = 1.0
     if storey:
-        null_share = min(1.0, (1 + (simes > SPLIT).sum()) / (simes.size * (1 - SPLIT)))
+        n_large = 1 + (simes > SPLIT).sum()
+        null_share = min(
+            1.0,
+            n_large / (simes.size * (1 - SPLIT)),
+        )
     called = stats.false_discovery_control(simes) * null_share <= fdr + _SLACK
+    level = fdr * called.mean() + _SLACK
     for family in np.flatnonzero(called):
-        selected[rows[family]] = adjusted[family] * null_share <= fdr * called.mean() + _SLACK
+        selected[rows[family]] = adjusted[family] * null_share <= level
     return selected
 
 

@@ -115,6 +115,7 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
         labels[JUDGED_ON] = without_credentials(json.dumps(dict(judged_on)))
     labels[SCORE] = repr(float(validation_score))
     identity = once or json.dumps([*parts, labels])
+    identity_hash = hashlib.sha256(identity.encode()).hexdigest()
     # Kept with the run: if its store fails now, the end of the run or a later command registers the version.
     run.record.version = {
         "name": name,
@@ -122,7 +123,7 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
         "files": list(files),
         "tags": labels,
         "barred": barred,
-        "digest": hashlib.sha256(identity.encode()).hexdigest(),
+        "digest": identity_hash,
         "description": description,
         "example": example,
     }
@@ -144,9 +145,22 @@ def publish(run: Run) -> Version | None:
             if version is None:
                 model_id = _log_model(run, record)
                 number = _create_version(run, name, model_id, tags)
-                stays = move_champion(run.store, name, number, tags, record["barred"])
+                stays = move_champion(
+                    run.store,
+                    name,
+                    number,
+                    tags,
+                    record["barred"],
+                )
                 aliases = () if stays else (CHAMPION,)
-                version = Version(name, number, run.id, tags, aliases, stays)
+                version = Version(
+                    name,
+                    number,
+                    run.id,
+                    tags,
+                    aliases,
+                    stays,
+                )
                 # Last, with the digest: a version that is killed half-way is not taken for a whole one.
                 _describe(run, version, model_id)
         run.record.version = {}
@@ -233,7 +247,12 @@ def _save(
         needs = "".join(f"Requires-Dist: {entry}\n" for entry in _requirements())
         about.write_text(f"Metadata-Version: 2.1\nName: fsd\nVersion: {installed('fsd')}\n{needs}")
         code = sorted(map(str, root.iterdir()))
-        load_mlflow().pyfunc.save_model(path=path, mlflow_model=mlflow_model, code_paths=code, **options)
+        load_mlflow().pyfunc.save_model(
+            path=path,
+            mlflow_model=mlflow_model,
+            code_paths=code,
+            **options,
+        )
     saved = mlflow_model.flavors["python_function"]
     saved["model_code_path"] = Path(saved["model_code_path"]).name
     for artifact in saved["artifacts"].values():
@@ -305,7 +324,12 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
     return str(logged.model_id)
 
 
-def _create_version(run: Run, name: str, model_id: str, tags: Mapping[str, str]) -> int:
+def _create_version(
+    run: Run,
+    name: str,
+    model_id: str,
+    tags: Mapping[str, str],
+) -> int:
     from mlflow.exceptions import MlflowException
 
     client = run.store.client
@@ -315,7 +339,13 @@ def _create_version(run: Run, name: str, model_id: str, tags: Mapping[str, str])
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    version = client.create_model_version(name, f"models:/{model_id}", run.id, tags=dict(tags), model_id=model_id)
+    version = client.create_model_version(
+        name,
+        f"models:/{model_id}",
+        run.id,
+        tags=dict(tags),
+        model_id=model_id,
+    )
     return int(version.version)
 
 
@@ -324,7 +354,7 @@ def move_champion(
     name: str,
     number: int,
     tags: Mapping[str, str],
-    barred: str = "",
+    barred: str,
 ) -> str:
     """Move the alias `champion` to a version, or say in one line why it stays: barred, worse or not comparable."""
     client = store.client

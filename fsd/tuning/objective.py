@@ -25,7 +25,7 @@ OBJECTIVES: dict[str, Callable[[BoolArray, FloatArray], float]] = {
     "tpr_at_5fpr": partial(tpr_at_fpr, fpr=0.05),
     "tpr_at_10fpr": partial(tpr_at_fpr, fpr=0.10),
 }
-"""Name → measure of labels and scores; the names are those of `fsd.evaluation.metrics.METRICS`."""
+"""Name → measure of labels and scores; the names are those of `fsd.statistics.metrics.METRICS`."""
 PER_DECADE = 3
 """Grid points per factor of ten of a logarithmic range: 1, 2.15, 4.64."""
 STEPS = 20
@@ -87,7 +87,8 @@ class DetectorTask:
         """(folds,) values of the settings, computed once."""
         key = key_of(settings)
         if key not in self.evaluated:
-            scores = self.validation.statistics.scores(self.detector.with_settings(**settings), self.state)
+            detector = self.detector.with_settings(**settings)
+            scores = self.validation.statistics.scores(detector, self.state)
             self.evaluated[key] = self.validation.values(scores)
         return self.evaluated[key]
 
@@ -111,7 +112,7 @@ def grouped_folds(
     if min(of_members, of_nonmembers) >= folds:
         for repeat in range(repeats):
             division = StratifiedGroupKFold(folds, shuffle=True, random_state=seed + repeat)
-            rows += [part for _, part in division.split(member, member, family)]
+            rows.extend(part for _, part in division.split(member, member, family))
     # Whole families of unequal size can leave a fold without members, or with nothing else: it would have no AUC.
     if not rows or any(member[part].all() or not member[part].any() for part in rows):
         raise UsageError(
@@ -172,26 +173,26 @@ def winner(
 ) -> Winner:
     """The settings with the highest mean over all folds; of equals the default, then the ones tried first."""
     # A setting that was drawn twice counts once; the default is the first, so that it wins every tie.
-    tried = {key_of(task.default): (task.default, default)}
+    values_of = {key_of(task.default): default}
+    settings = [task.default]
     for trial in trials:
-        if trial.state == "complete":
-            tried.setdefault(
-                key_of(trial.settings),
-                (trial.settings, np.array(trial.folds)),
-            )
-    settings, rows = zip(*tried.values(), strict=True)
-    values = np.stack(rows)
+        key = key_of(trial.settings)
+        if trial.state == "complete" and key not in values_of:
+            values_of[key] = np.array(trial.folds)
+            settings.append(trial.settings)
+    values = np.stack(list(values_of.values()))
     means = values.mean(axis=1).round(12)
     best = int(np.argmax(means))
+    tuned = settings[best]
     elsewhere = cross_validated_choice(values, folds=folds)
     return Winner(
-        task=task.label,
-        default=task.default,
-        tuned=settings[best],
-        settings_tried=len(settings),
-        validation_default=float(means[0]),
-        validation_tuned=float(means[best]),
-        validation_chosen_elsewhere=elsewhere,
+        task.label,
+        task.default,
+        tuned,
+        len(settings),
+        float(means[0]),
+        float(means[best]),
+        elsewhere,
     )
 
 
@@ -200,15 +201,25 @@ def grid(search: Search) -> list[Any]:
     if isinstance(search, Choice):
         return list(search.values)
     if search.log:
-        points = round(math.log10(search.high / search.low) * PER_DECADE) + 1
-        values = np.geomspace(search.low, search.high, points)
-        # Two digits, as an author would write them; a narrow range of integers gives some of them twice.
-        rounded = [round(value) if is_whole(search) else float(f"{value:.2g}") for value in values]
-        return list(dict.fromkeys(rounded))
-    step = search.step or (1 if is_whole(search) else (search.high - search.low) / STEPS)
+        return _logarithmic_grid(search)
+    span = search.high - search.low
+    step = search.step or (1 if is_whole(search) else span / STEPS)
     # The upper end belongs to the grid although the division may give 8.999999999.
-    count = int((search.high - search.low) / step + 1e-9) + 1
+    count = int(span / step + 1e-9) + 1
     return [tidy(search, search.low + index * step) for index in range(count)]
+
+
+def _logarithmic_grid(search: Range) -> list[Any]:
+    """A few points a decade, with two digits, as an author would write them."""
+    points = round(math.log10(search.high / search.low) * PER_DECADE) + 1
+    tidied = round if is_whole(search) else _two_digits
+    values = map(tidied, np.geomspace(search.low, search.high, points))
+    # A narrow range of integers gives some of them twice.
+    return list(dict.fromkeys(values))
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.2g}")
 
 
 def is_whole(search: Search) -> bool:
@@ -225,12 +236,15 @@ def tidy(search: Search, value: Any) -> Any:
 
 def whole_grid(space: Mapping[str, Search]) -> list[Settings]:
     """Every combination of the settings' grid values."""
-    return [dict(zip(space, cell, strict=True)) for cell in itertools.product(*map(grid, space.values()))]
+    cells = itertools.product(*map(grid, space.values()))
+    return [dict(zip(space, cell, strict=True)) for cell in cells]
 
 
 def finite(space: Mapping[str, Search]) -> bool:
     """Whether the grid holds the whole space."""
     for search in space.values():
-        if isinstance(search, Range) and search.step is None and (search.log or not is_whole(search)):
+        if isinstance(search, Choice) or search.step is not None:
+            continue
+        if search.log or not is_whole(search):
             return False
     return True

@@ -118,11 +118,8 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
 def _open(url: str, heartbeat: bool) -> BaseStorage:
     options: dict[str, Any] = {}
     if heartbeat:
-        retry = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
-        options = {
-            "heartbeat_interval": HEARTBEAT_SECONDS,
-            "heartbeat_stale_trial_callback": retry,
-        }
+        options["heartbeat_interval"] = HEARTBEAT_SECONDS
+        options["heartbeat_stale_trial_callback"] = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
     if not url.startswith((_SQLITE, _JOURNAL)):
         return RDBStorage(url, **options)
     path = Path(url.removeprefix(_SQLITE).removeprefix(_JOURNAL))
@@ -176,16 +173,8 @@ def compare_on_test(
         row = winner._asdict()
         row["default"] = json.dumps(winner.default)
         row["tuned"] = json.dumps(winner.tuned)
-        for name, estimate in (
-            ("test_default", default_value),
-            ("test_tuned", tuned_value),
-            ("test_gain", gain),
-        ):
-            row |= {
-                name: estimate.value,
-                f"{name}_low": estimate.low,
-                f"{name}_high": estimate.high,
-            }
+        for name, estimate in (("test_default", default_value), ("test_tuned", tuned_value), ("test_gain", gain)):
+            row[name], row[f"{name}_low"], row[f"{name}_high"] = estimate
         row["p"] = comparison.p
         row["p_holm"] = comparison.p_holm
         row["validation_test_gap"] = winner.validation_tuned - tuned_value.value
@@ -196,13 +185,12 @@ def compare_on_test(
 @_quiet_optuna()
 def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) -> list[Trial]:
     """Run or continue the study until it is complete; `setup` is everything that a trial's value depends on."""
-    create_study(name, setup, config.storage)
+    study = create_study(name, setup, config.storage)
     deadline = None if config.timeout is None else time.time() + config.timeout
     if config.workers == 1:
         run_trials(task, name, config, deadline, show_progress=True)
     else:
         _share_trials(task, name, config, deadline)
-    study = optuna.load_study(study_name=name, storage=open_storage(config.storage))
     trials = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
     if not any(trial.state == "complete" for trial in trials):
         failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
@@ -217,17 +205,10 @@ def _share_trials(task: Task, name: str, config: TuneConfig, deadline: float | N
     """Run trials in several processes, of which one shows the progress."""
     # A forked process could not use the card, and might wait for a lock of a thread that it does not have.
     with ProcessPoolExecutor(config.workers, mp_context=get_context("spawn")) as pool:
-        jobs = [
-            pool.submit(
-                run_trials,
-                task,
-                name,
-                config,
-                deadline,
-                show_progress=worker == 0,
-            )
-            for worker in range(config.workers)
-        ]
+        jobs = []
+        for worker in range(config.workers):
+            job = pool.submit(run_trials, task, name, config, deadline, show_progress=worker == 0)
+            jobs.append(job)
         try:
             for job in as_completed(jobs):
                 job.result()
@@ -239,8 +220,8 @@ def _share_trials(task: Task, name: str, config: TuneConfig, deadline: float | N
 
 
 @_quiet_optuna()
-def create_study(name: str, setup: Mapping[str, Any], storage: str) -> None:
-    """Create the study, or check that the existing one has the same setup."""
+def create_study(name: str, setup: Mapping[str, Any], storage: str) -> optuna.Study:
+    """The study, which is created, or checked to have the same setup if it exists."""
     # As the storage gives it back, where a tuple has become a list.
     wanted = json.loads(json.dumps(setup))
     study = optuna.create_study(
@@ -264,6 +245,7 @@ def create_study(name: str, setup: Mapping[str, Any], storage: str) -> None:
             f"study {name!r} must be continued with the settings it was begun with ({', '.join(different)}); "
             "take those, or another --study"
         )
+    return study
 
 
 @_quiet_optuna()
@@ -281,10 +263,11 @@ def run_trials(
     long = config.tune == "adapter"
     sampler = optuna.samplers.TPESampler if config.sampler == "tpe" else optuna.samplers.RandomSampler
     pruner = PRUNERS[config.pruner if long else "none"]
+    storage = open_storage(config.storage, heartbeat=long)
     study = optuna.load_study(
         study_name=name,
-        storage=open_storage(config.storage, heartbeat=long),
-        sampler=_ByNumber(cells, sampler, config.job.seed),
+        storage=storage,
+        sampler=_ByNumber(cells, sampler, config.base_run.seed),
         pruner=pruner(),
     )
     evaluated: dict[str, Sequence[float]] = {}
@@ -329,7 +312,7 @@ def _cells(space: Mapping[str, Search], config: TuneConfig) -> list[Settings]:
         return []
     # Optuna's GridSampler draws cells by chance, so that processes at the same time may take the same one; here the
     # number of a trial decides. They are shuffled, so that the part of an interrupted study is spread over the space.
-    order = np.random.RandomState(config.job.seed).permutation(len(cells))
+    order = np.random.RandomState(config.base_run.seed).permutation(len(cells))
     return [cells[index] for index in order]
 
 

@@ -72,23 +72,27 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     """Name → content or path of the files; `training` and `unseen` are None where they are not known."""
     # The table travels with the adapter, and the cache is of this machine.
     stored_model = replace(model, frequencies=None, cache=None)
+    in_folder = model.model not in EMBEDDED and Path(model.model).expanduser().is_dir()
+    settings = {detector.name: dict(detector.settings) for detector in detectors}
+    base_settings = {detector.name: dict(detector.base_settings) for detector in detectors if detector.base_settings}
     setup = Setup(
-        model=stored_model,
-        folder=model.model not in EMBEDDED and Path(model.model).expanduser().is_dir(),
-        domain=domain,
-        detectors={detector.name: dict(detector.settings) for detector in detectors},
-        base_settings={d.name: dict(d.base_settings) for d in detectors if d.base_settings},
-        shots=detection.shots,
-        seed=seed,
-        cutoff=cutoff,
-        training=training,
+        stored_model,
+        in_folder,
+        domain,
+        settings,
+        detection.shots,
+        seed,
+        base_settings,
+        cutoff,
+        training,
     )
     files: dict[str, str | Path] = {AUDIT: audit.to_json()}
     files[SETUP] = json.dumps(asdict(setup), indent=2) + "\n"
     if calibration:
         files[CALIBRATION] = calibration.to_json()
     if unseen is not None:
-        files[UNSEEN] = b"".join(json_line(document, labelled=False) for document in unseen).decode()
+        lines = [json_line(document, labelled=False) for document in unseen]
+        files[UNSEEN] = b"".join(lines).decode()
     # That of the embedded models as well, which another release may not have.
     table = frequency_file(model)
     if table:

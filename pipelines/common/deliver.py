@@ -285,13 +285,14 @@ def document(
         "uri": version.uri,
         "aliases": list(version.aliases),
     }
+    files = {name: str(path) for name, path in report.files.items()}
     content = {
         "format": FORMAT,
         "command": context().command,
         "headline": report.line,
         "tables": tables,
         "notes": report.notes,
-        "files": {name: str(path) for name, path in report.files.items()},
+        "files": files,
         "run": places,
         "registered": registered,
     }

@@ -28,18 +28,14 @@ Settings = dict[str, dict[str, Any]]
 def load_detectors(config: DetectorConfig) -> list[Detector]:
     """The requested detectors; `--settings` go before tuned settings, and these before the defaults."""
     at_least(1, shots=config.shots)
-    requested = [name.strip() for name in config.detectors.split(",")]
-    names = [name for name in dict.fromkeys(requested) if name]
-    if not names:
-        allowed = ", ".join(detectors.names())
-        raise UsageError(f"detectors must be auto, all, or names out of {allowed}; got {config.detectors!r}")
-    if names in ([AUTO], [ALL]):
-        names = list(detectors.names(names[0]))
+    names = _names(config.detectors)
     asked = _parse_settings(config.settings)
     for name in sorted(asked):
         if name not in names:
             raise UsageError(f"settings must be of a detector in use, one of {', '.join(names)}; got {name!r}")
-    tuned = _tuned_settings(config.settings_from) if config.settings_from else {}
+    tuned: Settings = {}
+    if config.settings_from:
+        tuned = _tuned_settings(config.settings_from)
     loaded = []
     for name in names:
         detector = detectors.load(name)
@@ -48,6 +44,17 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
             detector = _with_settings(detector, source.get(name, {}))
         loaded.append(detector)
     return loaded
+
+
+def _names(text: str) -> list[str]:
+    requested = [name.strip() for name in text.split(",")]
+    names = [name for name in dict.fromkeys(requested) if name]
+    if not names:
+        allowed = ", ".join(detectors.names())
+        raise UsageError(f"detectors must be auto, all, or names out of {allowed}; got {text!r}")
+    if names in ([AUTO], [ALL]):
+        return list(detectors.names(names[0]))
+    return names
 
 
 def _with_settings(detector: Detector, settings: dict[str, Any]) -> Detector:
@@ -77,7 +84,8 @@ def for_adapter_audit(detectors: Iterable[Detector]) -> list[Detector]:
     plain = []
     for detector in cheap(detectors):
         if detector.views in AGAINST_BASE:
-            plain.append(replace(detector, views=AGAINST_BASE[detector.views], base_settings={}))
+            views = AGAINST_BASE[detector.views]
+            plain.append(replace(detector, views=views, base_settings={}))
         elif not detector.paired and "unread" not in detector.views:
             plain.append(replace(detector, base_settings={}))
     return plain
@@ -87,16 +95,17 @@ def _tuned_settings(uri: str) -> Settings:
     """Settings of the run that registered the adapter; earlier versions had none for the base score alone."""
     folder = Path(uri)
     # A folder that is no adapter would be refused as one, though nobody asked for an adapter.
-    empty = folder.is_dir() and not (folder / SETUP).is_file() and not (folder.parent / SETUP).is_file()
-    setup = None
-    if not empty:
-        setup = read_setup(uri)
+    places = [folder / SETUP, folder.parent / SETUP]
+    empty = folder.is_dir() and not any(place.is_file() for place in places)
+    setup = None if empty else read_setup(uri)
     if setup is None:
         raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
-    tuned = {name: dict(settings) for name, settings in setup.detectors.items()}
-    for name, settings in tuned.items():
-        for key, value in setup.base_settings.get(name, {}).items():
-            settings[f"{BASE}.{key}"] = value
+    tuned = {}
+    for name, settings in setup.detectors.items():
+        tuned[name] = dict(settings)
+        base_alone = setup.base_settings.get(name, {})
+        for key, value in base_alone.items():
+            tuned[name][f"{BASE}.{key}"] = value
     return tuned
 
 
@@ -108,9 +117,11 @@ def _parse_settings(entries: Sequence[str]) -> Settings:
         detector, _, name = key.partition(".")
         if not (equals and detector and name):
             raise UsageError(f"settings must look like surp.k=30; got {entry!r}")
+        # JSON, but for Python's way to write a truth value; words need no quotes.
+        if text in ("True", "False"):
+            text = text.lower()
         try:
-            # JSON, but for Python's way to write a truth value; words need no quotes.
-            value = json.loads(text.lower() if text in ("True", "False") else text)
+            value = json.loads(text)
         except json.JSONDecodeError:
             value = text
         settings.setdefault(detector, {})[name] = value

@@ -52,14 +52,17 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     if texts:
         model = outline(config.model, states_of(split), seed=config.seed)
         counts = planned(model, split, inputs.detectors, config).passes
+    scored = texts if inputs.texts_are_local else None  # those of a benchmark are counted when it has been downloaded
+    trained = split.unseen.texts
+    training = None if config.adapter else config.training
     return Job(
         work,
         reads,
         config.model,
-        texts=texts if inputs.here else None,
-        passes=counts,
-        trained=split.unseen.texts,
-        training=None if config.adapter else config.training,
+        scored,
+        counts,
+        trained,
+        training,
         writes=["a registered adapter"],
         experiment=f"fsd-{config.data.domain}",
         notes=notes,
@@ -68,13 +71,14 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
 
 def _reads(inputs: Inputs) -> str:
     data = inputs.config.data
-    if inputs.here:
-        parts = inputs.split._asdict()
-        sizes = ", ".join(f"{len(part):,} {name}" for name, part in parts.items())
-        return f"{files(data.data or ['the embedded corpus'], sum(map(len, inputs.split)))}: {sizes}"
-    names = filter(benchmarks.is_name, data.data)
-    published = ", ".join(names) or f"the published benchmark of {data.domain}"
-    return f"{published}: downloaded, if it is not in the cache"
+    if not inputs.texts_are_local:
+        names = filter(benchmarks.is_name, data.data)
+        published = ", ".join(names) or f"the published benchmark of {data.domain}"
+        return f"{published}: downloaded, if it is not in the cache"
+    parts = inputs.split._asdict()
+    sizes = ", ".join(f"{len(part):,} {name}" for name, part in parts.items())
+    listed = files(data.data or ["the embedded corpus"], sum(map(len, inputs.split)))
+    return f"{listed}: {sizes}"
 
 
 def states_of(split: Split) -> Sequence[str]:
@@ -118,8 +122,6 @@ def train_adapter(
     unseen: Corpus,
     config: FSDConfig,
     run: Run | None,
-    *,
-    logged: bool = True,
 ) -> None:
     """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
     from fsd.models.finetuning import finetune
@@ -140,7 +142,7 @@ def train_adapter(
         unseen.texts,
         config.training,
         seed=config.seed,
-        log=log if logged else None,
+        log=log,
         shown=distributed.is_main_process(),
         cache=trainings,
     )
@@ -152,15 +154,13 @@ def measure(
     detectors: Sequence[Detector],
     config: FSDConfig,
     run: Run | None,
-    *,
-    logged: bool = True,
 ) -> tuple[ScoringPlan, ScoreTable]:
     """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone without unseen texts."""
     # The model may have the adapter of another experiment, so that the states are those of this one.
     model = scoring.open_model(config.model, states=states_of(split), local=language_model, seed=config.seed)
     plan = prepare(model, split, detectors, config)
     if split.unseen:
-        train_adapter(language_model, split.unseen, config, run, logged=logged)
+        train_adapter(language_model, split.unseen, config, run)
     return plan, plan.score()
 
 
@@ -216,7 +216,7 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
         further[LATER] = [text for text in nonmembers if text not in compared]
     reference = tried(reference, further, lambda texts: hidden_states(model, texts))
     remarks = list(results.remarks)
-    counts = Counter(reference.collections)
+    counts = Counter(reference.sources)
     if set(counts) != {""}:
         sources = ", ".join(f"{name or 'unnamed'} ({count})" for name, count in counts.items())
         remarks.append(f"verdicts are by source; non-members have {len(counts)}: {sources}")
@@ -227,7 +227,8 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
 def tag(content: object) -> str:
     """Hash by which a finished experiment is found again: of its settings and texts, and of the packages' versions."""
     versions = [version(package) for package in PACKAGES]
-    return hashlib.sha256(json.dumps([content, versions], sort_keys=True).encode()).hexdigest()
+    hashed = json.dumps([content, versions], sort_keys=True)
+    return hashlib.sha256(hashed.encode()).hexdigest()
 
 
 class ControlModel(NamedTuple):
@@ -236,19 +237,14 @@ class ControlModel(NamedTuple):
     config: FSDConfig
     detectors: Sequence[Detector]
 
-    def score(self, split: Split, run: Run | None = None) -> tuple[str, ScoreTable]:
+    def score(self, split: Split) -> tuple[str, ScoreTable]:
         """Name of the control model, and the scores of the validation and test texts before and after fine-tuning."""
         from fsd.models.language_model import load
 
-        _, scored = measure(
-            load(self.config.model),
-            split,
-            self.detectors,
-            self.config,
-            run,
-            logged=False,
-        )
-        return self.config.model.model, scored
+        model = self.config.model
+        # The steps of its training are not logged to the run, which has those of the model under test.
+        _, scored = measure(load(model), split, self.detectors, self.config, None)
+        return model.model, scored
 
 
 def plan_control(

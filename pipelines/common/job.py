@@ -81,11 +81,8 @@ class Job:
         writes = [str(path) for path in self.writes if path]
         if self.experiment:
             writes.append(f"a run of the experiment {self.experiment}")
-        rows = [
-            *self.reads.items(),
-            *self._model_rows(),
-            ("writes", ", ".join(writes) or "nothing"),
-        ]
+        rows = [*self.reads.items(), *self._model_rows()]
+        rows.append(("writes", ", ".join(writes) or "nothing"))
         facts = [(name, without_credentials(value)) for name, value in rows]
         table = numbers("plan", pd.DataFrame(facts, columns=["what", "value"]))
         return Report(
@@ -125,10 +122,8 @@ class Job:
             tokens = sum(map(len, token_ids(tokenizer, self.texts)))
             rows.append(("tokens", f"{tokens:,} in the texts to score"))
         low, high, device = memory(size, self.model, trained=bool(steps))
-        return [
-            *rows,
-            ("memory", f"{byte_size(low)} to {byte_size(high)} on {device}"),
-        ]
+        rows.append(("memory", f"{byte_size(low)} to {byte_size(high)} on {device}"))
+        return rows
 
     def _training_steps(self) -> int:
         if self.training is None:

@@ -89,15 +89,13 @@ def _facts(
         f"batch {training.batch_size}"
     )
     sizes = ", ".join(f"{len(texts)} {part}" for part, texts in results.parts._asdict().items())
-    return [
-        ("Model", identity_text(identity)),
-        ("Texts", named(sources)),
-        ("Split", f"{config.data.split}: {sizes}"),
-        ("Adapter", config.adapter or trained),
-        ("Placebo", results.control_name or "none"),
-        ("Calibration", _calibrated(results)),
-        ("Seed", str(config.seed)),
-    ]
+    facts = {"Model": identity_text(identity), "Texts": named(sources)}
+    facts["Split"] = f"{config.data.split}: {sizes}"
+    facts["Adapter"] = config.adapter or trained
+    facts["Placebo"] = results.control_name or "none"
+    facts["Calibration"] = _calibrated(results)
+    facts["Seed"] = str(config.seed)
+    return list(facts.items())
 
 
 def _calibrated(results: Results) -> str:
@@ -151,10 +149,8 @@ def _headline_curves(results: Results) -> dict[str, tuple[FloatArray, str]]:
         if results.paired(score.detector):
             name += " (both models)"
         auc = results.rows[*score, "auc"].estimate
-        curves[f"{name}: AUC {auc}"] = (
-            results.judged[str(score)].to_numpy(float),
-            _colour(results, score),
-        )
+        column = results.judged[str(score)].to_numpy(float)
+        curves[f"{name}: AUC {auc}"] = (column, _colour(results, score))
     if results.control is not None:
         of_control = results.number(results.headline, "placebo_auc")
         name = f"{results.title(results.headline)} on the control model: AUC {of_control}"
@@ -200,7 +196,8 @@ def _pictures_of_detectors(results: Results, columns: ScoreColumns) -> list[Pict
 def _reliability_picture(results: Results, calibration: Calibration, columns: ScoreColumns) -> Picture:
     """The p-values of the test texts that are no members, which should be uniform."""
     nonmember = ~results.judged["label"].to_numpy(bool)
-    p_values = calibration.p_values({score: column[nonmember] for score, column in columns.items()})
+    of_nonmembers = {score: column[nonmember] for score, column in columns.items()}
+    p_values = calibration.p_values(of_nonmembers)
     groups = results.judged.loc[nonmember, "group"].nunique()
     name = results.title(calibration.score)
     figure = figures.reliability(

@@ -78,7 +78,9 @@ def text_table(documents: "Sequence[Document]", *columns: str) -> "pd.DataFrame"
             members = pd.array([document.member for document in documents], dtype="boolean")
             table[column] = members.astype("Int64")
         else:
-            table[column] = [getattr(document, column) for document in documents]
+            # Files call the place of a single text its source.
+            attribute = "origin_url" if column == "source" else column
+            table[column] = [getattr(document, attribute) for document in documents]
     return table
 
 

@@ -90,11 +90,9 @@ def params(
     # Those of `chosen_params`, where they are nested.
     for name in ("settings", *flags(config.training)):
         del settings[name]
-    # The default depends on the split.
-    if config.data.validation is None and config.data.split == "grouped":
-        settings["validation"] = VALIDATION
-    elif config.data.validation is None:
-        settings["validation"] = 0.0
+    if config.data.validation is None:
+        # The default depends on the split.
+        settings["validation"] = VALIDATION if config.data.split == "grouped" else 0.0
     # What the flags stand for, in place of `auto`.
     settings["data"] = list(sources)
     settings["reference_model"] = reference_name(config.model)
@@ -156,9 +154,9 @@ def track(
         save_adapter(model, adapter)
         name = f"fsd-{config.data.domain}"
         files = model_files(results, config, detectors)
-        tags = _model_tags(config, model.identity)
         # A study that is continued registers what it chose once.
         once = f"{study} {content_hash(str(files[adapter_files.SETUP]))}" if study else ""
+        tags = _model_tags(config, model.identity)
         version = register(
             run,
             name,

@@ -15,12 +15,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from fsd.config import ShardConfig, flags
 from fsd.data import shards as data
 from fsd.data.documents import Document
 from fsd.data.readers import Row, parse_columns, parse_rows
 from fsd.data.shards import Input, Shard
 from fsd.errors import StorageError, UsageError, first_line
+from fsd.evaluation.findings import AGAINST, Finding
 from fsd.files import digest, read_json
 from fsd.leftovers import DRAFTS, temporary_folder
 from fsd.net.hub import DataFile
@@ -68,9 +72,6 @@ class Worker(NamedTuple):
 
     def compute(self, shard: Shard, key: str) -> bytes:
         """The Parquet file of a shard."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         table = pa.Table.from_pandas(self.table(shard.read()), preserve_index=False)
         # pandas keeps its types in the metadata as well.
         metadata = {**(table.schema.metadata or {}), KEY: _mark(shard, key)}
@@ -85,7 +86,7 @@ def _mark(shard: Shard, key: str) -> bytes:
     return f"{key}/{shard.number}".encode()
 
 
-def of_documents(
+def table_by_documents(
     config: Any,
     make: "Callable[[list[Document]], pd.DataFrame]",
     *,
@@ -258,9 +259,6 @@ class Folder(NamedTuple):
 
     def done(self, shard: Shard, key: str) -> bool:
         """Whether the whole file of a shard is there."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         try:
             metadata = pq.read_metadata(self.path / shard.name).metadata or {}
         # A power cut may leave a part of a file under its name.
@@ -334,7 +332,6 @@ def run(
     finish: Callable[[Folder], Mapping[str, Path]] | None,
 ) -> None:
     """Compute the shards that are missing, and say what is there."""
-    from fsd.evaluation.findings import AGAINST, Finding
     from fsd.reporting.report import Report
 
     name = work.config.shards.engine

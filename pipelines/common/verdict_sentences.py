@@ -16,7 +16,9 @@ GUESTS = (
 
 def source_of(basis: Basis) -> str:
     """The beginning of a sentence on the texts of one source; "" if sources have no names."""
-    return f"source {basis.collection!r}: " if basis.collection else ""
+    if not basis.source:
+        return ""
+    return f"source {basis.source!r}: "
 
 
 def basis_sentences(bases: Iterable[Basis]) -> list[Finding]:
@@ -24,13 +26,19 @@ def basis_sentences(bases: Iterable[Basis]) -> list[Finding]:
     bases = list(bases)
     sentences = []
     for basis in bases:
-        source = source_of(basis) if len(bases) > 1 else ""
-        if basis.verdict == ASSERTED:
-            said = "asserted, not tested: the texts are said to be of the calibrated kind (--same-source)"
-            sentences.append(f"WARNING: {source}{said}")
-        elif basis.reason:
-            sentences.append(f"WARNING: {source}no verdict, since {basis.reason}{_difference(basis)}")
+        sentence = _basis_sentence(basis)
+        if sentence:
+            source = source_of(basis) if len(bases) > 1 else ""
+            sentences.append(f"WARNING: {source}{sentence}")
     return as_findings(sentences, AGAINST)
+
+
+def _basis_sentence(basis: Basis) -> str:
+    if basis.verdict == ASSERTED:
+        return "asserted, not tested: the texts are said to be of the calibrated kind (--same-source)"
+    if basis.reason:
+        return f"no verdict, since {basis.reason}{_difference(basis)}"
+    return ""
 
 
 def _difference(basis: Basis) -> str:
@@ -39,11 +47,12 @@ def _difference(basis: Basis) -> str:
     if test is None or not test.rejected:
         return ""
     if test.classifier_p is not None and test.classifier_p <= test.outside_p:
-        how = f"a classifier distinguishes the two with AUC {test.auc:.2f}"
+        difference = f"a classifier distinguishes the two with AUC {test.auc:.2f}"
     else:
-        how = "more of them are outside the calibrated domain than chance explains"
-    telling = f"; most telling: {', '.join(test.telling)}" if test.telling else ""
-    return f"; {how}{telling}: judge texts of one kind at a time, by an adapter whose non-members are of that kind"
+        difference = "more of them are outside the calibrated domain than chance explains"
+    if test.telling:
+        difference += f"; most telling: {', '.join(test.telling)}"
+    return f"; {difference}: judge texts of one kind at a time, by an adapter whose non-members are of that kind"
 
 
 def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding]:
@@ -53,12 +62,13 @@ def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding
     for basis in verdicts.bases:
         if not basis.verdict:
             continue
-        own = calibration.of(basis.collection)
-        rate = own.rate(fpr)
+        calibrated = calibration.of(basis.source)
+        rate = calibrated.rate(fpr)
+        rests_on = f"this calibration rests on {calibrated.n_families} held-out non-members"
+        interval = f"between {rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
         sentences.append(
-            f"{source_of(basis)}the false-positive rate of {fpr:.1%} holds on average over calibration sets: this "
-            f"calibration rests on {own.n_families} held-out non-members, and the rate of its threshold is between "
-            f"{rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
+            f"{source_of(basis)}the false-positive rate of {fpr:.1%} holds on average over calibration sets: "
+            f"{rests_on}, and the rate of its threshold is {interval}"
         )
     return as_findings(sentences)
 
@@ -66,12 +76,13 @@ def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding
 def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, called_what: str) -> Finding:
     """The number of families called, compared with that among texts none of which is in the `data`."""
     called, judged = verdicts.calls()
-    sources = [basis.collection for basis in verdicts.bases if basis.verdict]
+    sources = [basis.source for basis in verdicts.bases if basis.verdict]
     if len(sources) > 1:
         return Finding(f"{called} of {judged} independent texts are called; each source has a rate of its own")
     fpr = verdicts.rules.fpr
     expected = fpr * judged
     most = calibration.of(*sources).false_alarms(fpr, judged)
+    # Of few texts the number of the expected is below one.
     digits = 0 if expected >= 3 else 1
     start = (
         f"if none of the {judged:,} independent texts judged had been in the {data}, about {expected:.{digits}f} would "
@@ -80,8 +91,10 @@ def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, cal
     if not called:
         return Finding(start)
     if called > most:
-        kind = ", if they are of the calibrated kind" if verdicts.asserted else " for texts of the calibrated kind"
-        return Finding(f"{start}: {called} are more than chance explains{kind}", not verdicts.asserted)
+        start += f": {called} are more than chance explains"
+        if verdicts.asserted:
+            return Finding(f"{start}, if they are of the calibrated kind", False)
+        return Finding(f"{start} for texts of the calibrated kind", True)
     calls = "call is" if called == 1 else "calls together are"
     return Finding(f"{start}: {called} such {calls} no evidence of membership", AGAINST)
 
@@ -90,12 +103,13 @@ def power_sentences(reference: Reference) -> list[Finding]:
     """What the domain check was shown to find, and, by name, what it does not recognise."""
     if not reference.power:
         return [Finding("domain check: not tried on texts of other kinds", AGAINST)]
-    power = {kind: share for kind, share in reference.power.items() if kind != LATER}
-    tried = f"domain check: it found {_shares('texts of other kinds', power)}"
+    other_kinds = {kind: share for kind, share in reference.power.items() if kind != LATER}
+    tried = f"domain check: it found {_shares('texts of other kinds', other_kinds)}"
     if LATER in reference.power:
         tried += f", {reference.power[LATER]:.0%} of {LATER}"
     if reference.edits:
-        tried += f"; of the benchmark's own texts after edits {_shares('them', reference.edits)}"
+        edited = _shares("them", reference.edits)
+        tried += f"; of the benchmark's own texts after edits {edited}"
     sentences = [Finding(tried, reference.powerful)]
     if reference.unrecognised:
         named = ", ".join(f"{kind} ({share:.0%} found)" for kind, share in reference.unrecognised.items())
@@ -108,5 +122,5 @@ def _shares(kinds: str, shares: Mapping[str, float]) -> str:
     if not shares:
         return f"no {kinds}"
     average = sum(shares.values()) / len(shares)
-    weakest = min(shares, key=lambda kind: shares[kind])
+    weakest = min(shares, key=shares.__getitem__)
     return f"{average:.0%} of {kinds}, least of {weakest} ({shares[weakest]:.0%})"

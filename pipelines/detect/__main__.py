@@ -87,8 +87,14 @@ def prepare(config: DetectConfig) -> Job:
     last_day = parse_cutoff(config.cutoff)
     if shards.wanted(config.out, config.shards):
         drops = config.cleaning.near_duplicates != "refuse" and "drop"
-        shards.refuse(known=" ".join(config.known), report=config.report, cutoff=config.cutoff, near_duplicates=drops)
-        return shards.job("detect", shards.Work("pipelines.detect.classifier", config), config.files)
+        shards.refuse(
+            known=" ".join(config.known),
+            report=config.report,
+            cutoff=config.cutoff,
+            near_duplicates=drops,
+        )
+        work = shards.Work("pipelines.detect.classifier", config)
+        return shards.job("detect", work, config.files)
     documents, remarks = read_cleaned(config.files, config.columns, config.cleaning)
     nonmembers = Corpus()
     remarks_on_nonmembers: list[str] = []
@@ -103,18 +109,19 @@ def prepare(config: DetectConfig) -> Job:
     reads = {"texts": files(config.files, len(documents)), "adapter": config.adapter}
     if nonmembers:
         reads["known non-members"] = files(config.known, len(nonmembers))
+    model = None
+    if config.model:
+        model = ModelConfig(model=config.model, device=config.device)
+    passes = "each text takes two forward passes, one with the adapter and one without, by its base model"
     return Job(
-        partial(run, config, documents, nonmembers, [*remarks, *remarks_on_nonmembers], last_day),
+        partial(run, config, documents, nonmembers, remarks + remarks_on_nonmembers, last_day),
         reads,
-        ModelConfig(model=config.model, device=config.device) if config.model else None,
+        model,
         texts=documents.texts,
         passes={"base": len(documents), "tuned": len(documents)},
         writes=[config.out, config.report],
         experiment="of the adapter's domain",
-        notes=[
-            *remarks,
-            "each text takes two forward passes, one with the adapter and one without, by its base model",
-        ],
+        notes=[*remarks, passes],
     )
 
 

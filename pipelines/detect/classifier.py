@@ -12,7 +12,7 @@ import detectors
 from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.data.corpus import Corpus, as_corpus
-from fsd.data.documents import Document
+from fsd.data.documents import Document, Documents
 from fsd.data.near_duplicates import NGRAM, ngrams, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
@@ -30,10 +30,13 @@ from fsd.views import Detector
 from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, UNSEEN, Setup, setup_in
 from pipelines.common.detector_settings import cheap, for_adapter_audit
 from pipelines.common.output import text_table
-from pipelines.common.shards import Worker, identity, of_documents
+from pipelines.common.shards import Worker, identity, table_by_documents
 
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""
+TRAINED = "the adapter itself was trained on this text or large parts of it"
+"""Why a text that counts as trained on gets no verdict: its score reflects fine-tuning."""
+Ngram = tuple[str, ...]
 
 
 class MembershipClassifier:
@@ -50,12 +53,12 @@ class MembershipClassifier:
 
     def __init__(self, uri: str, **overrides: Any) -> None:
         adapter = tracking.fetch_adapter(uri)
-        self.files = {name: path for name in FILES if (path := tracking.fetch_model_file(uri, name))}
-        self.audit: AuditSummary | None = None
-        if AUDIT in self.files:
-            self.audit = read_json(AuditSummary, self.files[AUDIT], "the summary of an audit")
-            if self.audit.explains or not self.audit.labels.hold:
-                raise UsageError(f"adapter must come from a benchmark that can show membership; {self.audit.sentence}")
+        self.files: dict[str, Path] = {}
+        for name in FILES:
+            path = tracking.fetch_model_file(uri, name)
+            if path:
+                self.files[name] = path
+        self.audit = _audit_in(self.files)
         # refused by the audit first: a calibration would not help an adapter whose benchmark shows nothing
         _require(self.files, CALIBRATION, SETUP)
         self.calibration = read_json(Calibration, self.files[CALIBRATION], f"a calibration of version {VERSION}")
@@ -71,7 +74,7 @@ class MembershipClassifier:
         self.unseen: list[str] = []
         if UNSEEN in self.files:
             self.unseen = Corpus(read_files([self.files[UNSEEN]])).texts
-        self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
+        self._trained = set().union(*map(_ngrams, self.unseen))
         self.model = self._open(adapter)
         if self.audited:
             self.model = self.model.audited()
@@ -113,20 +116,24 @@ class MembershipClassifier:
         scored = score_texts(texts, chosen, self.model.scorers, self.inputs)
         return scored.in_audit() if self.audited else scored
 
-    def _excluded(self, documents: Sequence[Document]) -> list[str]:
+    def _excluded(self, documents: Documents) -> list[str]:
         """(N,) reason why a text says nothing, whatever it is like: its score reflects fine-tuning; "" if it does."""
-        reason = "the adapter itself was trained on this text or large parts of it"
-        ngrams = [_ngrams(document.text) for document in documents]
-        return [reason if len(of_text & self._trained) >= TRAINED_OVERLAP * len(of_text) else "" for of_text in ngrams]
+        reasons = []
+        for document in documents:
+            of_text = _ngrams(document.text)
+            trained = len(of_text & self._trained) >= TRAINED_OVERLAP * len(of_text)
+            reasons.append(TRAINED if trained else "")
+        return reasons
 
-    def left_out(self, documents: Sequence[Document]) -> list[str]:
+    def left_out(self, documents: Documents) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
+        trained = self._excluded(documents)
+        family = as_corpus(documents).family.tolist()
+        outside, _ = self.verdict_maker.outside(documents, family)
         unknown = map(self.verdict_maker.unknown, self.verdict_maker.sources(documents))
-        outside, _ = self.verdict_maker.outside(documents, as_corpus(documents).family.tolist())
-        reasons = zip(self._excluded(documents), outside, unknown, strict=True)
-        return [trained or like_none or of_source for trained, like_none, of_source in reasons]
+        return [next(filter(None, reasons), "") for reasons in zip(trained, outside, unknown, strict=True)]
 
-    def classify(self, documents: Sequence[Document], rules: Rules) -> Verdicts:
+    def classify(self, documents: Documents, rules: Rules) -> Verdicts:
         """Classify N ≥ 1 texts as members or not, where something shows that the error rate holds for them.
 
         A UsageError if there is no text, a text is blank, or the calibration does not support the rates.
@@ -145,21 +152,28 @@ class MembershipClassifier:
 
     def verdicts(self, texts: Sequence[str], **rules: Any) -> pd.DataFrame:
         """The table of `classify` by the `Rules` given: N rows, with the score that was chosen on validation."""
-        return self.classify([Document(text) for text in texts], Rules(**rules)).table
+        documents = list(map(Document, texts))
+        return self.classify(documents, Rules(**rules)).table
 
 
 def open_worker(config: Any) -> Worker:
     """What judges the shards of an output folder, each by itself; ranks and selections would be of all texts."""
-    classifier = MembershipClassifier(config.adapter, model=config.model, device=config.device, cache="none")
+    classifier = MembershipClassifier(
+        config.adapter,
+        model=config.model,
+        device=config.device,
+        cache="none",
+    )
     classifier.calibration.threshold_at(config.fpr)
     rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
 
     def table(documents: list[Document]) -> pd.DataFrame:
         texts = text_table(documents, "source", "text", "label")
-        return texts.join(classifier.classify(documents, rules).table.drop(columns=["rank", "selected"]))
+        verdicts = classifier.classify(documents, rules).table
+        return texts.join(verdicts.drop(columns=["rank", "selected"]))
 
     made_by = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])
-    return Worker(made_by, of_documents(config, table))
+    return Worker(made_by, table_by_documents(config, table))
 
 
 def _detectors_of(candidates: Sequence[Candidate]) -> list[Detector]:
@@ -168,11 +182,22 @@ def _detectors_of(candidates: Sequence[Candidate]) -> list[Detector]:
     # the settings of a base score are laid over those of the other scores, so that these come first
     for candidate in sorted(candidates, key=lambda candidate: candidate.state == BASE):
         name = candidate.detector
-        if candidate.state != BASE or name not in loaded:
-            loaded[name] = detectors.load(name, **candidate.settings)
+        detector = loaded.get(name)
+        if detector and candidate.state == BASE:
+            loaded[name] = detector.with_base_settings(**candidate.settings)
         else:
-            loaded[name] = loaded[name].with_base_settings(**candidate.settings)
+            loaded[name] = detectors.load(name, **candidate.settings)
     return list(loaded.values())
+
+
+def _audit_in(files: Mapping[str, Path]) -> AuditSummary | None:
+    """The summary of the adapter's audit, if it has one; an error if the audit speaks against the adapter."""
+    if AUDIT not in files:
+        return None
+    audit = read_json(AuditSummary, files[AUDIT], "the summary of an audit")
+    if audit.explains or not audit.labels.hold:
+        raise UsageError(f"adapter must come from a benchmark that can show membership; {audit.sentence}")
+    return audit
 
 
 def _require(files: Mapping[str, Path], *names: str) -> None:
@@ -184,20 +209,27 @@ def _require(files: Mapping[str, Path], *names: str) -> None:
             )
 
 
-def _model_config(setup: Setup, table: Path | None, overrides: Mapping[str, Any]) -> ModelConfig:
+def _model_config(
+    setup: Setup,
+    table: Path | None,
+    overrides: Mapping[str, Any],
+) -> ModelConfig:
     """The model settings of the run with the overrides; a base model in a local folder must still exist."""
     changes = {name: value for name, value in overrides.items() if value is not None}
     # the file may come from somebody else, who does not choose which files of this machine are read or written
     of_run = replace(setup.model, cache=None, frequencies=None)
     config = replace(of_run, **changes)
-    if setup.folder and "model" not in changes and not Path(config.model).expanduser().is_dir():
+    is_missing = setup.folder and not Path(config.model).expanduser().is_dir()
+    if is_missing and "model" not in changes:
         raise UsageError(
             f"base model must be in the folder {config.model!r}, as when the adapter was trained; there is none in "
             f"{Path.cwd()}: name its location with --model FOLDER, or serving_model when MLflow serves the model"
         )
-    return replace(config, frequencies=str(table)) if table else config
+    if table:
+        return replace(config, frequencies=str(table))
+    return config
 
 
-def _ngrams(text: str) -> set[tuple[str, ...]]:
+def _ngrams(text: str) -> set[Ngram]:
     """Distinct n-grams of `NGRAM` words; a shorter text is a single n-gram."""
     return ngrams(text, NGRAM) or {tuple(words(text) or [text])}

@@ -1,6 +1,5 @@
 """What is measured beside the verdicts: error rates on labelled texts, and the test of the texts as a whole."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -8,7 +7,7 @@ import pandas as pd
 from fsd import tracking
 from fsd.data import splitting
 from fsd.data.corpus import Corpus
-from fsd.data.documents import Document
+from fsd.data.documents import Documents
 from fsd.data.near_duplicates import refuse_members, refuse_related
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control
@@ -38,11 +37,20 @@ class Measured(NamedTuple):
         is_member = texts["member"].astype(bool)
         nonmembers = texts[~is_member]
         members = texts[is_member]
-        return cls(key, name, len(nonmembers), _rate_of(nonmembers), len(members), _rate_of(members))
+        return cls(
+            key,
+            name,
+            nonmembers=len(nonmembers),
+            fpr=_rate_of(nonmembers),
+            members=len(members),
+            tpr=_rate_of(members),
+        )
 
 
 def _rate_of(texts: pd.DataFrame) -> Estimate | None:
-    return observed_rate(texts["called"].to_numpy(), texts["group"].tolist()) if len(texts) else None
+    if texts.empty:
+        return None
+    return observed_rate(texts["called"].to_numpy(), texts["group"].tolist())
 
 
 def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
@@ -61,19 +69,27 @@ def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     scores = scores[scores["label"].notna()]  # an audit's table also has the texts that it judged
     compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
     test = scores[(scores["split"] == "test").to_numpy() & compared]
-    sources = test["source"].tolist() if "source" in test else [""] * len(test)
+    sources = list(test.get("source", [""] * len(test)))
     p_values = calibration.p_values(columns_of(test, ALL_STATES), sources)
-    texts = test.assign(member=test["label"] == 1, called=p_values <= fpr + TOLERANCE)
+    called = p_values <= fpr + TOLERANCE
+    texts = test.assign(member=test["label"] == 1, called=called)
     return [Measured.of("test", "the adapter's own test texts", texts)]
 
 
-def on_labelled(documents: Sequence[Document], verdicts: Verdicts) -> list[Measured]:
+def on_labelled(documents: Documents, verdicts: Verdicts) -> list[Measured]:
     """The rates on the texts given, if any that were judged are labelled."""
     calls = verdicts.table["verdict"]
-    member = [document.member for document in documents]
-    texts = pd.DataFrame({"member": member, "called": calls == MEMBER, "group": verdicts.family})
-    texts = texts[texts["member"].notna() & calls.isin((MEMBER, NOT_SHOWN))]
-    return [Measured.of("labelled", "the labelled texts given", texts)] if len(texts) else []
+    texts = pd.DataFrame(
+        {
+            "member": [document.member for document in documents],
+            "called": calls == MEMBER,
+            "group": verdicts.family,
+        }
+    )
+    judged = texts[texts["member"].notna() & calls.isin((MEMBER, NOT_SHOWN))]
+    if judged.empty:
+        return []
+    return [Measured.of("labelled", "the labelled texts given", judged)]
 
 
 class DatasetComparison(NamedTuple):
@@ -87,7 +103,11 @@ class DatasetComparison(NamedTuple):
 
 
 def compare_dataset(
-    classifier: MembershipClassifier, suspect: Sequence[Document], known: Sequence[Document], *, seed: int = 0
+    classifier: MembershipClassifier,
+    suspect: Documents,
+    nonmembers: Documents,
+    *,
+    seed: int = 0,
 ) -> DatasetComparison:
     """Test whether the texts as a whole were in the training data, by comparison with known non-members.
 
@@ -96,21 +116,22 @@ def compare_dataset(
     known text is labelled a member, shares a group with a suspect text or is a near-duplicate of one, and as for
     `fsd.evaluation.dataset_inference.compare_sets`.
     """
-    refuse_members(known)
+    refuse_members(nonmembers)
     comparable_suspect = _comparable(classifier, suspect)
-    comparable_known = _comparable(classifier, known)
+    comparable_nonmembers = _comparable(classifier, nonmembers)
     # a text on both sides would pull them together, and a relative of one as well
-    refuse_related(comparable_suspect, comparable_known)
-    texts = comparable_suspect.texts + comparable_known.texts
+    refuse_related(comparable_suspect, comparable_nonmembers)
+    texts = comparable_suspect.texts + comparable_nonmembers.texts
     scored = classifier.scores(texts, every=True)
     # a version by base scores alone has no adapter to compare with
     single, difference = scored.states
     scores = of_state(scored.columns, difference) or of_state(scored.columns, single)
-    verdict, without_model = compare_sets(comparable_suspect, comparable_known, scores, seed=seed)
-    return DatasetComparison(verdict, without_model, len(suspect) + len(known) - len(texts))
+    verdict, without_model = compare_sets(comparable_suspect, comparable_nonmembers, scores, seed=seed)
+    left_out = len(suspect) + len(nonmembers) - len(texts)
+    return DatasetComparison(verdict, without_model, left_out)
 
 
-def _comparable(classifier: MembershipClassifier, documents: Sequence[Document]) -> Corpus:
+def _comparable(classifier: MembershipClassifier, documents: Documents) -> Corpus:
     """The texts on which a verdict can be given, as a corpus of their own."""
     reasons = classifier.left_out(documents)
     return Corpus(document for document, reason in zip(documents, reasons, strict=True) if not reason)

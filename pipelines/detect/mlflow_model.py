@@ -36,11 +36,18 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
 
     def load_context(self, context: Any) -> None:
         """Load the base model, adapter and calibration."""
-        settings = {name.removeprefix("serving_"): value for name, value in (context.model_config or {}).items()}
+        settings = {}
+        for name, value in (context.model_config or {}).items():
+            settings[name.removeprefix("serving_")] = value
         self.classifier = MembershipClassifier(context.artifacts["adapter"], **settings)
         logging.getLogger("mlflow.models.utils").addFilter(_refuse_unknown)
 
-    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
+    def predict(
+        self,
+        context: Any,
+        model_input: pd.DataFrame,
+        params: dict[str, Any] | None = None,
+    ) -> pd.DataFrame:
         """Verdicts on the texts in column `text` at the rates in `params`, `RATES` if there are none.
 
         A request of fewer than five texts cannot be tested for being of the calibrated kind: it gets scores and ranks
@@ -62,7 +69,8 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
 
 def _rate(name: str, value: Any) -> float:
     if not isinstance(value, int | float):
-        raise UsageError(f"{name} must be a number; got {'null' if value is None else repr(value)}")
+        received = "null" if value is None else repr(value)
+        raise UsageError(f"{name} must be a number; got {received}")
     return float(value)
 
 

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fsd.data.documents import Document
+from fsd.data.documents import Documents
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
 from fsd.files import digest
 from fsd.reporting import figures
 from fsd.reporting.report import (
-    Column,
     Picture,
     Report,
     Section,
@@ -26,7 +25,7 @@ from fsd.reporting.report import (
     p_value,
     plain,
 )
-from fsd.scores import BASE
+from fsd.scores import BASE, FSD
 from fsd.statistics.intervals import Estimate
 from pipelines.common.main_report import identity_text
 from pipelines.common.output import text_table
@@ -40,6 +39,8 @@ TERMINAL_CHARACTERS = 22
 """Length of the beginning of each text in the table of the terminal."""
 REPORT_CHARACTERS = 90
 """The same in the report."""
+COUNTED = {"members": MEMBER, "not_shown": NOT_SHOWN, "outside": OUT_OF_DOMAIN, "no_verdict": NO_VERDICT}
+"""Name of a metric → the verdict whose texts it counts."""
 CAPTION = "Lowest p-values first; texts without a verdict last. Texts called members are highlighted."
 
 
@@ -48,7 +49,7 @@ class Findings:
     """What one call found about N texts; `dataset` is None without known non-members, and `doubts` are about these."""
 
     classifier: MembershipClassifier
-    documents: Sequence[Document]
+    documents: Documents
     verdicts: Verdicts
     measured: Sequence[Measured]
     dataset: DatasetComparison | None = None
@@ -71,15 +72,14 @@ class Findings:
     @property
     def metrics(self) -> dict[str, float]:
         """Counts and rates under the names by which they are tracked, without those that are unknown."""
-        values: dict[str, float | None] = {
-            "members": self.verdicts.count(MEMBER),
-            "not_shown": self.verdicts.count(NOT_SHOWN),
-            "outside": self.verdicts.count(OUT_OF_DOMAIN),
-            "no_verdict": self.verdicts.count(NO_VERDICT),
-            "texts": len(self.documents),
-            "selected": self.verdicts.table["selected"].sum(),
-            "exchangeability_p": min((basis.test.p for basis in self.verdicts.bases if basis.test), default=None),
-        }
+        verdicts = self.verdicts
+        values: dict[str, float | None] = {}
+        for name, verdict in COUNTED.items():
+            values[name] = verdicts.count(verdict)
+        values["texts"] = len(self.documents)
+        values["selected"] = verdicts.table["selected"].sum()
+        tests = [basis.test.p for basis in verdicts.bases if basis.test]
+        values["exchangeability_p"] = min(tests, default=None)
         if self.dataset:
             values["corpus_p"] = self.dataset.verdict.p
         for measured in self.measured:
@@ -90,23 +90,37 @@ class Findings:
 
 def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
     """Everything that was found about the texts of the files by the adapter at an address."""
+    classifier = findings.classifier
     number = len(findings.documents)
-    texts = _count(number, "text")
-    names = ", ".join(Path(file).name for file in files)
+    texts = _count(number)
     title = f"{texts}, lowest p-values first"
     if number > TERMINAL_ROWS:
         title += f" ({number - TERMINAL_ROWS:,} more)"
+    names = ", ".join(Path(file).name for file in files)
+    trained = "fine-tuned" if classifier.audited else "trained"
+    question = (
+        f"Was any of the {texts} in {names} part of the texts on which the model "
+        f"{classifier.language_model.identity.id} was {trained}?"
+    )
+    printed = _texts(
+        findings,
+        TERMINAL_ROWS,
+        TERMINAL_CHARACTERS,
+        title=title,
+        kept=(4, 3, 1, 5, 2),
+    )
+    commands = []
+    if not findings.dataset:
+        commands.append(f"fsd detect {' '.join(files)} --adapter {adapter} --known FILE")
     return Report(
         title=f"Were these texts in the {findings.data}?",
-        question=f"Was any of the {texts} in {names} part of the texts on which the model "
-        f"{findings.classifier.language_model.identity.id} was "
-        f"{'fine-tuned' if findings.classifier.audited else 'trained'}?",
+        question=question,
         findings=conclusions(findings),
         changes=_changes(findings),
         sections=_sections(findings),
         facts=_facts(findings, adapter, files),
-        next=[] if findings.dataset else [f"fsd detect {' '.join(files)} --adapter {adapter} --known FILE"],
-        printed=[_texts(findings, TERMINAL_ROWS, TERMINAL_CHARACTERS, title=title, kept=(4, 3, 1, 5, 2))],
+        next=commands,
+        printed=[printed],
         score=f"{findings.verdicts.count(MEMBER)} of {number} called members",
         metrics=findings.metrics,
         artifacts={"verdicts.parquet": findings.frame},
@@ -121,34 +135,35 @@ def _sections(findings: Findings) -> list[Section]:
     # without a text that is judged, a curve of none of them would lie above all non-members
     if findings.verdicts.calls()[1]:
         sections.append(Section("Scores and p-values", pictures=[_picture(findings)]))
+    paragraphs = []
     unlisted = len(findings.documents) - REPORT_ROWS
+    if unlisted > 0:
+        paragraphs.append(f"{unlisted:,} more are in the file of verdicts.")
     table = _texts(findings, REPORT_ROWS, REPORT_CHARACTERS, caption=CAPTION, printed=False)
-    sections.append(
-        Section(
-            "The texts",
-            paragraphs=[f"{unlisted:,} more are in the file of verdicts."] if unlisted > 0 else [],
-            tables=[table, numbers("verdicts", findings.frame)],
-        )
-    )
-    return [*sections, limits(findings.verdicts.rules.fpr)]
+    whole = numbers("verdicts", findings.frame)
+    sections.append(Section("The texts", paragraphs=paragraphs, tables=[table, whole]))
+    sections.append(limits(findings.verdicts.rules.fpr))
+    return sections
 
 
 def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple[str, str]]:
-    calibration = findings.classifier.calibration
-    score = findings.classifier.score_title
+    classifier = findings.classifier
+    calibration = classifier.calibration
+    score = classifier.score_title
     if calibration.settings:
-        score += f" ({', '.join(f'{key} {value}' for key, value in calibration.settings.items())})"
+        settings = ", ".join(f"{key} {value}" for key, value in calibration.settings.items())
+        score += f" ({settings})"
+    calibrated = f"{len(calibration.families)} non-members in {calibration.n_families} groups"
+    rate = f"{findings.verdicts.rules.fpr:g}; the smallest possible here is {calibration.finest:.4g}"
     facts = [
-        ("Model", identity_text(findings.classifier.language_model.identity)),
+        ("Model", identity_text(classifier.language_model.identity)),
         ("Adapter", adapter),
         ("Score", score),
-        ("Calibration", f"{len(calibration.families)} non-members in {calibration.n_families} groups"),
-        (
-            "False-positive rate",
-            f"{findings.verdicts.rules.fpr:g}; the smallest possible here is {calibration.finest:.4g}",
-        ),
+        ("Calibration", calibrated),
+        ("False-positive rate", rate),
     ]
-    return facts + [(f"File {file.name}", f"SHA-256 {_sha256(file)}") for file in map(Path, files)]
+    facts += [(f"File {file.name}", f"SHA-256 {_sha256(file)}") for file in map(Path, files)]
+    return facts
 
 
 # Sentences
@@ -195,17 +210,18 @@ def _answer(findings: Findings) -> str:
     called = verdicts.count(MEMBER)
     unshown = verdicts.count(NOT_SHOWN)
     if not called + unshown:
-        answer = f"no verdict on {'the text' if number == 1 else f'any of {number:,} texts'}"
+        answer = "no verdict on the text" if number == 1 else f"no verdict on any of {number:,} texts"
         scored = int(verdicts.table["score"].notna().sum())
         if scored:
-            answer += f"; {_count(scored, 'text')} {'has' if scored == 1 else 'have'} a score and a rank alone"
+            have = "has" if scored == 1 else "have"
+            answer += f"; {_count(scored)} {have} a score and a rank alone"
         return answer
-    kind = ", if they are of the calibrated kind, which was asserted and not tested" if verdicts.asserted else ""
-    return (
-        f"{called} of {_count(number, 'text')} {_are(called)} called {'a member' if called == 1 else 'members'} of "
-        f"the {findings.data} by {findings.classifier.score_title}, at a false-positive rate of "
-        f"{verdicts.rules.fpr:.1%}{kind}; membership is not shown for {unshown}"
-    )
+    members = "a member" if called == 1 else "members"
+    calls = f"{called} of {_count(number)} {_are(called)} called {members} of the {findings.data}"
+    rate = f"at a false-positive rate of {verdicts.rules.fpr:.1%}"
+    if verdicts.asserted:
+        rate += ", if they are of the calibrated kind, which was asserted and not tested"
+    return f"{calls} by {findings.classifier.score_title}, {rate}; membership is not shown for {unshown}"
 
 
 def _unjudged(verdicts: Verdicts) -> Finding:
@@ -227,7 +243,7 @@ def _selection(verdicts: Verdicts) -> Finding:
     meaning = "no set of these calls is free enough of false ones"
     if selected:
         meaning = f"on average at most {fdr:.0%} of such a selection are non-members (groups count once)"
-    line = f"at a false discovery rate of {fdr:.0%}, {_count(selected, 'text')} {_are(selected)} selected: {meaning}"
+    line = f"at a false discovery rate of {fdr:.0%}, {_count(selected)} {_are(selected)} selected: {meaning}"
     return Finding(line, selected > 0 if verdicts.count(MEMBER) else None)
 
 
@@ -246,14 +262,14 @@ def _measurement(measured: Measured, fpr: float) -> Finding:
 def _dataset(dataset: DatasetComparison) -> list[Finding]:
     """What the comparison of all texts together shows, and what limits it."""
     verdict = dataset.verdict
-    result = f"no verdict, since {verdict.reason}" if verdict.p is None else _dataset_result(verdict, verdict.p)
-    lines = [
-        Finding(
-            f"all texts together, {verdict.suspect_groups} independent texts against {verdict.known_groups} known "
-            f"non-members: {result}",
-            verdict.p is not None and verdict.p <= 0.05,
-        )
-    ]
+    result = f"no verdict, since {verdict.reason}"
+    if verdict.p is not None:
+        result = _dataset_result(verdict, verdict.p)
+    comparison = (
+        f"all texts together, {verdict.suspect_groups} independent texts against {verdict.known_groups} known "
+        f"non-members: {result}"
+    )
+    lines = [Finding(comparison, verdict.p is not None and verdict.p <= 0.05)]
     for name in ("date", "length"):
         auc = dataset.controls[name].auc
         if auc is not None and auc.low > 0.5:
@@ -262,7 +278,7 @@ def _dataset(dataset: DatasetComparison) -> list[Finding]:
     left_out = dataset.left_out
     if left_out:
         reason = "outside the calibrated domain, or trained on by the adapter itself"
-        text = f"{_count(left_out, 'text')} {_are(left_out)} left out of that comparison: {reason}"
+        text = f"{_count(left_out)} {_are(left_out)} left out of that comparison: {reason}"
         lines.append(Finding(text, AGAINST))
     return lines
 
@@ -275,7 +291,9 @@ def _dataset_result(verdict: DatasetVerdict, p: float) -> str:
     else:
         meaning = "membership is not shown"
     number = p_value(p)
-    result = f"p {number if number.startswith('<') else f'= {number}'}, {meaning}"
+    if not number.startswith("<"):
+        number = f"= {number}"
+    result = f"p {number}, {meaning}"
     # where nothing is shown, a share would read as if something was
     if verdict.share and p <= 0.05:
         result += f"; the share of them that was used is {verdict.share}, or more"
@@ -285,9 +303,10 @@ def _dataset_result(verdict: DatasetVerdict, p: float) -> str:
 
 
 def _changes(findings: Findings) -> list[str]:
+    families = findings.classifier.calibration.n_families
     changes = [
-        f"The error rate rests on {findings.classifier.calibration.n_families} independent texts known not to be in "
-        "the training data; more of them would narrow its range and allow smaller p-values."
+        f"The error rate rests on {families} independent texts known not to be in the training data; more of them "
+        "would narrow its range and allow smaller p-values."
     ]
     if not findings.measured:
         changes.append("Texts whose membership is known (--known) would show how often this score finds a member.")
@@ -299,42 +318,25 @@ def _changes(findings: Findings) -> list[str]:
 
 
 def _method(findings: Findings) -> list[str]:
-    classifier = findings.classifier
-    calibration = classifier.calibration
-    model = classifier.language_model.identity.id
-    trained_on = ""
-    if classifier.audited:
-        training = (
-            f"The model {model} was fine-tuned on texts that are not known here; “training data” means these texts. "
-            "Fine-tuning raises the scores of the texts that it is trained on. Each text was scored by the fine-tuned "
-            f"model and by {model}, which together give its score ({classifier.score_title})."
-        )
-    elif calibration.state == BASE:
-        training = (
-            f"Each text was scored by the model {model} as it is ({classifier.score_title}). A model gives texts that "
-            "it was trained on higher scores than others."
-        )
-    else:
-        training = (
-            f"The model {model} was fine-tuned very briefly on {len(classifier.unseen)} texts that it cannot have seen "
-            "before. This changes the scores of texts that the model already knew only a little, and those of texts "
-            "that are new to it more. Each text was scored before and after; the comparison is its score "
-            f"({classifier.score_title})."
-        )
-        trained_on = "; nor does a text on which the model was fine-tuned"
-    paragraphs = [
-        f"{training} A higher score is evidence of membership in the training data.",
+    rules = findings.verdicts.rules
+    calibration = findings.classifier.calibration
+    trained_on = "; nor does a text on which the model was fine-tuned" if calibration.state == FSD else ""
+    p_values = (
         f"The p-value of a text is the share of {len(calibration.families)} texts, known not to be in the training "
         "data and not trained on, that score at least as high. A text is called a member if its p-value is at most "
-        f"{findings.verdicts.rules.fpr:g}; otherwise its membership is “not shown”, which does not mean that it was "
-        "not in the training data.",
+        f"{rules.fpr:g}; otherwise its membership is “not shown”, which does not mean that it was not in the training "
+        "data."
+    )
+    paragraphs = [
+        f"{_scoring(findings.classifier)} A higher score is evidence of membership in the training data.",
+        p_values,
         "A text that differs from these comparison texts in script, length, words or in what the model makes of it "
         f"gets no verdict, because the error rate does not apply to it{trained_on}. If all texts together differ from "
         "them, as a classifier shows, none gets a verdict. Fewer than five independent texts cannot be compared in "
         "this way: they get a verdict only where somebody asserts that they are of the same source, time and kind, "
         "and the result then says so.",
         "Among many texts, some are called members by chance. The texts marked as selected are chosen such that, on "
-        f"average, at most {findings.verdicts.rules.fdr:.0%} of them were not in the training data.",
+        f"average, at most {rules.fdr:.0%} of them were not in the training data.",
     ]
     if findings.dataset:
         paragraphs.append(
@@ -346,12 +348,37 @@ def _method(findings: Findings) -> list[str]:
     return paragraphs
 
 
+def _scoring(classifier: MembershipClassifier) -> str:
+    """By which models each text was scored, and why that tells something."""
+    model = classifier.language_model.identity.id
+    if classifier.audited:
+        return (
+            f"The model {model} was fine-tuned on texts that are not known here; “training data” means these texts. "
+            "Fine-tuning raises the scores of the texts that it is trained on. Each text was scored by the fine-tuned "
+            f"model and by {model}, which together give its score ({classifier.score_title})."
+        )
+    if classifier.calibration.state == BASE:
+        return (
+            f"Each text was scored by the model {model} as it is ({classifier.score_title}). A model gives texts that "
+            "it was trained on higher scores than others."
+        )
+    return (
+        f"The model {model} was fine-tuned very briefly on {len(classifier.unseen)} texts that it cannot have seen "
+        "before. This changes the scores of texts that the model already knew only a little, and those of texts "
+        "that are new to it more. Each text was scored before and after; the comparison is its score "
+        f"({classifier.score_title})."
+    )
+
+
 def _percent(share: Estimate | None) -> str:
-    return f"{100 * share.value:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]" if share else "–"
+    if share is None:
+        return "–"
+    value, low, high = (f"{100 * number:.1f}" for number in share)
+    return f"{value} % [{low}, {high}]"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+def _count(texts: int) -> str:
+    return "1 text" if texts == 1 else f"{texts:,} texts"
 
 
 def _are(number: int) -> str:
@@ -364,30 +391,36 @@ def _are(number: int) -> str:
 def _texts(findings: Findings, rows: int, characters: int, **options: Any) -> Table:
     """The first texts: judged ones by p-value, then those with a score alone, then the rest."""
     table = findings.frame.sort_values(["p_value", "score"], ascending=[True, False], kind="stable").head(rows)
-
-    def beginning(row: pd.Series) -> str:
-        text = " ".join(row.text.split())
-        return text if len(text) <= characters else text[: characters - 1].rstrip() + "…"
-
-    columns = [
-        Column("from", lambda row: Path(row.source).name, words=True),
-        Column("text", beginning, words=True),
-        Column("score", lambda row: f"{row.score:.4g}" if pd.notna(row.score) else "–"),
-        Column("p", lambda row: p_value(row.p_value)),
-        Column("verdict", lambda row: f"{row.verdict}: {row.warning}" if row.warning else row.verdict, words=True),
-        Column(f"FDR {findings.verdicts.rules.fdr:.0%}", lambda row: "selected" if row.selected else "", words=True),
-    ]
+    lines = []
+    row: Any
+    for row in table.itertuples():
+        score = f"{row.score:.4g}" if pd.notna(row.score) else "–"
+        verdict = f"{row.verdict}: {row.warning}" if row.warning else row.verdict
+        selected = "selected" if row.selected else ""
+        text = _beginning(row.text, characters)
+        lines.append([Path(row.source).name, text, score, p_value(row.p_value), verdict, selected])
+    headings = ["from", "text", "score", "p", "verdict", f"FDR {findings.verdicts.rules.fdr:.0%}"]
     # positions in the sorted table, not rows of the file
     members = np.flatnonzero(table["verdict"] == MEMBER).tolist()
-    return Table(table, columns, marked=members, **options)
+    return plain(headings, lines, words=(0, 1, 4, 5), marked=members, **options)
+
+
+def _beginning(text: str, characters: int) -> str:
+    words = " ".join(text.split())
+    if len(words) <= characters:
+        return words
+    return words[: characters - 1].rstrip() + "…"
 
 
 def _rates(findings: Findings) -> Table:
     calibration = findings.classifier.calibration
     fpr = findings.verdicts.rules.fpr
     # the range is that of this calibration, the rate in its middle what holds on average over calibrations
-    rows = [["nominal", str(calibration.n_families), _percent(calibration.rate(fpr)._replace(value=fpr)), "–", "–"]]
-    rows += [[m.name, str(m.nonmembers), _percent(m.fpr), str(m.members), _percent(m.tpr)] for m in findings.measured]
+    nominal = calibration.rate(fpr)._replace(value=fpr)
+    rows = [["nominal", str(calibration.n_families), _percent(nominal), "–", "–"]]
+    for measured in findings.measured:
+        line = [measured.name, str(measured.nonmembers), _percent(measured.fpr)]
+        rows.append([*line, str(measured.members), _percent(measured.tpr)])
     return plain(
         ["", "Known non-members", "Wrongly called members", "Known members", "Found"],
         rows,
@@ -400,14 +433,17 @@ def _rates(findings: Findings) -> Table:
 def _picture(findings: Findings) -> Picture:
     calibration = findings.classifier.calibration
     fpr = findings.verdicts.rules.fpr
-    judged = findings.verdicts.table[findings.verdicts.table["p_value"].notna()]
+    table = findings.verdicts.table
+    judged = table[table["p_value"].notna()]
+    _, judged_families = findings.verdicts.calls()
+    threshold = calibration.threshold_at(fpr)
     figure = figures.verdicts(
         calibration.chosen.scores,
         judged["score"].to_numpy(),
         judged["p_value"].to_numpy(),
-        threshold=calibration.threshold_at(fpr),
+        threshold=threshold,
         fpr=fpr,
-        independent=(calibration.n_families, findings.verdicts.calls()[1]),
+        independent=(calibration.n_families, judged_families),
     )
     return Picture(
         figures.png(figure),

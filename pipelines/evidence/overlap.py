@@ -54,7 +54,7 @@ class OverlapConfig:
 
 @dataclass
 class Summary:
-    """Sums over the rows, and those with the largest shares."""
+    """Sums over the rows, and those with the largest shares, the largest first."""
 
     texts: int = 0
     short: int = 0
@@ -74,10 +74,9 @@ class Summary:
         self.longest = max(self.longest, row.longest)
         if row.found:
             # The number of the text decides between equal ones, so that rows themselves are never compared.
-            heapq.heappush(self.best, (row.share, row.longest, -self.texts, row))
-            # A heap of a few, as there may be more rows than memory.
-            if len(self.best) > LISTED:
-                heapq.heappop(self.best)
+            entry = (row.share, row.longest, -self.texts, row)
+            # A few alone are kept, as there may be more rows than memory.
+            self.best = heapq.nlargest(LISTED, [*self.best, entry])
         # A text without n-grams has no share: 0 would read as clean.
         return row._asdict() | {"share": row.share if row.ngrams else None}
 
@@ -204,13 +203,14 @@ def _table(summary: Summary, n: int) -> "Table":
     from fsd.reporting.report import Column, Table
     from fsd.statistics.intervals import shortened
 
-    rows = [row for *_, row in sorted(summary.best, reverse=True)]
+    rows = [row for *_, row in summary.best]
+    share = Column("share", lambda row: shortened(row.share, ".2f"))
     columns = [
         Column("text", "source"),
-        Column("share", lambda row: shortened(row.share, ".2f")),
-        Column("longest", "longest"),
-        Column("where", "where", words=True),
-        Column("passage", "passage", words=True),
+        share,
+        Column("longest"),
+        Column("where", words=True),
+        Column("passage", words=True),
     ]
     frame = pd.DataFrame(rows).assign(share=[row.share for row in rows])
     return Table(

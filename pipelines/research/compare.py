@@ -102,18 +102,8 @@ def compared(summaries: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
             # The runs may be of the same texts: what these add to the error is not divided by the number of runs.
             of_texts = float((high - low).mean()) / TWO_ERRORS
             ends = interval(values, of_texts)
-            rows.append(
-                (
-                    detector,
-                    measure,
-                    len(values),
-                    values.mean(),
-                    *ends,
-                    values.std(ddof=1),
-                    values.min(),
-                    values.max(),
-                )
-            )
+            spread = (values.std(ddof=1), values.min(), values.max())
+            rows.append((detector, measure, len(values), values.mean(), *ends, *spread))
     columns = [
         "detector",
         "measure",
@@ -144,8 +134,8 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
 
     metrics = {}
     cells = {}
-    for row in table.to_dict("records"):
-        mean = Estimate(row["value"], row["low"], row["high"])
+    means = list(map(Estimate, table["value"], table["low"], table["high"]))
+    for mean, row in zip(means, table.to_dict("records"), strict=True):
         metrics[f"{row['measure']}/{row['detector']}"] = mean.value
         estimate = mean.signed if row["measure"] in DIFFERENCES else mean
         cells[row["detector"], row["measure"]] = f"{estimate} ± {shortened(row['sd'])}"
@@ -157,7 +147,7 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
     # Chosen among AUCs alone: a gain has another scale.
     aucs = table[table["measure"].isin(list(AUCS))].sort_values("value", ascending=False, kind="stable")
     best = aucs.to_dict("records")[0]
-    mean = Estimate(best["value"], best["low"], best["high"])
+    mean = means[aucs.index[0]]
     columns = [Column(heading, partial(cell, measure=measure)) for measure, heading in MEASURES.items()]
     columns.insert(0, Column("Detector", str))
     # A detector has two AUCs, and its line stands where the better one does.
@@ -173,15 +163,11 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
         kept=(0, 2, 3, 1),
     )
     result = f"{best['detector']} has the highest mean {AUCS[best['measure']]} of {len(names)} runs, {mean}"
+    covered = "the intervals cover the draws of the runs and those of the texts, taken as shared by all runs"
     return Report(
         title="Do the runs agree?",
         question="What is the mean of every score over these runs?",
-        findings=[
-            Finding(result),
-            Finding(
-                "the intervals cover the draws of the runs and those of the texts, taken as shared by all runs", FOR
-            ),
-        ],
+        findings=[Finding(result), Finding(covered, FOR)],
         sections=[Section("The runs compared", tables=[runs])],
         facts=[("Runs", ", ".join(names))],
         score=f"{best['detector']} {mean.short}",

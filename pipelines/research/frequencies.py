@@ -73,15 +73,16 @@ def prepare(config: FrequencyConfig) -> Job:
         )
     # Without the network: a dry run, or a mistake on the command line, asks nobody for anything.
     local = [file for file in config.corpus if not str(file).startswith("hf:")]
+    remote = len(config.corpus) - len(local)
     read = files(config.corpus)
     inputs = []
     notes = []
     if local or not config.corpus:  # an empty list is refused by `TextStream`
         corpus = TextStream(local, config.column)
         inputs = [file.url for file in corpus.files]
-        if len(local) == len(config.corpus):
+        if not remote:
             read += f", {byte_size(corpus.size)}"
-    if len(local) < len(config.corpus):
+    if remote:
         notes.append("files on the hub are streamed; their sizes are unknown")
     # A folder that does not exist yet is made when the table is written.
     if config.out.parent.is_dir():
@@ -198,7 +199,7 @@ def _total(config: FrequencyConfig, folder: "Folder") -> dict[str, Path]:
         part = pd.read_parquet(folder.path / shard.name)
         counts[part["token"]] += part["count"]
         # Every row has the number of the whole shard; one without any token has no rows.
-        documents += int(part["documents"].max()) if len(part) else 0
+        documents += max(part["documents"], default=0)
     corpus = _names(file.url for file in folder.inputs)
     path = folder.path / TABLE
     FrequencyTable(counts, fingerprint(tokenizer), config.model, corpus, documents).save(path)

@@ -100,9 +100,9 @@ def prepare(config: PretrainConfig) -> Job:
     steps = []
     characters = 0
     for side in sides:
-        count = recipe.exposures * len(side) + recipe.passes * len(background)
-        steps.append(f"{math.ceil(count / recipe.batch_size):,}")
-        characters += recipe.exposures * sum(map(len, side)) + recipe.passes * sum(map(len, background))
+        epochs = side * recipe.exposures + background * recipe.passes
+        steps.append(f"{math.ceil(len(epochs) / recipe.batch_size):,}")
+        characters += sum(map(len, epochs))
     reads["background"] = files(config.background or ["docstrings"], len(background))
     reads["training steps"] = f"{' and '.join(steps)} of {recipe.batch_size} texts"
     # Before the tokenizer is trained, only the characters can be counted.
@@ -177,12 +177,13 @@ def run(
     # The folder before the training: one that cannot be written fails early.
     with stage("training"), new_folder(Path(config.out)) as folder:
         tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
+        train = partial(_train, config, background, tokenizer)
         if len(sides) == 1:
-            summary = _train(config, sides[0], background, folder, tokenizer)
+            summary = train(sides[0], folder)
         else:
             # The same recipe and seed: the two differ in the half of the members that they read, and in nothing else.
-            target = _train(config, sides[0], background, folder / TARGET, tokenizer)
-            twin = _train(config, sides[1], background, folder / CONTEMPORARY_TWIN, tokenizer)
+            target = train(sides[0], folder / TARGET)
+            twin = train(sides[1], folder / CONTEMPORARY_TWIN)
             summary = f"target: {target}; contemporary twin: {twin}"
             (folder / TEXTS).write_text("".join(map(_line, documents)), encoding="utf-8")
     show(Report(headline=summary, files={"model": Path(config.out)}))
@@ -204,10 +205,10 @@ def _line(document: "Document") -> str:
 
 def _train(
     config: PretrainConfig,
-    members: Sequence[str],
     background: Sequence[str],
-    folder: Path,
     tokenizer: Any,
+    members: Sequence[str],
+    folder: Path,
 ) -> str:
     """Pretrain one model, write it with its tokenizer, token-frequency table and card, and return a summary."""
     from fsd.data.docstrings import PACKAGES

@@ -22,9 +22,8 @@ from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, Scores
 from fsd.tracking import Run
 from fsd.tuning.objective import Report, Settings, ValidationSet, winner
-from fsd.tuning.optuna_study import create_study, importance, search
+from fsd.tuning.optuna_study import create_study, search
 from pipelines.common import detector_settings, experiment
-from pipelines.tune import report
 from pipelines.tune.job import Tuned, TuningData
 
 SEARCH: dict[str, Search] = {
@@ -65,23 +64,19 @@ class AdapterTask:
     def training(self, settings: Settings) -> AdapterConfig:
         """Configuration of the training with these settings."""
         # The share of the unseen texts is no setting of the training.
-        return replace(
-            self.config.training,
-            **{name: value for name, value in settings.items() if name != "unseen"},
-        )
+        changes = {name: value for name, value in settings.items() if name != "unseen"}
+        return replace(self.config.training, **changes)
 
     def unseen_share(self, settings: Settings) -> Corpus:
         """The unseen texts to train on: a random share of them, such that smaller shares are parts of larger ones."""
-        order = random.Random(self.config.seed).sample(range(len(self.unseen)), len(self.unseen))
-        count = max(1, round(settings.get("unseen", 1.0) * len(order)))
+        size = len(self.unseen)
+        order = random.Random(self.config.seed).sample(range(size), size)
+        count = max(1, round(settings.get("unseen", 1.0) * size))
         # In their own order: with a share of 1, the training is that of the main job.
-        return self.unseen.take(np.array(sorted(order[:count]), dtype=np.int64))
+        rows = sorted(order[:count])
+        return self.unseen.take(np.array(rows, dtype=np.int64))
 
-    def evaluate(
-        self,
-        settings: Settings,
-        report: Report = lambda value, step: None,
-    ) -> FloatArray:
+    def evaluate(self, settings: Settings, report: Report = lambda value, step: None) -> FloatArray:
         """(folds,) mean objective of the detectors' FSD after training; reports the mean after every epoch."""
         pruned: optuna.TrialPruned | None = None
         with self._trial_run(settings) as run:
@@ -90,15 +85,15 @@ class AdapterTask:
                 means = self.means()
                 if run:
                     prefix = f"validation_{self.validation.objective}"
-                    run.log_metrics(
-                        {f"{prefix}/{name}": mean for name, mean in means.items()},
-                        epoch,
-                    )
-                report(float(np.mean(list(means.values()))), epoch)
+                    metrics = {f"{prefix}/{name}": mean for name, mean in means.items()}
+                    run.log_metrics(metrics, epoch)
+                mean = np.mean(list(means.values()))
+                report(float(mean), epoch)
 
             try:
                 self.train(settings, after_epoch=after_epoch)
-                return np.asarray(np.mean(list(self.values().values()), axis=0))
+                values = list(self.values().values())
+                return np.asarray(np.mean(values, axis=0))
             except optuna.TrialPruned as error:
                 # Raised outside of the run, which would end as failed.
                 pruned = error
@@ -111,22 +106,11 @@ class AdapterTask:
         if self.parent is None:
             return contextlib.nullcontext()
         name = f"trial {settings['method']} r{settings['rank']} lr {settings['learning_rate']:.2g}"
-        params = {
-            **settings,
-            "unseen_texts": len(self.unseen_share(settings)),
-        }
-        return tracking.run(
-            f"fsd-{self.config.data.domain}",
-            name,
-            params=params,
-            parent=self.parent,
-        )
+        params = {**settings, "unseen_texts": len(self.unseen_share(settings))}
+        experiment = f"fsd-{self.config.data.domain}"
+        return tracking.run(experiment, name, params=params, parent=self.parent)
 
-    def train(
-        self,
-        settings: Settings,
-        after_epoch: Callable[[int], None] | None = None,
-    ) -> None:
+    def train(self, settings: Settings, after_epoch: Callable[[int], None] | None = None) -> None:
         """Train a fresh adapter."""
         from fsd.models.finetuning import finetune
 
@@ -150,10 +134,10 @@ class AdapterTask:
         return {str(Score(name)): float(values.mean()) for name, values in self.values().items()}
 
     def statistics(self, texts: Sequence[str], base: ViewStatistics | None = None) -> ViewStatistics:
-        """Token statistics of the base model and of the model with the present adapter."""
+        """Token statistics of the base model, unless `base` has them, and of the model with the present adapter."""
         model = self.model()
         inputs = model.inputs(self.unseen.texts, shots=self.config.detection.shots)
-        return ViewStatistics.compute(texts, self.detectors, model.scorers, inputs, known=base)
+        return ViewStatistics.compute(texts, self.detectors, model.scorers, inputs, reused=base)
 
     def model(self) -> Model:
         """The model, opened once in each process."""
@@ -171,22 +155,18 @@ def memoized(model: Model, *, tuned: bool = False) -> Model:
     return replace(model, scorers=scorers)
 
 
-def tune(
-    config: TuneConfig,
-    data: TuningData,
-    model: Model,
-    run: Run,
-) -> Tuned:
+def tune(config: TuneConfig, data: TuningData, model: Model, run: Run) -> Tuned:
     """Search training settings, then train with the default and the winner's settings, and score the test texts."""
-    job = config.job
+    base_run = config.base_run
     texts = data.split.validation.texts
     model = memoized(model)
+    requested = detector_settings.load_detectors(base_run.detection)
     # A detector that learns from labelled texts would be fitted anew in every trial.
-    requested = [detector for detector in detector_settings.load_detectors(job.detection) if not detector.needs_labels]
-    plan = experiment.prepare(model, data.split, requested, job)
+    requested = [detector for detector in requested if not detector.needs_labels]
+    plan = experiment.prepare(model, data.split, requested, base_run)
     detectors = plan.detectors
     task = AdapterTask(
-        job,
+        base_run,
         data.split.unseen,
         texts,
         detectors,
@@ -199,40 +179,31 @@ def tune(
     create_study(name, setup, config.storage)
     base = ViewStatistics.compute(texts, detectors, model.scorers, plan.inputs, states=("base",))
     task.validation = replace(data.validation, statistics=base)
-    trials = {task.label: search(task, name, setup, config)}
+    trials = search(task, name, setup, config)
     # What follows are no trials, so that they have no runs.
     task.parent = None
-    best = winner(
-        task,
-        task.evaluate(task.default),
-        trials[task.label],
-        folds=config.folds,
-    )
+    best = winner(task, task.evaluate(task.default), trials, folds=config.folds)
     default_means, default_scores = _trained(task, task.default, data)
     # The winner's last: its adapter stays.
     tuned_means, tuned_scores = _trained(task, best.tuned, data)
     # The cross-validated choice maximises the mean over all detectors, so it holds for a detector only if it is alone.
-    elsewhere = best.validation_chosen_elsewhere if len(detectors) == 1 else math.nan
+    if len(detectors) > 1:
+        best = best._replace(validation_chosen_elsewhere=math.nan)
     winners = []
     for label, mean in default_means.items():
-        detector = best._replace(
-            task=label,
-            validation_default=mean,
-            validation_tuned=tuned_means[label],
-            validation_chosen_elsewhere=elsewhere,
-        )
+        detector = best._replace(task=label, validation_default=mean, validation_tuned=tuned_means[label])
         winners.append(detector)
-    importances = {task.label: importance(name, config.storage)}
+    run_config = replace(base_run, training=task.training(best.tuned))
+    split = data.split.replace(unseen=task.unseen_share(best.tuned))
     return Tuned(
-        job=replace(job, training=task.training(best.tuned)),
-        split=data.split.replace(unseen=task.unseen_share(best.tuned)),
-        winners=winners,
-        trials=trials,
-        figures=report.draw(trials, importances, config.objective),
-        default=default_scores,
-        tuned=tuned_scores,
-        model=model,
-        remarks=plan.remarks,
+        run_config,
+        split,
+        winners,
+        {task.label: trials},
+        default_scores,
+        tuned_scores,
+        model,
+        plan.remarks,
     )
 
 
@@ -240,4 +211,7 @@ def _trained(task: AdapterTask, settings: Settings, data: TuningData) -> tuple[d
     """Train with the settings; each FSD's mean over the validation folds, and its scores of the test texts."""
     task.train(settings)
     statistics = task.statistics(data.split.test.texts)
-    return task.means(), {str(Score(detector.name)): statistics.scores(detector, FSD) for detector in task.detectors}
+    scores = {}
+    for detector in task.detectors:
+        scores[str(Score(detector.name))] = statistics.scores(detector, FSD)
+    return task.means(), scores

@@ -15,9 +15,8 @@ from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model
 from fsd.tracking import Run
 from fsd.tuning.objective import DetectorTask, Trial, Winner, winner
-from fsd.tuning.optuna_study import create_study, importance, search
+from fsd.tuning.optuna_study import create_study, search
 from pipelines.common import detector_settings, experiment
-from pipelines.tune import report
 from pipelines.tune.adapter import memoized
 from pipelines.tune.job import Tuned, TuningData
 
@@ -26,34 +25,30 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
     """The requested detectors that have settings to search, and a remark on the others."""
     detectors = []
     fixed = []
-    for detector in detector_settings.load_detectors(config.job.detection):
+    for detector in detector_settings.load_detectors(config.base_run.detection):
         if detector.search:
             detectors.append(detector)
         else:
             fixed.append(detector.name)
     if not fixed:
         return detectors, []
-    if config.job.detection.named:
+    if config.base_run.detection.named:
         allowed = ", ".join(name for name in detector_names() if load_detector(name).search)
         raise UsageError(f"detectors to tune must have settings to search, as {allowed} do; got {fixed[0]!r}")
     return detectors, [f"nothing to tune without a forward pass: {', '.join(fixed)} (recall: --shots)"]
 
 
-def tune(
-    config: TuneConfig,
-    data: TuningData,
-    model: Model,
-    run: Run | None,
-) -> Tuned:
+def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) -> Tuned:
     """Search the settings of every detector, for base and FSD separately, and score the test texts with them."""
     detectors, remarks = tunable(config)
     model = memoized(model, tuned=True)
-    plan = experiment.prepare(model, data.split, detectors, config.job)
+    plan = experiment.prepare(model, data.split, detectors, config.base_run)
     detectors = plan.detectors
     tasks = []
     for detector in detectors:
         # A paired detector reads both models, so that it has no base score.
-        for state in ("fsd",) if detector.paired else ("base", "fsd"):
+        states = ("fsd",) if detector.paired else ("base", "fsd")
+        for state in states:
             task = DetectorTask(detector, state, data.validation)
             # A study with another setup is refused before the training.
             create_study(*data.study_of(task), config.storage)
@@ -61,17 +56,14 @@ def tune(
     # With --adapter, the settings are tuned for that one.
     language_model = model.language_model
     if not language_model.adapted:
-        experiment.train_adapter(language_model, data.split.unseen, config.job, run)
+        experiment.train_adapter(language_model, data.split.unseen, config.base_run, run)
     read = partial(
         ViewStatistics.compute,
         detectors=detectors,
         scorers=model.scorers,
         inputs=plan.inputs,
     )
-    validation = replace(
-        data.validation,
-        statistics=read(data.split.validation.texts),
-    )
+    validation = replace(data.validation, statistics=read(data.split.validation.texts))
     # From here on, trials only compute scores: all that they need is in memory.
     for task in tasks:
         task.validation = validation
@@ -79,32 +71,25 @@ def tune(
     # The test texts are read after the choice; the trials have seen nothing of them.
     test = read(data.split.test.texts)
     winners = []
-    importances = {}
     default = {}
     tuned = {}
     for task in tasks:
         label = task.label
-        best = winner(
-            task,
-            task.evaluate(task.default),
-            trials[label],
-            folds=config.folds,
-        )
+        best = winner(task, task.evaluate(task.default), trials[label], folds=config.folds)
         winners.append(best)
-        importances[label] = importance(data.name_of(label), config.storage)
         default[label] = test.scores(task.detector, task.state)
-        tuned[label] = test.scores(task.detector.with_settings(**best.tuned), task.state)
-    figures = report.draw(trials, importances, config.objective, tasks)
+        tuned_detector = task.detector.with_settings(**best.tuned)
+        tuned[label] = test.scores(tuned_detector, task.state)
     return Tuned(
-        job=_with_settings(config.job, winners),
-        split=data.split,
-        winners=winners,
-        trials=trials,
-        figures=figures,
-        default=default,
-        tuned=tuned,
-        model=model,
-        remarks=remarks + plan.remarks,
+        _with_settings(config.base_run, winners),
+        data.split,
+        winners,
+        trials,
+        default,
+        tuned,
+        model,
+        remarks + plan.remarks,
+        tasks,
     )
 
 
@@ -113,18 +98,23 @@ def _search(tasks: Sequence[DetectorTask], data: TuningData, config: TuneConfig)
     trials = {}
     started = time.monotonic()
     for index, task in enumerate(tasks):
-        timeout = config.timeout
-        if timeout is not None:
-            timeout = max(0.0, timeout - (time.monotonic() - started)) / (len(tasks) - index)
-        trials[task.label] = search(task, *data.study_of(task), replace(config, timeout=timeout))
+        if config.timeout is None:
+            share = None
+        else:
+            left = config.timeout - (time.monotonic() - started)
+            share = max(0.0, left) / (len(tasks) - index)
+        name, setup = data.study_of(task)
+        trials[task.label] = search(task, name, setup, replace(config, timeout=share))
     return trials
 
 
-def _with_settings(job: FSDConfig, winners: Sequence[Winner]) -> FSDConfig:
+def _with_settings(base_run: FSDConfig, winners: Sequence[Winner]) -> FSDConfig:
     """The configuration with the winners' settings: of the FSD, which is calibrated, and of the base score."""
-    settings = list(job.detection.settings)
+    settings = list(base_run.detection.settings)
     for best in winners:
         # Settings without a state are those of the FSD.
         detector = best.task.removesuffix(".fsd")
-        settings += [f"{detector}.{name}={json.dumps(value)}" for name, value in best.tuned.items()]
-    return replace(job, detection=replace(job.detection, settings=tuple(settings)))
+        for name, value in best.tuned.items():
+            settings.append(f"{detector}.{name}={json.dumps(value)}")
+    detection = replace(base_run.detection, settings=tuple(settings))
+    return replace(base_run, detection=detection)

@@ -14,6 +14,7 @@ from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model
 from fsd.token_stats import Scores
 from fsd.tuning.objective import (
+    DetectorTask,
     Task,
     Trial,
     ValidationSet,
@@ -21,6 +22,10 @@ from fsd.tuning.objective import (
     grouped_folds,
 )
 from pipelines.common.job import check_name
+
+# Settings of the tuning and of the model under test on which the value of a trial depends.
+OF_TUNING = ("tune", "objective", "sampler", "folds", "repeats")
+OF_MODEL = ("reference_model", "neighbour_model", "frequencies", "dtype")
 
 
 @dataclass(frozen=True)
@@ -40,26 +45,26 @@ class TuningData:
     def study_of(self, task: Task) -> tuple[str, dict[str, Any]]:
         """Name and setup of the study of a task."""
         space = {name: asdict(search) for name, search in task.space.items()}
-        return self.name_of(task.label), {
-            **self.setup,
-            "space": space,
-            "default": task.default,
-        }
+        setup = {**self.setup, "space": space, "default": task.default}
+        return self.name_of(task.label), setup
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Winners, one per task, the scores of the test texts with the default settings and with theirs, and their job."""
+    """Winners, one per task, the scores of the test texts with the default settings and with theirs.
 
-    job: FSDConfig
+    `run_config` is the base run with the winners' settings. `tasks` are the detectors whose settings are drawn.
+    """
+
+    run_config: FSDConfig
     split: Split
     winners: Sequence[Winner]
     trials: Mapping[str, Sequence[Trial]]
-    figures: Mapping[str, bytes]
     default: Scores
     tuned: Scores
     model: Model
     remarks: Sequence[str]
+    tasks: Sequence[DetectorTask] = ()
 
 
 def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningData:
@@ -77,52 +82,41 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
         texts.family.tolist(),
         folds=config.folds,
         repeats=config.repeats,
-        seed=config.job.seed,
+        seed=config.base_run.seed,
     )
     setup = study_setup(config, split, fingerprint)
     # The token statistics follow when the model has read the texts.
     validation = ValidationSet(ViewStatistics({}), texts.members, folds, config.objective)
     if config.study:
-        return TuningData(
-            split,
-            validation,
-            setup,
-            config.study,
-            f"{config.study}/{{}}",
-        )
-    domain = config.job.data.domain
-    # Without a name, every other setup has studies of its own, so that none is mixed with old trials.
-    short = hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:8]
-    form = f"{domain} {{}} seed {config.job.seed} {short}"
-    return TuningData(split, validation, setup, f"{domain}-{short}", form)
+        study = config.study
+        form = f"{study}/{{}}"
+    else:
+        domain = config.base_run.data.domain
+        # Without a name, every other setup has studies of its own, so that none is mixed with old trials.
+        short = hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:8]
+        study = f"{domain}-{short}"
+        form = f"{domain} {{}} seed {config.base_run.seed} {short}"
+    return TuningData(split, validation, setup, study, form)
 
 
 def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str, Any]:
     """Everything that a trial's value depends on, as JSON values; no test label is part of it."""
-    job = config.job
-    setup = {
-        "tune": config.tune,
-        "objective": config.objective,
-        "sampler": config.sampler,
-        "folds": config.folds,
-        "repeats": config.repeats,
-        "seed": job.seed,
-        "validation_texts": digest(split.validation),
-        "unseen_texts": digest(split.unseen),
-        "base_model": fingerprint,
-        # Of an adapter that is given, its training is not known.
-        "training": {"adapter": job.adapter} if job.adapter else asdict(job.training),
-        "reference_model": job.model.reference_model,
-        "neighbour_model": job.model.neighbour_model,
-        "frequencies": job.model.frequencies,
-        "dtype": job.model.dtype,
-        "shots": job.detection.shots,
-        # Each detector has a study of its own, so that another choice of detectors continues it.
-        "detectors": job.detection.detectors if config.tune == "adapter" else "one a study",
-        "settings": list(job.detection.settings),
-    }
+    base_run = config.base_run
+    setup: dict[str, Any] = {name: getattr(config, name) for name in OF_TUNING}
+    setup["seed"] = base_run.seed
+    setup["validation_texts"] = digest(split.validation)
+    setup["unseen_texts"] = digest(split.unseen)
+    setup["base_model"] = fingerprint
+    # How a reused adapter was trained is not recorded here.
+    setup["training"] = {"adapter": base_run.adapter} if base_run.adapter else asdict(base_run.training)
+    for name in OF_MODEL:
+        setup[name] = getattr(base_run.model, name)
+    setup["shots"] = base_run.detection.shots
+    # Each detector has a study of its own, so that another choice of detectors continues it.
+    setup["detectors"] = base_run.detection.detectors if config.tune == "adapter" else "one a study"
+    setup["settings"] = list(base_run.detection.settings)
     # Only where they are set, so that studies from before these options existed can be continued.
     for name in ("bits", "samples"):
-        if value := getattr(job.model, name):
+        if value := getattr(base_run.model, name):
             setup[name] = value
     return setup

@@ -26,6 +26,7 @@ from fsd.tuning.objective import (
     Winner,
     grid,
 )
+from fsd.tuning.optuna_study import importance
 from pipelines.tune.job import Tuned, TuningData
 
 SETTINGS = "settings.json"
@@ -44,16 +45,18 @@ METRICS = {
 """Column of the table of gains → name of its metric, after `tuning/`."""
 
 
-def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData) -> None:
+def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage: str) -> None:
     """Log tables, figures, settings and mean gains of a tuning job, and a nested run for each study of detectors."""
     trials = trials_frame(tuned.trials)
     run.log("trials.parquet", trials)
     run.log("trials.csv", trials)
     run.log("tuning.csv", gains)
-    for name, figure in tuned.figures.items():
+    importances = {label: importance(data.name_of(label), storage) for label in tuned.trials}
+    drawn = draw(tuned.trials, importances, data.validation.objective, tuned.tasks)
+    for name, figure in drawn.items():
         run.log(name, figure)
     run.log(SETTINGS, settings_json(tuned.winners, data.study))
-    measured = gains.set_index("task")[[*METRICS]].rename(columns=METRICS).add_prefix("tuning/")
+    measured = gains.set_index("task")[list(METRICS)].rename(columns=METRICS).add_prefix("tuning/")
     numbers: dict[Any, dict[Any, float]] = measured.to_dict("index")
     # A mean of p-values would have no meaning.
     run.log_metrics(dict(measured.drop(columns="tuning/test_gain_p").mean()))
@@ -63,20 +66,11 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData) -> None
         if not trials_of_task:
             continue
         tags = {"study": data.name_of(winner.task), "kind": "study"}
-        experiment = f"fsd-{tuned.job.data.domain}"
-        with tracking.run(
-            experiment,
-            f"tune {winner.task}",
-            params=winner.tuned,
-            tags=tags,
-            parent=run,
-        ) as nested:
+        experiment = f"fsd-{tuned.run_config.data.domain}"
+        with tracking.run(experiment, f"tune {winner.task}", params=winner.tuned, tags=tags, parent=run) as nested:
             nested.log_metrics(numbers[winner.task])
             nested.log_metrics({"tuning/trials": len(trials_of_task)})
-            nested.log(
-                "trials.csv",
-                trials_frame({winner.task: trials_of_task}),
-            )
+            nested.log("trials.csv", trials_frame({winner.task: trials_of_task}))
 
 
 def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
@@ -84,52 +78,61 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
     columns = [
         Column("tuned", "task", words=True),
         Column("winner", _settings, words=True),
-        Column(
-            "validation",
-            lambda row: f"{short(row.validation_default)} → {short(row.validation_tuned)}",
-        ),
+        Column("validation", _validation),
         Column("cross-val.", _cross_validated),
-        Column(
-            "test [95 % CI]",
-            lambda row: f"{_interval(row, 'test_default')}\n→ {_interval(row, 'test_tuned')}",
-        ),
-        Column(
-            "gain",
-            lambda row: "{:+z.3f}\n[{:+z.3f}, {:+z.3f}]".format(*_interval(row, "test_gain")),
-        ),
-        Column("p", lambda row: f"{row.p:.3f}"),
     ]
-    # A narrow terminal keeps what was tuned, its gain, and the interval on the test texts longest.
-    title = f"Tuned for {objective} on validation; the test texts were opened once"
+    columns += [
+        Column("test [95 % CI]", _test),
+        Column("gain", _gain),
+        Column("p", _p),
+    ]
     table = Table(
         gains,
         columns,
-        title=title,
+        title=f"Tuned for {objective} on validation; the test texts were opened once",
         name="tuning",
+        # A narrow terminal keeps what was tuned, its gain, and the interval on the test texts longest.
         kept=(0, 5, 4, 6, 1, 2),
         source="tuning.csv",
     )
     sections = [Section("Tuning", tables=[table]), *report.sections]
     # Its sign is on the terminal, where the table of gains takes the place of that of the detectors.
     gained = Finding(remarks(gains)[0], bool((gains.test_gain_low > 0).any()))
-    return replace(
-        report,
-        brief=table,
-        signs=[gained, *report.signs],
-        sections=sections,
-    )
+    return replace(report, brief=table, signs=[gained, *report.signs], sections=sections)
 
 
 def _settings(row: Any) -> str:
     if row.tuned == row.default:
         return "default"
-    pairs = json.loads(row.tuned).items()
-    return " ".join(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in pairs)
+    settings = []
+    for name, value in json.loads(row.tuned).items():
+        text = f"{value:.4g}" if isinstance(value, float) else value
+        settings.append(f"{name}={text}")
+    return " ".join(settings)
+
+
+def _validation(row: Any) -> str:
+    return f"{short(row.validation_default)} → {short(row.validation_tuned)}"
 
 
 def _cross_validated(row: Any) -> str:
     value = row.validation_chosen_elsewhere
     return "–" if math.isnan(value) else short(value)
+
+
+def _test(row: Any) -> str:
+    default = _interval(row, "test_default")
+    tuned = _interval(row, "test_tuned")
+    return f"{default}\n→ {tuned}"
+
+
+def _gain(row: Any) -> str:
+    gain = _interval(row, "test_gain")
+    return f"{gain.value:+z.3f}\n[{gain.low:+z.3f}, {gain.high:+z.3f}]"
+
+
+def _p(row: Any) -> str:
+    return f"{row.p:.3f}"
 
 
 def _interval(row: Any, name: str) -> Estimate:
@@ -143,11 +146,12 @@ def _interval(row: Any, name: str) -> Estimate:
 def remarks(gains: pd.DataFrame) -> list[str]:
     """Conclusions about tuning itself, one line each."""
     above = ", ".join(gains.task[gains.test_gain_low > 0]) or "none"
+    gained = f"gain on test texts with an interval above 0: {above}"
     below = ", ".join(gains.task[gains.test_gain_high < 0])
-    lines = [
-        f"gain on test texts with an interval above 0: {above}" + (f"; below 0: {below}" if below else ""),
-        f"on average, winners have {gains.validation_test_gap.mean():+z.3f} more on validation than on the test texts",
-    ]
+    if below:
+        gained += f"; below 0: {below}"
+    gap = gains.validation_test_gap.mean()
+    lines = [gained, f"on average, winners have {gap:+z.3f} more on validation than on the test texts"]
     optimism = (gains.validation_tuned - gains.validation_chosen_elsewhere).mean()
     # An adapter of several detectors has no cross-validated choice.
     if not math.isnan(optimism):
@@ -170,14 +174,9 @@ def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
     rows = []
     for label, tried in trials.items():
         for trial in tried:
-            row = {
-                "study": label,
-                "number": trial.number,
-                "state": trial.state,
-                "value": trial.value,
-                "fold_sd": float(np.std(trial.folds)) if trial.folds else None,
-                "seconds": trial.seconds,
-            }
+            row: dict[str, Any] = {"study": label, "number": trial.number, "state": trial.state, "value": trial.value}
+            row["fold_sd"] = float(np.std(trial.folds)) if trial.folds else None
+            row["seconds"] = trial.seconds
             for name, value in trial.settings.items():
                 # As text, since a column of numbers and truth values fits no Parquet type.
                 row[f"setting.{name}"] = str(value) if isinstance(value, bool) else value
@@ -225,19 +224,16 @@ def draw(
 def _history(trials: Mapping[str, Sequence[Trial]], measured: str) -> Figure:
     """The best value after as many trials, for each study."""
     longest = max(map(len, trials.values()))
-    counts = sorted({round(count) for count in np.geomspace(1, longest, min(POINTS, longest))})
+    points = np.geomspace(1, longest, min(POINTS, longest))
+    counts = np.unique(points.round().astype(int)).tolist()
     lines = {}
     for label, tried in trials.items():
         values = [trial.value if trial.state == "complete" else np.nan for trial in tried]
         best = np.fmax.accumulate(values)
         # A study with fewer trials keeps its last value.
         lines[label] = list(best[np.minimum(counts, len(best)) - 1])
-    return figures.curves(
-        counts,
-        {"Best on validation so far": lines},
-        x_name="finished trials",
-        y_name=measured,
-    )
+    panels = {"Best on validation so far": lines}
+    return figures.curves(counts, panels, x_name="finished trials", y_name=measured)
 
 
 def _ranges(task: DetectorTask) -> dict[str, Range]:
@@ -250,7 +246,9 @@ def _curves(tasks: Sequence[DetectorTask], measured: str) -> Figure:
     detector = tasks[0].detector.name
     ((setting, search),) = _ranges(tasks[0]).items()
     x = grid(search)
-    lines = {_state(task): [_over_folds(task, {setting: value}) for value in x] for task in tasks}
+    lines = {}
+    for task in tasks:
+        lines[_state(task)] = [_over_folds(task, {setting: value}) for value in x]
     return figures.curves(
         x,
         {detector: lines},
@@ -267,16 +265,21 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
     (y_name, y_search), (x_name, x_search) = _ranges(task).items()
     x = grid(x_search)
     y = grid(y_search)
-    values = np.array([[_over_folds(task, {x_name: column, y_name: row}).value for column in x] for row in y])
+    values = []
+    for y_value in y:
+        row = [_over_folds(task, {x_name: x_value, y_name: y_value}).value for x_value in x]
+        values.append(row)
+    title = f"{detector}, {_state(task)}"
+    default = (task.default[x_name], task.default[y_name])
     return figures.heat_map(
         x,
         y,
-        values,
+        np.array(values),
         x_name=f"{detector}.{x_name}",
         y_name=f"{detector}.{y_name}",
         name=measured,
-        title=f"{detector}, {_state(task)}",
-        default=(task.default[x_name], task.default[y_name]),
+        title=title,
+        default=default,
     )
 
 

@@ -9,7 +9,7 @@ import detectors
 from detectors.camia import COMBINATIONS, camia
 from fsd.errors import UsageError
 from fsd.loss_signals import ALONG, loss_signals
-from fsd.token_stats import Known, Prompt
+from fsd.token_stats import Exemplars, Prompt
 
 
 def test_the_signals_by_hand(make):
@@ -26,11 +26,11 @@ def test_the_signals_by_hand(make):
 
 def test_the_score_by_hand(make):
     text, worse = make([-1.0, -3.0]), make([-1.5, -3.5])
-    same = Known([[Prompt("")] * 3]).scored(lambda prompts: [text] * 3)
+    same = Exemplars([[Prompt("")] * 3]).score_with(lambda prompts: [text] * 3)
     scores = {name: camia(text, [text, text], same, combination=name) for name in COMBINATIONS}
     half = math.log(2)  # every signal equals that of the one known text: p is 1/2
     assert scores == pytest.approx({"edgington": -0.5, "fisher": half, "pearson": -half, "george": 0})
-    known = Known([[Prompt("")]] * 3).scored(lambda prompts: [worse, text, text])
+    known = Exemplars([[Prompt("")]] * 3).score_with(lambda prompts: [worse, text, text])
     losses = camia(make([-1.0, -3.0]), [], known) * 30  # 21 signals of the text, 9 along it
     lower = 3 * 4 + 2  # loss and perplexity, plain and by diversity, at 3 cuts; shares above -1 and -3
     assert losses == pytest.approx(-(lower * 1.5 + (30 - lower) * 2) / 4)
@@ -89,7 +89,7 @@ def slow(own, others, combination):
 def test_equals_a_loop(random_views):
     for size, along in (*product((1, 2, 9, 10, 11, 30), ALONG), (310, "text")):
         views = random_views(size, size)
-        given = [views[name] for name in ("text", "repeated", "known")]
+        given = [views[name] for name in ("text", "repeated", "nonmembers")]
         own, others = slow_signals(given[0], *given[1], along=along), given[2].of(slow_signals, along=along)
         assert loss_signals(given[0], *given[1], along=along) == pytest.approx(own, rel=1e-9, abs=1e-9)
         for name in COMBINATIONS:
@@ -98,7 +98,7 @@ def test_equals_a_loop(random_views):
 
 def test_what_ranks_do_not_change(random_views):
     views = random_views(3, 40)
-    given = [views[name] for name in ("text", "repeated", "known")]
+    given = [views[name] for name in ("text", "repeated", "nonmembers")]
     signals, others = loss_signals(given[0], *given[1]), given[2].of(loss_signals)
     ranks = (others < signals).sum(0)
     assert (ranks[[0, 2]] == ranks[[1, 3]]).all()  # a perplexity has the p-value of its loss

@@ -12,13 +12,13 @@ import detectors
 from detectors.camia_lr import camia_lr
 from fsd.errors import UsageError
 from fsd.loss_signals import ALONG, loss_signals
-from fsd.token_stats import Known, Prompt
+from fsd.token_stats import Exemplars, Prompt
 
 
 def known(labelled, statistics):
     """Labelled texts with statistics of each: text → that of the text and its copies."""
     rows = [[Prompt(text)] * len(statistics[text]) for text in labelled]
-    return Known(rows, labelled).scored(lambda prompts: [one for text in labelled for one in statistics[text]])
+    return Exemplars(rows, labelled).score_with(lambda prompts: [one for text in labelled for one in statistics[text]])
 
 
 def test_the_score_by_hand(make):

@@ -7,7 +7,7 @@ from sklearn.model_selection import LeaveOneOut
 
 import detectors
 from fsd.errors import UsageError
-from fsd.token_stats import Known, PairStats, Prompt, TokenStats
+from fsd.token_stats import Exemplars, PairStats, Prompt, TokenStats
 
 
 def pair(rng, size, shift=0.0):
@@ -22,8 +22,8 @@ def pair(rng, size, shift=0.0):
 
 
 def unread_of(pairs):
-    known = Known([[Prompt(f"text {number}")] for number in range(len(pairs))])
-    return known.scored(lambda prompts: pairs)
+    known = Exemplars([[Prompt(f"text {number}")] for number in range(len(pairs))])
+    return known.score_with(lambda prompts: pairs)
 
 
 def scores_of(one):

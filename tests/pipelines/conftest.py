@@ -142,9 +142,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     forward = ModelScorer._forward
 
-    def counting(self: Any, network: Any, reduction: Any, batch: Any, ids: Any) -> Any:
+    def counting(self: Any, network: Any, batch: Any, ids: Any) -> Any:
         made.append(len(batch))
-        return forward(self, network, reduction, batch, ids)
+        return forward(self, network, batch, ids)
 
     monkeypatch.setattr(ModelScorer, "_forward", counting)
     return made

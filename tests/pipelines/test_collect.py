@@ -12,7 +12,8 @@ from fsd.data.readers import read_files
 from fsd.data.splitting import kinds_of
 from fsd.errors import UsageError
 from fsd.tracking import find_runs
-from pipelines.collect import Collect, prepare, specs
+from pipelines.collect import Collect
+from pipelines.collect.job import prepare, specs
 
 
 @pytest.fixture

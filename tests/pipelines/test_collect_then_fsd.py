@@ -12,7 +12,9 @@ from fsd import tracking
 from fsd.collection import domains
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data.readers import read_files
-from pipelines import collect, fsd
+from pipelines import fsd
+from pipelines.collect import Collect
+from pipelines.collect import job as collect
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +77,7 @@ def run_fsd(tiny):
 def test_the_main_job_runs_on_what_a_domain_collects(domain, here, run_fsd, published):
     options = published(domain)
     collect.prepare(
-        collect.Collect(domain, 30, before=str(BEFORE), after=str(AFTER), out=Path("b.jsonl"), options=options)
+        Collect(domain, 30, before=str(BEFORE), after=str(AFTER), out=Path("b.jsonl"), options=options)
     ).run()
     collected = read_files(["b.jsonl"], labelled=True)
     assert [sum(text.member is side for text in collected) for side in (True, False)] == [30, 30]
@@ -96,8 +98,8 @@ def test_the_main_job_runs_on_what_a_domain_collects(domain, here, run_fsd, publ
 
 def test_the_main_job_fine_tunes_on_what_was_collected_for_it(here, run_fsd, published):
     order = {"domain": "stackexchange", "after": str(AFTER), "options": published("stackexchange")}
-    collect.prepare(collect.Collect(limit=15, before=str(BEFORE), out=Path("b.jsonl"), **order)).run()
-    collect.prepare(collect.Collect(limit=12, benchmark_of=("b.jsonl",), out=Path("fresh.jsonl"), **order)).run()
+    collect.prepare(Collect(limit=15, before=str(BEFORE), out=Path("b.jsonl"), **order)).run()
+    collect.prepare(Collect(limit=12, benchmark_of=("b.jsonl",), out=Path("fresh.jsonl"), **order)).run()
     fresh, benchmark = read_files(["fresh.jsonl"]), read_files(["b.jsonl"])
     manifest = json.loads(Path("fresh.manifest.json").read_text())
     assert manifest["dropped"] == {"in the benchmark": 15}

@@ -19,7 +19,7 @@ from fsd.files import read_json
 from fsd.statistics.metrics import auc
 from pipelines.common.context import Invocation, running
 from pipelines.fsd import prepare
-from pipelines.tune.__main__ import prepare as tune
+from pipelines.tune.tuning import prepare as tune
 
 
 class Finished(NamedTuple):
@@ -111,7 +111,7 @@ def test_terminal_report_and_figure_show_the_three_contrasts(finished: Finished)
 @pytest.mark.slow
 def test_tuning_chooses_on_members_and_contemporaries(finished: Finished, capsys: pytest.CaptureFixture[str]) -> None:
     job = replace(finished.config, detection=DetectorConfig(detectors="min_k"), placebo="none")
-    config = TuneConfig(job=job, trials=2, folds=2, repeats=1, sampler="random", storage="journal:trials.log")
+    config = TuneConfig(base_run=job, trials=2, folds=2, repeats=1, sampler="random", storage="journal:trials.log")
     with running("tune", Invocation(verbose=True)):
         tune(config).run()
     assert "members against contemporaries" in capsys.readouterr().out

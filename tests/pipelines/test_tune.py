@@ -16,9 +16,9 @@ from fsd.errors import UsageError
 from fsd.statistics.metrics import auc
 from pipelines.common import experiment, inputs, registration
 from pipelines.common.detector_settings import load_detectors
-from pipelines.score import prepare as score
-from pipelines.tune.__main__ import prepare
+from pipelines.score.job import prepare as score
 from pipelines.tune.job import digest, tuning_data
+from pipelines.tune.tuning import prepare
 
 TASKS = ("min_k.base", "min_k.fsd", "min_k_deviation.fsd")
 """Detectors and scores that are tuned."""
@@ -37,7 +37,7 @@ def job(job, make_rows):
 
 @pytest.fixture
 def config(job, tmp_path):
-    return TuneConfig(job=job, storage=f"journal:{tmp_path}/trials.log", study="s", trials=20, folds=3, repeats=2)
+    return TuneConfig(base_run=job, storage=f"journal:{tmp_path}/trials.log", study="s", trials=20, folds=3, repeats=2)
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     assert run.data.metrics["tuning/gap"] == pytest.approx(gap.mean())
 
     # the main job takes the settings over, and its test scores are those that were compared here
-    detection = replace(config.job.detection, settings_from="models:/fsd-arxiv/1")
+    detection = replace(config.base_run.detection, settings_from="models:/fsd-arxiv/1")
     used = load_detectors(detection)
     assert {d.name: dict(d.settings) for d in used} == {name: states["fsd"] for name, states in settings.items()}
     assert dict(used[0].for_base.settings) == settings["min_k"]["base"] != settings["min_k"]["fsd"]
@@ -86,13 +86,15 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     for state in ("base", "fsd"):  # each at its own best settings
         column = scores[f"min_k.{state}"]
         assert auc(scores.label == 1, column) == pytest.approx(table.loc[f"min_k.{state}", "test_tuned"])
-    logged = registration.chosen_params(config.job, used)["detector"]
+    logged = registration.chosen_params(config.base_run, used)["detector"]
     assert logged["min_k"] == {**settings["min_k"]["fsd"], "base": settings["min_k"]["base"]}
 
     texts = scores[["text", "label"]]
     texts.to_json("test.jsonl", orient="records", lines=True)
     detection = replace(detection, detectors="min_k")
-    score(ScoreConfig(data=("test.jsonl",), out="scored.parquet", model=config.job.model, detection=detection)).run()
+    score(
+        ScoreConfig(data=("test.jsonl",), out="scored.parquet", model=config.base_run.model, detection=detection)
+    ).run()
     np.testing.assert_allclose(pd.read_parquet("scored.parquet")["min_k.base"], scores["min_k.base"], rtol=1e-5)
 
 
@@ -101,13 +103,13 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     from pipelines.common import experiment
     from pipelines.tune import detectors
 
-    job = config.job
-    documents = inputs.load_texts(job.data, job.model).documents
-    parts, _ = inputs.split_texts(documents, job.data, job.seed)
+    base_run = config.base_run
+    documents = inputs.load_texts(base_run.data, base_run.model).documents
+    parts, _ = inputs.split_texts(documents, base_run.data, base_run.seed)
     labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
     if config.study == "shuffled":
         parts = parts.replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))
-    model = experiment.open_model(job)
+    model = experiment.open_model(base_run)
     tuned = detectors.tune(config, tuning_data(config, parts, "f"), model, None)
     plain = tuning_data(replace(config, study=None), parts, "f").study
     trials = {label: [(t.settings, t.folds) for t in tried] for label, tried in tuned.trials.items()}
@@ -125,7 +127,12 @@ def test_an_adapter_is_tuned_by_training(config):
     from mlflow import MlflowClient
 
     prepare(
-        replace(config, tune="adapter", trials=3, job=replace(config.job, detection=DetectorConfig(detectors="loss")))
+        replace(
+            config,
+            tune="adapter",
+            trials=3,
+            base_run=replace(config.base_run, detection=DetectorConfig(detectors="loss")),
+        )
     ).run()
     client = MlflowClient(f"sqlite:///{Path.cwd()}/mlruns/mlflow.db")  # MLflow keeps relative ones open
     runs = client.search_runs(["1"])
@@ -153,7 +160,9 @@ def test_the_digest_tells_texts_labels_and_groups():
 
 @pytest.mark.slow
 def test_another_setup_is_refused_before_the_training(config, monkeypatch):
-    prepare(replace(config, trials=1, job=replace(config.job, detection=DetectorConfig(detectors="min_k")))).run()
+    prepare(
+        replace(config, trials=1, base_run=replace(config.base_run, detection=DetectorConfig(detectors="min_k")))
+    ).run()
     monkeypatch.setattr(experiment, "train_adapter", None)
     with pytest.raises(UsageError, match=r"'s/min_k.base' must be continued .*repeats: begun with 2, got 3"):
         prepare(replace(config, repeats=3)).run()

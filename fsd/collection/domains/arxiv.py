@@ -43,9 +43,11 @@ def texts(
     service = Service("arxiv", URL, interval=3.0, clock=journal.clock, mirror=mirror)
     any_category = " OR ".join(f"cat:{category}" for category in categories)
     conditions = "".join(f"({condition}) AND " for condition in (any_category, query) if condition)
+    begin = window.first(FIRST)
+    end = window.last(journal.clock.today)
     cursor: JSON = journal.cursor or {
-        "from": f"{window.first(FIRST):%Y%m%d}0000",
-        "to": f"{window.last(journal.clock.today):%Y%m%d}2359",
+        "from": f"{begin:%Y%m%d}0000",
+        "to": f"{end:%Y%m%d}2359",
         "start": 0,
     }
     while True:

@@ -61,7 +61,7 @@ def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Doc
 
 def _named(document: Document) -> Document:
     """A text with the date and the group that the name of its file gives."""
-    file = Path(document.source)
+    file = Path(document.origin_url)
     match = DATE.search(file.stem)
     try:
         day = Date.fromisoformat(match[0]) if match else None

@@ -68,10 +68,10 @@ def texts(
         if not text:
             journal.drop("shorter than a snippet")
             continue
-        source = document.source
+        origin_url = document.origin_url
         if NUMBER.fullmatch(document.group):
-            source = f"{PAGE}{document.group}"
-        yield replace(document, text=text, member=None, source=source)
+            origin_url = f"{PAGE}{document.group}"
+        yield replace(document, text=text, member=None, origin_url=origin_url)
 
 
 def _snippet(text: str, words: int, language: str, seed: int | None) -> str:

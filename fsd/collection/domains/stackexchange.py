@@ -110,10 +110,7 @@ def _at_edge(items: list[Any], newest_first: bool) -> JSON:
     if not stamps:
         raise format_changed(SERVICE, "'creation_date' of at least one question", items[-1])
     edge = stamps[-1]
-    seen = []
-    for item, time in zip(items, times, strict=True):
-        if time == edge:
-            seen.append(item.get("question_id"))
+    seen = [item.get("question_id") for item, time in zip(items, times, strict=True) if time == edge]
     return {"todate" if newest_first else "fromdate": edge, "seen": seen}
 
 

@@ -21,7 +21,6 @@ from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.domain_check import tried
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
-from fsd.evaluation.rows import by_key
 from fsd.evaluation.sentences import AuditSummary, audit_summary
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts
 from fsd.models.finetuning import finetune
@@ -51,9 +50,19 @@ from pipelines.common.job import Job
 from pipelines.common.output import check_table_path, write_table
 from pipelines.common.verdict_sentences import basis_sentences, chance_sentence, power_sentences, rate_sentences
 from pipelines.evidence.adapter_audit import AuditConfig
+from pipelines.evidence.examination import examination, show_demonstration
 
 CONTROL = "the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"
 FOUND = "in the fine-tuning data"
+HEADINGS = (
+    "detector",
+    "fine-tuned AUC\n[95 % CI]",
+    "calibrated AUC\n[95 % CI]",
+    "gain",
+    "p (Holm)",
+    "TPR@5%FPR",
+    "TPR@1%FPR",
+)
 
 
 def prepare(config: AuditConfig) -> Job:
@@ -64,18 +73,21 @@ def prepare(config: AuditConfig) -> Job:
     check_table_path(config.out, config.data)
     detectors = for_adapter_audit(load_detectors(config.detection))
     texts = parts.judged.texts + judged.texts
+    plan = outline(config.model).plan(detectors, texts)
     sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
     reads = {
         "texts": f"{job.files(config.data, len(texts))}: {sizes}",
         "fine-tuned model": str(config.adapter or config.tuned),
     }
+    registered = "a registered adapter" if config.adapter else None
+    work = partial(run, config, parts, judged)
     return Job(
-        partial(run, config, parts, judged),
+        work,
         reads,
         config.model,
         texts=texts,
-        passes=outline(config.model).plan(detectors, texts).passes,
-        writes=["a registered adapter" if config.adapter else None, config.out],
+        passes=plan.passes,
+        writes=[registered, config.out],
         experiment=f"fsd-{config.domain}",
     )
 
@@ -90,16 +102,17 @@ def texts_of(config: AuditConfig) -> tuple[Split, Corpus]:
     labelled_texts = set(labelled.texts)
     for document in judged:
         if document.text in labelled_texts:
-            raise UsageError(f"a text to be judged must not be labelled elsewhere; {document.source} is")
+            raise UsageError(f"a text to be judged must not be labelled elsewhere; {document.origin_url} is")
     # a text labelled both 1 and 0 would be on both sides of the measurement
     refuse_contradictions(labelled)
     parts = split_labelled(labelled, validation=config.validation, seed=config.seed)
     # refused before anything is scored: the calibration would refuse the rate, but only at the end
     nonmembers = parts.validation.take(~parts.validation.members)
     groups = len(set(nonmembers.family.tolist()))
-    if judged and config.fpr < 1 / (groups + 1):
+    lowest = 1 / (groups + 1)
+    if judged and config.fpr < lowest:
         raise UsageError(
-            f"fpr must be at least {1 / (groups + 1):.4g} = 1/({groups}+1), with {groups} families of other texts in "
+            f"fpr must be at least {lowest:.4g} = 1/({groups}+1), with {groups} families of other texts in "
             f"validation; got {config.fpr:g}"
         )
     return parts, judged
@@ -109,10 +122,8 @@ def _check(config: AuditConfig) -> None:
     if not config.data:
         raise UsageError("data must be given, files with labelled texts (or --demo); got none")
     if (config.adapter is None) == (config.tuned is None):
-        raise UsageError(
-            "the fine-tuned model must be given by either --adapter or --tuned; "
-            f"got {'both' if config.adapter else 'none'}"
-        )
+        named = "both" if config.adapter else "none"
+        raise UsageError(f"the fine-tuned model must be given by either --adapter or --tuned; got {named}")
     for name, share in (("validation", config.validation), ("fpr", config.fpr)):
         if not 0 < share < 1:
             raise UsageError(f"{name} must be above 0 and below 1; got {share:g}")
@@ -121,11 +132,11 @@ def _check(config: AuditConfig) -> None:
 def run(config: AuditConfig, parts: Split, judged: Documents) -> None:
     """Load the models, score, judge, write, track and print."""
     with context.stage("model"):
-        model = load(config)
+        # Before the base is loaded, so that a wrong name is refused within a second.
+        adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
+        model = open_model(config.model, adapter=adapter, tuned=config.tuned).audited()
     name = str(config.adapter or config.tuned)
-    tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
-    title = deliver.run_name(config.model.model, config.data, "adapter audit")
-    with deliver.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+    with examination(config, "adapter audit", config.data, adapter=name) as tracked:
         with context.stage("scoring"):
             audit = measure(parts, judged, model, config)
         with context.stage("recording"):
@@ -133,15 +144,9 @@ def run(config: AuditConfig, parts: Split, judged: Documents) -> None:
             deliver.publish(result, tracked)
             write_table(audit.scores, config.out)
             identity = model.language_model.identity
+            # A model that was tuned as a whole is no adapter that could be registered.
             version = register(tracked, audit, config, identity) if config.adapter else None
         deliver.show(result, tracked, version)
-
-
-def load(config: AuditConfig) -> Model:
-    """Open the base, and the fine-tuned model as an adapter on it or as a whole."""
-    # before the base is loaded, so that a wrong name is refused within a second
-    adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
-    return open_model(config.model, adapter=adapter, tuned=config.tuned).audited()
 
 
 @dataclass(frozen=True)
@@ -179,8 +184,10 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
     measured = results.compute_results(parts, scored.take(slice(labelled)), None, plan.detectors, seed=config.seed)
     assert measured.calibration is not None  # the share of validation is above 0
     states = partial(hidden_states, model.language_model)
-    reference = tried(measured.calibration.reference, states=states)
-    calibration = replace(measured.calibration, reference=reference)
+    calibration = replace(
+        measured.calibration,
+        reference=tried(measured.calibration.reference, states=states),
+    )
     verdicts = None
     if judged:
         of_judged = scored.take(slice(labelled, None))
@@ -204,9 +211,20 @@ def _plan(texts: Sequence[str], model: Model, detection: DetectorConfig) -> Scor
     """The scoring by the detectors that compare two models on these texts."""
     requested = load_detectors(detection)
     comparable = {detector.name: detector for detector in for_adapter_audit(requested)}
-    excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in comparable}
-    detectors = [comparable.get(detector.name, detector) for detector in requested]
-    return model.plan(detectors, texts, excluded=excluded, strict=detection.named, use="used in an audit")
+    detectors = []
+    excluded = {}
+    for detector in requested:
+        name = detector.name
+        detectors.append(comparable.get(name, detector))
+        if name not in comparable:
+            excluded[name] = "an audit compares plain scores"
+    return model.plan(
+        detectors,
+        texts,
+        excluded=excluded,
+        strict=detection.named,
+        use="used in an audit",
+    )
 
 
 def _with_verdicts(table: pd.DataFrame, labelled: int, verdicts: Verdicts | None) -> pd.DataFrame:
@@ -227,36 +245,16 @@ def _with_verdicts(table: pd.DataFrame, labelled: int, verdicts: Verdicts | None
 
 def detectors_table(audit: Audit) -> Table:
     """One line per detector; the best on validation first, the others by their AUC."""
-    rows = by_key(audit.table)
-    single, difference = IN_AUDIT
-    detectors = {row.detector for row in rows.values() if row.state == difference}
-    lines = []
-    for name in sorted(
-        detectors, key=lambda name: (name != audit.calibration.detector, -rows[name, difference, "auc"].value)
-    ):
-        gain = rows.get((name, "", "auc_gain"))  # a detector that reads both models has none
-        lines.append(
-            [
-                name,
-                shown(rows.get((name, single, "auc"))),
-                shown(rows[name, difference, "auc"]),
-                f"{gain.value:+z.2f}" if gain else "–",
-                p_value(gain and gain.p_holm),
-                f"{rows[name, difference, 'tpr_at_5fpr'].value:.2f}",
-                f"{rows[name, difference, 'tpr_at_1fpr'].value:.2f}",
-            ]
-        )
+    aucs = {}
+    for (detector, state, metric), row in audit.results.rows.items():
+        if metric == "auc" and state == IN_AUDIT.difference:
+            aucs[detector] = row.value
+    best = audit.calibration.detector
+    # The best one gives the verdicts, whatever the others reach on the test texts.
+    detectors = sorted(aucs, key=lambda detector: (detector != best, -aucs[detector]))
     return plain(
-        [
-            "detector",
-            "fine-tuned AUC\n[95 % CI]",
-            "calibrated AUC\n[95 % CI]",
-            "gain",
-            "p (Holm)",
-            "TPR@5%FPR",
-            "TPR@1%FPR",
-        ],
-        lines,
+        HEADINGS,
+        [_detector_line(audit.results, detector) for detector in detectors],
         caption="AUC of the fine-tuned model's scores alone, and of their difference from the base model's; 95 % "
         "intervals by groups of related texts. TPR@5%FPR is the share of fine-tuning texts found when 5 of 100 others "
         "are called fine-tuning texts. A detector without a fine-tuned AUC compares the two models itself.",
@@ -268,13 +266,31 @@ def detectors_table(audit: Audit) -> Table:
     )
 
 
+def _detector_line(measured: Results, detector: str) -> list[str]:
+    """The cells under `HEADINGS`."""
+    rows = measured.rows
+    single, difference = IN_AUDIT
+    cells = [
+        detector,
+        shown(rows.get((detector, single, "auc"))),
+        shown(rows[detector, difference, "auc"]),
+    ]
+    gain = rows.get((detector, "", "auc_gain"))
+    # A detector that reads both models has no score of one of them, over which it could gain.
+    if gain is None:
+        cells += ["–", "–"]
+    else:
+        cells += [f"{gain.value:+z.2f}", p_value(gain.p_holm)]
+    for metric in ("tpr_at_5fpr", "tpr_at_1fpr"):
+        cells.append(f"{rows[detector, difference, metric].value:.2f}")
+    return cells
+
+
 def conclusions(audit: Audit) -> list[Finding]:
     """The results in sentences, most important first."""
     summary = audit.summary
-    start = (
-        f"{audit.results.title(audit.calibration.score)}, best on validation: AUC {summary.auc} on "
-        f"{len(audit.results.parts.test)} test texts"
-    )
+    title = audit.results.title(audit.calibration.score)
+    start = f"{title}, best on validation: AUC {summary.auc} on {len(audit.results.parts.test)} test texts"
     if summary.auc.low <= 0.5:
         result = f"{start}: not distinguishable from chance"
     elif summary.explains:
@@ -315,42 +331,57 @@ def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Find
 
 def report(audit: Audit, config: AuditConfig, name: str) -> Report:
     """The report; `name` is the fine-tuned model's."""
-    test = audit.scores[audit.scores["split"] == "test"]
-    scores = columns_of(test, IN_AUDIT)
-    panels = [of_state(scores, state) for state in IN_AUDIT]
-    roc = figures.roc(test["label"].to_numpy(bool), *panels, names=("fine-tuned", "calibrated score"))
-    caption = "Share of fine-tuning texts found against share of other texts wrongly called so."
-    verdicts = numbers("verdicts", audit.scores[audit.scores["split"] == "judged"])
-    measured = Section(
-        "Results",
-        tables=[detectors_table(audit), verdicts],
-        pictures=[Picture(figures.png(roc), caption, name="roc.png")],
-    )
+    base = config.model.model
     summary = audit.summary
+    judged = audit.scores[audit.scores["split"] == "judged"]
+    section = Section(
+        "Results",
+        tables=[detectors_table(audit), numbers("verdicts", judged)],
+        pictures=[_roc(audit)],
+    )
+    facts = [
+        ("Base", base),
+        ("Fine-tuned model", name),
+        ("Texts", ", ".join(config.data)),
+        ("Seed", str(config.seed)),
+    ]
+    artifacts = {
+        "scores.parquet": audit.scores,
+        "summary.csv": audit.table,
+        "calibration.json": audit.calibration.to_json(),
+    }
     return Report(
         title="Was it in the fine-tuning data?",
-        question=f"Can texts that {name} was fine-tuned on be distinguished from others, given the base "
-        f"{config.model.model}?",
+        question=f"Can texts that {name} was fine-tuned on be distinguished from others, given the base {base}?",
         findings=conclusions(audit),
-        sections=[measured, limits()],
-        facts=[
-            ("Base", config.model.model),
-            ("Fine-tuned model", name),
-            ("Texts", ", ".join(config.data)),
-            ("Seed", str(config.seed)),
-        ],
+        sections=[section, limits()],
+        facts=facts,
         changes=[
             "Texts of both labels from one period and kind, if a classifier without the model separates these.",
             "More labelled texts, which narrow the intervals.",
         ],
         score=f"{summary.detector} {summary.auc.short}",
         metrics=audit.results.audit.metrics() | charted(audit.table),
-        artifacts={
-            "scores.parquet": audit.scores,
-            "summary.csv": audit.table,
-            "calibration.json": audit.calibration.to_json(),
-        },
+        artifacts=artifacts,
         files={"scores": config.out} if config.out else {},
+    )
+
+
+def _roc(audit: Audit) -> Picture:
+    """The curves of all detectors on the test texts, by the fine-tuned model alone and beside the base."""
+    test = audit.scores[audit.scores["split"] == "test"]
+    scores = columns_of(test, IN_AUDIT)
+    labels = test["label"].to_numpy(bool)
+    figure = figures.roc(
+        labels,
+        of_state(scores, IN_AUDIT.single),
+        of_state(scores, IN_AUDIT.difference),
+        names=("fine-tuned", "calibrated score"),
+    )
+    return Picture(
+        figures.png(figure),
+        "Share of fine-tuning texts found against share of other texts wrongly called so.",
+        name="roc.png",
     )
 
 
@@ -362,6 +393,7 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     """
     summary = audit.summary
     parts = audit.results.parts
+    adapter = str(config.adapter)
     files = adapter_files.contents(
         config.model,
         config.detection,
@@ -371,26 +403,33 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
         domain=config.domain,
         seed=config.seed,
     )
+    tags = {
+        "base_model": identity.id,
+        "adapter": adapter,
+        "detector": summary.detector,
+        "state": summary.state,
+    }
+    benchmark = f"validation {digest(parts.validation)}, test {digest(parts.test)}"
+    judged_on = {
+        "benchmark": benchmark,
+        "base_fingerprint": identity.fingerprint,
+        "judging": f"audit of {adapter}, seed {config.seed}, by the best score of any state",
+    }
+    barred = summary.sentence if summary.explains else ""
+    example = adapter_files.example(parts)
+    folder = tracking.fetch_adapter(adapter)
+    model = f"fsd-{config.domain}"
     return tracking.register(
         run,
-        f"fsd-{config.domain}",
-        tracking.fetch_adapter(str(config.adapter)),
+        model,
+        folder,
         adapter_files.SERVING,
         validation_score=audit.results.validation_auc,
         files=files,
-        tags={
-            "base_model": identity.id,
-            "adapter": config.adapter,
-            "detector": summary.detector,
-            "state": summary.state,
-        },
-        judged_on={
-            "benchmark": f"validation {digest(parts.validation)}, test {digest(parts.test)}",
-            "base_fingerprint": identity.fingerprint,
-            "judging": f"audit of {config.adapter}, seed {config.seed}, by the best score of any state",
-        },
-        barred=summary.sentence if summary.explains else "",
-        example=adapter_files.example(parts),
+        tags=tags,
+        judged_on=judged_on,
+        barred=barred,
+        example=example,
     )
 
 
@@ -421,24 +460,20 @@ def demo(seed: int) -> None:
         control = detectors_table(measure(parts, [], untouched.audited(), config))
     lines = [["fine-tuned on half", *row] for row in tuned.rows]
     lines += [["control, not fine-tuned", *row] for row in control.rows]
+    count = len(parts.test)
     table = plain(
-        ["model", *(column.heading for column in tuned.columns)],
+        ["model", *HEADINGS],
         lines,
         words=(0, 1),
-        title=f"{len(parts.test)} test texts, half of them fine-tuning data",
+        title=f"{count} test texts, half of them fine-tuning data",
         name="results",
         kept=(0, 1, 3, 2),
         source="--json",
     )
     detector, _, auc, *_ = tuned.rows[0]
     result = f"{detector}, fine-tuned minus base: AUC {auc}; the control: {control.rows[0][2]}"
-    deliver.show(
-        Report(
-            findings=[
-                Finding(result),
-                Finding(CONTROL, FOR),
-            ],
-            sections=[Section("", tables=[table])],
-            next=["fsd adapter-audit --model BASE --adapter DIR --data FILE"],
-        )
+    show_demonstration(
+        [Finding(result), Finding(CONTROL, FOR)],
+        table,
+        "fsd adapter-audit --model BASE --adapter DIR --data FILE",
     )

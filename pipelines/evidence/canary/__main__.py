@@ -3,7 +3,8 @@
 from pipelines.common.cli import subcommands
 from pipelines.evidence import canary
 
-COMMANDS: dict[str, tuple[type, str]] = {
+# Subcommand → its settings, and the module of its `prepare`.
+COMMANDS = {
     "make": (canary.MakeConfig, "pipelines.evidence.canary.make"),
     "test": (canary.RankConfig, "pipelines.evidence.canary.rank"),
     "demo": (canary.DemoConfig, "pipelines.evidence.canary.demo"),

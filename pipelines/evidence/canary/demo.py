@@ -16,15 +16,15 @@ from fsd.data.readers import read_rows
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
-from fsd.reporting.report import Report, Section, p_value
+from fsd.reporting.report import p_value
 from fsd.scoring.model import open_model
 from fsd.token_stats import Scorer
 from pipelines.common.context import stage
-from pipelines.common.deliver import show
 from pipelines.common.detector_settings import load_detectors
 from pipelines.common.job import Job
 from pipelines.common.output import write_table
 from pipelines.evidence.canary import DemoConfig, MakeConfig, files, make, rank
+from pipelines.evidence.examination import show_demonstration
 
 DOCUMENTS = 30
 ALPHA = 0.05
@@ -115,9 +115,8 @@ def run(config: DemoConfig) -> None:
         f"all documents together: p {p['trained']} by the model that was trained on them, {p['control']} by the "
         "one before"
     )
-    report = Report(
-        findings=[Finding(result), *EXPLANATION],
-        sections=[Section("", tables=[table])],
-        next=["fsd canary make --data FILE --out canaries"],
+    show_demonstration(
+        [Finding(result), *EXPLANATION],
+        table,
+        "fsd canary make --data FILE --out canaries",
     )
-    show(report)

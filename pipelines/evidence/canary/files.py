@@ -116,9 +116,10 @@ def write(out: Path, sealed: Sealed, published: Mapping[str, str]) -> Canaries:
         lines += [json.dumps(row, ensure_ascii=False) + "\n"] * entry.repetitions
     with new_folder(out) as folder:
         folder.chmod(0o700)
+        secret = folder / SEALED
         # Created with its rights first, so that no moment is left in which others could open it.
-        (folder / SEALED).touch(mode=0o600)
-        (folder / SEALED).write_text(content, encoding="utf-8")
+        secret.touch(mode=0o600)
+        secret.write_text(content, encoding="utf-8")
         (folder / PUBLISHED).write_text("".join(lines), encoding="utf-8")
         (folder / COMMITMENT).write_text(f"sha256 {content_hash(content)}  {SEALED}\n", encoding="utf-8")
         # What cannot be read back, such as a text that the file changes, must not be published.
@@ -136,19 +137,20 @@ def _sealed_json(sealed: Sealed) -> str:
 
 def read(folder: Path) -> Canaries:
     """Read a folder that `write` made, and check that its parts belong together."""
-    content = _text(folder / SEALED)
+    path = folder / SEALED
+    content = _text(path)
     # Tools and editors write hashes in capitals, or add a byte order mark, which `read_text` removes.
     committed = _text(folder / COMMITMENT).lower().split()
     digest = content_hash(content)
     if committed[:2] != ["sha256", digest]:
         raise UsageError(
-            f"{folder / SEALED} must match its commitment; its SHA-256 is {digest}, committed is "
+            f"{path} must match its commitment; its SHA-256 is {digest}, committed is "
             f"{' '.join(committed[1:2]) or 'none'}"
         )
     sealed = from_json(
         Sealed,
         content,
-        f"{folder / SEALED} must be a sealed list of version {VERSION}",
+        f"{path} must be a sealed list of version {VERSION}",
     )
     return Canaries(sealed, digest, _contexts(sealed, folder / PUBLISHED))
 
@@ -176,10 +178,11 @@ def _contexts(sealed: Sealed, path: Path) -> dict[str, str]:
         if entry.variants:
             # A paraphrase takes the place of its document, so that nothing is before it.
             document = SEPARATOR.join(entry.variants)
-            contexts[entry.id] = ""
+            context = ""
         else:
             document = min(texts).removesuffix(BREAK + canary)
-            contexts[entry.id] = document + BREAK
-        if texts != {contexts[entry.id] + canary} or content_hash(document) != entry.sha256:
+            context = document + BREAK
+        if texts != {context + canary} or content_hash(document) != entry.sha256:
             raise UsageError(f"{must} {entry.id} differs")
+        contexts[entry.id] = context
     return contexts

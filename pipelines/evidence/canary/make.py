@@ -49,8 +49,9 @@ def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> Non
     notes = [f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test"]
     if config.seed:
         notes.append("the seed was chosen by you: whoever guesses it knows which variants are published")
+    headline = f"{len(sealed.documents)} documents, published {sealed.copies} times in all"
     report = Report(
-        headline=f"{len(sealed.documents)} documents, published {sealed.copies} times in all",
+        headline=headline,
         findings=as_findings(notes, AGAINST),
         files={"canaries": config.out},
         next=[f"fsd canary test {config.out} --model MODEL"],
@@ -81,11 +82,21 @@ def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:
     entries = []
     published = {}
     for key, text, variants in zip(keys, texts, listed, strict=True):
+        name, sha256 = key
         candidates = variants or scheme.candidates(key)
         index = published_index(seed, key, len(candidates))
-        entries.append(Entry(*key, index, repetitions[key], variants))
-        name, _ = key
-        published[name] = candidates[index] if variants else text + BREAK + candidates[index]
+        entries.append(
+            Entry(
+                name,
+                sha256,
+                index,
+                repetitions[key],
+                variants,
+            )
+        )
+        canary = candidates[index]
+        # A paraphrase takes the place of its document.
+        published[name] = canary if variants else text + BREAK + canary
     return Sealed(VERSION, config.kind, scheme, tokenizer, entries), published
 
 
@@ -109,14 +120,16 @@ def _check(config: MakeConfig) -> None:
 def _paraphrases(config: MakeConfig) -> list[list[str]]:
     """The texts that each row lists as variants, of which one is published (STAMP, arXiv 2504.13416)."""
     rows = []
-    for source, row in read_rows(config.data):
+    for origin_url, row in read_rows(config.data):
         variants = row.get("variants")
-        # Each is checked as the text of a document would be, which it may become.
-        texts = [document({"text": text}, {}, source).text for text in variants] if isinstance(variants, list) else []
+        texts = []
+        if isinstance(variants, list):
+            # Each is checked as the text of a document would be, which it may become.
+            texts = [document({"text": text}, {}, origin_url).text for text in variants]
         if len(set(texts)) < max(2, len(texts)):
             raise UsageError(
-                f"{source}: variants must be a list of at least two different texts, each as fit to be published as "
-                f"the others; got {str(variants)[:60]}"
+                f"{origin_url}: variants must be a list of at least two different texts, each as fit to be published "
+                f"as the others; got {str(variants)[:60]}"
             )
         rows.append(texts)
     return rows

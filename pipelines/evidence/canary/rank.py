@@ -22,21 +22,22 @@ from fsd.reporting.report import (
     Report,
     Section,
     Table,
+    p_column,
     p_value,
 )
 from fsd.scoring.deviation import ViewStatistics
-from fsd.scoring.model import open_model
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.statistics.intervals import Estimate, observed_rate
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import FloatArray, Prompt, Scorer
 from fsd.views import DRAWS, Detector, ViewInputs
 from pipelines.common.context import stage
-from pipelines.common.deliver import deliver, run_name, tracked_run
+from pipelines.common.deliver import deliver
 from pipelines.common.detector_settings import load_detectors
 from pipelines.common.job import Job
 from pipelines.evidence.canary import RankConfig, files
 from pipelines.evidence.canary.files import COMMITMENT, SEALED, Canaries
+from pipelines.evidence.examination import examination, open_examined
 
 CONTEXT_WORDS = 32
 """Last words of the document that precede its canary when it is scored."""
@@ -52,21 +53,31 @@ RANK_COLUMNS = [
     "found_high",
     "p",
 ]
-COLUMNS = [
-    Column("detector", "detector"),
-    Column(
-        "published",
-        lambda row: f"{row.repetitions} ×" if row.repetitions else "all",
-    ),
-    Column("documents", "documents"),
-    Column("median p", lambda row: p_value(row.median_p)),
-    Column(
-        "found [95 % CI]",
-        lambda row: str(Estimate(row.found, row.found_low, row.found_high)),
-    ),
-    Column("combined p", lambda row: p_value(row.p)),
-    Column("p (Holm)", lambda row: "" if row.repetitions else p_value(row.p_holm)),
-]
+"""Columns of the rank tests: `repetitions` is 0 for all documents together, `found` the share of them with p ≤ α."""
+
+
+def _published(row: Any) -> str:
+    return f"{row.repetitions} ×" if row.repetitions else "all"
+
+
+def _found(row: Any) -> str:
+    return str(Estimate(row.found, row.found_low, row.found_high))
+
+
+def _corrected(row: Any) -> str:
+    # Only the tests of all documents are corrected.
+    return "" if row.repetitions else p_value(row.p_holm)
+
+
+# Of several models by one detector, and around these for one model by several.
+MODEL_COLUMNS = (
+    Column("published", _published),
+    Column("documents"),
+    p_column("median p", "median_p"),
+    Column("found [95 % CI]", _found),
+    p_column("combined p", "p"),
+)
+COLUMNS = (Column("detector"), *MODEL_COLUMNS, Column("p (Holm)", _corrected))
 
 
 def prepare(config: RankConfig) -> Job:
@@ -112,17 +123,17 @@ def check_resolution(canaries: Canaries, alpha: float, withheld: int | None) -> 
 
 def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -> None:
     """Load the model, score, test, track and print."""
-    name = config.model.model
     sealed = canaries.sealed
     with stage("model"):
-        model = open_model(
-            config.model,
-            api=config.api,
-            answers=config.answers or f"{config.folder.rstrip('/')}.answers",
-        )
+        model = open_examined(config, config.folder)
         # By another tokenizer the variants have different numbers of tokens, and some are likelier for that alone.
         if model.tokenizer:
-            check_tokenizer(fingerprint(model.tokenizer), sealed.tokenizer, config.api.tokenizer or name)
+            name = config.api.tokenizer or config.model.model
+            check_tokenizer(
+                fingerprint(model.tokenizer),
+                sealed.tokenizer,
+                name,
+            )
         # What a detector reads besides would be of the canary without its document.
         unfit = [detector.name for detector in requested if FURTHER_VIEWS.intersection(detector.views)]
         # They tell whether a detector can be computed, which an API has to be asked.
@@ -134,9 +145,12 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
             strict=config.detection.named,
             use="computed on canaries",
         )
-    title = run_name(name, [config.folder], "canary test")
-    tags = {"task": "canary", "model": name}
-    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+    with examination(
+        config,
+        "canary",
+        [config.folder],
+        method="canary test",
+    ) as tracked:
         with stage("scoring"):
             # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
             scores = score(
@@ -193,14 +207,15 @@ def report(
         for detector, value in of_all[metric].items():
             metrics[f"canary_{metric}/{detector}"] = value
     sealed = canaries.sealed
+    model = config.model.model
     facts = [
-        ("Model", config.model.model),
+        ("Model", model),
         ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents"),
         ("Significance level", f"{config.alpha:g}"),
     ]
     return Report(
         title="Was it in the training data? Canaries",
-        question=f"Was {config.model.model} trained on the documents that were published with a canary?",
+        question=f"Was {model} trained on the documents that were published with a canary?",
         findings=conclusions(of_all, best, canaries, config) + as_findings(remarks),
         sections=[Section("Results", tables=[table], pictures=[histogram])],
         facts=facts,
@@ -231,18 +246,22 @@ def score(
             # The frequencies of tokens do not depend on what is before them.
             if "unigram" in scorers:
                 readers["unigram"] = scorers["unigram"]
-            views = ViewStatistics.compute(texts, detectors, readers, ViewInputs(), states=("base",))
-            part = pd.DataFrame(
-                {
-                    "document": entry.id,
-                    "repetitions": entry.repetitions,
-                    "variant": texts,
-                }
+            views = ViewStatistics.compute(
+                texts,
+                detectors,
+                readers,
+                ViewInputs(),
+                states=("base",),
             )
-            part.insert(2, "published", part.index == 0)
+            columns = {
+                "document": entry.id,
+                "repetitions": entry.repetitions,
+                "published": np.arange(len(texts)) == 0,
+                "variant": texts,
+            }
             for detector in detectors:
-                part[detector.name] = views.scores(detector, "base")
-            parts.append(part)
+                columns[detector.name] = views.scores(detector, "base")
+            parts.append(pd.DataFrame(columns))
             bar.update()
     return pd.concat(parts, ignore_index=True)
 
@@ -300,16 +319,9 @@ def rank_tests(
                 list(compress(published, chosen)),
                 seed=seed,
             )
-            rows.append(
-                (
-                    detector,
-                    level,
-                    chosen.sum(),
-                    np.median(p[chosen]),
-                    *rate,
-                    combined,
-                )
-            )
+            count = chosen.sum()
+            median = np.median(p[chosen])
+            rows.append((detector, level, count, median, *rate, combined))
     table = pd.DataFrame(rows, columns=RANK_COLUMNS)
     # Only the tests of all documents are corrected: those by level describe, and decide nothing.
     p_holm = holm(dict(zip(detectors, together(table)["p"], strict=True)))
@@ -325,7 +337,7 @@ def together(results: pd.DataFrame) -> pd.DataFrame:
 def by_model(tested: Mapping[str, pd.DataFrame], **options: Any) -> Table:
     """The rank tests of several models by the detector loss."""
     rows = pd.concat([results.assign(model=name) for name, results in tested.items()])
-    return Table(rows, [Column("model", "model"), *COLUMNS[1:-1]], **options)
+    return Table(rows, [Column("model"), *MODEL_COLUMNS], **options)
 
 
 def rank_p_values(scores: pd.DataFrame, detector: str) -> FloatArray:
@@ -344,7 +356,12 @@ def _by_document(scores: pd.DataFrame, detector: str) -> tuple[list[FloatArray],
     return values, published
 
 
-def conclusions(together: pd.DataFrame, best: str, canaries: Canaries, config: RankConfig) -> list[Finding]:
+def conclusions(
+    together: pd.DataFrame,
+    best: str,
+    canaries: Canaries,
+    config: RankConfig,
+) -> list[Finding]:
     """The results in sentences, most important first."""
     model = config.model.model
     sealed = canaries.sealed

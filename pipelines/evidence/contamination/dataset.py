@@ -35,18 +35,20 @@ from fsd.reporting.report import (
     Report,
     Section,
     Table,
+    p_column,
     p_value,
 )
 from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
-from fsd.scoring.model import Model, open_model, outline
+from fsd.scoring.model import Model, outline
 from fsd.statistics.multiplicity import holm
 from fsd.views import Detector
 from pipelines.common.context import stage
-from pipelines.common.deliver import deliver, run_name, tracked_run
+from pipelines.common.deliver import deliver
 from pipelines.common.detector_settings import cheap, load_detectors
 from pipelines.common.job import Job, files
 from pipelines.evidence.contamination import ContaminationConfig
+from pipelines.evidence.examination import examination, open_examined
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -57,10 +59,10 @@ CODEC = "CoDeC"
 KERNEL = "kernel divergence"
 COLUMNS = [
     Column("test", "name"),
-    Column("statistic", "statistic", words=True),
+    Column("statistic", words=True),
     Column("compared with", "null", words=True),
-    Column("p", lambda test: p_value(test.p)),
-    Column("p (Holm)", lambda test: p_value(test.p_holm)),
+    p_column("p", "p"),
+    p_column("p (Holm)", "p_holm"),
 ]
 
 
@@ -88,6 +90,8 @@ def prepare(config: ContaminationConfig) -> Job:
     scored = suspect.texts + nonmembers.texts
     reads = {"data set": files(config.files, len(suspect))}
     notes = doubts + remarks
+    # Without texts to train on, the plan counts no training.
+    trained: list[str] = []
     # The test of order reads the texts in every order; the tests by sets read them before and after the fine-tuning.
     readers = Counter(outline(config.model, ("base",)).plan(detectors, scored).passes)
     readers["base"] += (config.orders + 1) * len(suspect)
@@ -96,15 +100,16 @@ def prepare(config: ContaminationConfig) -> Job:
             raise UsageError("dataset inference must have a detector with a base score; got none")
         readers["base"] += 2 * len(suspect)
         reads["known non-members"] = files(config.known, len(nonmembers))
+        trained = suspect.texts
         notes.append("the tests by sets of texts are counted roughly")
+    work = partial(run, config, suspect, nonmembers, detectors, doubts, remarks)
     return Job(
-        partial(run, config, suspect, nonmembers, detectors, doubts, remarks),
+        work,
         reads,
         config.model,
         texts=scored,
         passes=readers,
-        # Without texts to train on, the plan counts no training.
-        trained=suspect.texts if nonmembers else (),
+        trained=trained,
         training=config.training,
         experiment=f"fsd-{config.domain}",
         notes=notes,
@@ -149,20 +154,13 @@ def run(
     remarks: Sequence[str],
 ) -> None:
     """Open the model, run the tests, track and print."""
-    name = config.model.model
     with stage("model"):
-        model = open_model(
-            config.model,
-            api=config.api,
-            answers=config.answers or f"{config.files[0].rstrip('/')}.answers",
-        )
+        model = open_examined(config, config.files[0])
         # The test of order needs no detector, so that an API which allows none of them can still be asked.
         if nonmembers:
             strict = config.detection.named
             detectors = model.plan(detectors, suspect.texts, strict=strict, use="used in dataset inference").detectors
-    title = run_name(name, config.files, "contamination")
-    tags = {"task": "contamination", "model": name}
-    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+    with examination(config, "contamination", config.files) as tracked:
         with stage("scoring"):
             outcomes = [order_test(suspect.texts, model, config)]
             verdict = None
@@ -295,24 +293,24 @@ def rank_tests(
     """CoDeC and, with a model that can be fine-tuned, the kernel divergence score, by their ranks among known sets."""
     chosen, reference = equal_sets(len(suspect), len(nonmembers), config.sets, seed=config.seed)
     sets = [[suspect[index] for index in chosen]]
+    # Every set is as large as the data set's: the numbers of sets of other sizes cannot be compared.
     sets += [[nonmembers[index] for index in indices] for indices in reference]
     null = f"rank among {config.sets} known sets of {len(chosen)} texts"
-    # Every set is as large as the data set's: the numbers of sets of other sizes cannot be compared.
     scorer = model.scorers["base"]
     shares = [codec(texts, scorer, shots=config.detection.shots, seed=config.seed) for texts in sets]
-    outcomes = [Outcome(CODEC, f"{shares[0]:.2f}", null, rank_among(shares[0], shares[1:]))]
-    if model.local is None:
-        outcomes.append(
-            Outcome(
-                KERNEL,
-                null=null,
-                reason="it fine-tunes the model, which an API does not allow",
-            )
-        )
-    else:
+    outcomes = [_ranked(CODEC, shares, ".2f", null)]
+    if model.local:
         scores = divergences(model.local, sets, config)
-        outcomes.append(Outcome(KERNEL, f"{scores[0]:.3g}", null, rank_among(scores[0], scores[1:])))
+        outcomes.append(_ranked(KERNEL, scores, ".3g", null))
+    else:
+        reason = "it fine-tunes the model, which an API does not allow"
+        outcomes.append(Outcome(KERNEL, null=null, reason=reason))
     return outcomes
+
+
+def _ranked(name: str, numbers: Sequence[float], form: str, null: str) -> Outcome:
+    """The test by the rank of the data set's number, which comes before those of the known sets."""
+    return Outcome(name, format(numbers[0], form), null, rank_among(numbers[0], numbers[1:]))
 
 
 def divergences(

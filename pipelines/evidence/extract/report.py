@@ -27,6 +27,17 @@ CHANGES = "A passage that is not returned here may be returned after a longer pr
 READ = "quotations, set phrases and lists can be probable without the work itself: read the top passages"
 Extractions = Mapping[str, Sequence[Work]]
 """Way of sampling → the work in question and its controls, scored."""
+# Columns of the shares of works that lie in continuations with at least the probability `level`.
+SHARE_COLUMNS = [
+    "sampling",
+    "work",
+    "passages",
+    "level",
+    "value",
+    "low",
+    "high",
+    "highest_log10_p",
+]
 
 
 def report(extractions: Extractions, model: Model) -> Report:
@@ -42,18 +53,16 @@ def report(extractions: Extractions, model: Model) -> Report:
         "interval over blocks of tokens; by way of sampling. The controls are taken together. Every continuation has "
         f"{work.suffix} tokens and follows {work.prefix} tokens of the work itself.",
         title=f"continuations of {work.suffix} tokens after {work.prefix}",
-        kept=(1, 0, 3, 2 + len(LEVELS) + 1),
-    )
-    profiles = {Path(work.name).name: work.profile(BINS) for work in plain_works}
-    picture = Picture(
-        figures.png(figures.strips(profiles, name="log₁₀ p")),
-        f"Highest probability of a continuation of {work.suffix} tokens along each work, from its beginning on the "
-        "left to its end on the right. Bright places are the ones that the model can be made to return.",
-        name="extraction.png",
+        # The last is the highest probability, after sampling, work, passages and the levels.
+        kept=(1, 0, 3, 3 + len(LEVELS)),
     )
     assert model.decode is not None  # it read the works by its tokenizer
     sections = [
-        Section("Results", tables=[table], pictures=[picture]),
+        Section(
+            "Results",
+            tables=[table],
+            pictures=[_strips(plain_works)],
+        ),
         Section("Most probable passages", tables=[top_passages(work, model.decode)]),
     ]
     if controls:
@@ -80,6 +89,18 @@ def report(extractions: Extractions, model: Model) -> Report:
     )
 
 
+def _strips(works: Sequence[Work]) -> Picture:
+    """Where in each work the model can be made to return it."""
+    profiles = {Path(work.name).name: work.profile(BINS) for work in works}
+    figure = figures.strips(profiles, name="log₁₀ p")
+    return Picture(
+        figures.png(figure),
+        f"Highest probability of a continuation of {works[0].suffix} tokens along each work, from its beginning on the "
+        "left to its end on the right. Bright places are the ones that the model can be made to return.",
+        name="extraction.png",
+    )
+
+
 def _metrics(table: Table) -> tuple[dict[str, float], float]:
     """The shares by their names in MLflow, and the highest share of the work itself, at the lowest level."""
     assert table.frame is not None
@@ -88,11 +109,13 @@ def _metrics(table: Table) -> tuple[dict[str, float], float]:
     for row in table.frame.to_dict("records"):
         # MLflow refuses a comma in a name, and a blank makes it hard to type.
         name = row["sampling"].replace(",", "").replace(" ", "_")
+        level = row["level"]
+        share = row["value"]
         if row["work"] == "control":
             name += ".control"
-        elif row["level"] == LEVELS[0]:
-            best = max(best, row["value"])
-        metrics[f"extractable_{row['level'] * 100:g}pct/{name}"] = row["value"]
+        elif level == LEVELS[0]:
+            best = max(best, share)
+        metrics[f"extractable_{level * 100:g}pct/{name}"] = share
     return metrics, best
 
 
@@ -107,36 +130,32 @@ def results(extractions: Extractions, heading: str, names: Sequence[str] = (), *
             name = names[index] if names else works[0].name
             log_p = np.concatenate([work.log_p for work in works])
             highest = float(log_p.max())
-            shares = [coverage(works, level) for level in LEVELS]
-            numbers = [_probability(highest), _count(queries(highest))]
-            cells.append([sampling, name, f"{log_p.size:,}", *map(_share, shares), *numbers])
-            for level, share in zip(LEVELS, shares, strict=True):
+            line = [sampling, name, f"{log_p.size:,}"]
+            for level in LEVELS:
+                share = coverage(works, level)
+                line.append(_share(share))
                 rows.append((sampling, name, log_p.size, level, *share, highest / math.log(10)))
-    columns = [
-        "sampling",
-        "work",
-        "passages",
-        "level",
-        "value",
-        "low",
-        "high",
-        "highest_log10_p",
-    ]
+            cells.append([*line, _probability(highest), _count(queries(highest))])
     levels = [f"p ≥ {100 * level:g} %" for level in LEVELS]
     return plain(
         [heading, "work", "passages", *levels, "highest p", "queries"],
         cells,
         words=(1,),
         name="results",
-        frame=pd.DataFrame(rows, columns=columns),
+        frame=pd.DataFrame(rows, columns=SHARE_COLUMNS),
         **options,
     )
 
 
 def _share(share: Estimate) -> str:
-    # Two decimals below 1 %, where whole numbers would all be 0.
-    value, low, high = (f"{100 * number:.{2 if number < 0.01 else 0}f}" for number in share)
+    value, low, high = map(_percent, share)
     return f"{value} % [{low}, {high}]".replace("0.00", "0")
+
+
+def _percent(share: float) -> str:
+    # Two decimals below 1 %, where whole numbers would all be 0.
+    decimals = 2 if share < 0.01 else 0
+    return f"{100 * share:.{decimals}f}"
 
 
 def _probability(log_p: float) -> str:
@@ -188,7 +207,8 @@ def _comparison(share: Estimate, controls: Sequence[Work]) -> str:
     control = coverage(controls, LEVELS[0])
     quotient = ratio(share, control)
     text = f", against {_share(control)} of the control"
-    if not math.isnan(quotient.value):  # else neither has an extractable passage
+    # Without a passage of either that can be extracted, there is no quotient.
+    if not math.isnan(quotient.value):
         value, low, high = (f"{number:.1f}".replace("inf", "∞").replace("nan", "–") for number in quotient)
         text += f"; ratio {value} [{low}, {high}]"
     # Intervals that do not even touch are a stricter test than that of a difference.
@@ -206,15 +226,10 @@ def top_passages(work: Work, decode: Callable[[list[int]], str]) -> Table:
     for index in work.best(TOP):
         ids = work.passages[index].tolist()
         log_p = float(work.log_p[index])
-        cells.append(
-            [
-                f"{100 * work.starts[index] / work.tokens.size:.1f} %",
-                _probability(log_p),
-                _count(queries(log_p)),
-                decode(ids[: work.prefix]),
-                decode(ids[work.prefix :]),
-            ]
-        )
+        place = 100 * work.starts[index] / work.tokens.size
+        prefix = decode(ids[: work.prefix])
+        suffix = decode(ids[work.prefix :])
+        cells.append([f"{place:.1f} %", _probability(log_p), _count(queries(log_p)), prefix, suffix])
     return plain(
         ["Place", "p", "Queries", "Given", "Continued with"],
         cells,

@@ -14,11 +14,11 @@ from fsd.evaluation.findings import FOR, Finding
 from fsd.evidence.extraction import Work, passages
 from fsd.files import read_text
 from fsd.progress import note
-from fsd.reporting.report import Report, Section
 from fsd.token_stats import FloatArray, Prompt
 from pipelines.common.context import stage
-from pipelines.common.deliver import deliver, run_name, show, tracked_run
+from pipelines.common.deliver import deliver
 from pipelines.common.job import Job, files, on_this_machine
+from pipelines.evidence.examination import examination, open_examined, show_demonstration
 from pipelines.evidence.extract import ExtractConfig, report
 from pipelines.evidence.extract.report import Extractions
 
@@ -72,9 +72,11 @@ def prepare(config: ExtractConfig) -> Job:
         if not _by_api(config):
             check_length(config.prefix + config.suffix, context_of(config.model.model))
         scored = [tokenizer.decode(ids) for work in works for ids in work.passages.tolist()]
+    reads = {"works": files(config.names, len(texts))}
+    work = partial(run, config, texts, samplings)
     return Job(
-        partial(run, config, texts, samplings),
-        {"works": files(config.names, len(texts))},
+        work,
+        reads,
         config.model,
         texts=scored,
         passes={"base": len(scored or ())},
@@ -113,12 +115,8 @@ def _read(path: str) -> str:
 
 def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampling]") -> None:
     """Open the model, announce the cost, score every passage, track and print."""
-    name = config.model.model
     with stage("model"):
-        from fsd.scoring.model import open_model
-
-        answers = config.answers or f"{config.book}.answers"
-        model = open_model(config.model, api=config.api, answers=answers)
+        model = open_examined(config, config.book)
         assert model.tokens is not None  # `prepare` wants a tokenizer for an API
         works = cut(
             config.names,
@@ -130,9 +128,7 @@ def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampli
         count = sum(work.starts.size for work in works)
         length = config.prefix + config.suffix
         note(f"{count:,} passages of {length} tokens: {count * length:,} tokens to score")
-    title = run_name(name, config.names, "extract")
-    tags = {"task": "extract", "model": name}
-    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+    with examination(config, "extract", config.names) as tracked:
         with stage("scoring"):
             extractions = score(works, model, samplings)
         deliver(partial(report.report, extractions, model), tracked)
@@ -164,12 +160,10 @@ def demo() -> None:
     )
     findings = report.conclusions(trained, "the embedded model")
     findings.append(Finding("before the training, neither text could be extracted: the model had seen neither", FOR))
-    show(
-        Report(
-            findings=findings,
-            sections=[Section("", tables=[table])],
-            next=["fsd extract BOOK.txt --model MODEL --control OTHER.txt"],
-        )
+    show_demonstration(
+        findings,
+        table,
+        "fsd extract BOOK.txt --model MODEL --control OTHER.txt",
     )
 
 
@@ -234,5 +228,10 @@ def by_model(
 
 def _scored(works: Sequence[Work], log_p: FloatArray) -> list[Work]:
     """The works with the values of their passages, which come one work after the other."""
-    ends = np.cumsum([work.starts.size for work in works])
-    return [replace(work, log_p=part) for work, part in zip(works, np.split(log_p, ends[:-1]), strict=True)]
+    scored = []
+    start = 0
+    for work in works:
+        end = start + work.starts.size
+        scored.append(replace(work, log_p=log_p[start:end]))
+        start = end
+    return scored

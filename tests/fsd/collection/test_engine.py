@@ -27,7 +27,7 @@ def made(prose):
     """Gives the document of a number."""
 
     def make(number, day=date(2023, 3, 1), text=None, **more):
-        values = {"group": f"g{number}", "source": f"http://x/{number}"} | more
+        values = {"group": f"g{number}", "origin_url": f"http://x/{number}"} | more
         return Document(text or prose(number), None, day, **values)
 
     return make

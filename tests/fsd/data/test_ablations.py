@@ -24,11 +24,11 @@ from fsd.errors import UsageError
 
 
 def texts(*values):
-    return [Document(value, source=str(i)) for i, value in enumerate(values)]
+    return [Document(value, origin_url=str(i)) for i, value in enumerate(values)]
 
 
 def singles(members, others, prefix="a"):
-    return [Document(f"{prefix}{i} b{i}", i < members, source=f"{prefix}{i}") for i in range(members + others)]
+    return [Document(f"{prefix}{i} b{i}", i < members, origin_url=f"{prefix}{i}") for i in range(members + others)]
 
 
 def test_truncate_keeps_white_space_and_leaves_out_what_is_shorter():
@@ -98,7 +98,7 @@ def test_unseen_texts_of_another_domain_join_or_replace_the_own_ones():
     foreign = [replace(d, member=None) for d in singles(0, 12, "f")]
     for own, names in ((True, "a" * 10 + "f" * 12), (False, "f" * 12)):
         got = add_unseen(PARTS, foreign, own=own)
-        assert "".join(d.source[0] for d in got.unseen) == names
+        assert "".join(d.origin_url[0] for d in got.unseen) == names
         assert (got.validation, got.test) == (PARTS.validation, PARTS.test)
         assert all(d.member is False for d in got.unseen)
 
@@ -117,7 +117,7 @@ def test_take_unseen_is_nested():
     assert all(fewer < more for fewer, more in pairwise(kept))
     assert take_unseen(PARTS, 10) == PARTS
     assert take_unseen(PARTS, 0).test == PARTS.test
-    some = [int(d.source[1:]) for d in take_unseen(PARTS, 6, seed=1).unseen]
+    some = [int(d.origin_url[1:]) for d in take_unseen(PARTS, 6, seed=1).unseen]
     assert some == sorted(some)
 
 

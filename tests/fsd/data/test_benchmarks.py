@@ -94,7 +94,7 @@ def test_patentmia(tmp_path):
     assert [(d.text, d.member) for d in found.documents] == [(row["text"], row["label"] == 1) for row in rows]
     assert found.source == file
     assert found.revision == f"sha256:{hashlib.sha256(Path(file).read_bytes()).hexdigest()}"
-    assert found.documents[1].source == f"{file}:2"
+    assert found.documents[1].origin_url == f"{file}:2"
 
 
 def book(count, letter):

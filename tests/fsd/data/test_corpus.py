@@ -13,7 +13,7 @@ from fsd.data.periods import AFTER, UP_TO, kinds_of
 from fsd.data.splitting import split
 
 TEXTS = [
-    Document("one two", True, group="x", period=UP_TO, collection="a"),
+    Document("one two", True, group="x", period=UP_TO, source="a"),
     Document("three four", False, group="y", period=UP_TO, context="before"),
     Document("five six", False, group="x", period=AFTER),
     Document("Three, four", None, group="z", period=AFTER),

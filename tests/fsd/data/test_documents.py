@@ -37,5 +37,5 @@ def test_cut():
 
 
 def test_the_representation_is_short():
-    document = Document("one two three " * 100, False, date(2024, 5, 1), "g", source="a file" * 50)
+    document = Document("one two three " * 100, False, date(2024, 5, 1), "g", origin_url="a file" * 50)
     assert repr(document).endswith("three one two', member=False, date='2024-05-01', group='g')")

@@ -74,7 +74,7 @@ def test_texts_are_those_that_the_harness_scores(task, kind) -> None:
     entry = task(kind)
     whole, answers = read_files([entry], {"text": "q"}), read_files([entry], contexts=True)
     (made,) = harness._tasks(f"{kind}.yaml").values()
-    assert [d.source for d in whole] == [f"lm-eval:mine_{kind}:{n}" for n in (1, 2)]
+    assert [d.origin_url for d in whole] == [f"lm-eval:mine_{kind}:{n}" for n in (1, 2)]
     for number, (text, answer, doc) in enumerate(zip(whole, answers, made.eval_docs, strict=True)):
         assert text.text == answer.context + answer.text
         asked = made.construct_requests(
@@ -85,7 +85,7 @@ def test_texts_are_those_that_the_harness_scores(task, kind) -> None:
             assert (answer.context, answer.text) == (right[0], " " + QUESTIONS[number]["answer"])
         else:
             assert [part for part in (answer.context, answer.text) if part] == list(right)
-    assert [(p.text, p.source) for p in TextStream([entry])] == [(d.text, d.source) for d in whole]
+    assert [(p.text, p.origin_url) for p in TextStream([entry])] == [(d.text, d.origin_url) for d in whole]
     (train,) = read_files([f"{entry}:train"])
     assert train.source == f"lm-eval:mine_{kind}:train:1"
 

@@ -22,7 +22,7 @@ from fsd.errors import UsageError
 for entry in json.loads(sys.argv[1]):
     try:
         found = benchmarks.load(entry) if isinstance(entry, str) else benchmarks.hub_documents(entry[0], {}, **entry[1])
-        rows = [[d.text, d.member, d.group, d.source] for d in found.documents]
+        rows = [[d.text, d.member, d.group, d.origin_url] for d in found.documents]
         kinds = sorted({str(kind) for kind in kinds_of(found.documents)})
         print(json.dumps({"source": found.source, "kinds": kinds, "revision": found.revision, "rows": rows}))
     except UsageError as error:

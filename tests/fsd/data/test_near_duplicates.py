@@ -178,8 +178,8 @@ def test_texts_labelled_both_ways_are_refused_and_listed():
     refuse_contradictions(fine)
     message = r"1 pair is copies .* labelled both 1 and 0 \(member = non-member\): 'a' = f:7; say how$"
     with pytest.raises(UsageError, match=message):
-        refuse_contradictions([*fine, Document(" A\n", False, source="f:7")], "; say how")
-    many = [Document(str(i), m, source=f"{'non' * (not m)}{i}") for m in (True, False) for i in range(12)]
+        refuse_contradictions([*fine, Document(" A\n", False, origin_url="f:7")], "; say how")
+    many = [Document(str(i), m, origin_url=f"{'non' * (not m)}{i}") for m in (True, False) for i in range(12)]
     with pytest.raises(UsageError, match=r"12 pairs are .*: 0 = non0; .*; 4 = non4; and 7 more$"):
         refuse_contradictions(many)
 

@@ -87,7 +87,7 @@ def test_words_are_lower_case_without_punctuation() -> None:
 
 
 def test_sides_without_an_ngram_are_refused(tmp_path) -> None:
-    long, short = Passage("a b c", source="long"), Passage("a b", source="short")
+    long, short = Passage("a b c", origin_url="long"), Passage("a b", origin_url="short")
     for number, (texts, corpus, message) in enumerate(
         [
             ([short], [long], "texts must have one of at least 3 words; there is none"),
@@ -112,7 +112,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch) -> None:
 
     def texts(count, seed):
         for at in range(count):
-            yield Passage(" ".join(f"w{number}" for number in rng.integers(0, 50, 200)), source=f"{seed}:{at}")
+            yield Passage(" ".join(f"w{number}" for number in rng.integers(0, 50, 200)), origin_url=f"{seed}:{at}")
 
     def peak(count):
         folder = tmp_path / str(count)

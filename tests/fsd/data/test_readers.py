@@ -72,7 +72,7 @@ LINES = {
 @pytest.mark.parametrize("name", CONTENTS)
 def test_every_format_gives_the_same_documents_and_the_lines_where_they_begin(tmp_path, name):
     path = write(tmp_path / name, CONTENTS[name])
-    found = [(d.text, d.member, d.date, d.group, d.source) for d in read_files([path], labelled=True)]
+    found = [(d.text, d.member, d.date, d.group, d.origin_url) for d in read_files([path], labelled=True)]
     first, second = (f"{path}:{line}" for line in LINES[name])
     assert found == [
         ('one, "two"\nthree', True, date(2023, 1, 31), "g", first), ("vier\u2028fünf", False, None, "", second),
@@ -81,7 +81,7 @@ def test_every_format_gives_the_same_documents_and_the_lines_where_they_begin(tm
 
 def test_several_files_are_one_benchmark(tmp_path):
     paths = [write(tmp_path / name, CONTENTS[name]) for name in ("a.jsonl", "a.csv")]
-    found = [Path(d.source).name for d in read_files(map(str, paths))]
+    found = [Path(d.origin_url).name for d in read_files(map(str, paths))]
     assert found == ["a.jsonl:1", "a.jsonl:3", "a.csv:2", "a.csv:4"]
 
 
@@ -143,7 +143,7 @@ def test_rows_without_text_or_label_are_refused_or_skipped_and_counted(tmp_path)
         read_files([path], labelled=True)
     skipped = Counter[str]()
     kept = read_files([path], labelled=True, skipped=skipped)
-    assert [(d.text, d.member, d.source) for d in kept] == [("a", True, f"{path}:1"), ("f", False, f"{path}:9")]
+    assert [(d.text, d.member, d.origin_url) for d in kept] == [("a", True, f"{path}:1"), ("f", False, f"{path}:9")]
     assert skipped == {"blank text": 3, "label neither 0 nor 1": 1, "no label": 3}
     skipped.clear()
     assert [d.text for d in read_files([path], skipped=skipped)] == ["a", "c", "f"]

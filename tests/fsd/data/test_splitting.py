@@ -26,7 +26,7 @@ from fsd.errors import UsageError
 
 
 def singles(members, nonmembers):
-    return [Document(f"a{i} b{i}", i < members, source=str(i)) for i in range(members + nonmembers)]
+    return [Document(f"a{i} b{i}", i < members, origin_url=str(i)) for i in range(members + nonmembers)]
 
 
 def classes(part):
@@ -56,7 +56,8 @@ def benchmarks(draw):
     labels = draw(st.lists(st.booleans(), min_size=20, max_size=60))
     groups = draw(st.lists(st.sampled_from(["", *"abcdefgh"]), min_size=len(labels), max_size=len(labels)))
     return [
-        Document(f"a{i} b{i}", m, group=g, source=str(i)) for i, (m, g) in enumerate(zip(labels, groups, strict=True))
+        Document(f"a{i} b{i}", m, group=g, origin_url=str(i))
+        for i, (m, g) in enumerate(zip(labels, groups, strict=True))
     ]
 
 
@@ -67,7 +68,7 @@ def test_every_document_once_in_order_and_no_group_in_two_parts(documents, unsee
         parts = split(documents, unseen=unseen, validation=validation, seed=seed)
     except UsageError:  # too few texts of a label
         return
-    numbers = [[int(d.source) for d in part] for part in parts]
+    numbers = [[int(d.origin_url) for d in part] for part in parts]
     assert numbers == [sorted(part) for part in numbers]
     assert sorted(number for part in numbers for number in part) == list(range(len(documents)))
     homes = {(d.group, k) for k, part in enumerate(parts) for d in part if d.group}
@@ -80,7 +81,7 @@ def test_every_document_once_in_order_and_no_group_in_two_parts(documents, unsee
 @settings(max_examples=60)
 @given(st.integers(20, 80), st.integers(30, 120), st.integers(1, 4), st.integers(0, 9))
 def test_class_mix_of_validation_and_test_is_equal(members, nonmembers, size, seed):
-    documents = [replace(d, group=f"{d.member}{int(d.source) // size}") for d in singles(members, nonmembers)]
+    documents = [replace(d, group=f"{d.member}{int(d.origin_url) // size}") for d in singles(members, nonmembers)]
     parts = split(documents, seed=seed)
     rest = len(parts.validation) + len(parts.test)
     assert abs(len(parts.unseen) - 0.3 * nonmembers) <= size / 2
@@ -114,25 +115,25 @@ def test_the_papers_split_of_wikimia_is_that_of_its_released_code_length_by_leng
         lines = (benchmark_data / f"wikimia_{length}.jsonl").read_text(encoding="utf-8").splitlines()
         for number, row in enumerate(map(json.loads, lines), 1):
             source = f"swj0419/WikiMIA/WikiMIA_length{length}:{number}"
-            documents.append(Document(row["input"], row["label"] == 1, source=source))
+            documents.append(Document(row["input"], row["label"] == 1, origin_url=source))
     parts = split(documents, scheme="paper")
     assert (classes(parts.unseen), classes(parts.test)) == ((0, 231), (599, 558))
-    tested = Counter(document.source.partition("length")[2].partition(":")[0] for document in parts.test)
+    tested = Counter(document.origin_url.partition("length")[2].partition(":")[0] for document in parts.test)
     assert tested == {"32": 544, "64": 380, "128": 175, "256": 58}
 
 
 def test_the_papers_split_draws_the_rows_of_each_table_alone():
-    documents = [replace(d, source=f"a.jsonl:{i}") for i, d in enumerate(singles(10, 10))]
-    documents += [replace(d, text=f"b {d.text}", source=f"b.jsonl:{i}") for i, d in enumerate(singles(9, 10))]
+    documents = [replace(d, origin_url=f"a.jsonl:{i}") for i, d in enumerate(singles(10, 10))]
+    documents += [replace(d, text=f"b {d.text}", origin_url=f"b.jsonl:{i}") for i, d in enumerate(singles(9, 10))]
     parts = split(documents, scheme="paper")
-    assert Counter(document.source[0] for document in parts.test) == {"a": 14, "b": 14}  # 30 % of 19 are 5
+    assert Counter(document.origin_url[0] for document in parts.test) == {"a": 14, "b": 14}  # 30 % of 19 are 5
     alone = split(documents[:20], scheme="paper")
-    assert set(alone.test) == {document for document in parts.test if document.source.startswith("a")}
+    assert set(alone.test) == {document for document in parts.test if document.origin_url.startswith("a")}
 
 
 def test_split_with_given_unseen_texts_by_hand():
     benchmark = singles(20, 10)
-    given = [Document("x1 y1"), Document("x2 y2", False, source="new")]
+    given = [Document("x1 y1"), Document("x2 y2", False, origin_url="new")]
     parts, left_out = split_with(given, benchmark)
     assert parts.unseen == tuple(replace(d, member=False) for d in given)
     assert [classes(part) for part in [parts.validation, parts.test]] == [(4, 2), (16, 8)]
@@ -165,7 +166,7 @@ def test_members_too_are_reserved_in_whole_groups_and_change_no_other_part_under
 
 def three_kinds(members, contemporaries, later):
     sides = [(True, "then")] * members + [(False, "then")] * contemporaries + [(False, "now")] * later
-    return [Document(f"a{i} b{i}", m, group="", source=str(i), period=p) for i, (m, p) in enumerate(sides)]
+    return [Document(f"a{i} b{i}", m, group="", origin_url=str(i), period=p) for i, (m, p) in enumerate(sides)]
 
 
 def of_kinds(part):
@@ -190,8 +191,8 @@ def test_unseen_texts_are_later_ones_where_there_are_contemporaries():
 
 
 def test_a_family_with_a_member_or_a_contemporary_is_never_trained_on():
-    documents = [replace(d, group=str(int(d.source) % 10)) for d in three_kinds(10, 30, 0)]
-    documents += [replace(d, text=f"later {d.source}", group=d.source) for d in three_kinds(0, 0, 60)]
+    documents = [replace(d, group=str(int(d.origin_url) % 10)) for d in three_kinds(10, 30, 0)]
+    documents += [replace(d, text=f"later {d.origin_url}", group=d.origin_url) for d in three_kinds(0, 0, 60)]
     for seed in range(10):
         assert all(int(d.group) >= 10 for d in split(documents, seed=seed).unseen)
         assert all(int(d.group) >= 10 for d in split([replace(d, period="") for d in documents], seed=seed).unseen)
@@ -199,13 +200,17 @@ def test_a_family_with_a_member_or_a_contemporary_is_never_trained_on():
 
 def test_without_both_contemporaries_and_later_texts_the_split_is_that_of_earlier_releases():
     def identity(parts):
-        return hashlib.sha256(" | ".join(" ".join(d.source for d in part) for part in parts).encode()).hexdigest()[:16]
+        return hashlib.sha256(" | ".join(" ".join(d.origin_url for d in part) for part in parts).encode()).hexdigest()[
+            :16
+        ]
 
     for periods in ({}, {True: "a", False: "a"}, {True: "a", False: "b"}):
         rng, documents = random.Random(7), []
         for i in range(200):
             member, group = rng.random() < 0.4, rng.choice(["", "", *"abcdefgh"])
-            documents.append(Document(f"a{i} b{i}", member, group=group, source=str(i), period=periods.get(member, "")))
+            documents.append(
+                Document(f"a{i} b{i}", member, group=group, origin_url=str(i), period=periods.get(member, ""))
+            )
         given = [Document(f"z{i} y{i}") for i in range(5)]
         assert identity(split(documents)) == "becdd441159a197c"
         assert identity(split(documents, seed=3, unseen=0.2, validation=0.4)) == "3a65cca0285c86e6"
@@ -240,9 +245,9 @@ def test_bad_input():
 # Periods
 
 CUTOFF = date(2023, 6, 30)
-MEMBER = Document("a member", True, source="m.jsonl:1")
-EARLY = Document("an early text", False, date(2023, 6, 30), source="n.jsonl:1")
-LATE = Document("a late text", False, date(2023, 7, 1), source="n.jsonl:2")
+MEMBER = Document("a member", True, origin_url="m.jsonl:1")
+EARLY = Document("an early text", False, date(2023, 6, 30), origin_url="n.jsonl:1")
+LATE = Document("a late text", False, date(2023, 7, 1), origin_url="n.jsonl:2")
 
 
 def test_nonmembers_of_a_period_that_members_have_are_contemporaries():

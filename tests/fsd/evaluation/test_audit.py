@@ -39,7 +39,7 @@ def test_planted_leaks_are_found_with_both_texts():
         "paraphrase": " ".join(["new", "start", *changed]),
         "group": "quite different words here",
     }.items():
-        planted = Document(text, False, group=origin.group if kind == "group" else "new", source="planted")
+        planted = Document(text, False, group=origin.group if kind == "group" else "new", origin_url="planted")
         found = leaks(Split(*map(tuple, [*clean[:2], [*clean[2], planted]])))
         assert (found.groups, found.tested, found.calibrated, found.test) == (1, 1, 0, 41)
         (leak,) = found.pairs

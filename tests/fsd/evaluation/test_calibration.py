@@ -173,10 +173,12 @@ def test_the_rate_is_kept_with_copies_in_the_families():
 
 def test_each_source_has_a_calibration_of_its_own():
     labels, names = np.array([True, False, False, False, False]), ["a", "a", "a", "b", "b"]
-    calibration = calibrate(labels, {LOSS: np.array([9.0, 1, 2, 11, 12])}, reference=REFERENCE, collections=names)
+    calibration = calibrate(labels, {LOSS: np.array([9.0, 1, 2, 11, 12])}, reference=REFERENCE, sources=names)
     assert calibration.source_families == {"a": 2, "b": 2}
     p_values = calibration.p_values({LOSS: np.full(3, 3.0)}, ["a", "b", "c"])
     np.testing.assert_allclose(p_values, [1 / 3, 3 / 3, np.nan])
+    # files of registered adapters have this key
+    assert json.loads(calibration.to_json())["collections"] == ["a", "a", "b", "b"]
 
 
 def test_the_observed_rate_has_an_exact_interval_that_accounts_for_groups():

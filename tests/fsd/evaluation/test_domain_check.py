@@ -51,7 +51,7 @@ def test_the_level_on_held_out_texts_of_the_same_kind():
     for seed in range(2):
         order = np.random.default_rng(seed).permutation(len(ABSTRACTS))
         texts = [ABSTRACTS[i] for i in order]
-        check = DomainCheck(texts[:200], others=[text for found in other_kinds(texts).values() for text in found])
+        check = DomainCheck(texts[:200], other_texts=[text for found in other_kinds(texts).values() for text in found])
         alarms += [bool(reason) for reason in check.outside(texts[200:])]
     assert np.mean(alarms) <= 0.08 + 0.02
 
@@ -355,7 +355,7 @@ def test_the_expected_similarity_of_a_text_is_that_of_a_curve_through_the_others
     for place in range(15):
         curve = np.polyfit(np.delete(lengths, place), np.delete(nearest, place), 2)
         expected.append(np.polyval(curve, lengths[place]) - nearest[place])
-    np.testing.assert_allclose(Words(texts, np.arange(15)).known, expected, atol=1e-9)
+    np.testing.assert_allclose(Words(texts, np.arange(15)).novelties, expected, atol=1e-9)
 
 
 def test_a_measure_of_writing_that_never_varies_has_a_least_spread():
@@ -363,7 +363,7 @@ def test_a_measure_of_writing_that_never_varies_has_a_least_spread():
     measure = Writing(["aaaa bbbb"] * 12, np.arange(12))
     expected = (math.asin(math.sqrt(1 / 8)) / 0.05) ** 2
     np.testing.assert_allclose(measure.novelty(["aaaa bbbb", "aaaa bbb1"], None), [0, expected], atol=1e-9)
-    np.testing.assert_allclose(measure.known, 0, atol=1e-9)
+    np.testing.assert_allclose(measure.novelties, 0, atol=1e-9)
 
 
 def test_the_distance_of_a_text_of_the_benchmark_is_that_from_the_other_folds():

@@ -283,7 +283,7 @@ def test_kinds_of_a_table_of_scores():
 def test_the_reference_holds_the_judged_nonmembers_and_the_unseen_texts_of_their_kind():
     def document(number, *, member=False, period=""):
         text = " ".join(f"n{number}x{k}" for k in range(12))
-        return Document(text, member, group=f"g{number // 2}", period=period, collection=f"source {number % 2}")
+        return Document(text, member, group=f"g{number // 2}", period=period, source=f"source {number % 2}")
 
     plain = [document(number, member=number < 4) for number in range(12)]
     parts = Split(tuple(plain[8:]), (plain[0], plain[4], plain[5]), (*plain[1:4], *plain[6:8]))
@@ -294,7 +294,7 @@ def test_the_reference_holds_the_judged_nonmembers_and_the_unseen_texts_of_their
         found = reference_of(parts, unseen=unseen)
         assert found.texts == tuple(plain[number].text for number in numbers)
         assert found.families == tuple(families)
-        assert found.collections == tuple(f"source {number % 2}" for number in numbers)
+        assert found.sources == tuple(f"source {number % 2}" for number in numbers)
     # of contemporaries and later texts, the unseen ones are later: texts to be judged are not compared with these
     dated = [replace(one, period="new" if number > 5 else "old") for number, one in enumerate(plain)]
     parts = Split(tuple(dated[8:]), (dated[0], dated[4], dated[6]), (*dated[1:4], dated[5], dated[7]))

@@ -18,20 +18,20 @@ RUSSIAN = "Мы показали, что предложенные методы �
 KNOWN, ASKED = 150, ABSTRACTS[150:]
 
 
-def judge_of(known=KNOWN, collections=None, **changes):
+def judge_of(known=KNOWN, sources=None, **changes):
     """A judge calibrated on abstracts that all score 0."""
-    names = tuple(collections or ("",) * known)
+    names = tuple(sources or ("",) * known)
     reference = Reference(tuple(ABSTRACTS[:known]), tuple(range(known)), names, {"novels": 1.0, **changes})
     labels = np.arange(known + 1) == known
     scores = {LOSS: np.append(np.linspace(-1, 0, known), 1.0)}
-    return VerdictMaker(calibrate(labels, scores, reference=reference, collections=[*names, names[0]]))
+    return VerdictMaker(calibrate(labels, scores, reference=reference, sources=[*names, names[0]]))
 
 
-def classify(judge, texts, groups=None, score=9.0, collections=(), excluded=None, **rules):
-    groups, collections = groups or range(len(texts)), collections or [""] * len(texts)
+def classify(judge, texts, groups=None, score=9.0, sources=(), excluded=None, **rules):
+    groups, sources = groups or range(len(texts)), sources or [""] * len(texts)
     documents = [
-        Document(text, None, group=str(group), collection=collection)
-        for text, group, collection in zip(texts, groups, collections, strict=True)
+        Document(text, None, group=str(group), source=source)
+        for text, group, source in zip(texts, groups, sources, strict=True)
     ]
     return judge.classify(documents, lambda at: {LOSS: np.full(len(at), score)}, Rules(**rules), excluded=excluded)
 
@@ -95,9 +95,9 @@ def test_passing_a_check_without_power_shows_nothing():
 
 
 def test_each_source_has_verdicts_of_its_own(judge):
-    several = judge_of(collections=["physics"] * 100 + ["maths"] * 45 + ["few"] * 5)
+    several = judge_of(sources=["physics"] * 100 + ["maths"] * 45 + ["few"] * 5)
     names = ["physics"] * 12 + ["maths"] * 12 + ["few", "novels", ""]
-    table = classify(several, ASKED[: len(names)], collections=names).table
+    table = classify(several, ASKED[: len(names)], sources=names).table
     why = [table["warning"][at] for at in (24, 25, 26)]
     assert why[0] == "source 'few' must have at least 10 groups of calibration non-members; it has 5"
     assert why[1].startswith("source 'novels' is unknown to the adapter, which was calibrated on few, maths, physics")
@@ -106,9 +106,9 @@ def test_each_source_has_verdicts_of_its_own(judge):
     assert table["score"].notna()[24:].all()
     assert MEMBER in set(table["verdict"][:12])
     with pytest.raises(UsageError, match=r"fpr must be at least 0\.02174 = 1/\(45\+1\), .* of 'maths', and"):
-        classify(several, ASKED[:12], collections=["maths"] * 12, fpr=0.01)
+        classify(several, ASKED[:12], sources=["maths"] * 12, fpr=0.01)
     # sources are not needed where the calibration names none
-    assert MEMBER in set(classify(judge, ASKED[:12], collections=["novels"] * 12).table["verdict"])
+    assert MEMBER in set(classify(judge, ASKED[:12], sources=["novels"] * 12).table["verdict"])
 
 
 def test_a_text_that_is_left_out_says_nothing_about_the_others(judge):
@@ -118,8 +118,8 @@ def test_a_text_that_is_left_out_says_nothing_about_the_others(judge):
 
 
 def test_ten_families_of_a_source_are_enough_and_nine_are_not():
-    several = judge_of(collections=["physics"] * 131 + ["ten"] * 10 + ["nine"] * 9)
-    table = classify(several, ASKED[:12], collections=["ten"] * 6 + ["nine"] * 6, fpr=0.1, same_source=True).table
+    several = judge_of(sources=["physics"] * 131 + ["ten"] * 10 + ["nine"] * 9)
+    table = classify(several, ASKED[:12], sources=["ten"] * 6 + ["nine"] * 6, fpr=0.1, same_source=True).table
     judged = table["p_value"].notna()
     assert judged[:6].any()
     assert not judged[6:].any()

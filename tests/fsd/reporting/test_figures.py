@@ -153,7 +153,7 @@ def test_twelve_detectors_equal_scores_and_a_single_text_can_be_drawn():
         plots.verdicts(np.arange(40.0), np.arange(9.0), np.linspace(0.05, 1, 9), threshold=np.inf, fpr=0.05),
         plots.dots(PANELS, x_name="AUC", title="Table", chance=0.5),
     ):
-        assert plots.png(figure, dpi=50).startswith(b"\x89PNG")
+        assert plots.png(figure).startswith(b"\x89PNG")
 
 
 def test_before_and_after_have_all_texts_of_both_sides_over_one_axis():

@@ -11,7 +11,7 @@ from fsd.errors import UsageError
 from fsd.scores import Score, of_state
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
-from fsd.token_stats import Continuations, GradientNorms, Known, PairStats, Prompt, TokenStats
+from fsd.token_stats import Continuations, Exemplars, GradientNorms, PairStats, Prompt, TokenStats
 from fsd.views import COMMON, DRAWS, LISTS, PAIRS, VIEWS, ViewInputs, repetitions, scorer_of, usable
 
 
@@ -81,9 +81,9 @@ def view_inputs():
         lambda text: [text + " a", text + " bc"],
         lambda text: [text + " def"],
         lambda text: text[:3],
-        Known([[prompt, *repetitions(prompt)] for prompt in KNOWN]),
-        Known([[prompt, *repetitions(prompt)] for prompt in map(Prompt, LABELLED)], LABELLED),
-        Known([[prompt] for prompt in UNREAD]),
+        Exemplars([[prompt, *repetitions(prompt)] for prompt in KNOWN]),
+        Exemplars([[prompt, *repetitions(prompt)] for prompt in map(Prompt, LABELLED)], LABELLED),
+        Exemplars([[prompt] for prompt in UNREAD]),
     )
 
 
@@ -131,14 +131,14 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     "neighbours": [Prompt(text + " a"), Prompt(text + " bc")],
                     "swapped": [Prompt(text + " def")],
                     "repeated": [Prompt(text, f"{text} "), Prompt(text, f"{text} {text} ")],
-                    "known": [],
+                    "nonmembers": [],
                     "labelled": [],
                     "unread": [],
                     **{way: [HALVES[text]] for way in DRAWS},
                 }[form]
                 scorer = state if reader == "base" else reader
                 if form in COMMON:
-                    views[name] = getattr(view_inputs(), form).scored(scorers[scorer_of(VIEWS[name])])
+                    views[name] = getattr(view_inputs(), form).score_with(scorers[scorer_of(VIEWS[name])])
                     continue
                 apart = form in ("gradient", *PAIRS, *DRAWS)
                 stats = list(scorers[f"{scorer}.{form}" if apart else scorer](prompts))
@@ -212,7 +212,7 @@ def test_known_statistics_are_taken_over():
     scorers, chosen = fake_scorers(), [detectors.load("reference"), detectors.load("min_k_deviation")]
     base = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), states=("base",))
     assert scorers["tuned"].prompts == []  # the adapter is not trained yet
-    both = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), known=base)
+    both = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), reused=base)
     assert [len(scorers[name].prompts) for name in ("base", "reference", "tuned")] == [3, 3, 3]
     for log in (True, False):  # no setting needs other statistics
         assert np.isfinite(both.scores(chosen[0].with_settings(log=log), "fsd")).all()

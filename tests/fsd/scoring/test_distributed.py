@@ -23,11 +23,11 @@ assert distributed.from_main(lambda: ("made", rank)) == ("made", 0)
 assert distributed.gather(rank) == [0, 1]
 forward, computed = ModelScorer._forward, []
 
-def counting(self, network, reduction, batch, ids):
+def counting(self, network, batch, ids):
     computed.append(len(batch))
     if mode == "memory" and rank == 1 and len(batch) > 2:
         raise torch.OutOfMemoryError("out of memory")
-    return forward(self, network, reduction, batch, ids)
+    return forward(self, network, batch, ids)
 
 ModelScorer._forward = counting
 first = list(scorer(prompts))

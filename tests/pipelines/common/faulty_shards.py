@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fsd.errors import UsageError
 from pipelines import __main__ as program
-from pipelines import score
 from pipelines.common import shards
+from pipelines.score import job as score
 
 
 def fail(line: str, *kinds: str) -> None:

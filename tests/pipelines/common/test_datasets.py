@@ -16,12 +16,12 @@ from fsd.config import (
 )
 from fsd.data.splitting import kinds_of
 from fsd.errors import UsageError
-from pipelines import score
 from pipelines.common import inputs
 from pipelines.detect import __main__ as detect
 from pipelines.research.study.catalogue import load as load_study
 from pipelines.research.study.cells import split_texts
 from pipelines.research.study.grid import Cell, StudyConfig, plan
+from pipelines.score import job as score
 
 DROP = CleaningConfig(skip_invalid=True, near_duplicates="drop")
 

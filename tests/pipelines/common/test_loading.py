@@ -13,12 +13,13 @@ from fsd.models import language_model
 from fsd.scoring import scorers
 from fsd.scoring.model import open_model
 from fsd.token_stats import Prompt
-from pipelines import fsd, score
+from pipelines import fsd
 from pipelines.common import detector_settings, experiment, inputs, registration
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.research.study import catalogue
 from pipelines.research.study.grid import StudyConfig, plan
-from pipelines.tune import __main__ as tune
+from pipelines.score import job as score
+from pipelines.tune import tuning as tune
 from pipelines.tune.job import study_setup
 
 ASKED = {"device": "spread", "dtype": "bfloat16", "bits": 4}
@@ -66,8 +67,8 @@ def test_other_commands(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]
     study_name, study = catalogue.load("fsd-t6")
     cell = plan(study_name, study, StudyConfig(study_name, model=(str(tiny),), **ASKED))[0]
     for begin in (
-        lambda: tune.prepare(TuneConfig(job=job, tune="detectors", folds=2)).run(),
-        lambda: tune.prepare(TuneConfig(job=job, tune="adapter", folds=2)).run(),
+        lambda: tune.prepare(TuneConfig(base_run=job, tune="detectors", folds=2)).run(),
+        lambda: tune.prepare(TuneConfig(base_run=job, tune="adapter", folds=2)).run(),
         lambda: score.prepare(ScoreConfig(data=("data.jsonl",), out="scores.csv", model=job.model)).run(),
         lambda: open_model(cell.config.model),
         lambda: list(scorers.reference_scorer(str(tiny), job.model, None)([])),
@@ -81,7 +82,8 @@ def test_other_commands(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]
 def test_what_was_asked_for_is_recorded_and_a_study_of_rounded_weights_is_another_one(job: FSDConfig) -> None:
     parts, _ = _parts(job)
     four, plain = (
-        study_setup(TuneConfig(job=replace(job, model=replace(job.model, bits=bits))), parts, "") for bits in (4, None)
+        study_setup(TuneConfig(base_run=replace(job, model=replace(job.model, bits=bits))), parts, "")
+        for bits in (4, None)
     )
     assert four == {**plain, "bits": 4}
     recorded = registration.params(job, [], [], None)

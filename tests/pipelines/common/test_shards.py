@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from fsd.scoring.token_frequencies import FrequencyTable
-from pipelines import score
 from pipelines.common import shards
+from pipelines.score import job as score
 
 DETECTORS = "loss,min_k,lowercase"
 

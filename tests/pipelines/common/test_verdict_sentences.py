@@ -24,7 +24,7 @@ def calibration_of(sources):
     texts = tuple(f"text {place}" for place in range(count))
     reference = Reference(texts, tuple(range(count)), tuple(sources), {})
     scores = {Score("loss"): np.append(np.linspace(-1, 0, count), 1.0)}
-    return calibrate(np.arange(count + 1) == count, scores, reference=reference, collections=[*sources, sources[0]])
+    return calibrate(np.arange(count + 1) == count, scores, reference=reference, sources=[*sources, sources[0]])
 
 
 def verdicts_of(called, judged, bases=TESTED_TEXTS, fpr=0.05):

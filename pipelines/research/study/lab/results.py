@@ -73,7 +73,7 @@ def measure(scores: pd.DataFrame) -> pd.DataFrame:
     """AUC and TPR at 5 % FPR of every score in every contrast that a cell has, with their standard errors over texts.
 
     Those errors are of the mean over the seeds: the families of a corpus are resampled, and each resample is the same
-    in all seeds (see `fsd.evaluation.metrics.resampled`). `scores` are those of all cells, with corpus, size,
+    in all seeds (see `fsd.statistics.bootstrap.resampled`). `scores` are those of all cells, with corpus, size,
     exposures, seed, kind and family of each text; `lead_error` is of the lead of `combined` in AUC over a score.
     """
     rows = []

@@ -78,7 +78,7 @@ def test_papers_page_by_page(archive, fake_time, monkeypatch):
     documents = list(arxiv.texts(Window(after=date(2023, 2, 28)), journal, categories=("cs.CL", "cs.LG"), query="ti:x"))
     assert [d.date for d in documents] == [date(2023, 3, n) for n in range(1, 6)]
     assert documents[0].text == "On scores\nWe study members & more."
-    assert (documents[0].group, documents[0].source) == ("arxiv:2303.00001", "http://arxiv.org/abs/2303.00001v2")
+    assert (documents[0].group, documents[0].origin_url) == ("arxiv:2303.00001", "http://arxiv.org/abs/2303.00001v2")
     assert [query["start"] for _, query in fake.requests] == ["0", "2", "4"]
     query = fake.requests[0][1]
     expected = "(cat:cs.CL OR cat:cs.LG) AND (ti:x) AND submittedDate:[202303010000 TO 202609212359]"

@@ -29,7 +29,7 @@ def test_a_table_by_its_date_column_nearest_day_first(tmp_path):
     documents = list(local.texts(AFTER, Journal(), path=file, columns=columns, words=2))
     assert {d.text for d in documents} == {"text number"}
     assert [(str(d.date), d.group) for d in documents] == [("2023-04-01", "1"), ("2023-05-01", "0"), ("None", "2")]
-    assert documents[0].source == f"{file}:2"
+    assert documents[0].origin_url == f"{file}:2"
     newest = next(local.texts(Window(before=date(2024, 1, 1)), Journal(), path=file, columns=columns))
     assert newest.date == date(2023, 5, 1)
 

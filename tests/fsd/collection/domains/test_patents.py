@@ -38,7 +38,7 @@ def test_snippets_of_chinese_patents(tmp_path):
     (document,) = patents.texts(AFTER, journal, path=file, words=12, snippet="first")
     assert "本发明涉及一种电池的制造方法，属于新能源技术领域。".startswith(document.text)
     assert len(list(jieba.cut(document.text))) == 12  # a comma is a word, as in the code of DC-PDD
-    assert document.source == "https://patents.google.com/patent/CN116000001A"
+    assert document.origin_url == "https://patents.google.com/patent/CN116000001A"
     assert (document.date, document.group) == (date(2023, 5, 1), "CN116000001A")
     assert journal.dropped == {"shorter than a snippet": 1}
 
@@ -47,7 +47,7 @@ def test_only_chinese_needs_jieba_and_a_missing_column_is_named_by_the_option_of
     monkeypatch.setitem(sys.modules, "jieba", None)
     file = rows(tmp_path / "a.jsonl", [patent("[0001] a <i>b</i> c d", "z")])
     (document,) = patents.texts(AFTER, Journal(), path=file, language="en", words=3, snippet="first")
-    assert (document.text, document.source) == ("a b c", f"{file}:1")
+    assert (document.text, document.origin_url) == ("a b c", f"{file}:1")
     with pytest.raises(UsageError, match="jieba, which is not installed: pip install"):
         list(patents.texts(AFTER, Journal(), path=file))
     file = rows(tmp_path / "b.jsonl", [{"text": "a", "date": "2023-05-01"}])

@@ -61,7 +61,7 @@ def test_questions_by_time_each_once(site, fake_time):
     documents, journal = collected(fake, fake_time, tags=("python", "list"))
     assert [d.date for d in documents] == [date(2023, 3, n) for n in range(1, 6)]
     assert documents[0].text == "Why isn't it <b>?\nI have x < y.\nfor i:\n    pass"
-    assert documents[0].source == "https://stackoverflow.com/questions/1/why"
+    assert documents[0].origin_url == "https://stackoverflow.com/questions/1/why"
     assert fake.requests[0][1]["fromdate"] == str(seconds(date(2023, 3, 1)))
     assert fake.requests[0][1]["tagged"] == "python;list"
     assert {round(wait) for wait in fake_time.waits} == {7}

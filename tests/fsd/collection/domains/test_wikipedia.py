@@ -85,7 +85,7 @@ def test_leads_of_new_articles_about_events(wiki, fake_time):
     documents, journal = collected(fake, fake_time)
     assert [d.group for d in documents] == ["wikipedia:Flood 1", "wikipedia:Flood 6", "wikipedia:Flood 8"]
     assert [d.date for d in documents] == [date(2023, 3, 3), date(2023, 3, 3), None]
-    assert (documents[0].text, documents[0].source) == (LEAD, "https://en.wikipedia.org/wiki/Flood_1")
+    assert (documents[0].text, documents[0].origin_url) == (LEAD, "https://en.wikipedia.org/wiki/Flood_1")
     assert journal.dropped == {
         "redirect": 1, "list or disambiguation": 2, "no lead": 1, "not about an event": 1, "deleted since": 2
     }  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from fsd.config import APIConfig, DetectorConfig, ModelConfig, ScoreConfig
 from fsd.errors import UsageError
 from fsd.scoring.api import CONTINUE
-from pipelines.score import prepare
+from pipelines.score.job import prepare
 
 KNOWN = [f"the score {n} of a text that every model has seen" for n in range(3)]
 TEXTS = [*KNOWN, *(f"an unseen text {n} which nobody has ever read" for n in range(3))]

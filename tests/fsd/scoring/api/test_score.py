@@ -14,7 +14,7 @@ from fsd.config import APIConfig, DetectorConfig, FSDConfig, ModelConfig, ScoreC
 from fsd.errors import UsageError
 from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
 from pipelines.fsd import prepare as fsd
-from pipelines.score import prepare
+from pipelines.score.job import prepare
 
 KEY = "sk-secret-0123456789"
 

@@ -1,74 +1,37 @@
-"""Collect texts of a domain that cannot be in a model's pretraining data: fsd collect --help.
+"""The steps of `fsd collect`: its checks, the collection of one side or both, the benchmark, and what is recorded."""
 
---after (or --model, which takes the model's known cutoff) collects non-members, --before members, and both together a
-balanced benchmark with a card that shows how fair it is. --contemporaries collects texts published up to the cutoff as
-non-members. A killed run resumes when it is started again.
-
-Examples:
-    fsd collect --domain arxiv --limit 500 --after 2024-06-30
-    fsd collect --domain wikipedia --limit 500 --before 2022-01-01 --after 2024-06-30 --out benchmark.jsonl
-"""
-
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import arg
+import pandas as pd
 
+from fsd.collection import benchmark_card, domains, engine
+from fsd.collection.benchmark_card import Card
+from fsd.collection.engine import MANIFEST, Collection, CollectionJob, CollectionSpec
+from fsd.collection.source import Window
+from fsd.data.corpus import Corpus
+from fsd.data.documents import Document
+from fsd.data.knowledge_cutoffs import cutoff
+from fsd.data.periods import parse_day
 from fsd.errors import UsageError
+from fsd.evaluation.findings import as_findings
+from fsd.reporting.report import Report, Section, document, numbers
+from fsd.tracking import Run
+from pipelines.collect import Collect
 from pipelines.common.context import stage
 from pipelines.common.deliver import show, tracked_run
 from pipelines.common.job import Job
 
-if TYPE_CHECKING:
-    from fsd.collection.benchmark_card import Card
-    from fsd.collection.engine import Collection, CollectionJob, CollectionSpec
-    from fsd.reporting.report import Report
-    from fsd.tracking import Run
-
-Day = Annotated[str, arg(metavar="DAY", help_behavior_hint="")]
 # The bounds of a window are exclusive, so that they are often a day apart from the days meant.
 DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True)
-class Collect:
-    """Collect dated texts of a domain."""
-
-    domain: Annotated[str, arg(metavar="NAME")]
-    """arxiv, wikipedia, books, patents, stackexchange, local, or any other file in fsd/collection/domains."""
-    limit: int
-    """Most texts; of a benchmark, on each side."""
-    after: Day = ""
-    """Collect non-members: first published after this day (YYYY-MM-DD, exclusive)."""
-    model: Annotated[str, arg(metavar="MODEL", help_behavior_hint="")] = ""
-    """Take the cutoff, in place of --after (or --before), from the table of known ones: a hub id, or embedded."""
-    before: Day = ""
-    """Collect members: first published before this day (exclusive)."""
-    contemporaries: bool = False
-    """Collect non-members published before --before, known not to be in the training data; --after is a lower bound."""
-    out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None
-    """The .jsonl file to write; by default named after the domain and the dates."""
-    options: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
-    """Options of the domain, e.g. categories=cs.CL,cs.LG or path=dump.jsonl; an unknown one lists them all."""
-    language: Annotated[str, arg(metavar="CODE", help_behavior_hint="")] = ""
-    """Language code that each text must match; by default the domain's own, `any` for no check."""
-    min_words: int = 32
-    """Drop shorter texts."""
-    benchmark_of: Annotated[tuple[str, ...], arg(metavar="FILE ...", help_behavior_hint="")] = ()
-    """Benchmark files; their texts and near-duplicates of them are dropped."""
-    drop_shared: bool = False
-    """Leave out what members and non-members share, instead of refusing the benchmark."""
-
-
 def prepare(config: Collect) -> Job:
     """Check the settings and the files; only what an earlier command has not collected will be requested."""
-    from fsd.collection import engine
-
     sides = specs(config)
     out = config.out or _default_out(config.domain, sides)
     if len(sides) == 2:
@@ -86,12 +49,12 @@ def prepare(config: Collect) -> Job:
         source += f" ({options})"
     reads = {"source": source}
     for job in jobs:
-        extent = f"up to {job.limit:,} texts"
-        if job.finished:
-            extent = f"{len(job.finished.documents):,} texts, finished"
         kind = "members" if job.spec.member else "non-members"
         if config.contemporaries:
             kind = "contemporaries"
+        extent = f"up to {job.limit:,} texts"
+        if job.finished:
+            extent = f"{len(job.finished.documents):,} texts, finished"
         reads[kind] = f"{extent}, {job.spec.window}"
     return Job(
         partial(run, config, jobs, out),
@@ -102,7 +65,7 @@ def prepare(config: Collect) -> Job:
     )
 
 
-def _default_out(domain: str, sides: "list[CollectionSpec]") -> Path:
+def _default_out(domain: str, sides: Sequence[CollectionSpec]) -> Path:
     name = f"{domain}-contemporaries" if sides[0].contemporaries else domain
     if upper := sides[0].window.before:
         name += f"-before-{upper}"
@@ -111,12 +74,8 @@ def _default_out(domain: str, sides: "list[CollectionSpec]") -> Path:
     return Path(f"{name}.jsonl")
 
 
-def specs(config: Collect) -> "list[CollectionSpec]":
+def specs(config: Collect) -> list[CollectionSpec]:
     """What to collect: members, non-members, or both, members first; or contemporaries."""
-    from fsd.collection import domains
-    from fsd.collection.engine import CollectionSpec
-    from fsd.collection.source import Window
-
     lower, upper, because = _bounds(config)
     domain = domains.load(config.domain)
     if config.language == "any":
@@ -140,21 +99,26 @@ def specs(config: Collect) -> "list[CollectionSpec]":
     )
     if config.contemporaries:
         return [spec]
-    windows = (Window(before=upper), Window(after=lower))
-    return [replace(spec, window=window) for window in windows if window != Window()]
+    sides = []
+    if upper:
+        sides.append(replace(spec, window=Window(before=upper)))
+    if lower:
+        sides.append(replace(spec, window=Window(after=lower)))
+    return sides
 
 
 def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
     """The bounds of the dates, both exclusive, and the reason for that of a model."""
-    from fsd.data.knowledge_cutoffs import cutoff
-    from fsd.data.periods import parse_day
-
     lower = parse_day("after", config.after) if config.after else None
     upper = parse_day("before", config.before) if config.before else None
     because = ""
     if config.model:
-        flag = "before" if config.contemporaries else "after"
-        if typed := upper if config.contemporaries else lower:
+        flag = "after"
+        typed = lower
+        if config.contemporaries:
+            flag = "before"
+            typed = upper
+        if typed:
             raise UsageError(f"either --{flag} or --model must be given, not both; got {typed} and {config.model}")
         entry = cutoff(config.model)
         because = f"cutoff of {config.model}: {entry.source}"
@@ -181,11 +145,8 @@ def _check_bounds(lower: Date | None, upper: Date | None, contemporaries: bool) 
         raise UsageError(f"before must be {lower + DAY} at most, so that no day is on both sides; got {upper}")
 
 
-def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
+def run(config: Collect, jobs: Sequence[CollectionJob], out: Path) -> None:
     """Collect one side or both, each into its own file, unless it is finished, build the benchmark, and log all."""
-    from fsd.collection import benchmark_card
-    from fsd.reporting.report import document
-
     with stage("collecting"):
         collections = [job.run() for job in jobs]
     page = None
@@ -197,42 +158,33 @@ def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
         page = document("benchmark_card.md", card=card)
         benchmark_card.write_benchmark(out, documents, card, page)
         report = about_benchmark(card, out)
-    # What was meant, not what was typed: --model stands for a day, and a domain for its language.
-    spec = jobs[0].spec
-    settings = asdict(config) | {
-        "after": jobs[-1].spec.window.after or "",
-        "before": spec.window.before or "",
-        "language": spec.language,
-        "options": dict(spec.options),
-    }
     with tracked_run(
         config,
         f"fsd-{config.domain}",
         "collect",
-        params=settings,
+        params=_settings(config, jobs),
         description=page,
     ) as run:
         for collection in collections:
             _log(run, collection)
         if page:
-            for ending in (".card.json", ".card.md"):
-                run.log(out.stem + ending, out.with_name(out.stem + ending))
-            labels = [document.member for document in documents]
-            texts = [document.text for document in documents]
-            run.log_dataset(
-                out.stem,
-                texts,
-                labels=labels,
-                source=str(out),
-                context="benchmark",
-            )
+            _log_benchmark(run, out, documents)
         show(report, run)
 
 
-def _log(run: "Run", collection: "Collection") -> None:
-    """Log the manifest, its counts and the texts."""
-    from fsd.collection.engine import MANIFEST
+def _settings(config: Collect, jobs: Sequence[CollectionJob]) -> dict[str, object]:
+    """What was meant, not what was typed: --model stands for a day, and a domain for its language."""
+    spec = jobs[0].spec
+    settings = asdict(config)
+    settings["after"] = jobs[-1].spec.window.after or ""
+    settings["before"] = spec.window.before or ""
+    settings["language"] = spec.language
+    settings["options"] = dict(spec.options)
+    return settings
 
+
+def _log(run: Run, collection: Collection) -> None:
+    """Log the manifest, its counts and the texts."""
     path = collection.path
     manifest = collection.manifest
     run.log(path.stem + MANIFEST, path.with_suffix(MANIFEST))
@@ -240,17 +192,20 @@ def _log(run: "Run", collection: "Collection") -> None:
     for reason, count in manifest["dropped"].items():
         metrics[f"collect/dropped.{reason}"] = count
     run.log_metrics(metrics)
-    texts = [document.text for document in collection.documents]
-    run.log_dataset(path.stem, texts, source=str(path), context="collected")
+    run.log_dataset(path.stem, Corpus(collection.documents).texts, source=str(path), context="collected")
 
 
-def about(collection: "Collection", limit: int) -> "Report":
+def _log_benchmark(run: Run, out: Path, documents: Sequence[Document]) -> None:
+    """Log the card of a benchmark, and its texts with their labels."""
+    for ending in (".card.json", ".card.md"):
+        name = out.stem + ending
+        run.log(name, out.with_name(name))
+    benchmark = Corpus(documents)
+    run.log_dataset(out.stem, benchmark.texts, labels=benchmark.members.tolist(), source=str(out), context="benchmark")
+
+
+def about(collection: Collection, limit: int) -> Report:
     """How many texts were kept, and how many dropped for which reason."""
-    import pandas as pd
-
-    from fsd.evaluation.findings import as_findings
-    from fsd.reporting.report import Report, Section, numbers
-
     manifest = collection.manifest
     kept = manifest["kept"]
     lines = [f"{kept:,} texts, {manifest['first_date']} to {manifest['last_date']}: {collection.path}"]
@@ -264,21 +219,12 @@ def about(collection: "Collection", limit: int) -> "Report":
             "docs/contrasts.md"
         )
     counts = {"kept": kept, **manifest["dropped"]}
-    table = pd.DataFrame(counts.items(), columns=["what", "texts"])
-    return Report(
-        findings=as_findings(lines),
-        sections=[Section("", tables=[numbers("manifest", table)])],
-        files={"texts": collection.path},
-    )
+    rows = pd.DataFrame(counts.items(), columns=["what", "texts"])
+    return _short_report(lines, "manifest", rows, {"texts": collection.path})
 
 
-def about_benchmark(card: "Card", out: Path) -> "Report":
+def about_benchmark(card: Card, out: Path) -> Report:
     """Size and fairness of a benchmark."""
-    import pandas as pd
-
-    from fsd.evaluation.findings import as_findings
-    from fsd.reporting.report import Report, Section, numbers
-
     blind = card["aucs"]["blind"]
     n_members = card["members"]["texts"]
     auc = blind.get("reason") or "AUC {value:.2f} [{low:.2f}, {high:.2f}]".format(**blind)
@@ -289,19 +235,10 @@ def about_benchmark(card: "Card", out: Path) -> "Report":
     if card["warning"]:
         lines.append(card["warning"])
     rows = pd.DataFrame([{"control": name, **auc} for name, auc in card["aucs"].items()])
-    return Report(
-        findings=as_findings(lines),
-        sections=[Section("", tables=[numbers("controls", rows)])],
-        files={"benchmark": out},
-    )
+    return _short_report(lines, "controls", rows, {"benchmark": out})
 
 
-if __name__ == "__main__":
-    from pipelines.common.cli import command
-
-    command(
-        Collect,
-        prepare,
-        __doc__ or "",
-        stages={"data": "settings", "collecting": "collecting"},
-    )
+def _short_report(lines: Sequence[str], name: str, rows: pd.DataFrame, files: Mapping[str, Path]) -> Report:
+    """A report of findings, with numbers for the JSON document."""
+    section = Section("", tables=[numbers(name, rows)])
+    return Report(findings=as_findings(lines), sections=[section], files=files)

@@ -1,0 +1,205 @@
+"""The steps of `fsd score`: its checks, the scoring of texts at once or in shards, and what an API will be asked."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsd.config import ScoreConfig
+from fsd.data.corpus import Corpus
+from fsd.data.knowledge_cutoffs import labels_for
+from fsd.data.splitting import parse_cutoff
+from fsd.errors import UsageError
+from fsd.net.hub import fingerprint, locate
+from fsd.progress import note
+from fsd.scoring.cache import SQLiteStore
+from fsd.scoring.model import Model, open_model, outline
+from fsd.scoring.plan import ScoringPlan
+from fsd.scoring.scorers import frequency_file
+from fsd.token_stats import Prompt
+from fsd.views import FORMS, VIEWS, Detector, scorer_of
+from pipelines.common import detector_settings, shards
+from pipelines.common.context import stage
+from pipelines.common.deliver import publish, run_name, show, tracked_run
+from pipelines.common.inputs import read_cleaned, read_own
+from pipelines.common.job import Job, files
+from pipelines.common.output import check_table_path, text_table, write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fsd.data.documents import Document
+
+COLUMNS = ("source", "text", "context", "label", "group")
+ANSWERS = "_answers.partial"
+"""Answers of an API in an output folder, until all shards are there."""
+
+
+def prepare(config: ScoreConfig) -> Job:
+    """Read the texts, and check settings and output file."""
+    by_api = config.model.model.startswith("api:")
+    if config.chat and (not by_api or config.api.tokenizer or config.api.start_token):
+        raise UsageError("chat must come with --model api:NAME, and without --tokenizer and --start-token")
+    # A detector that does not exist is refused before the texts are read, and before a worker needs it.
+    detectors = detector_settings.load_detectors(config.detection)
+    if shards.wanted(config.out, config.shards):
+        # Both need all texts at once; and an API has a concurrency of its own.
+        shards.refuse(
+            cutoff=config.cutoff,
+            near_duplicates=config.cleaning.near_duplicates != "refuse" and "drop",
+            engine=by_api and config.shards.engine,
+        )
+        work = shards.Work(__name__, config)
+        return shards.job("score", work, config.data, finish=_forget_answers)
+    sources = (*config.data, config.unseen, config.model.frequencies)
+    check_table_path(config.out, filter(None, sources))
+    documents, left_out = read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
+    unseen, blank = _read_unseen(config)
+    # Texts without a label are scored too, and say nothing about the dates of members and non-members.
+    labelled = [document for document in documents if document.member is not None]
+    labels = labels_for(config.model.model, labelled, last=parse_cutoff(config.cutoff))
+    remarks = labels.notes + left_out + blank
+    model = outline(config.model, ("base",), chat=config.chat, seed=config.seed)
+    inputs = model.inputs(unseen, shots=config.detection.shots)
+    texts = documents.texts
+    plan = model.plan(detectors, texts, inputs, strict=config.detection.named)
+    reads = {"texts": files(config.data, len(documents))}
+    scoring = partial(run, config, documents, unseen, detectors, remarks)
+    return Job(
+        scoring,
+        reads,
+        config.model,
+        texts=texts,
+        passes=plan.passes,
+        writes=[config.out],
+        experiment=f"fsd-{config.domain}",
+        notes=remarks,
+    )
+
+
+def _read_unseen(config: ScoreConfig) -> tuple[list[str], list[str]]:
+    """The texts that give some detectors a prefix, and remarks about those that were left out."""
+    if not config.unseen:
+        return [], []
+    documents, remarks = read_own([config.unseen], "", config.cleaning)
+    return documents.texts, remarks
+
+
+def run(
+    config: ScoreConfig,
+    documents: Corpus,
+    unseen: Sequence[str],
+    requested: Sequence[Detector],
+    remarks: Sequence[str],
+) -> None:
+    """Announce the requests to an API, score, write, evaluate labelled texts, track and print."""
+    contexts = [document.context for document in documents]
+    with stage("model"):
+        # They load scikit-learn, for which a dry run need not wait.
+        from pipelines.score.report import make_report, measure
+
+        model = _open(config, f"{config.out}.partial")
+        inputs = model.inputs(unseen, shots=config.detection.shots)
+        plan = model.plan(
+            requested,
+            documents.texts,
+            inputs,
+            contexts=contexts,
+            strict=config.detection.named,
+        )
+        if model.answers:
+            announce(plan, config.api.price)
+    with stage("scoring"):
+        # Without any context, a column of blanks would only widen the table.
+        columns = [name for name in COLUMNS if name != "context" or any(contexts)]
+        table = text_table(documents, *columns).join(plan.score().frame())
+        measured = measure(documents, table, seed=config.seed)
+        write_table(table, config.out)
+        # Only now: an answer that was paid for is kept until it is in the table.
+        if model.answers:
+            model.answers.delete()
+    report = make_report(config, table, measured, plan, remarks)
+    # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
+    name = run_name(config.model.model, config.data, "score")
+    with tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:
+        with stage("recording"):
+            tracked.log_dataset(
+                "scored",
+                documents.texts,
+                labels=[document.member for document in documents],
+                source=", ".join(config.data),
+                context="score",
+            )
+            publish(report, tracked)
+        show(report, tracked)
+
+
+def open_worker(config: ScoreConfig) -> shards.Worker:
+    """What scores the shards of an output folder; a detector that no text of a shard allows has no values there."""
+    detectors = detector_settings.load_detectors(config.detection)
+    unseen, _ = _read_unseen(config)
+    # The cache would grow with the texts; a shard that is there is not computed again anyway.
+    uncached = replace(config, model=replace(config.model, cache="none"))
+    model = _open(uncached, f"{config.out}/{ANSWERS}")
+    inputs = model.inputs(unseen, shots=config.detection.shots)
+    # Chosen by an example, so that all shards have the same columns, whatever their texts allow.
+    plan = model.plan(detectors, [shards.EXAMPLE.text], inputs, strict=config.detection.named)
+    computable = plan.detectors
+    names = [f"{detector.name}.base" for detector in computable]
+
+    def table(documents: "list[Document]") -> "pd.DataFrame":
+        contexts = [document.context for document in documents]
+        shard_plan = model.plan(computable, Corpus(documents).texts, inputs, contexts=contexts)
+        scores = shard_plan.score().frame().reindex(columns=names)
+        return text_table(documents, *COLUMNS).join(scores)
+
+    make = shards.table_by_documents(config, table, contexts=True)
+    return shards.Worker(_identity(config, model), make)
+
+
+def _open(config: ScoreConfig, answers: str) -> Model:
+    """The model of the settings; the answers of an API are kept in a file until they are in a table."""
+    return open_model(config.model, api=config.api, answers=answers, chat=config.chat, seed=config.seed)
+
+
+def _identity(config: ScoreConfig, model: Model) -> dict[str, str]:
+    """What the scores depend on besides the settings: the weights of the models, and the files that they read."""
+    if model.local:
+        unseen = Path(config.unseen) if config.unseen else None
+        identity = shards.identity(model.local, frequency_file(config.model), unseen)
+    else:
+        identity = {"name": model.name}
+    if model.reference:
+        folder, _ = locate(model.reference)
+        identity["reference"] = fingerprint(folder)
+    return identity
+
+
+def _forget_answers(folder: shards.Folder) -> dict[str, Path]:
+    """Delete the answers of an API, all of which are in the shards."""
+    SQLiteStore(folder.path / ANSWERS).delete()
+    return {}
+
+
+def announce(plan: ScoringPlan, price: float | None) -> None:
+    """Print to stderr how many requests an API will get, before the first one."""
+    texts = [Prompt(text, context) for text, context in zip(plan.texts, plan.contexts, strict=True)]
+    # Two views of a scorer may ask the same, such as a text and its copy in small letters: each prompt is sent once.
+    asked: dict[str, dict[Prompt, None]] = {}
+    names = {name for detector in plan.detectors for name in detector.views}
+    for view in sorted(VIEWS[name] for name in names):
+        if view.reader == "base":
+            prompts = asked.setdefault(scorer_of(view), {})
+            for text in texts:
+                forms = FORMS[view.form](text, plan.inputs)
+                prompts.update(dict.fromkeys(forms))
+    for name, prompts in asked.items():
+        # A memoized scorer knows what it was answered before, by an interrupted command for example.
+        scorer: Any = plan.scorers[name]
+        unknown = scorer.unknown(list(prompts))
+        line = f"{len(texts):,} texts: {scorer.scorer.cost_line(unknown, price)}"
+        kept = len(prompts) - len(unknown)
+        if kept:
+            line += f"; {kept:,} are kept from before"
+        note(line)
