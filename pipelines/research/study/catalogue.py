@@ -165,10 +165,7 @@ def parse(name: str, declared: Mapping[str, Any]) -> Study:
     for key in ("settings", "small_settings"):
         fields[key] = _settings(declared.get(key, {}))
     places = (name, *fields.get("aliases", ()))
-    paper = {}
-    for place, *labels, number in _printed():
-        if place in places:
-            paper[tuple(labels)] = number
+    paper = {labels: number for place, labels, number in _printed() if place in places}
     return Study(**fields, paper=paper)
 
 
@@ -229,14 +226,15 @@ def _entries(value: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def _printed() -> list[tuple[Any, ...]]:
-    """The rows of papers.csv: place, model, data, detector, setting, state, metric, value."""
+def _printed() -> list[tuple[str, Names, float]]:
+    """The rows of papers.csv: place; model, data, detector, setting, state and metric; number."""
     rows = []
     with PAPERS.open(encoding="utf-8", newline="") as file:
         lines = csv.reader(file)
         next(lines)
-        for *labels, value in lines:
-            rows.append((*labels, float(value)))
+        for line in lines:
+            labels = tuple(line[1:-1])
+            rows.append((line[0], labels, float(line[-1])))
     return rows
 
 
