@@ -94,6 +94,8 @@ class ModelConfig:
     """Quantize the weights to 4 or 8 bits, for a model larger than the memory; needs bitsandbytes."""
     max_batch_tokens: OptionalInt = None
     """Maximum number of tokens in a forward pass, padding included. Default: depends on the device."""
+    first_token: Literal["scored", "given"] = "scored"
+    """`scored` after a start token (BOS, else EOS), or `given`: no start token, as in the code of the papers."""
     cache: OptionalPath = None
     """Folder that caches token statistics, or `none`. Default: $FSD_CACHE, else ~/.cache/fsd."""
 

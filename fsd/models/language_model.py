@@ -58,8 +58,14 @@ class LanguageModel:
     start: int  # id of the start token before every text: BOS, else EOS (DC-PDD, arXiv 2409.14781, §3.2)
     context: int  # in tokens
     split_head: bool = True  # whether logits are exactly the output embedding of the last hidden state
+    starts: bool = True  # whether the start token is put before every text; without it the first token is not scored
     settings: str = ""  # hash of the network's configuration as it was loaded
     intact: bool = True  # False once an adapter has changed the weights of the base: it gives no more numbers
+
+    @property
+    def opening(self) -> list[int]:
+        """What every text begins with: the start token, or nothing."""
+        return [self.start] if self.starts else []
 
     @property
     def base(self) -> Any:
@@ -245,7 +251,9 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
             # for these has no gradient and rounds further: no training, and other numbers than on other machines.
             if hasattr(module, "support_avx512bf16_for_cpu"):
                 module.support_avx512bf16_for_cpu = False
-        return assemble(network.eval(), tokenizer, identity)
+        language_model = assemble(network.eval(), tokenizer, identity)
+        language_model.starts = config.first_token == "scored"
+        return language_model
 
 
 def wrap(network: Any) -> LanguageModel:

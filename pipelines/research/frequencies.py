@@ -50,6 +50,8 @@ class FrequencyConfig:
     """Maximum number of documents. Default: all."""
     tokens: OptionalInt = None
     """Stop after this many tokens, which is slower. Default: all."""
+    document_tokens: OptionalInt = None
+    """Count only the first tokens of each document, which is slower; 1024 in the code of DC-PDD. Default: all."""
 
 
 def prepare(config: FrequencyConfig) -> Job:
@@ -85,11 +87,6 @@ def prepare(config: FrequencyConfig) -> Job:
     # A folder that does not exist yet is made when the table is written.
     if config.out.parent.is_dir():
         check_path(config.out, inputs)
-    limits = []
-    if config.limit:
-        limits.append(f"{config.limit:,} documents")
-    if config.tokens:
-        limits.append(f"{config.tokens:,} tokens")
     tokenizer = config.model
     if not on_this_machine(tokenizer):
         tokenizer += ", to be downloaded"
@@ -97,12 +94,24 @@ def prepare(config: FrequencyConfig) -> Job:
         partial(run, config),
         {
             "corpus": read,
-            "at most": " and ".join(limits) or "everything",
+            "at most": _limits(config),
             "tokenizer": tokenizer,
         },
         writes=[config.out],
         notes=notes,
     )
+
+
+def _limits(config: FrequencyConfig) -> str:
+    """How much of the corpus is counted."""
+    limits = []
+    if config.limit:
+        limits.append(f"{config.limit:,} documents")
+    if config.tokens:
+        limits.append(f"{config.tokens:,} tokens")
+    if config.document_tokens:
+        limits.append(f"the first {config.document_tokens:,} tokens of each document")
+    return " and ".join(limits) or "everything"
 
 
 def run(config: FrequencyConfig) -> None:
@@ -129,6 +138,7 @@ def run(config: FrequencyConfig) -> None:
                 corpus=_names(urls),
                 documents=config.limit,
                 tokens=config.tokens,
+                document_tokens=config.document_tokens,
                 advance=lambda: bar.update(corpus.done - bar.n),
             )
         table.save(config.out)
@@ -164,7 +174,7 @@ def open_worker(config: FrequencyConfig) -> "Worker":
             # From the right, as an address has a colon too.
             url, _, line = origin.rpartition(":")
             texts += [passage.text for passage in passages(url, iter([(int(line), row)]), config.column)]
-        tally = Tally(tokenizer.backend_tokenizer, vocabulary)
+        tally = Tally(tokenizer.backend_tokenizer, vocabulary, config.document_tokens)
         tally.add(texts)
         # Most tokens do not occur in a shard.
         token = np.flatnonzero(tally.total())
