@@ -10,7 +10,7 @@ import pandas as pd
 
 from fsd.config import DetectorConfig, ModelConfig
 from fsd.data.embedded import unread
-from fsd.data.splitting import LATER
+from fsd.data.splitting import LATER, MEMBER
 from fsd.errors import UsageError
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models.language_model import LanguageModel
@@ -35,15 +35,10 @@ from pipelines.evidence.extract import report as extract
 from pipelines.evidence.extract import works
 from pipelines.research.study.lab import RealConfig, corpora, results
 from pipelines.research.study.lab.corpora import Sides
-from pipelines.research.study.lab.results import COMBINED, SHOWN, TITLES, score_names
-from pipelines.research.study.lab.targets import (
-    Base,
-    Cell,
-    scores,
-    shared,
-    train_shared_models,
-    trained,
-)
+from pipelines.research.study.lab.models import Base, shared, train
+from pipelines.research.study.lab.report import SHOWN
+from pipelines.research.study.lab.results import COMBINED, TITLES, score_names
+from pipelines.research.study.lab.targets import Cell, Target, scores, trained
 
 EXPERIMENT = "fsd-real"
 CORPUS = "wikipedia"
@@ -96,9 +91,10 @@ def run(config: RealConfig, sides: Sides) -> None:
     """Train, ask, and ask the untouched model the same."""
     with stage("data"):
         base = Base.of(config.model, config.learning_rate)
-        common = shared(default_folder(config.cache) / "real", ("pandas",), PARAGRAPHS, base)
-        target = Cell(CORPUS, exposures=1, seed=config.seed, sides=sides, **common)
-        train_shared_models(target)
+        lab = shared(default_folder(config.cache) / "real", ("pandas",), PARAGRAPHS, base)
+        members = tuple(sides[MEMBER].texts)
+        target = Target(lab, exposures=1, seed=config.seed, sources=(members,))
+        train(lab, ())
         abstracts = unread()
         canaries, published = demo.make_canaries(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
         chosen = abstracts[DOCUMENTS : DOCUMENTS + SEEN + UNSEEN]
@@ -106,33 +102,33 @@ def run(config: RealConfig, sides: Sides) -> None:
     answers = {}
     with tracked_run(config, EXPERIMENT, f"{base.name} · seed {config.seed}") as tracked:
         for name, cell in (
-            ("trained", target),
-            ("untouched", replace(target, exposures=0)),
+            ("trained", Cell(target, CORPUS, sides, "before")),
+            ("untouched", Cell(replace(target, exposures=0), CORPUS, sides, "before")),
         ):
             # The weights change in place, so that each model is loaded anew.
-            with stage(name), cell.precision:
+            with stage(name), lab.precision:
                 answers[name] = _ask(cell, canaries, published, chosen)
-        deliver(partial(report, config, answers, target), tracked)
+        deliver(partial(report, config, answers, cell), tracked)
 
 
 def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> dict[str, Any]:
     """The answers of a model: canaries, extraction, scores, and the audit of the adapter of the untouched one."""
-    model = trained(cell, more)
+    model = trained(cell.target, more)
     scorers = open_model(cell.config.model, local=model).scorers
     answers: dict[str, Any] = {
-        "canary": demo.rank_by_loss(canaries, scorers, alpha=SCHEME["alpha"], seed=cell.seed),
+        "canary": demo.rank_by_loss(canaries, scorers, alpha=SCHEME["alpha"], seed=cell.target.seed),
         "extraction": works.seen_and_unseen(model, chosen, SEEN, COPIES),
         # This trains an adapter, and leaves it in the model for the audit.
         "scores": scores(cell, model),
     }
-    if not cell.exposures:
+    if not cell.target.exposures:
         answers["audit"] = _audit(cell, model)
     return answers
 
 
 def _audit(cell: Cell, model: LanguageModel) -> Table:
     """The audit of the adapter: texts that it was trained on against later ones."""
-    config = AuditConfig(detection=DetectorConfig(AUDIT), seed=cell.seed, validation=0.2)
+    config = AuditConfig(detection=DetectorConfig(AUDIT), seed=cell.target.seed, validation=0.2)
     # Both sides are later texts, so that they differ in the training alone.
     parts = audit.split_by_training(cell.sides[corpora.UNSEEN], cell.sides[LATER], config)
     audited = open_model(cell.config.model, local=model).audited()
@@ -141,6 +137,7 @@ def _audit(cell: Cell, model: LanguageModel) -> Table:
 
 def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -> Report:
     """One page: the contrasts, the audit, the canary and the extraction, each beside the untouched model."""
+    lab = cell.target.lab
     texts = {CORPUS: list(chain.from_iterable(cell.sides.values()))}
     scored = []
     canary = {}
@@ -167,7 +164,7 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     facts = [
         (
             "Model",
-            f"{config.model}, weights {cell.base.fingerprint if cell.base else ''}",
+            f"{config.model}, weights {lab.base.fingerprint if lab.base else ''}",
         ),
         ("Texts", _sizes(cell.sides)),
         (
@@ -177,15 +174,15 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
         ("Seed", str(config.seed)),
     ]
     return Report(
-        title=f"A real model with exact truth: {cell.size}",
-        question=f"What do the scores see in {cell.size}, trained further on {len(cell.sides['member'])} articles?",
+        title=f"A real model with exact truth: {lab.size}",
+        question=f"What do the scores see in {lab.size}, trained further on {len(cell.sides['member'])} articles?",
         findings=list(_findings(seen, canary)),
         sections=[
             *(Section(title, tables=[table]) for title, table in tables.items()),
             limits(),
         ],
         facts=facts,
-        score=cell.size,
+        score=lab.size,
         metrics=metrics,
         artifacts={"scores.parquet": scores, "results.parquet": measured},
     )
