@@ -67,17 +67,18 @@ def prepare(config: RealConfig) -> Job:
     locate(config.model, weights=False)
     sides = corpora.draw(corpora.load(CORPUS), config.seed, config.texts)
     texts = [document.text for document in chain.from_iterable(sides.values())]
+    # The reference of both models is the untouched one, beside which each of the four is read.
+    passes = {
+        "base": 2 * len(texts),
+        "tuned": 2 * len(texts),
+        "reference": 4 * len(texts),
+    }
     return Job(
         partial(run, config, sides),
         {"texts": _sizes(sides)},
         ModelConfig(config.model),
         texts=texts,
-        # The reference of both models is the untouched one, beside which each of the four is read.
-        passes={
-            "base": 2 * len(texts),
-            "tuned": 2 * len(texts),
-            "reference": 4 * len(texts),
-        },
+        passes=passes,
         experiment=EXPERIMENT,
         notes=["the model is trained further in full, which needs sixteen bytes a parameter and bfloat16 factors"],
     )
@@ -101,13 +102,12 @@ def run(config: RealConfig, sides: Sides) -> None:
         published += chosen[:SEEN] * COPIES
     answers = {}
     with tracked_run(config, EXPERIMENT, f"{base.name} · seed {config.seed}") as tracked:
-        for name, cell in (
-            ("trained", Cell(target, CORPUS, sides, "before")),
-            ("untouched", Cell(replace(target, exposures=0), CORPUS, sides, "before")),
-        ):
+        cell = Cell(target, CORPUS, sides, "before")
+        control = replace(cell, target=replace(target, exposures=0))
+        for name, asked in (("trained", cell), ("untouched", control)):
             # The weights change in place, so that each model is loaded anew.
             with stage(name), lab.precision:
-                answers[name] = _ask(cell, canaries, published, chosen)
+                answers[name] = _ask(asked, canaries, published, chosen)
         deliver(partial(report, config, answers, cell), tracked)
 
 
@@ -115,12 +115,16 @@ def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> 
     """The answers of a model: canaries, extraction, scores, and the audit of the adapter of the untouched one."""
     model = trained(cell.target, more)
     scorers = open_model(cell.config.model, local=model).scorers
-    answers: dict[str, Any] = {
-        "canary": demo.rank_by_loss(canaries, scorers, alpha=SCHEME["alpha"], seed=cell.target.seed),
-        "extraction": works.seen_and_unseen(model, chosen, SEEN, COPIES),
-        # This trains an adapter, and leaves it in the model for the audit.
-        "scores": scores(cell, model),
-    }
+    answers: dict[str, Any] = {}
+    answers["canary"] = demo.rank_by_loss(
+        canaries,
+        scorers,
+        alpha=SCHEME["alpha"],
+        seed=cell.target.seed,
+    )
+    answers["extraction"] = works.seen_and_unseen(model, chosen, SEEN, COPIES)
+    # This trains an adapter, and leaves it in the model for the audit.
+    answers["scores"] = scores(cell, model)
     if not cell.target.exposures:
         answers["audit"] = _audit(cell, model)
     return answers
@@ -154,38 +158,46 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     measured = results.measure(scores)
     seen = results.seen_in_training(measured)
     untouched = results.tracked(measured.drop(seen.index))
-    metrics = {f"{name}.untouched": auc for name, auc in untouched.items()} | results.tracked(seen)
+    metrics = results.tracked(seen)
+    for name, auc in untouched.items():
+        metrics[f"{name}.untouched"] = auc
+    canaries = rank.by_model(canary, title="canaries, detector loss", name="canary")
+    extraction = extract.results(extractions, "model", title="extraction", kept=(1, 0, 3))
     tables = {
         "Three contrasts": _contrasts(measured),
         "An adapter, trained on other articles": answers["untouched"]["audit"],
-        "Canaries": rank.by_model(canary, title="canaries, detector loss", name="canary"),
-        "Extraction": extract.results(extractions, "model", title="extraction", kept=(1, 0, 3)),
+        "Canaries": canaries,
+        "Extraction": extraction,
     }
-    facts = [
-        (
-            "Model",
-            f"{config.model}, weights {lab.base.fingerprint if lab.base else ''}",
-        ),
-        ("Texts", _sizes(cell.sides)),
-        (
-            "Training",
-            f"once on each member, learning rate {config.learning_rate:g}, factors in bfloat16",
-        ),
-        ("Seed", str(config.seed)),
-    ]
+    sections = [Section(title, tables=[table]) for title, table in tables.items()]
+    sections.append(limits())
+    members = len(cell.sides[MEMBER])
+    artifacts = {
+        "scores.parquet": scores,
+        "results.parquet": measured,
+    }
     return Report(
         title=f"A real model with exact truth: {lab.size}",
-        question=f"What do the scores see in {lab.size}, trained further on {len(cell.sides['member'])} articles?",
+        question=f"What do the scores see in {lab.size}, trained further on {members} articles?",
         findings=list(_findings(seen, canary)),
-        sections=[
-            *(Section(title, tables=[table]) for title, table in tables.items()),
-            limits(),
-        ],
-        facts=facts,
+        sections=sections,
+        facts=_facts(config, cell),
         score=lab.size,
         metrics=metrics,
-        artifacts={"scores.parquet": scores, "results.parquet": measured},
+        artifacts=artifacts,
     )
+
+
+def _facts(config: RealConfig, cell: Cell) -> list[tuple[str, str]]:
+    base = cell.target.lab.base
+    weights = base.fingerprint if base else ""
+    rate = f"learning rate {config.learning_rate:g}"
+    return [
+        ("Model", f"{config.model}, weights {weights}"),
+        ("Texts", _sizes(cell.sides)),
+        ("Training", f"once on each member, {rate}, factors in bfloat16"),
+        ("Seed", str(config.seed)),
+    ]
 
 
 def _contrasts(measured: pd.DataFrame) -> Table:
@@ -194,16 +206,17 @@ def _contrasts(measured: pd.DataFrame) -> Table:
     half = 1.96 * measured["auc_error"]
     low = (measured["auc"] - half).clip(lower=0)
     high = (measured["auc"] + half).clip(upper=1)
+    estimates = map(Estimate, measured["auc"], low, high)
     intervals = measured.assign(
         score=score_names(measured),
-        auc=list(map(str, map(Estimate, measured["auc"], low, high))),
+        auc=list(map(str, estimates)),
     )
     aucs = intervals.pivot(index=["exposures", "score"], columns="contrast", values="auc")
     # Membership alone, the period alone, and both, as benchmarks have them.
     names = list(reversed(TITLES))
     lines = []
     for model, exposures in (("trained", 1), ("untouched", 0)):
-        scores = aucs.loc[exposures, names].reindex(list(SHOWN)).dropna(how="all")
+        scores = aucs.loc[exposures, names].reindex(SHOWN).dropna(how="all")
         lines += [[model, *line] for line in scores.itertuples()]
     # On a narrow terminal a heading breaks before its second kind.
     headings = [name.replace("_vs_", "\nvs ").replace("_", " ") for name in names]
@@ -228,5 +241,8 @@ def _findings(seen: pd.DataFrame, canary: dict[str, pd.DataFrame]) -> Iterator[F
         rest = f"combined {shortened(aucs[COMBINED])}, FSD of loss {shortened(aucs['loss.fsd'])}"
         yield Finding(f"{title}: {best}; {rest}")
     # The rows of 0 repetitions are those of all documents together.
-    trained, untouched = (p_value(tests["p"][tests["repetitions"] == 0].item()) for tests in canary.values())
-    yield Finding(f"canaries: p {trained} by the trained model, {untouched} by the untouched", FOR)
+    p = {}
+    for model, tests in canary.items():
+        together = tests["p"][tests["repetitions"] == 0]
+        p[model] = p_value(together.item())
+    yield Finding(f"canaries: p {p['trained']} by the trained model, {p['untouched']} by the untouched", FOR)

@@ -22,7 +22,7 @@ from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, tracked_run
 from pipelines.common.job import Job, pretraining
 from pipelines.common.output import check_table_path, write_table
-from pipelines.research.study.lab import LabConfig, corpora, results
+from pipelines.research.study.lab import LabConfig, Reference, corpora, results
 from pipelines.research.study.lab.corpora import LabCorpus, Sides
 from pipelines.research.study.lab.models import SIZES, Base, Lab, shared
 from pipelines.research.study.lab.report import report
@@ -32,6 +32,8 @@ EXPERIMENT = "fsd-lab"
 # Folder in the cache with the models and finished cells.
 FOLDER = "lab"
 SMALL_TEXTS = 120
+SMALL_SEEDS = 2
+SMALL_EXPOSURES = (0, 4)
 SMALL_PARAGRAPHS = 800
 # Its docstrings alone are background enough for tiny targets.
 SMALL_PACKAGES = ("pandas",)
@@ -41,17 +43,7 @@ DrawnCorpus = tuple[str, Sides]
 
 def prepare(config: LabConfig) -> Job:
     """Check the settings and the corpora but `code`, which takes a minute to cut."""
-    if config.small:
-        config = replace(
-            config,
-            size="tiny",
-            seeds=min(config.seeds, 2),
-            exposures=(0, 4),
-            paragraphs=min(config.paragraphs, SMALL_PARAGRAPHS),
-            texts=config.texts or SMALL_TEXTS,
-        )
-    if not config.references:
-        config = replace(config, references=("before",) if config.base else ("smaller",))
+    config = _with_defaults(config)
     _check(config)
     base = None
     model = pretraining(SIZES[config.size], 0)["model"]
@@ -81,13 +73,30 @@ def prepare(config: LabConfig) -> Job:
     )
 
 
+def _with_defaults(config: LabConfig) -> LabConfig:
+    if not config.references:
+        usual: Reference = "before" if config.base else "smaller"
+        config = replace(config, references=(usual,))
+    if not config.small:
+        return config
+    return replace(
+        config,
+        size="tiny",
+        seeds=min(config.seeds, SMALL_SEEDS),
+        exposures=SMALL_EXPOSURES,
+        paragraphs=min(config.paragraphs, SMALL_PARAGRAPHS),
+        texts=config.texts or SMALL_TEXTS,
+    )
+
+
 def _count(config: LabConfig) -> int:
     """Number of cells: one for each corpus, target and reference."""
     seen = len(set(config.exposures)) - 1
     trained = seen * len(set(config.sources)) * config.seeds
     # An unchanged base is the control of all seeds of a corpus.
     controls = 1 if config.base else config.seeds
-    return (trained + controls) * len(config.corpora) * len(set(config.references))
+    targets = trained + controls
+    return targets * len(config.corpora) * len(set(config.references))
 
 
 def _check(config: LabConfig) -> None:

@@ -29,18 +29,26 @@ from pipelines.common import experiment
 from pipelines.common.output import new_folder
 from pipelines.research.study.lab import Reference
 
+TINY = Recipe(
+    hidden_size=64,
+    layers=2,
+    heads=2,
+    vocabulary=1024,
+    context=256,
+    passes=2,
+    learning_rate=3e-3,
+)
+LARGE = Recipe(
+    hidden_size=256,
+    layers=10,
+    heads=8,
+    passes=2,
+    learning_rate=1e-3,
+)
 SIZES = {
-    "tiny": Recipe(
-        hidden_size=64,
-        layers=2,
-        heads=2,
-        vocabulary=1024,
-        context=256,
-        passes=2,
-        learning_rate=3e-3,
-    ),
+    "tiny": TINY,
     "1M": Recipe(passes=2),
-    "8M": Recipe(hidden_size=256, layers=10, heads=8, passes=2, learning_rate=1e-3),
+    "8M": LARGE,
 }
 BACKGROUND = "background"
 CONTINUED = "continued"
@@ -154,10 +162,11 @@ def shared(
     # Neither the rate nor the method of a base moves the statistics of its unchanged model, which are kept there.
     origin = [base.fingerprint, base.dtype] if base else asdict(SIZES[size])
     content = experiment.tag([origin, list(map(content_hash, background))])
+    other_texts = tuple(text for text in others if text not in taken)
     return Lab(
         size=base.name if base else size,
         background=background,
-        other_texts=tuple(text for text in others if text not in taken),
+        other_texts=other_texts,
         models=folder / f"models-{content}",
         base=base,
         continued=continued,

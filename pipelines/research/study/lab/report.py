@@ -1,6 +1,7 @@
 """The report of the laboratory: tables by corpus, by what a target learned and by its reference, and a figure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from matplotlib.figure import Figure
 from fsd.evaluation.results import MEMBERSHIP
 from fsd.reporting.figures import BASE, BOTH, FSD, by_model, curves, dots, png
 from fsd.reporting.report import (
-    Column,
     Report,
     Section,
     Table,
@@ -22,6 +22,7 @@ from fsd.scores import Score
 from fsd.statistics.intervals import Estimate, shortened
 from pipelines.research.study.lab.results import (
     COMBINED,
+    TARGET,
     TITLES,
     gains,
     periods,
@@ -31,21 +32,22 @@ from pipelines.research.study.lab.results import (
     summarise,
 )
 
-SHOWN = {
-    "loss.base": ("loss, base score", "#56B4E9"),
-    "loss.fsd": ("loss, FSD", FSD),
-    "min_k_pp.base": ("min_k_pp, base score", BASE),
-    "reference.base": ("reference, base score", "#999933"),
-    "min_k_reference.base": ("min_k_reference, base score", "#003B63"),
-    "ez.base": ("ez, base score", "#882255"),
-    "ht.base": ("ht, base score", "#661100"),
-    "info_rmia.base": ("info_rmia, base score", "#44AA99"),
-    "wbc.base": ("wbc, base score", "#CC79A7"),
-    "standardised_ratio.base": ("standardised_ratio, base score", "#E69F00"),
-    "unread_z.base": ("unread_z, base score", "#000000"),
-    COMBINED: ("combined, both models", BOTH),
+COLOURS = {
+    "loss.base": "#56B4E9",
+    "loss.fsd": FSD,
+    "min_k_pp.base": BASE,
+    "reference.base": "#999933",
+    "min_k_reference.base": "#003B63",
+    "ez.base": "#882255",
+    "ht.base": "#661100",
+    "info_rmia.base": "#44AA99",
+    "wbc.base": "#CC79A7",
+    "standardised_ratio.base": "#E69F00",
+    "unread_z.base": "#000000",
+    COMBINED: BOTH,
 }
-"""Scores of the tables and the figure, in words and with their colours; all are in the raw results."""
+"""Scores of the tables and the figure, with their colours; all are in the raw results."""
+SHOWN = list(COLOURS)
 CORPORA = {"wikimia-64": "WikiMIA", "arxivmia": "ArxivMIA", "code": "Code"}
 # What the cells of a column of the tables have in common.
 GROUP = ["size", "sources", "reference"]
@@ -78,20 +80,22 @@ def report(measured: pd.DataFrame, cells: int) -> Report:
 
 def _aucs(summary: pd.DataFrame) -> pd.DataFrame:
     """AUCs of the scores that are shown, a column each, by the labels of the cells."""
-    aucs = [Estimate(*auc) for auc in summary[["auc", "auc_low", "auc_high"]].to_numpy()]
+    numbers = summary[["auc", "auc_low", "auc_high"]].to_numpy()
+    # pandas would take a list of named tuples for three columns.
+    aucs = pd.Series(list(starmap(Estimate, numbers)), dtype=object)
+    contrast = pd.Categorical(summary["contrast"], list(TITLES))
     estimates = summary.assign(
-        # pandas would take a list of named tuples for three columns.
-        auc=pd.Series(aucs, dtype=object),
+        auc=aucs,
         score=score_names(summary),
-        contrast=pd.Categorical(summary["contrast"], list(TITLES)),
+        contrast=contrast,
     )
     table = estimates.pivot(
         index=["corpus", "size", "reference", "contrast", "sources", "exposures"],
         columns="score",
         values="auc",
     )
-    columns = [score for score in SHOWN if score in table]
-    return table[columns]
+    # In the order of the tables.
+    return table[[score for score in SHOWN if score in table]]
 
 
 def _by_corpus(summary: pd.DataFrame) -> Iterator[Table]:
@@ -102,7 +106,9 @@ def _by_corpus(summary: pd.DataFrame) -> Iterator[Table]:
     for corpus, size, reference in targets.itertuples(index=False):
         lines = []
         for (contrast, sources, exposures), row in aucs.loc[corpus, size, reference].iterrows():
-            lines.append([TITLES[contrast], str(sources), str(exposures), *map(_shown, row)])
+            line = [TITLES[contrast], str(sources), str(exposures)]
+            line += map(_shown, row)
+            lines.append(line)
         title = f"{corpus}, {size}, reference {reference}"
         yield plain(headings, lines, title=title, source="summary.csv")
 
@@ -153,34 +159,41 @@ def _by_group(
 
 
 def _periods(table: pd.DataFrame) -> Table:
-    columns = [
-        Column("corpus", "corpus"),
-        Column("size", "size", words=True),
-        Column("sources", "sources"),
-        Column("reference", "reference", words=True),
-        Column("exposures", "exposures"),
-        Column("score", lambda row: f"`{row.score}`", words=True),
-        Column("target", lambda row: shortened(row.auc)),
-        Column("untouched model", lambda row: shortened(row.untouched)),
-        Column("added by training", lambda row: f"{row.added:+.2f}"),
-    ]
-    shown = table[table["score"].isin(list(SHOWN))]
-    return Table(shown, columns, title="The period alone: contemporaries against later texts")
+    shown = table[table["score"].isin(SHOWN)]
+    headings = [*TARGET, "score", "target", "untouched model", "added by training"]
+    lines = []
+    for row in shown.itertuples():
+        line = [str(getattr(row, label)) for label in TARGET]
+        line.append(f"`{row.score}`")
+        line.append(shortened(row.auc))
+        line.append(shortened(row.untouched))
+        line.append(f"{row.added:+.2f}")
+        lines.append(line)
+    return plain(
+        headings,
+        lines,
+        title="The period alone: contemporaries against later texts",
+        frame=shown,
+    )
 
 
 def _gains(table: pd.DataFrame) -> Table:
-    columns = [
-        Column("score", lambda row: f"`{row.score}`", words=True),
-        Column("corpus", "corpus", words=True),
-        Column("sources", "sources"),
-        Column("reference", "reference", words=True),
-        Column("contrast", lambda row: TITLES[row.contrast], words=True),
-        Column("exposures", "exposures"),
-        Column("best published score", lambda row: f"`{row.best}`", words=True),
-        Column("lead over it", _lead),
-        Column("Holm p", _p_value),
-    ]
-    return Table(table, columns, title="Scores of this project against the best published one in hindsight")
+    headings = ["score", "contrast", *TARGET, "best published score", "lead over it", "Holm p"]
+    lines = []
+    for row in table.itertuples():
+        line = [f"`{row.score}`", TITLES[row.contrast]]
+        line += [str(getattr(row, label)) for label in TARGET]
+        line.append(f"`{row.best}`")
+        line.append(_lead(row))
+        line.append(_p_value(row))
+        lines.append(line)
+    return plain(
+        headings,
+        lines,
+        words=range(4),
+        title="Scores of this project against the best published one in hindsight",
+        frame=table,
+    )
 
 
 def _lead(row: Any) -> str:
@@ -200,7 +213,9 @@ def _regrets(table: pd.DataFrame) -> Table:
         mean=("regret", "mean"),
         largest=("regret", "max"),
     )
-    cells = {key: f"{row['mean']:.3f} ({row['largest']:.3f})" for key, row in summary.iterrows()}
+    cells = {}
+    for key, row in summary.iterrows():
+        cells[key] = f"{row['mean']:.3f} ({row['largest']:.3f})"
     lines: dict[Any, tuple[str, ...]] = {}
     for setting, rows in table.groupby("setting", sort=False):
         recommended = set(rows["advised"])
@@ -228,15 +243,16 @@ def _figure(summary: pd.DataFrame) -> Figure:
     if len(times) <= 2:
         return _dots(aucs, times[-1])
     panels = {}
-    targets: Any = drawn.groupby(["corpus", "size"], sort=False)["exposures"].nunique()
-    for corpus, size in targets[targets == len(times)].index:
+    measured = drawn.groupby(["corpus", "size"], sort=False)["exposures"].nunique()
+    complete: Any = measured[measured == len(times)].index
+    for corpus, size in complete:
         for contrast, title in TITLES.items():
             places = pd.MultiIndex.from_product([[corpus], [size], [contrast], times])
             # A contrast that the corpus has not is a panel without lines, which keeps the columns apart.
             lines = aucs.reindex(places).dropna(axis=1)
-            panels[f"{CORPORA.get(corpus, corpus)}, {size} parameters\n{title}"] = {
-                SHOWN[str(score)][0]: list(line) for score, line in lines.items()
-            }
+            name = f"{CORPORA.get(corpus, corpus)}, {size} parameters\n{title}"
+            panels[name] = {_words(str(score)): list(line) for score, line in lines.items()}
+    colours = {_words(score): colour for score, colour in COLOURS.items()}
     return curves(
         list(map(str, times)),
         panels,
@@ -244,8 +260,13 @@ def _figure(summary: pd.DataFrame) -> Figure:
         x_name="times seen in training",
         y_name="AUC",
         chance=0.5,
-        colours=dict(SHOWN.values()),
+        colours=colours,
     )
+
+
+def _words(score: str) -> str:
+    """A score in the legend of the figure."""
+    return Score.parse(score).title(paired=score == COMBINED)
 
 
 def _dots(aucs: pd.DataFrame, times: int) -> Figure:
@@ -258,8 +279,16 @@ def _dots(aucs: pd.DataFrame, times: int) -> Figure:
         for score, auc in row.dropna().items():
             detector, state = Score.parse(str(score))
             # A single seed has no interval, so that its ends are the AUC itself.
-            estimates[detector, state] = Estimate(*np.nan_to_num(auc, nan=auc[0]))
-        panels = within if contrast == MEMBERSHIP.name else across
-        panels[f"{CORPORA.get(corpus, corpus)}\n{TITLES[contrast]}"] = by_model(estimates)
-    title = f"times that members were seen in training: {times}"
-    return dots(within | across, x_name="AUC", title=title, chance=0.5)
+            numbers = np.nan_to_num(auc, nan=auc[0])
+            estimates[detector, state] = Estimate(*numbers)
+        panels = across
+        if contrast == MEMBERSHIP.name:
+            panels = within
+        name = f"{CORPORA.get(corpus, corpus)}\n{TITLES[contrast]}"
+        panels[name] = by_model(estimates)
+    return dots(
+        within | across,
+        x_name="AUC",
+        title=f"times that members were seen in training: {times}",
+        chance=0.5,
+    )

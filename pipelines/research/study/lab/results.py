@@ -62,24 +62,34 @@ def measure(scores: pd.DataFrame) -> pd.DataFrame:
     in all seeds (see `fsd.evaluation.metrics.resampled`). `scores` are those of all cells, with the labels of `TARGET`,
     seed, kind and family of each text; the columns of `lead_error` are of the leads of `OURS` in AUC over a score.
     """
-    rows: list[dict[str, Any]] = []
+    tables = []
     for key, target in scores.groupby(TARGET, sort=False):
         # Targets differ in the scores that they have, as a real model has no `lowercase`.
         cells = dict(list(target.dropna(axis=1).groupby("seed", sort=False)))
         # No resample may leave a kind of any seed without texts.
-        counts = resampled([side.to_numpy() for cell in cells.values() for _, side in cell.groupby("kind")["family"]])
+        sides = []
+        for cell in cells.values():
+            sides += [side.to_numpy() for _, side in cell.groupby("kind")["family"]]
+        counts = resampled(sides)
         labels = dict(zip(TARGET, key, strict=True))
         for contrast in CONTRASTS:
-            if not contrast.possible(target["kind"].to_numpy(str)):
-                continue
-            values = _values(list(cells.values()), contrast, counts)
-            for score, value in values.items():
-                detector, state = Score.parse(score)
-                about = {**labels, "contrast": contrast.name, "detector": detector, "state": state}
-                about |= _errors(values, value)
-                for seed, observed in zip(cells, value[:, :, 0], strict=True):
-                    measures = dict(zip(MEASURES, observed, strict=True))
-                    rows.append({**about, "seed": seed, **measures})
+            if contrast.possible(target["kind"].to_numpy(str)):
+                values = _values(list(cells.values()), contrast, counts)
+                table = _table(values, list(cells))
+                tables.append(table.assign(**labels, contrast=contrast.name))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _table(values: Mapping[str, FloatArray], seeds: Sequence[object]) -> pd.DataFrame:
+    """The measures of each score and seed, a row each, and their errors."""
+    rows = []
+    for score, value in values.items():
+        detector, state = Score.parse(score)
+        errors = _errors(values, value)
+        for seed, observed in zip(seeds, value[:, :, 0], strict=True):
+            row = {"seed": seed, "detector": detector, "state": state}
+            row |= dict(zip(MEASURES, observed, strict=True))
+            rows.append(row | errors)
     return pd.DataFrame(rows)
 
 
@@ -132,15 +142,15 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     rows = []
     keys = [*TARGET, "contrast", "detector", "state"]
     for key, group in results.groupby(keys, sort=False):
-        row: dict[str, object] = dict(zip(keys, key, strict=True)) | {"seeds": len(group)}
+        row: dict[str, object] = dict(zip(keys, key, strict=True))
+        row["seeds"] = len(group)
         for name, error in zip(MEASURES, ERRORS, strict=True):
             # The error over the texts is of the mean, so that it is the same for all seeds.
-            low, high = np.clip(interval(group[name].to_numpy(), group[error].iloc[0]), 0, 1)
-            row |= {
-                name: group[name].mean(),
-                f"{name}_low": low,
-                f"{name}_high": high,
-            }
+            ends = interval(group[name].to_numpy(), group[error].iloc[0])
+            low, high = np.clip(ends, 0, 1)
+            row[name] = group[name].mean()
+            row[f"{name}_low"] = low
+            row[f"{name}_high"] = high
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -192,7 +202,8 @@ def gains(results: pd.DataFrame) -> pd.DataFrame:
             if score in auc:
                 over_texts = published[lead_error(score)].first()[best]
                 lead = _lead((auc[score] - auc[best]).to_numpy(), over_texts)
-                rows.append({**labels, "score": score, "best": best, "auc": auc[score].mean(), **lead})
+                row = {"score": score, "best": best, "auc": auc[score].mean()}
+                rows.append(labels | row | lead)
     table = pd.DataFrame(rows)
     # A single seed has no p-value, and is not counted among the tests.
     tests = table["p"].dropna()
@@ -215,18 +226,22 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
     The settings are `reference`, in which all scores can be computed, and `no reference`, in which those that need a
     reference model cannot. `advised` is the score that is advised there.
     """
-    rows = []
+    tables = []
     keys = [*TARGET, "seed"]
     seen = seen_in_training(results)
     for key, cell in seen[seen["contrast"] == MEMBERSHIP.name].groupby(keys, sort=False):
         labels = dict(zip(keys, key, strict=True))
         alone = cell[~cell["detector"].map(needs_reference)]
         for setting, among in (("reference", cell), ("no reference", alone)):
-            auc = among.set_index("score")["auc"]
-            for score, regret in (auc.max() - auc).items():
-                row = {"setting": setting, "advised": advised(list(auc.index)), "best": auc.idxmax()}
-                rows.append({**labels, **row, "score": score, "regret": regret})
-    return pd.DataFrame(rows)
+            regret = among["auc"].max() - among["auc"]
+            table = among[["score", "auc"]].assign(
+                **labels,
+                setting=setting,
+                regret=regret,
+                advised=advised(set(among["score"])),
+            )
+            tables.append(table)
+    return pd.concat(tables, ignore_index=True)
 
 
 @functools.cache

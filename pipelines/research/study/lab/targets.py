@@ -68,14 +68,13 @@ class Cell:
     @property
     def labels(self) -> dict[str, str | int]:
         """What its scores are labelled with."""
-        return {
-            "corpus": self.corpus,
-            "size": self.target.lab.size,
-            "sources": len(self.target.sources),
-            "reference": self.reference,
-            "exposures": self.target.exposures,
-            "seed": self.target.seed,
-        }
+        target = self.target
+        labels: dict[str, str | int] = {"corpus": self.corpus, "size": target.lab.size}
+        labels["sources"] = len(target.sources)
+        labels["reference"] = self.reference
+        labels["exposures"] = target.exposures
+        labels["seed"] = target.seed
+        return labels
 
     @property
     def config(self) -> FSDConfig:
@@ -87,17 +86,15 @@ class Cell:
         """Where the finished cell is, and will be found again."""
         target = self.target
         lab = target.lab
-        content = [
-            lab.models.name,
-            lab.continued,
-            target.exposures,
-            target.seed,
-            [_hashes(texts) for texts in target.sources],
-            [_hashes(side.texts) for side in self.sides.values()],
-            self.reference,
-            asdict(AdapterConfig()) if self.adapters else None,
-            asdict(lab.base) if lab.base else None,
-        ]
+        content: list[object] = [lab.models.name, lab.continued]
+        content += [target.exposures, target.seed, self.reference]
+        content += map(_hashes, target.sources)
+        for kind, side in self.sides.items():
+            content += [kind, _hashes(side.texts)]
+        if self.adapters:
+            content.append(asdict(AdapterConfig()))
+        if lab.base:
+            content.append(asdict(lab.base))
         return lab.models.with_name(f"{experiment.tag(content)}.parquet")
 
 
