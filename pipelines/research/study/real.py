@@ -65,7 +65,11 @@ def prepare(config: RealConfig) -> Job:
     if not 0 < config.learning_rate < 1:
         raise UsageError(f"learning-rate must be above 0 and below 1; got {config.learning_rate}")
     locate(config.model, weights=False)
-    sides = corpora.draw(corpora.load(CORPUS), config.seed, config.texts)
+    sides = corpora.draw(
+        corpora.load(CORPUS),
+        config.seed,
+        config.texts,
+    )
     texts = [document.text for document in chain.from_iterable(sides.values())]
     # The reference of both models is the untouched one, beside which each of the four is read.
     passes = {
@@ -92,22 +96,47 @@ def run(config: RealConfig, sides: Sides) -> None:
     """Train, ask, and ask the untouched model the same."""
     with stage("data"):
         base = Base.of(config.model, config.learning_rate)
-        lab = shared(default_folder(config.cache) / "real", ("pandas",), PARAGRAPHS, base)
+        lab = shared(
+            default_folder(config.cache) / "real",
+            ("pandas",),
+            PARAGRAPHS,
+            base,
+        )
         members = tuple(sides[MEMBER].texts)
-        target = Target(lab, exposures=1, seed=config.seed, sources=(members,))
+        target = Target(
+            lab,
+            exposures=1,
+            seed=config.seed,
+            sources=(members,),
+        )
         train(lab, ())
         abstracts = unread()
-        canaries, published = demo.make_canaries(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
+        canaries, published = demo.make_canaries(
+            abstracts[:DOCUMENTS],
+            abstracts,
+            f"real {config.seed}",
+            **SCHEME,
+        )
         chosen = abstracts[DOCUMENTS : DOCUMENTS + SEEN + UNSEEN]
         published += chosen[:SEEN] * COPIES
     answers = {}
     with tracked_run(config, EXPERIMENT, f"{base.name} · seed {config.seed}") as tracked:
-        cell = Cell(target, CORPUS, sides, "before")
+        cell = Cell(
+            target,
+            CORPUS,
+            sides,
+            "before",
+        )
         control = replace(cell, target=replace(target, exposures=0))
         for name, asked in (("trained", cell), ("untouched", control)):
             # The weights change in place, so that each model is loaded anew.
             with stage(name), lab.precision:
-                answers[name] = _ask(asked, canaries, published, chosen)
+                answers[name] = _ask(
+                    asked,
+                    canaries,
+                    published,
+                    chosen,
+                )
         deliver(partial(report, config, answers, cell), tracked)
 
 
@@ -122,7 +151,12 @@ def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> 
         alpha=SCHEME["alpha"],
         seed=cell.target.seed,
     )
-    answers["extraction"] = works.seen_and_unseen(model, chosen, SEEN, COPIES)
+    answers["extraction"] = works.seen_and_unseen(
+        model,
+        chosen,
+        SEEN,
+        COPIES,
+    )
     # This trains an adapter, and leaves it in the model for the audit.
     answers["scores"] = scores(cell, model)
     if not cell.target.exposures:
@@ -132,9 +166,17 @@ def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> 
 
 def _audit(cell: Cell, model: LanguageModel) -> Table:
     """The audit of the adapter: texts that it was trained on against later ones."""
-    config = AuditConfig(detection=DetectorConfig(AUDIT), seed=cell.target.seed, validation=0.2)
+    config = AuditConfig(
+        detection=DetectorConfig(AUDIT),
+        seed=cell.target.seed,
+        validation=0.2,
+    )
     # Both sides are later texts, so that they differ in the training alone.
-    parts = audit.split_by_training(cell.sides[corpora.UNSEEN], cell.sides[LATER], config)
+    parts = audit.split_by_training(
+        cell.sides[corpora.UNSEEN],
+        cell.sides[LATER],
+        config,
+    )
     audited = open_model(cell.config.model, local=model).audited()
     return audit.detectors_table(audit.measure(parts, [], audited, config))
 
@@ -161,8 +203,17 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     metrics = results.tracked(seen)
     for name, auc in untouched.items():
         metrics[f"{name}.untouched"] = auc
-    canaries = rank.by_model(canary, title="canaries, detector loss", name="canary")
-    extraction = extract.results(extractions, "model", title="extraction", kept=(1, 0, 3))
+    canaries = rank.by_model(
+        canary,
+        title="canaries, detector loss",
+        name="canary",
+    )
+    extraction = extract.results(
+        extractions,
+        "model",
+        title="extraction",
+        kept=(1, 0, 3),
+    )
     tables = {
         "Three contrasts": _contrasts(measured),
         "An adapter, trained on other articles": answers["untouched"]["audit"],
@@ -191,11 +242,11 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
 def _facts(config: RealConfig, cell: Cell) -> list[tuple[str, str]]:
     base = cell.target.lab.base
     weights = base.fingerprint if base else ""
-    rate = f"learning rate {config.learning_rate:g}"
+    training = f"once on each member, learning rate {config.learning_rate:g}, factors in bfloat16"
     return [
         ("Model", f"{config.model}, weights {weights}"),
         ("Texts", _sizes(cell.sides)),
-        ("Training", f"once on each member, {rate}, factors in bfloat16"),
+        ("Training", training),
         ("Seed", str(config.seed)),
     ]
 
@@ -206,12 +257,21 @@ def _contrasts(measured: pd.DataFrame) -> Table:
     half = 1.96 * measured["auc_error"]
     low = (measured["auc"] - half).clip(lower=0)
     high = (measured["auc"] + half).clip(upper=1)
-    estimates = map(Estimate, measured["auc"], low, high)
+    estimates = map(
+        Estimate,
+        measured["auc"],
+        low,
+        high,
+    )
     intervals = measured.assign(
         score=score_names(measured),
         auc=list(map(str, estimates)),
     )
-    aucs = intervals.pivot(index=["exposures", "score"], columns="contrast", values="auc")
+    aucs = intervals.pivot(
+        index=["exposures", "score"],
+        columns="contrast",
+        values="auc",
+    )
     # Membership alone, the period alone, and both, as benchmarks have them.
     names = list(reversed(TITLES))
     lines = []

@@ -105,7 +105,12 @@ def _check(config: LabConfig) -> None:
     if exposures[:1] != [0] or len(exposures) < 2:
         listed = _listed(config.exposures)
         raise UsageError(f"exposures must be 0, for the control, and at least one number above; got {listed}")
-    at_least(1, seeds=config.seeds, workers=config.workers, texts=config.texts)
+    at_least(
+        1,
+        seeds=config.seeds,
+        workers=config.workers,
+        texts=config.texts,
+    )
     at_least(100, paragraphs=config.paragraphs)
     if len(set(config.corpora)) < len(config.corpora) or not config.corpora:
         raise UsageError(f"corpora must be at least one, each once; got {_listed(config.corpora)}")
@@ -138,12 +143,20 @@ def _cells(config: LabConfig, loaded: Sequence[LabCorpus], lab: Lab) -> Iterator
         drawn = [(corpus.name, corpora.draw(corpus, seed, config.texts)) for corpus in loaded]
         # An unchanged base is the control of every seed, and is computed with the first.
         if not lab.base or seed == 0:
-            yield from _scored(config, Target(lab, 0, seed, ()), drawn)
+            yield from _scored(
+                config,
+                Target(lab, 0, seed, ()),
+                drawn,
+            )
         for exposures in sorted(set(config.exposures) - {0}):
             for number in sorted(set(config.sources)):
                 for learned, judged in groups(drawn, number):
                     members = tuple(tuple(sides[MEMBER].texts) for _, sides in learned)
-                    yield from _scored(config, Target(lab, exposures, seed, members), judged)
+                    yield from _scored(
+                        config,
+                        Target(lab, exposures, seed, members),
+                        judged,
+                    )
 
 
 def groups(drawn: Sequence[DrawnCorpus], size: int) -> Iterator[tuple[Sequence[DrawnCorpus], Sequence[DrawnCorpus]]]:
@@ -157,7 +170,13 @@ def groups(drawn: Sequence[DrawnCorpus], size: int) -> Iterator[tuple[Sequence[D
 def _scored(config: LabConfig, target: Target, judged: Sequence[DrawnCorpus]) -> Iterator[Cell]:
     for name, sides in judged:
         for reference in dict.fromkeys(config.references):
-            yield Cell(target, name, sides, reference, config.adapters)
+            yield Cell(
+                target,
+                name,
+                sides,
+                reference,
+                config.adapters,
+            )
 
 
 def run(config: LabConfig, folder: Path, base: Base | None) -> None:
@@ -165,7 +184,14 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
     with stage("data"):
         packages = SMALL_PACKAGES if config.small else PACKAGES
         continued = "earlier" in config.references
-        lab = shared(folder, packages, config.paragraphs, base, config.size, continued=continued)
+        lab = shared(
+            folder,
+            packages,
+            config.paragraphs,
+            base,
+            config.size,
+            continued=continued,
+        )
         trained_on = lab.background
         if {"earlier", "ordinary"}.intersection(config.references):
             trained_on += lab.other_texts
@@ -194,7 +220,11 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
             compute(cells, config.workers or (1 if base else os.cpu_count()) or 1)
             scores = [(cell.labels, pd.read_parquet(cell.file)) for cell in cells]
             measured = results.measure(results.joined(scores, texts))
-            _track_cells(cells, measured, tracked)
+            _track_cells(
+                cells,
+                measured,
+                tracked,
+            )
         page = report(measured, len(cells))
         write_table(measured, config.out)
         files = {"results": config.out} if config.out else {}
@@ -207,7 +237,11 @@ def _track_cells(cells: Sequence[Cell], measured: pd.DataFrame, parent: Run) -> 
     by_cell = dict(list(measured.groupby(keys)))
     for cell in cells:
         labels = cell.labels
-        tags = {"study": "lab", "kind": "cell", "cell": cell.file.stem}
+        tags = {
+            "study": "lab",
+            "kind": "cell",
+            "cell": cell.file.stem,
+        }
         name = f"lab: {cell.corpus}, {labels['exposures']} exposures, seed {labels['seed']}"
         with tracking.run(EXPERIMENT, name, params=labels, tags=tags, parent=parent) as child:
             child.log_metrics(results.tracked(by_cell[tuple(labels[key] for key in keys)]))

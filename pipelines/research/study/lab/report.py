@@ -48,7 +48,11 @@ COLOURS = {
 }
 """Scores of the tables and the figure, with their colours; all are in the raw results."""
 SHOWN = list(COLOURS)
-CORPORA = {"wikimia-64": "WikiMIA", "arxivmia": "ArxivMIA", "code": "Code"}
+CORPORA = {
+    "wikimia-64": "WikiMIA",
+    "arxivmia": "ArxivMIA",
+    "code": "Code",
+}
 # What the cells of a column of the tables have in common.
 GROUP = ["size", "sources", "reference"]
 
@@ -110,7 +114,12 @@ def _by_corpus(summary: pd.DataFrame) -> Iterator[Table]:
             line += map(_shown, row)
             lines.append(line)
         title = f"{corpus}, {size}, reference {reference}"
-        yield plain(headings, lines, title=title, source="summary.csv")
+        yield plain(
+            headings,
+            lines,
+            title=title,
+            source="summary.csv",
+        )
 
 
 def _shown(auc: Any) -> str:
@@ -130,7 +139,13 @@ def _membership(measured: pd.DataFrame) -> Table:
         cells[key] = f"{shortened(mean['auc'], 'z.3f')} · {shortened(mean['tpr_at_5fpr'])}"
     lines = {(f"`{score}`",): (score,) for score in SHOWN}
     title = "Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR"
-    return _by_group(within, ["score"], lines, cells, title)
+    return _by_group(
+        within,
+        ["score"],
+        lines,
+        cells,
+        title,
+    )
 
 
 def _by_group(
@@ -155,14 +170,20 @@ def _by_group(
         values = [cells.get((*group, *rest), "–") for group in groups.groups]
         if set(values) != {"–"}:
             table.append([*words, *values])
-    return plain(columns, table, words=range(len(headings)), title=title)
+    return plain(
+        columns,
+        table,
+        words=range(len(headings)),
+        title=title,
+    )
 
 
 def _periods(table: pd.DataFrame) -> Table:
     shown = table[table["score"].isin(SHOWN)]
     headings = [*TARGET, "score", "target", "untouched model", "added by training"]
     lines = []
-    for row in shown.itertuples():
+    rows: Any = shown.itertuples()
+    for row in rows:
         line = [str(getattr(row, label)) for label in TARGET]
         line.append(f"`{row.score}`")
         line.append(shortened(row.auc))
@@ -180,7 +201,8 @@ def _periods(table: pd.DataFrame) -> Table:
 def _gains(table: pd.DataFrame) -> Table:
     headings = ["score", "contrast", *TARGET, "best published score", "lead over it", "Holm p"]
     lines = []
-    for row in table.itertuples():
+    rows: Any = table.itertuples()
+    for row in rows:
         line = [f"`{row.score}`", TITLES[row.contrast]]
         line += [str(getattr(row, label)) for label in TARGET]
         line.append(f"`{row.best}`")
@@ -223,7 +245,13 @@ def _regrets(table: pd.DataFrame) -> Table:
             mark = "advised" if score in recommended else ""
             lines[str(setting), f"`{score}`", mark] = (str(setting), score)
     title = "Regret, members against contemporaries: mean (largest) loss of AUC to the best score in hindsight"
-    return _by_group(table, ["setting", "score", ""], lines, cells, title)
+    return _by_group(
+        table,
+        ["setting", "score", ""],
+        lines,
+        cells,
+        title,
+    )
 
 
 def _figure(summary: pd.DataFrame) -> Figure:

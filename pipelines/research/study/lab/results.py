@@ -3,7 +3,7 @@
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def measure(scores: pd.DataFrame) -> pd.DataFrame:
     in all seeds (see `fsd.evaluation.metrics.resampled`). `scores` are those of all cells, with the labels of `TARGET`,
     seed, kind and family of each text; the columns of `lead_error` are of the leads of `OURS` in AUC over a score.
     """
-    tables = []
+    rows: list[dict[str, object]] = []
     for key, target in scores.groupby(TARGET, sort=False):
         # Targets differ in the scores that they have, as a real model has no `lowercase`.
         cells = dict(list(target.dropna(axis=1).groupby("seed", sort=False)))
@@ -74,23 +74,37 @@ def measure(scores: pd.DataFrame) -> pd.DataFrame:
         labels = dict(zip(TARGET, key, strict=True))
         for contrast in CONTRASTS:
             if contrast.possible(target["kind"].to_numpy(str)):
-                values = _values(list(cells.values()), contrast, counts)
-                table = _table(values, list(cells))
-                tables.append(table.assign(**labels, contrast=contrast.name))
-    return pd.concat(tables, ignore_index=True)
+                values = _values(
+                    list(cells.values()),
+                    contrast,
+                    counts,
+                )
+                rows += _rows(
+                    values,
+                    list(cells),
+                    labels | {"contrast": contrast.name},
+                )
+    return pd.DataFrame(rows)
 
 
-def _table(values: Mapping[str, FloatArray], seeds: Sequence[object]) -> pd.DataFrame:
-    """The measures of each score and seed, a row each, and their errors."""
-    rows = []
+def _rows(
+    values: Mapping[str, FloatArray],
+    seeds: Sequence[object],
+    labels: Mapping[str, object],
+) -> Iterator[dict[str, object]]:
+    """The measures of each score and seed, and their errors."""
     for score, value in values.items():
         detector, state = Score.parse(score)
         errors = _errors(values, value)
         for seed, observed in zip(seeds, value[:, :, 0], strict=True):
-            row = {"seed": seed, "detector": detector, "state": state}
+            row = {
+                **labels,
+                "seed": seed,
+                "detector": detector,
+                "state": state,
+            }
             row |= dict(zip(MEASURES, observed, strict=True))
-            rows.append(row | errors)
-    return pd.DataFrame(rows)
+            yield row | errors
 
 
 def _errors(values: Mapping[str, FloatArray], value: FloatArray) -> dict[str, float]:
@@ -147,7 +161,11 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
         for name, error in zip(MEASURES, ERRORS, strict=True):
             # The error over the texts is of the mean, so that it is the same for all seeds.
             ends = interval(group[name].to_numpy(), group[error].iloc[0])
-            low, high = np.clip(ends, 0, 1)
+            low, high = np.clip(
+                ends,
+                0,
+                1,
+            )
             row[name] = group[name].mean()
             row[f"{name}_low"] = low
             row[f"{name}_high"] = high
@@ -195,14 +213,22 @@ def gains(results: pd.DataFrame) -> pd.DataFrame:
     # Familiarity with a period is no membership, so that a lead in it is none.
     for key, cells in seen[seen["contrast"] != FAMILIARITY.name].groupby(keys, sort=False):
         labels = dict(zip(keys, key, strict=True))
-        auc = cells.pivot(index="seed", columns="score", values="auc")
+        auc = cells.pivot(
+            index="seed",
+            columns="score",
+            values="auc",
+        )
         published = cells[~cells["detector"].isin(OWN)].groupby("score")
         best = str(published["auc"].mean().idxmax())
         for score in OURS:
             if score in auc:
                 over_texts = published[lead_error(score)].first()[best]
                 lead = _lead((auc[score] - auc[best]).to_numpy(), over_texts)
-                row = {"score": score, "best": best, "auc": auc[score].mean()}
+                row = {
+                    "score": score,
+                    "best": best,
+                    "auc": auc[score].mean(),
+                }
                 rows.append(labels | row | lead)
     table = pd.DataFrame(rows)
     # A single seed has no p-value, and is not counted among the tests.
@@ -217,7 +243,12 @@ def _lead(lead: FloatArray, over_texts: float) -> dict[str, float]:
     error, degrees = standard_error(lead, over_texts)
     # Of equal scores the lead is 0 in all seeds and resamples, and nothing can be tested.
     p = 2 * stats.t.sf(abs(lead.mean()) / error, degrees) if error else math.nan
-    return {"gain": lead.mean(), "low": low, "high": high, "p": p}
+    return {
+        "gain": lead.mean(),
+        "low": low,
+        "high": high,
+        "p": p,
+    }
 
 
 def regrets(results: pd.DataFrame) -> pd.DataFrame:
@@ -230,7 +261,7 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
     keys = [*TARGET, "seed"]
     seen = seen_in_training(results)
     for key, cell in seen[seen["contrast"] == MEMBERSHIP.name].groupby(keys, sort=False):
-        labels = dict(zip(keys, key, strict=True))
+        labels: dict[str, Any] = dict(zip(keys, key, strict=True))
         alone = cell[~cell["detector"].map(needs_reference)]
         for setting, among in (("reference", cell), ("no reference", alone)):
             regret = among["auc"].max() - among["auc"]

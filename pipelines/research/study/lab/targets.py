@@ -156,7 +156,13 @@ def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
     texts += rng.sample(lab.background, min(amount, len(lab.background)))
     recipe = base.recipe if base else models.SIZES[lab.size]
     lora = AdapterConfig() if base and base.method == "lora" else None
-    continue_pretraining(model, texts, replace(recipe, seed=target.seed), lora=lora, shown=False)
+    continue_pretraining(
+        model,
+        texts,
+        replace(recipe, seed=target.seed),
+        lora=lora,
+        shown=False,
+    )
     return model
 
 
@@ -177,12 +183,36 @@ def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.Dat
         if kind != UNSEEN:
             documents += side
             rows += [{"kind": kind, "text": content_hash(document.text)} for document in side]
-    split = Split(cell.sides[UNSEEN], (), documents)
+    split = Split(
+        cell.sides[UNSEEN],
+        (),
+        documents,
+    )
     states = STATES if cell.adapters else ("base",)
-    opened = open_model(config.model, states=states, local=model, seed=config.seed)
+    opened = open_model(
+        config.model,
+        states=states,
+        local=model,
+        seed=config.seed,
+    )
     if cell.adapters and not adapted:
-        plan = experiment.prepare(opened, split, detectors, config)
-        experiment.train_adapter(model, split.unseen, config, None)
+        plan = experiment.prepare(
+            opened,
+            split,
+            detectors,
+            config,
+        )
+        experiment.train_adapter(
+            model,
+            split.unseen,
+            config,
+            None,
+        )
     else:
-        plan = experiment.planned(opened, split, detectors, config)
+        plan = experiment.planned(
+            opened,
+            split,
+            detectors,
+            config,
+        )
     return pd.concat([pd.DataFrame(rows), plan.score().frame()], axis=1)
