@@ -279,6 +279,7 @@ def test_the_page_has_a_table_a_corpus_the_leads_and_the_regrets() -> None:
     assert f"| {where} | 1 | 2 | .70 [.00, 1.00] | .71 [.58, .84] | .78 [.40, 1.00] |" in lines
     assert "| score | tiny, sources 1, smaller (2) |" in lines
     assert "| `combined.fsd` | .780 · .22 |" in lines
+    assert "| best in hindsight | .780 · .22 |" in lines
     lead = "| `combined.fsd` | members against contemporaries | x | tiny | 1 | smaller | 2 | `min_k_pp.base` |"
     assert f"{lead} +0.070 [-0.184, +0.324] | 0.177 |" in lines
     assert "| reference | `min_k_pp.base` | advised | 0.070 (0.090) |" in lines
