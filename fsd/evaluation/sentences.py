@@ -1,11 +1,11 @@
 """What the numbers can and cannot support, in plain words: for the terminal, MLflow and the report."""
 
 import json
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
+from fsd.evaluation.advice import advice
 from fsd.evaluation.audit import Audit, Leaks, Telling, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Contrast, Results
@@ -449,39 +449,6 @@ def too_few(nonmembers: int) -> list[str]:
     return [
         f"too few independent non-members, {nonmembers}, for the {intervals} of {', '.join(names)}: it depends on the "
         "few highest of them and is too narrow"
-    ]
-
-
-ADVICE = {
-    "unread_z.base": "four scores say how unlike a text that was not read it is",
-    "wbc.base": "windows of tokens vote between the model and its reference",
-    "min_k_reference.base": "it compares each token with a reference model",
-    "min_k_pp.base": "no detector in use compares with a reference model of the same tokenizer, which would tell more",
-    "min_k.base": "no detector in use compares with a reference model or the whole distribution of the next token",
-    "loss.base": "no better detector is in use",
-}
-"""Score to trust within one period, the best first, and the reason to take it.
-
-Where membership is all that differs, `wbc`, and without a reference `min_k_pp`, lose least to the best score in
-hindsight on the worse of two kinds of target, small ones and a real model (docs/lab.md, "Regret of the advice");
-`unread_z` leads `wbc` on 32 of 33 small targets, and on three of three of a real model (docs/lab.md).
-Against later texts scores differ in more than membership, and none is advised.
-"""
-
-
-def advised(scores: Collection[str]) -> str | None:
-    """The score to trust within one period, of those computed (`loss.base`); None if none of those in `ADVICE` was."""
-    return next((score for score in ADVICE if score in scores), None)
-
-
-def advice(results: Results) -> list[str]:
-    """The advice in one line; none if there is no score to trust, or the texts of the run say otherwise."""
-    score = advised(list(map(str, results.scores)))
-    if score is None or score != str(results.best_base):
-        return []
-    return [
-        f"advice without labels, within one period: trust {score.removesuffix('.base')}, base score: "
-        f"{ADVICE[score]}; against later texts no score is advised"
     ]
 
 

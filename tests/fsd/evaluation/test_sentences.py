@@ -14,7 +14,7 @@ from fsd.evaluation.audit import Audit, Control, Leaks, Overlap, Telling, explai
 from fsd.evaluation.findings import AGAINST, FOR, Finding
 from fsd.evaluation.results import Results
 from fsd.evaluation.rows import Row
-from fsd.evaluation.sentences import AuditSummary, advice, advised, audit_summary, too_few
+from fsd.evaluation.sentences import AuditSummary, audit_summary, too_few
 from fsd.files import from_json
 from fsd.scores import Score
 from fsd.statistics.intervals import Estimate
@@ -170,33 +170,6 @@ def test_the_texts_are_described():
         "the date alone separates members from non-members with AUC .99 [.98, 1.00]",
         "members and non-members overlap little in date 10% (matched texts would show 90%)",
     ]
-
-
-def test_the_best_score_that_was_computed_is_advised():
-    scores = ["loss.base", "min_k.base", "min_k_pp.base", "min_k_reference.base", "loss.fsd", "wbc.base"]
-    scores.append("unread_z.base")
-    for best in ("unread_z.base", "wbc.base", "min_k_reference.base", "min_k_pp.base", "min_k.base", "loss.base"):
-        assert advised(scores) == best
-        scores.remove(best)
-    assert advised(scores) is None
-
-
-def _advised(*scores, best):
-    """The advice where these scores were computed and that one was the best without fine-tuning."""
-    results = _results([_row(GOOD)])
-    columns = results.scores.assign(**dict.fromkeys(scores, 0.0))
-    return advice(replace(results, scores=columns, best_base=Score(best, "base")))
-
-
-def test_advice_is_given_unless_the_texts_of_the_run_say_otherwise():
-    assert _advised("zlib.base", best="zlib") == []
-    assert _advised("combined.fsd", best="loss") == []
-    assert _advised("wbc.base", "loss.base", best="wbc") == [
-        "advice without labels, within one period: trust wbc, base score: windows of tokens vote between the model and "
-        "its reference; against later texts no score is advised"
-    ]
-    assert _advised("wbc.base", "loss.base", best="loss") == []
-    assert "trust loss, base score: no better detector is in use;" in _advised("loss.base", best="loss")[0]
 
 
 def test_too_few_non_members_and_one_large_family_are_remarked_on():
