@@ -55,7 +55,8 @@ class DataConfig:
     domain: str = "arxiv"
     """Domain of the texts; part of the names of the experiment and of the registered model, fsd-<domain>."""
     data: OptionalPaths = ()
-    """Files (JSONL, CSV, Parquet) with text, label (1 member, 0 non-member), group, date, period; or as wikimia:64."""
+    """Files (JSONL, CSV, Parquet), or folders of them, with text, label (1 member, 0 non-member), group, date, period.
+    A folder of `save_to_disk` is read, too; a published benchmark is named, as wikimia:64."""
     columns: Columns = ""
     cutoff: OptionalDay = None
     """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""
@@ -206,7 +207,8 @@ class ScoreConfig:
     """Base scores of texts, by a local model or through an API."""
 
     data: Paths
-    """Files (JSONL, CSV, Parquet) with text and, optionally, context, label (1 member, 0 non-member), group, date."""
+    """Files (JSONL, CSV, Parquet), or folders of them, with text and, optionally, context, label (1 member, 0
+    non-member), group, date."""
     out: Annotated[str, arg(metavar="PATH")]
     """Output file (.parquet, .csv, .jsonl), or a folder of shards. Until then, an API's answers are in PATH.partial."""
     shards: ShardConfig = ShardConfig()

@@ -14,14 +14,20 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def command(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command `fsd` of an environment that has the wheel, its dependencies, and nothing of the checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # setuptools would leave a folder `build` in the checkout
+def source(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a wheel is made of, as a copy: setuptools would leave a folder `build` in the checkout."""
+    source = tmp_path_factory.mktemp("source")
     for part in ("fsd", "detectors", "pipelines"):
         shutil.copytree(root / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
     for part in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(root / part, source)
+    return source
+
+
+@pytest.fixture(scope="module")
+def command(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command `fsd` of an environment that has the wheel, its dependencies, and nothing of the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
     build = ["wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(folder), str(source)]
     subprocess.run([sys.executable, "-m", "pip", *build], check=True)
     venv.create(folder / "clean", with_pip=False)
@@ -85,3 +91,21 @@ def test_the_studies_are_in_the_wheel(command: Path, hostile: Path) -> None:
 
     assert answer.returncode == 0, answer.stderr
     assert "cell LoRA" in answer.stdout
+
+
+def test_type_checkers_find_the_package_after_an_editable_install(source: Path, tmp_path: Path) -> None:
+    build = f"from setuptools import build_meta; build_meta.build_editable({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", build], check=True, cwd=source, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    venv.create(tmp_path / "clean", with_pip=False)
+    python = tmp_path / "clean" / "bin" / "python"
+    install = ["--python", str(python), "install", "-q", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+    lines = ["import fsd", 'scores = fsd.score("embedded", ["a text"])', "fsd.score()"]
+    (tmp_path / "mine.py").write_text("\n".join(lines))
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
+    check = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), "mine.py"]
+    answer = subprocess.run(check, cwd=tmp_path, env=kept, capture_output=True, text=True, check=False)
+    # The mistake is seen, so that the types are read; nothing else is reported.
+    assert "Found 1 error in 1 file" in answer.stdout, answer.stdout
+    assert 'mine.py:3: error: Missing positional arguments "model", "texts"' in answer.stdout

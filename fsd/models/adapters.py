@@ -351,6 +351,19 @@ def adapter_fingerprint(language_model: LanguageModel) -> str:
     return digest.hexdigest()
 
 
+def has_effect(language_model: LanguageModel, text: str) -> bool:
+    """Whether the attached adapter changes any logit of a text: a new one of LoRA, whose B is zero, does not."""
+    (ids,) = language_model.tokens([text])
+    window = [language_model.start, *ids][: language_model.context]
+    x = torch.tensor([window], device=language_model.device)
+    logits = []
+    for tuned in (False, True):
+        with language_model.state(tuned=tuned) as network:
+            logits.append(network(input_ids=x, use_cache=False).logits)
+    without, with_adapter = logits
+    return not torch.equal(without, with_adapter)
+
+
 def _as_json(value: object) -> object:
     # The order of a set of names differs from process to process.
     return sorted(value) if isinstance(value, set | frozenset) else str(value)

@@ -256,16 +256,37 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
         return language_model
 
 
-def wrap(network: Any) -> LanguageModel:
-    """A loaded model of transformers or peft, with the tokenizer of the folder or hub id that it must come from."""
+def wrap(network: Any, tokenizer: Any = None) -> LanguageModel:
+    """A loaded model of transformers or peft, with its tokenizer, by default that of the folder or hub id it is from.
+
+    A UsageError if it is no such model, comes from nowhere and has no tokenizer, or the tokenizer is no fast one.
+    """
     base = network.get_base_model() if hasattr(network, "get_base_model") else network
+    if not hasattr(base, "get_input_embeddings"):
+        raise UsageError(
+            "model must be embedded, a folder, a hub id, a loaded model, or a pair (model, tokenizer); got "
+            f"{type(network).__name__}"
+        )
+    # Its prompts are no part of the base, and would have no effect on any score.
+    if getattr(getattr(network, "active_peft_config", None), "is_prompt_learning", False):
+        raise UsageError("the model's adapter must be one of layers, such as LoRA; it is one of learned prompts")
     name = base.config.name_or_path
-    if not name:
-        raise UsageError(f"a loaded model must come from a folder or hub id; {type(base).__name__} names none")
-    folder, commit = locate(name, None)
+    commit = ""
+    if tokenizer is None:
+        if not name:
+            raise UsageError(
+                "a loaded model must come from a folder or hub id, or with its tokenizer, as (model, tokenizer); "
+                f"{type(base).__name__} names none"
+            )
+        folder, commit = locate(name, None)
+        with _loading(name):
+            tokenizer = _tokenizer(folder)
+    elif not getattr(tokenizer, "is_fast", False):
+        raise UsageError(f"tokenizer must be a fast one of transformers; got {type(tokenizer).__name__}")
+    name = name or type(base).__name__
     # Its weights may have changed since, so that they have no fingerprint and their scores are not cached.
     with _loading(name):
-        language_model = assemble(base.eval(), _tokenizer(folder), BaseIdentity(name, commit, ""))
+        language_model = assemble(base.eval(), tokenizer, BaseIdentity(name, commit, ""))
     language_model.model = network
     return language_model
 

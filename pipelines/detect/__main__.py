@@ -2,7 +2,8 @@
 
 `fsd detect FILE --adapter models:/fsd-arxiv@champion` scores each text with an adapter registered by
 `fsd run` and compares the score with those of texts known to be non-members. FILE is JSONL, CSV or Parquet with a
-column `text`, a .txt file, or a folder of .txt files. With --known, all texts are also tested together as one data set.
+column `text`, a .txt file, or a folder of the ones or the others. With --known, all texts are also tested together as
+one data set.
 
 Examples:
     fsd detect suspect.txt --adapter models:/fsd-arxiv@champion
@@ -44,7 +45,7 @@ class DetectConfig:
     """Texts, adapter and output of pipelines.detect."""
 
     files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE [FILE ...]", help_behavior_hint="")]
-    """JSONL, CSV or Parquet files with a column `text`; .txt files, one text each; folders of .txt files."""
+    """JSONL, CSV or Parquet files with a column `text`; .txt files, one text each; folders of the ones or others."""
     adapter: str
     """Adapter with its calibration: models:/fsd-arxiv@champion, models:/fsd-arxiv/3, runs:/<id> or a folder."""
     fpr: float = 0.05

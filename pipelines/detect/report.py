@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fsd.data.documents import Documents
+from fsd.data.readers import files_of_texts
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
@@ -456,6 +457,5 @@ def _picture(findings: Findings) -> Picture:
 
 
 def _sha256(path: Path) -> str:
-    """SHA-256 of a file, or of the .txt files in a folder in sorted order."""
-    files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
-    return digest(*files)
+    """SHA-256 of a file, or of those of a folder in sorted order."""
+    return digest(*files_of_texts(path))

@@ -60,8 +60,10 @@ def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Doc
 
 
 def _named(document: Document) -> Document:
-    """A text with the date and the group that the name of its file gives."""
+    """A text with the date and the group that the name of its file gives; a row of a data file has its own."""
     file = Path(document.origin_url)
+    if file.suffix.lower() != ".txt":
+        return document
     match = DATE.search(file.stem)
     try:
         day = Date.fromisoformat(match[0]) if match else None
