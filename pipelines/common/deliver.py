@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from fsd import tracking
 from fsd.config import flags
 from fsd.errors import without_credentials
+from fsd.files import digest
 from fsd.progress import stage as stage_line
 from fsd.tracking import Run, Version
-from pipelines.common.context import OWN_TAGS, context, stage
+from pipelines.common import gate
+from pipelines.common.context import ASKING, OWN_TAGS, context, demands, stage
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -30,6 +32,12 @@ FORMAT = 1
 # Findings in the description of a run: MLflow shows the first lines alone.
 DESCRIBED = 3
 PAGE = "report.html"
+PROVENANCE = "provenance.json"
+"""Where the numbers of the run come from."""
+ANSWER = "answer.json"
+"""What `--json` prints, in the run of a command whose answer is evidence."""
+PROTOCOL = "protocol.json"
+"""The protocol that was published before the run, if there was one."""
 
 
 def run_name(model: str, files: Sequence[str], method: str) -> str:
@@ -73,6 +81,14 @@ def tracked_run(
         with stage("opening"), stage_line("opening the run", again=True):
             run = stack.enter_context(opened)
             run.log("config.yaml", dump(config, command.command))
+            if command.command in ASKING:
+                from pipelines.common.provenance import provenance
+
+                run.log(PROVENANCE, provenance(command.command, config))
+            chosen = demands().protocol
+            if chosen:
+                run.log(PROTOCOL, Path(chosen))
+                run.set_tags({"protocol": digest(chosen)})
         yield run
 
 
@@ -107,6 +123,10 @@ def deliver(report: "Report | Callable[[], Report]", run: Run) -> None:
 def publish(report: "Report", run: Run) -> None:
     """Log metrics, files, tables and the page of a report, and give the run its final name and its description."""
     run.log_metrics(report.metrics)
+    if context().command in ASKING:
+        run.log(ANSWER, document(report, None))
+    if demands().fail_if:
+        run.set_tags({"gate": "; ".join(gate.failures(report.numbers)) or "passed"})
     for name, content in report.artifacts.items():
         run.log(name, content)
     for picture in report.pictures:
@@ -174,6 +194,7 @@ def show(
 ) -> None:
     """Print a report and where it is: for people, or with `--json` as one document."""
     command = context()
+    command.numbers.update(report.numbers)
     places = _places(report, run)
     if command.invocation.json:
         print(

@@ -72,8 +72,23 @@ def report(
         verdicts=results.calibration is not None,
         description=sentences.description(results),
         metrics=results.metrics(),
+        numbers=gate_numbers(results),
         artifacts=artifacts,
     )
+
+
+def gate_numbers(results: Results) -> dict[str, float | None]:
+    """The numbers of the answer, by the names of a gate."""
+    blind = results.audit.blind.auc
+    control = results.number(results.headline, "placebo_auc")
+    return {
+        "auc": results.auc.value,
+        "low": results.auc.low,
+        "high": results.auc.high,
+        "blind": blind and blind.value,
+        "control": control and control.value,
+        "found": results.rows[*results.headline, "tpr_at_5fpr"].value,
+    }
 
 
 def _facts(

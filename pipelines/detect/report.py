@@ -123,8 +123,22 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
         printed=[printed],
         score=f"{findings.verdicts.count(MEMBER)} of {number} called members",
         metrics=findings.metrics,
+        numbers=_gate_numbers(findings),
         artifacts={"verdicts.parquet": findings.frame},
     )
+
+
+def _gate_numbers(findings: Findings) -> dict[str, float | None]:
+    """The numbers of the answer, by the names of a gate."""
+    called = findings.verdicts.count(MEMBER)
+    judged = called + findings.verdicts.count(NOT_SHOWN)
+    return {
+        "found": called,
+        "share": called / judged if judged else None,
+        "judged": judged,
+        "selected": int(findings.verdicts.table["selected"].sum()),
+        "p": findings.dataset.verdict.p if findings.dataset else None,
+    }
 
 
 def _sections(findings: Findings) -> list[Section]:

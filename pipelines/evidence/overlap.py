@@ -191,6 +191,12 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
         facts=facts,
         score=score,
         metrics=metrics,
+        numbers={
+            "found": summary.shared,
+            "texts": metrics["overlap/texts"],
+            "share": share,
+            "longest": summary.longest,
+        },
         files={"table": config.out} if config.out else {},
         next=[reverse],
     )

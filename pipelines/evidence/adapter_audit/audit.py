@@ -362,9 +362,28 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
         ],
         score=f"{summary.detector} {summary.auc.short}",
         metrics=audit.results.audit.metrics() | charted(audit.table),
+        numbers=gate_numbers(audit),
         artifacts=artifacts,
         files={"scores": config.out} if config.out else {},
     )
+
+
+def gate_numbers(audit: Audit) -> dict[str, float | None]:
+    """The numbers of the answer, by the names of a gate."""
+    summary = audit.summary
+    rate = audit.results.rows[audit.calibration.detector, audit.calibration.state, "tpr_at_5fpr"]
+    answer: dict[str, float | None] = {
+        "auc": summary.auc.value,
+        "low": summary.auc.low,
+        "high": summary.auc.high,
+        "blind": summary.blind and summary.blind.value,
+        "found": rate.value,
+    }
+    if audit.verdicts is not None:
+        called = audit.verdicts.count(MEMBER)
+        judged = called + audit.verdicts.count(NOT_SHOWN)
+        answer |= {"called": called, "share": called / judged if judged else None}
+    return answer
 
 
 def _roc(audit: Audit) -> Picture:

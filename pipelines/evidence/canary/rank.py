@@ -222,6 +222,10 @@ def report(
         changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
         score=f"{best} p {p_value(of_all['p_holm'][best])}",
         metrics=metrics,
+        numbers={
+            "p": float(of_all["p_holm"][best]),
+            "found": float(of_all["found"][best]),
+        },
         artifacts={"canaries.parquet": scores},
     )
 

@@ -232,6 +232,11 @@ def report(
         next=commands,
         score=f"p {p_value(table['p_holm'].min())}",
         metrics=metrics,
+        numbers={
+            "p": float(table["p_holm"].min()),
+            "share": metrics.get("contamination/share"),
+            "blind": metrics.get("audit/blind_auc"),
+        },
     )
 
 

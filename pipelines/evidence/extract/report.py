@@ -85,6 +85,11 @@ def report(extractions: Extractions, model: Model) -> Report:
         ],
         score=f"{best:.1%} at p {LEVELS[0]:.1%}",
         metrics=metrics,
+        numbers={
+            "share": coverage([work], LEVELS[0]).value,
+            "control": coverage(controls, LEVELS[0]).value if controls else None,
+            "highest": math.exp(float(work.log_p.max())),
+        },
         artifacts={"passages.parquet": passages(extractions)},
     )
 
