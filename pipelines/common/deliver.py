@@ -135,15 +135,13 @@ def publish(report: "Report", run: Run) -> None:
     if report.title:
         import pandas as pd
 
-        from fsd.reporting.report import page
-
         for table in report.tables:
             if table.name and table.columns:
                 run.log(
                     f"{table.name}.json",
                     pd.DataFrame(table.rows, columns=table.head),
                 )
-        run.log(PAGE, page(dated(report)))
+        run.log(PAGE, page_of(report, run))
     if report.score:
         # A name that the user chose stays as it is.
         score = "" if context().invocation.name else report.score
@@ -151,6 +149,31 @@ def publish(report: "Report", run: Run) -> None:
             score,
             report.description or "\n\n".join(report.notes[:DESCRIBED]),
         )
+
+
+def page_of(report: "Report", run: Run) -> str:
+    """The page of a report, for whom `--report-for` says."""
+    from fsd.reporting.report import page, reader_page
+
+    with_facts = dated(report)
+    if report.reader is None or demands().report_for == "engineer":
+        return page(with_facts)
+    return reader_page(with_facts, _hashes(with_facts, run))
+
+
+def _hashes(report: "Report", run: Run) -> list[tuple[str, str]]:
+    """The hashes of what was examined, by which somebody else can tell that it is the same."""
+    rows = []
+    recorded = run.folder / PROVENANCE
+    if recorded.is_file():
+        for entry in json.loads(recorded.read_bytes())["inputs"]:
+            for file in entry["files"]:
+                name = Path(entry["name"]).name
+                rows.append((f"{name}/{file['name']}".rstrip("/"), f"SHA-256 {file['sha256']}"))
+    kept = ("Model", "Base", "Adapter", "Fine-tuned model", "Command", "Versions", "Commit", "Date")
+    rows += [(name, value) for name, value in report.facts if name in kept]
+    rows.append(("Run", run.id))
+    return rows
 
 
 def dated(report: "Report") -> "Report":

@@ -17,6 +17,7 @@ from fsd.files import digest
 from fsd.reporting import figures
 from fsd.reporting.report import (
     Picture,
+    Reader,
     Report,
     Section,
     Table,
@@ -55,6 +56,7 @@ class Findings:
     dataset: DatasetComparison | None = None
     remarks: Sequence[str] = ()
     doubts: Sequence[str] = ()
+    owners: Table | None = None
 
     @property
     def data(self) -> str:
@@ -124,8 +126,36 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
         score=f"{findings.verdicts.count(MEMBER)} of {number} called members",
         metrics=findings.metrics,
         numbers=_gate_numbers(findings),
+        reader=_reader(findings),
         artifacts={"verdicts.parquet": findings.frame},
     )
+
+
+def _reader(findings: Findings) -> Reader:
+    """The answer for somebody who is no engineer."""
+    verdicts = findings.verdicts
+    number = len(findings.documents)
+    called = verdicts.count(MEMBER)
+    unshown = verdicts.count(NOT_SHOWN)
+    fpr = verdicts.rules.fpr
+    answer = [
+        f"{called} of {_count(number)} {_are(called)} called {findings.data}.",
+        f"For {unshown}, this is not shown, which does not mean that the model was not trained on them. On "
+        f"{number - called - unshown}, no verdict can be given.",
+    ]
+    errors = [
+        f"Of 1,000 texts on which the model was not trained, about {1000 * fpr:.0f} are called {findings.data} all "
+        "the same."
+    ]
+    if called + unshown > 1:
+        chance = chance_sentence(verdicts, findings.classifier.calibration, findings.data, findings.data)
+        errors.append(_sentence(chance.text))
+    errors += [_sentence(_measurement(measured, fpr).text) for measured in findings.measured]
+    return Reader(answer, errors, _method(findings), [findings.owners] if findings.owners else [])
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _gate_numbers(findings: Findings) -> dict[str, float | None]:
@@ -156,6 +186,8 @@ def _sections(findings: Findings) -> list[Section]:
     table = _texts(findings, REPORT_ROWS, REPORT_CHARACTERS, caption=CAPTION, printed=False)
     whole = numbers("verdicts", findings.frame)
     sections.append(Section("The texts", paragraphs=paragraphs, tables=[table, whole]))
+    if findings.owners:
+        sections.append(Section("By holder", tables=[findings.owners]))
     sections.append(limits(findings.verdicts.rules.fpr))
     return sections
 

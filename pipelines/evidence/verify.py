@@ -29,7 +29,6 @@ from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
 from pipelines.common.job import Job
-from pipelines.common.provenance import values
 
 if TYPE_CHECKING:
     from fsd.evidence.bundle import Alteration, Difference, Input, Manifest
@@ -193,7 +192,7 @@ def recompute(bundle: Bundle, manifest: "Manifest", model: str | None) -> "list[
         copies = folder / "bundle"
         bundle.copy([entry.path for entry in manifest.files], copies)
         file = folder / "config.yaml"
-        file.write_text(settings_again(copies, provenance.inputs, model), encoding="utf-8")
+        file.write_text(settings_again(copies, manifest, model), encoding="utf-8")
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")])),
@@ -202,7 +201,6 @@ def recompute(bundle: Bundle, manifest: "Manifest", model: str | None) -> "list[
             "FSD_CACHE": str(folder / "cache"),
         }
         line = [sys.executable, "-m", "pipelines", *provenance.command.split(), "--config", str(file), "--json"]
-        # Models may be named relative to the folder of the run, which is this one.
         done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -210,7 +208,7 @@ def recompute(bundle: Bundle, manifest: "Manifest", model: str | None) -> "list[
     return list(differences(recorded["tables"], json.loads(done.stdout)["tables"]))
 
 
-def settings_again(copies: Path, inputs: "Sequence[Input]", model: str | None) -> str:
+def settings_again(copies: Path, manifest: "Manifest", model: str | None) -> str:
     """The configuration file of the run, with the files of the bundle in place of the run's."""
     import yaml
 
@@ -218,20 +216,18 @@ def settings_again(copies: Path, inputs: "Sequence[Input]", model: str | None) -
     for name in PLACES:
         settings.pop(name, None)
     by_flag: dict[str, list[str]] = {}
-    for entry in inputs:
+    for entry in manifest.provenance.inputs:
         by_flag.setdefault(entry.flag, []).append(str(copies / entry.path))
     for flag, paths in by_flag.items():
         several = isinstance(settings[flag], list)
         settings[flag] = paths if several else paths[0]
     if settings.get("adapter"):
         settings["adapter"] = str(copies / "adapter")
-    for name in ("model", "reference-model", "neighbour-model", "placebo", "tuned"):
-        for place in values(settings, name):
-            # Relative to the working folder of whoever verifies, not to the one of the repetition.
-            if Path(place).expanduser().exists():
-                settings[name] = str(Path(place).expanduser().resolve())
-    if model:
-        settings["model"] = str(Path(model).expanduser().resolve()) if Path(model).expanduser().exists() else model
+    for weights in manifest.weights:
+        place = model if model and weights.role == "model" else weights.name
+        # Relative to the working folder of whoever verifies, not to the one of the repetition.
+        local = Path(place).expanduser()
+        settings[weights.role.replace("_", "-")] = str(local.resolve()) if local.exists() else place
     return str(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 
