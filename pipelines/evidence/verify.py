@@ -38,7 +38,7 @@ CONFIG = "run/config.yaml"
 PLACES = ("out", "report", "answers", "cache")
 """Settings of the run that are places of its own machine, which a repetition must not write to."""
 SHOWN = 20
-"""Rows of a table on the terminal."""
+"""Alterations and differences that are printed; `--json` has all."""
 
 
 @dataclass(frozen=True)
@@ -241,9 +241,9 @@ def report(
     """What was checked, and what is not as it was."""
     import pandas as pd
 
-    from fsd.evaluation.findings import AGAINST, FOR, Finding
+    from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
     from fsd.evidence.bundle import ABSOLUTE, RELATIVE, Alteration, Difference
-    from fsd.reporting.report import Column, Report, Section, Table, numbers
+    from fsd.reporting.report import Report, Section, numbers
 
     files = len(manifest.files)
     if altered:
@@ -262,17 +262,10 @@ def report(
         if differing:
             again = f"recomputed: {len(differing)} numbers differ"
         findings.append(Finding(again, not differing))
+    findings += as_findings((f"{path}: {what}" for path, what in altered[:SHOWN]), AGAINST)
+    for place, recorded, recomputed in (differing or ())[:SHOWN]:
+        findings.append(Finding(f"{place}: {recomputed}, recorded {recorded}", AGAINST))
     tables = [
-        Table(
-            altered[:SHOWN],
-            [Column("file", "path"), Column("what", words=True)],
-            printed=bool(altered),
-        ),
-        Table(
-            (differing or [])[:SHOWN],
-            [Column("place"), Column("recorded"), Column("recomputed")],
-            printed=bool(differing),
-        ),
         numbers("alterations", pd.DataFrame(altered, columns=Alteration._fields)),
         numbers("differences", pd.DataFrame(differing or [], columns=Difference._fields)),
     ]

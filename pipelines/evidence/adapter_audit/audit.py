@@ -376,9 +376,7 @@ def reader(audit: Audit, base: str, name: str) -> Reader:
     right, low, high = (round(100 * number) for number in summary.auc)
     verdict = "The texts of the fine-tuning data can be distinguished from others."
     if summary.auc.low <= 0.5:
-        verdict = (
-            "Not shown: guessing distinguishes the texts of the fine-tuning data from others as well."
-        )
+        verdict = "Not shown: guessing distinguishes the texts of the fine-tuning data from others as well."
     elif summary.explains:
         verdict = "No answer: the two groups of texts differ without the model."
     answer = [
