@@ -73,22 +73,27 @@ def _file(path: Path, name: str) -> InputFile:
 
 def provenance(command: str, config: Any) -> dict[str, Any]:
     """What is recorded with the run of a command, as JSON."""
-    code = dict(tracking.versions())
+    versions = tracking.versions()
+    typed = shlex.join(["fsd", *command.split(), *sys.argv[1:]])
     recorded = Provenance(
         command=command,
-        command_line=without_credentials(shlex.join(["fsd", *command.split(), *sys.argv[1:]])),
+        command_line=without_credentials(typed),
         inputs=inputs(command, config),
-        code={"fsd": code["fsd"], "commit": code.get("commit", "")},
+        code={name: versions[name] for name in ("fsd", "commit") if name in versions},
         libraries=_libraries(),
-        environment={
-            "python": platform.python_version(),
-            "system": platform.platform(),
-            "processor": platform.machine(),
-            "cores": str(os.cpu_count()),
-        },
+        environment=_environment(),
         seed=str(getattr(config, "seed", "")),
     )
     return asdict(recorded)
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "cores": str(os.cpu_count()),
+    }
 
 
 def _libraries() -> dict[str, str]:

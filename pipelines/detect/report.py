@@ -140,9 +140,10 @@ def _reader(findings: Findings) -> Reader:
     fpr = verdicts.rules.fpr
     answer = [
         f"{called} of {_count(number)} {_are(called)} called {findings.data}.",
-        f"For {unshown}, this is not shown, which does not mean that the model was not trained on them. On "
-        f"{number - called - unshown}, no verdict can be given.",
+        f"For {unshown}, this is not shown, which does not mean that the model was not trained on them.",
     ]
+    if called + unshown < number:
+        answer.append(f"On {number - called - unshown}, no verdict can be given.")
     errors = [
         f"Of 1,000 texts on which the model was not trained, about {1000 * fpr:.0f} are called {findings.data} all "
         "the same."
@@ -151,7 +152,18 @@ def _reader(findings: Findings) -> Reader:
         chance = chance_sentence(verdicts, findings.classifier.calibration, findings.data, findings.data)
         errors.append(_sentence(chance.text))
     errors += [_sentence(_measurement(measured, fpr).text) for measured in findings.measured]
-    return Reader(answer, errors, _method(findings), [findings.owners] if findings.owners else [])
+    calibration = findings.classifier.calibration
+    rule = (
+        f"The score of each text was compared with those of {len(calibration.families)} texts that are known not to be "
+        f"in the {findings.data}. A text is called {findings.data} if at most {100 * fpr:g} of 100 of these score as "
+        "high."
+    )
+    refused = (
+        "A text that differs from these in script, length, words or in what the model makes of it gets no verdict, "
+        "since the error rate does not apply to it."
+    )
+    compared = [_scoring(findings.classifier), rule, refused]
+    return Reader(answer, errors, compared, [findings.owners] if findings.owners else [])
 
 
 def _sentence(text: str) -> str:

@@ -152,6 +152,7 @@ def fill(folder: Path, source: Source, config: BundleConfig, key: Key | None) ->
     weights = weights_of(source.settings, folder)
     files, left_out = entries(folder, quotations)
     protocol = source.folder / PROTOCOL
+    agreed = sha256(protocol.read_bytes()) if protocol.is_file() else None
     answer = json.loads((source.folder / ANSWER).read_bytes())
     headline = str(answer["headline"])
     if quotations and quotations.in_text(headline):
@@ -163,7 +164,7 @@ def fill(folder: Path, source: Source, config: BundleConfig, key: Key | None) ->
         headline=headline,
         provenance=replace(provenance, inputs=inputs),
         weights=weights,
-        protocol=sha256(protocol.read_bytes()) if protocol.is_file() else None,
+        protocol=agreed,
         texts=not config.without_texts,
         files=files,
         left_out=left_out,

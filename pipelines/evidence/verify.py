@@ -193,13 +193,12 @@ def recompute(bundle: Bundle, manifest: "Manifest", model: str | None) -> "list[
         bundle.copy([entry.path for entry in manifest.files], copies)
         file = folder / "config.yaml"
         file.write_text(settings_again(copies, manifest, model), encoding="utf-8")
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")])),
-            "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/store.db",
-            # Numbers of an earlier run would not be computed again.
-            "FSD_CACHE": str(folder / "cache"),
-        }
+        environment = dict(os.environ)
+        paths = [str(PACKAGE), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/store.db"
+        # Numbers of an earlier run would not be computed again.
+        environment["FSD_CACHE"] = str(folder / "cache")
         line = [sys.executable, "-m", "pipelines", *provenance.command.split(), "--config", str(file), "--json"]
         done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
