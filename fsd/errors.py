@@ -42,6 +42,16 @@ class StorageError(Exception):
         self.command = command
 
 
+class CheckFailed(Exception):  # noqa: N818 - the command worked: its answer is not the one that was wanted
+    """An answer that fails what was asked of it, by a gate or a verification; the message is one line.
+
+    Pipelines print it after the answer, and exit with code 1.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(without_credentials(message)))
+
+
 DRIVERS = {
     "psycopg": "fsd[postgres]",
     "psycopg2": "psycopg2-binary",

@@ -41,6 +41,16 @@ GROUPS = {
             "publish random canaries, and test exactly whether a model was trained on them",
         ),
     },
+    "evidence that the other side can check": {
+        "bundle": (
+            "pipelines.evidence.bundle",
+            "tables, figures, texts, adapter and hashes of a run, in one folder or zip file",
+        ),
+        "verify": (
+            "pipelines.evidence.verify",
+            "is a bundle as it was made? and do its numbers come out again?",
+        ),
+    },
     "research and preparation": {
         "overlap": (
             "pipelines.evidence.overlap",

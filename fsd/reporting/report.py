@@ -151,6 +151,16 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Reader:
+    """What a page says to somebody who knows neither the software nor the field: sentences without its terms."""
+
+    answer: Sequence[str]
+    errors: Sequence[str]  # how often such an answer is wrong
+    compared: Sequence[str]
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
 class Report:
     """What a command found."""
 
@@ -166,6 +176,7 @@ class Report:
     score: str = ""  # the best score in a few characters, part of the run's name
     description: str = ""  # Markdown for the page of the run; by default the first findings
     metrics: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float | None] = field(default_factory=dict)  # of the answer, by the names of a gate
     artifacts: Mapping[str, Any] = field(default_factory=dict)  # further files: bytes, text, a table, or JSON
     page: str = ""  # artifact with the report in Markdown, for files and programs; without one the page is HTML
     files: Mapping[str, object] = field(default_factory=dict)
@@ -173,6 +184,7 @@ class Report:
     brief: Table | None = None  # the table of the short form; by default the first that is printed
     signs: Sequence[Finding] = ()  # what speaks for it and against; by default the findings with a sign
     next: Sequence[str] = ()
+    reader: Reader | None = None  # the page for somebody who is no engineer
     verdicts: bool = True  # whether the adapter that the run registers can give verdicts
 
     @property
@@ -232,6 +244,16 @@ def page(report: Report) -> str:
         content["answer"] = report.notes[:1]
         content["findings"] = report.notes[1:]
     return _template("report.html", autoescape=True, finalize=_visible).render(content)
+
+
+def reader_page(report: Report, hashes: Facts) -> str:
+    """The report for somebody who is no engineer, with the hashes of what was examined; one page for paper."""
+    content = {
+        **vars(report),
+        "hashes": hashes,
+        "date": dict(report.facts).get("Date", ""),
+    }
+    return _template("reader.html", autoescape=True, finalize=_visible).render(content)
 
 
 def document(template: str, **content: object) -> str:

@@ -79,6 +79,20 @@ def fetch_artifact(run_id: str, path: str) -> Path:
     return _download(f"runs:/{run_id}/{path}", run_id)
 
 
+def fetch_run(uri: str) -> tuple[str, Path]:
+    """The id of a finished run, given as such or as runs:/id, and a copy of the folder of its artifacts."""
+    run_id = uri
+    if uri.startswith("runs:"):
+        run_id, _ = _parse_run(uri)
+    names = _artifact_names(run_id)
+    status = open_store().client.get_run(run_id).info.status
+    if status != "FINISHED":
+        raise UsageError(f"the run must be finished; {run_id} is {status.lower()}")
+    if not names:
+        raise UsageError(f"the run must hold files; {run_id} holds none")
+    return run_id, _download(f"runs:/{run_id}/", run_id)
+
+
 def version_info(uri: str) -> Version | None:
     """Version of the registered model at `models:/...`; None for a URI of another kind."""
     if not uri.startswith("models:"):

@@ -29,10 +29,11 @@ from tyro.conf import Positional
 
 from fsd import distributed
 from fsd.config import flags, groups_of, settings_of
-from fsd.errors import StorageError, UsageError, one_of, without_credentials
+from fsd.errors import CheckFailed, StorageError, UsageError, one_of, without_credentials
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
-from pipelines.common.context import USUAL, Invocation, running, stage
+from pipelines.common import gate
+from pipelines.common.context import USUAL, Invocation, demands, invocation_of, running, stage
 from pipelines.common.deliver import VERSION, show
 from pipelines.common.job import Job
 
@@ -94,6 +95,8 @@ def command(
                 if several:
                     distributed.join()
                 job = prepare(settings)
+                if demands().protocol:
+                    import_module("pipelines.common.protocol").apply(settings)
                 if not invocation.dry_run:
                     job.check()
                 elif distributed.is_main_process():
@@ -104,6 +107,8 @@ def command(
             elif distributed.is_main_process():
                 show(plan)
             distributed.leave()
+            if not invocation.dry_run and distributed.is_main_process():
+                gate.check()
 
 
 def _keep_private() -> None:
@@ -145,6 +150,8 @@ def _ends(several: bool) -> Iterator[None]:
         _exit(f"error: {error}", 2)
     except StorageError as error:
         _exit(f"error: {error}; to continue: {error.command or command_line()}", 1)
+    except CheckFailed as error:
+        _exit(f"failed: {error}", 1)
     except KeyboardInterrupt as interruption:
         # Python's own, of Ctrl-C, has no arguments; ours has the signal.
         number = interruption.args[0] if interruption.args else signal.SIGINT
@@ -270,7 +277,8 @@ def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
         readable = argument.encode(errors="replace").decode()
         if argument != readable:
             raise UsageError(f"arguments and names of files must be in UTF-8; got {argument!r}")
-    run = ("run", Invocation, Invocation())
+    kind = invocation_of(command_name())
+    run = ("run", kind, kind())
     whole = make_dataclass(
         config.__name__,
         [run],
@@ -296,6 +304,7 @@ def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
         raise UsageError(f"{str(error).removesuffix(HINT)} (with the settings of {file})") from None
     _check_values(parsed)
     parsed.run.check()
+    gate.conditions(command_name(), parsed.run)
     values = {entry.name: getattr(parsed, entry.name) for entry in fields(config)}  # type: ignore[arg-type]
     return config(**values), parsed.run
 

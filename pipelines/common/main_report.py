@@ -10,7 +10,7 @@ from fsd.evaluation.findings import as_findings
 from fsd.evaluation.results import Results, summary
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
-from fsd.reporting.report import Picture, Report, Section, limits
+from fsd.reporting.report import Picture, Reader, Report, Section, limits
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
 from fsd.scores import BASE, FSD, Score, ScoreColumns, columns_of, of_state
 from fsd.token_stats import FloatArray
@@ -72,8 +72,40 @@ def report(
         verdicts=results.calibration is not None,
         description=sentences.description(results),
         metrics=results.metrics(),
+        numbers=gate_numbers(results),
+        reader=Reader(sentences.answer(results), errors(results), [what_was_done, *sentences.sure(results)]),
         artifacts=artifacts,
     )
+
+
+def errors(results: Results) -> list[str]:
+    """How often the answer is wrong, without terms of the field."""
+    members, nonmembers = sentences.families_of(results)
+    lines = [
+        f"The numbers rest on {members} independent texts from the training data and {nonmembers} from outside it; "
+        "other texts of the same kind would give numbers in the ranges that stand in brackets in 95 of 100 cases."
+    ]
+    if results.audit.blind.auc:
+        right = round(100 * results.audit.blind.auc.value)
+        lines.append(
+            f"A program that reads the texts alone, and never asks the model, is right in {right} of 100 pairs; "
+            "guessing gets 50. What it can tell says nothing about the model."
+        )
+    return lines
+
+
+def gate_numbers(results: Results) -> dict[str, float | None]:
+    """The numbers of the answer, by the names of a gate."""
+    blind = results.audit.blind.auc
+    control = results.number(results.headline, "placebo_auc")
+    return {
+        "auc": results.auc.value,
+        "low": results.auc.low,
+        "high": results.auc.high,
+        "blind": blind and blind.value,
+        "control": control and control.value,
+        "found": results.rows[*results.headline, "tpr_at_5fpr"].value,
+    }
 
 
 def _facts(

@@ -10,7 +10,7 @@ Examples:
     fsd detect texts.jsonl --adapter models:/fsd-arxiv@champion --fpr 0.01 --out verdicts.csv --json
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from fsd.config import (
 )
 from pipelines.common.cli import command
 from pipelines.common.context import stage
-from pipelines.common.deliver import dated, publish, run_name, show, tracked_run
+from pipelines.common.deliver import page_of, publish, run_name, show, tracked_run
 from pipelines.common.job import Job, files
 from pipelines.common.output import check_path, check_table_path, write_table, write_text
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 
     from fsd.data.corpus import Corpus
+    from pipelines.detect.owners import Holder
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def prepare(config: DetectConfig) -> Job:
     from fsd.statistics.multiplicity import check_fdr
     from pipelines.common import shards
     from pipelines.common.inputs import read_cleaned, read_own
+    from pipelines.detect.owners import holders
 
     check_fdr(config.fdr)
     last_day = parse_cutoff(config.cutoff)
@@ -107,6 +109,7 @@ def prepare(config: DetectConfig) -> Job:
         if not config.report.lower().endswith((".html", ".htm")):
             raise UsageError(f"report must end in .html; got {config.report}")
         check_path(Path(config.report), inputs)
+    named = holders(config.files)
     reads = {"texts": files(config.files, len(documents)), "adapter": config.adapter}
     if nonmembers:
         reads["known non-members"] = files(config.known, len(nonmembers))
@@ -115,7 +118,7 @@ def prepare(config: DetectConfig) -> Job:
         model = ModelConfig(model=config.model, device=config.device)
     passes = "each text takes two forward passes, one with the adapter and one without, by its base model"
     return Job(
-        partial(run, config, documents, nonmembers, remarks + remarks_on_nonmembers, last_day),
+        partial(run, config, documents, nonmembers, remarks + remarks_on_nonmembers, last_day, named),
         reads,
         model,
         texts=documents.texts,
@@ -132,16 +135,16 @@ def run(
     nonmembers: "Corpus",
     remarks: Sequence[str],
     last_day: "Date | None",
+    named: "Mapping[str, Holder]",
 ) -> None:
     """Load the classifier, judge, write, track and print."""
-    from fsd.reporting.report import page
-
     with stage("model"):
         from fsd import tracking
         from fsd.data.knowledge_cutoffs import labels_for
         from fsd.evaluation.verdicts import Rules
         from pipelines.detect.classifier import MembershipClassifier
         from pipelines.detect.error_rates import compare_dataset, on_labelled, on_test
+        from pipelines.detect.owners import owners_table
         from pipelines.detect.report import Findings, report
 
         version = tracking.version_info(config.adapter)
@@ -165,13 +168,14 @@ def run(
             if labels.hold:
                 measured += on_labelled(documents, verdicts)
         with stage("recording"):
-            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, labels.notes)
+            owners = owners_table(documents, verdicts, named, model, last_day)
+            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, labels.notes, owners)
             result = report(findings, adapter, config.files)
             with tracked.storing():
                 write_table(findings.frame, config.out)
             if config.report:
                 with tracked.storing():
-                    write_text(page(dated(result)), Path(config.report))
+                    write_text(page_of(result, tracked), Path(config.report))
             tracked.log_dataset(
                 "suspect",
                 documents.texts,

@@ -18,6 +18,7 @@ from fsd.files import digest
 from fsd.reporting import figures
 from fsd.reporting.report import (
     Picture,
+    Reader,
     Report,
     Section,
     Table,
@@ -56,6 +57,7 @@ class Findings:
     dataset: DatasetComparison | None = None
     remarks: Sequence[str] = ()
     doubts: Sequence[str] = ()
+    owners: Table | None = None
 
     @property
     def data(self) -> str:
@@ -124,8 +126,62 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
         printed=[printed],
         score=f"{findings.verdicts.count(MEMBER)} of {number} called members",
         metrics=findings.metrics,
+        numbers=_gate_numbers(findings),
+        reader=_reader(findings),
         artifacts={"verdicts.parquet": findings.frame},
     )
+
+
+def _reader(findings: Findings) -> Reader:
+    """The answer for somebody who is no engineer."""
+    verdicts = findings.verdicts
+    number = len(findings.documents)
+    called = verdicts.count(MEMBER)
+    unshown = verdicts.count(NOT_SHOWN)
+    fpr = verdicts.rules.fpr
+    answer = [
+        f"{called} of {_count(number)} {_are(called)} called {findings.data}.",
+        f"For {unshown}, this is not shown, which does not mean that the model was not trained on them.",
+    ]
+    if called + unshown < number:
+        answer.append(f"On {number - called - unshown}, no verdict can be given.")
+    errors = [
+        f"Of 1,000 texts on which the model was not trained, about {1000 * fpr:.0f} are called {findings.data} all "
+        "the same."
+    ]
+    if called + unshown > 1:
+        chance = chance_sentence(verdicts, findings.classifier.calibration, findings.data, findings.data)
+        errors.append(_sentence(chance.text))
+    errors += [_sentence(_measurement(measured, fpr).text) for measured in findings.measured]
+    calibration = findings.classifier.calibration
+    rule = (
+        f"The score of each text was compared with those of {len(calibration.families)} texts that are known not to be "
+        f"in the {findings.data}. A text is called {findings.data} if at most {100 * fpr:g} of 100 of these score as "
+        "high."
+    )
+    refused = (
+        "A text that differs from these in script, length, words or in what the model makes of it gets no verdict, "
+        "since the error rate does not apply to it."
+    )
+    compared = [_scoring(findings.classifier), rule, refused]
+    return Reader(answer, errors, compared, [findings.owners] if findings.owners else [])
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _gate_numbers(findings: Findings) -> dict[str, float | None]:
+    """The numbers of the answer, by the names of a gate."""
+    called = findings.verdicts.count(MEMBER)
+    judged = called + findings.verdicts.count(NOT_SHOWN)
+    return {
+        "found": called,
+        "share": called / judged if judged else None,
+        "judged": judged,
+        "selected": int(findings.verdicts.table["selected"].sum()),
+        "p": findings.dataset.verdict.p if findings.dataset else None,
+    }
 
 
 def _sections(findings: Findings) -> list[Section]:
@@ -143,6 +199,8 @@ def _sections(findings: Findings) -> list[Section]:
     table = _texts(findings, REPORT_ROWS, REPORT_CHARACTERS, caption=CAPTION, printed=False)
     whole = numbers("verdicts", findings.frame)
     sections.append(Section("The texts", paragraphs=paragraphs, tables=[table, whole]))
+    if findings.owners:
+        sections.append(Section("By holder", tables=[findings.owners]))
     sections.append(limits(findings.verdicts.rules.fpr))
     return sections
 

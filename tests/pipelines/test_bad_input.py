@@ -44,6 +44,8 @@ BASE = {
     "extract": "{book.txt} --model {tiny} --prefix 9 --suffix 9",
     "adapter-audit": "--data {good.jsonl} --model {tiny} --adapter nowhere",
     "contamination": "{unlabelled.jsonl} --model {tiny}",
+    "bundle": "none",
+    "verify": "{bundle}",
 }
 """Arguments of a command beside those of a case, which replace them."""
 FORM = re.compile(r"error: .*\b(must|may|cannot be computed|Unrecognized options|Missing value|too few)\b.*\n")
@@ -102,6 +104,36 @@ FILES: dict[str, bytes] = {
     "deep.yaml": b"[" * DEEP,
 }
 """Files that are wrong in themselves and are no short texts; bad_files.tsv has the others."""
+_HASH = "0" * 64
+_PROVENANCE: dict[str, Any] = {
+    "command": "extract",
+    "command_line": "fsd extract",
+    "inputs": [],
+    "code": {},
+    "libraries": {},
+    "environment": {},
+    "seed": "",
+}
+_MANIFEST = {
+    "version": 1,
+    "made_by": "fsd",
+    "run": "r",
+    "headline": "",
+    "provenance": _PROVENANCE,
+    "weights": [{"role": "model", "name": "nowhere/model", "fingerprint": "", "files": []}],
+    "protocol": None,
+    "texts": True,
+    "files": [],
+    "left_out": [],
+}
+BUNDLES = {
+    "bundle": _lines(_MANIFEST),
+    "later_bundle": _lines(_MANIFEST | {"version": 2}),
+    "bundle_without_texts": _lines(_MANIFEST | {"texts": False}),
+    "bundle_leading_out": _lines(_MANIFEST | {"files": [{"path": "../x", "size": 1, "sha256": _HASH}]}),
+    "prose_bundle": b"no manifest",
+}
+"""Folders that hold a manifest of a bundle alone."""
 
 
 def _rows(table: Path) -> Iterator[list[str]]:
@@ -147,6 +179,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, make_rows: Callable) -> Pat
     (folder / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
     (folder / "folder.jsonl").mkdir()
     (folder / "empty_folder").mkdir()
+    for name, content in BUNDLES.items():
+        (folder / name).mkdir()
+        (folder / name / "manifest.json").write_bytes(content)
     (folder / "loop.jsonl").symlink_to("loop.jsonl")
     (folder / "dangling.jsonl").symlink_to("nothing")
     (folder / "unreadable.jsonl").symlink_to("/proc/self/mem")

@@ -19,6 +19,7 @@ from fsd.reporting import figures
 from fsd.reporting.report import (
     Column,
     Picture,
+    Reader,
     Report,
     Section,
     Table,
@@ -222,8 +223,30 @@ def report(
         changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
         score=f"{best} p {p_value(of_all['p_holm'][best])}",
         metrics=metrics,
+        reader=reader(float(of_all["p_holm"][best]), canaries, config),
+        numbers={
+            "p": float(of_all["p_holm"][best]),
+            "found": float(of_all["found"][best]),
+        },
         artifacts={"canaries.parquet": scores},
     )
+
+
+def reader(p: float, canaries: Canaries, config: RankConfig) -> Reader:
+    """The answer for somebody who is no engineer."""
+    model = config.model.model
+    answer = f"No evidence that {model} was trained on the published texts; this does not show that it was not."
+    if p <= config.alpha:
+        answer = f"{model} was trained on the published texts, or on something made of them."
+    chance = f"Chance alone gives a result like this one, or a clearer one, in {100 * p:.2g} of 100 cases."
+    limit = f"Evidence is what chance gives in at most {100 * config.alpha:g} of 100 cases; this limit was set before."
+    compared = (
+        f"Each of {len(canaries.sealed.documents)} documents was published with a random piece of text, drawn among "
+        "others that were kept secret. The list was sealed before: its hash is below. A model that never read the "
+        "documents prefers the published piece no more often than any other."
+    )
+    seal = f"The sealed list has SHA-256 {canaries.sha256}."
+    return Reader([answer], [chance, limit], [compared, seal])
 
 
 def score(

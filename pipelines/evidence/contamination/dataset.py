@@ -32,6 +32,7 @@ from fsd.evidence.dataset_tests import (
 from fsd.progress import progress
 from fsd.reporting.report import (
     Column,
+    Reader,
     Report,
     Section,
     Table,
@@ -232,7 +233,38 @@ def report(
         next=commands,
         score=f"p {p_value(table['p_holm'].min())}",
         metrics=metrics,
+        reader=reader(table, findings[len(doubts)].text, config),
+        numbers={
+            "p": float(table["p_holm"].min()),
+            "share": metrics.get("contamination/share"),
+            "blind": metrics.get("audit/blind_auc"),
+        },
     )
+
+
+def reader(table: pd.DataFrame, result: str, config: ContaminationConfig) -> Reader:
+    """The answer for somebody who is no engineer."""
+    tests = int(table["p"].count())
+    level = f"{100 * config.level:g}"
+    wrong = (
+        f"If the model was not trained on the data set, such tests together find evidence all the same in at most "
+        f"{level} of 100 cases: the limit was set before, and is divided among {tests} tests."
+    )
+    smallest = f"{100 * float(table['p_holm'].min()):.2g}"
+    chance = f"Chance alone gives a result like this one, or a clearer one, in up to {smallest} of 100 cases."
+    order = (
+        f"The model read the texts of the data set in the order in which they were published, and in {config.orders} "
+        "random orders. A model that was trained on the file finds its own order easier."
+    )
+    compared = [order]
+    if config.known:
+        others = ", ".join(config.known)
+        compared.append(
+            f"It also read texts on which it cannot have been trained ({others}), and the two groups were compared."
+        )
+    else:
+        compared.append("No texts on which it cannot have been trained were given, so that nothing else was compared.")
+    return Reader([f"{result[0].upper()}{result[1:]}."], [chance, wrong], compared)
 
 
 def p_values(outcomes: Sequence[Outcome]) -> dict[str, float]:
