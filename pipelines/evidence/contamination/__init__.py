@@ -9,7 +9,7 @@ Examples:
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -42,6 +42,8 @@ class ContaminationConfig:
     training: AdapterConfig = field(default_factory=lambda: AdapterConfig(epochs=1))
     detection: DetectorConfig = field(default_factory=DetectorConfig)
     columns: Columns = ""
+    near_duplicates: Literal["refuse", "drop"] = "refuse"
+    """Known texts that are near-duplicates of the data set: an error, or left out, counted and named."""
     cutoff: OptionalDay = None
     """Last day of the model's data, if it is not a known one: known non-members must be later."""
     shard: int = 5

@@ -14,7 +14,7 @@ from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import (
     refuse_members,
     refuse_related,
-    unrelated,
+    without_related,
 )
 from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import parse_cutoff
@@ -126,16 +126,14 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
     labels = labels_for(config.model.model, [*members, *nonmembers], last=parse_cutoff(config.cutoff))
     if not labels.hold:
         nonmembers = Corpus()
-    remarks = []
+    remarks: list[str] = []
     # The splits of a task have texts in common, which its user did not choose: elsewhere a copy is a mistake.
-    if any(map(is_task, config.known)):
-        kept = Corpus(unrelated(suspect, nonmembers))
-        count = len(nonmembers) - len(kept)
-        remarks.append(f"{count:,} known texts are near-duplicates of the data set and were left out")
-        nonmembers = kept
+    if config.near_duplicates == "drop" or any(map(is_task, config.known)):
+        kept, remarks = without_related(suspect, nonmembers)
+        nonmembers = Corpus(kept)
     if nonmembers:
         refuse_members(nonmembers)
-        refuse_related(suspect, nonmembers)
+        refuse_related(suspect, nonmembers, "; leave such known texts out by --near-duplicates drop")
         # Drawn again in the test: sets that would be too small are refused before the model is loaded.
         equal_sets(
             len(suspect.one_per_family()),
