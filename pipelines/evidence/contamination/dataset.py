@@ -1,11 +1,13 @@
 """The tests of a whole data set, each with one p-value, and what they say together."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from fsd.data.corpus import Corpus
@@ -23,10 +25,12 @@ from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evidence.canaries import check_level
 from fsd.evidence.dataset_tests import (
+    FEWEST,
     codec,
     equal_sets,
-    exchangeability,
     kernel_divergence,
+    order_p,
+    order_sums,
     rank_among,
 )
 from fsd.progress import progress
@@ -41,13 +45,16 @@ from fsd.reporting.report import (
 from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import Model, outline
+from fsd.statistics.groups import group_means
 from fsd.statistics.multiplicity import holm
+from fsd.token_stats import FloatArray
 from fsd.views import Detector
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
 from pipelines.common.detector_settings import cheap, load_detectors
 from pipelines.common.job import Job, files
 from pipelines.evidence.contamination import ContaminationConfig
+from pipelines.evidence.contamination.powers import Simulated, inference_power, order_power, strongest
 from pipelines.evidence.examination import examination, open_examined
 
 if TYPE_CHECKING:
@@ -74,6 +81,16 @@ class Outcome(NamedTuple):
     null: str = "–"
     p: float | None = None
     reason: str = ""
+    finest: float = 0.0
+    """The smallest p-value that the test can give."""
+
+
+class Examined(NamedTuple):
+    """The tests of one data set on one model, and how often they find what is there."""
+
+    outcomes: Sequence[Outcome]
+    verdict: DatasetVerdict | None = None
+    power: Simulated | None = None
 
 
 def prepare(config: ContaminationConfig) -> Job:
@@ -160,21 +177,46 @@ def run(
             detectors = model.plan(detectors, suspect.texts, strict=strict, use="used in dataset inference").detectors
     with examination(config, "contamination", config.files) as tracked:
         with stage("scoring"):
-            outcomes = [order_test(suspect.texts, model, config)]
-            verdict = None
-            if nonmembers:
-                inference, verdict = inference_test(suspect, nonmembers, detectors, model, config.seed)
-                outcomes.append(inference)
-                if verdict.reason:  # the others rest on the same comparison
-                    outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
-                else:
-                    outcomes += rank_tests(
-                        suspect.one_per_family().texts,
-                        nonmembers.one_per_family().texts,
-                        model,
-                        config,
-                    )
-        deliver(partial(report, outcomes, verdict, config, doubts, remarks), tracked)
+            examined = examine(config, suspect, nonmembers, detectors, model)
+        deliver(partial(report, *examined[:2], config, doubts, remarks, examined.power), tracked)
+
+
+def examine(
+    config: ContaminationConfig,
+    suspect: Corpus,
+    nonmembers: Corpus,
+    detectors: Sequence[Detector],
+    model: Model,
+) -> Examined:
+    """Run the tests on an open model, and simulate what they would have found."""
+    sums = order_sums(
+        suspect.texts,
+        model.scorers["base"],
+        shard=config.shard,
+        orders=config.orders,
+        seed=config.seed,
+    )
+    outcomes = [order_test(sums, config)]
+    simulations = [partial(order_power, ORDER, sums)]
+    verdict = None
+    if nonmembers:
+        inference, verdict, scores = inference_test(suspect, nonmembers, detectors, model, config.seed)
+        outcomes.append(inference)
+        if verdict.reason:  # the others rest on the same comparison
+            outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
+        else:
+            sizes = (verdict.suspect_groups, verdict.known_groups)
+            simulations.append(partial(inference_power, INFERENCE, scores, sizes))
+            outcomes += rank_tests(
+                suspect.one_per_family().texts,
+                nonmembers.one_per_family().texts,
+                model,
+                config,
+            )
+    # The smallest p-value has to pass Holm's first step. Where others have passed theirs before, it passes more easily.
+    level = config.level / max(1, len(able_tests(outcomes, config.level)))
+    powers = [simulate(level, config.seed) for simulate in simulations]
+    return Examined(outcomes, verdict, strongest(powers))
 
 
 def report(
@@ -183,12 +225,13 @@ def report(
     config: ContaminationConfig,
     doubts: Sequence[str] = (),
     remarks: Sequence[str] = (),
+    power: Simulated | None = None,
 ) -> Report:
     """The tests, corrected for their number, and what they say together."""
     name = config.model.model
     data = ", ".join(config.files)
     # Corrected before anything is said: with four tests, one in five data sets would be called read by chance.
-    table = corrected(outcomes)
+    table = corrected(outcomes, config.level)
     tests = Table(
         table,
         COLUMNS,
@@ -211,8 +254,10 @@ def report(
         metrics["audit/blind_auc"] = verdict.blind.value
     if verdict and verdict.share:
         metrics["contamination/share"] = verdict.share.value
+    if power:
+        metrics |= power.metrics
     findings = as_findings(doubts, AGAINST)
-    findings += conclusions(table, verdict, config)
+    findings += conclusions(table, verdict, config, power)
     findings += as_findings(remarks)
     facts = [
         ("Model", name),
@@ -238,26 +283,28 @@ def p_values(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return {outcome.name: outcome.p for outcome in outcomes if outcome.p is not None}
 
 
-def corrected(outcomes: Sequence[Outcome]) -> pd.DataFrame:
-    """One row per test, the smallest p first, corrected for their number by Holm's method."""
+def able_tests(outcomes: Sequence[Outcome], level: float) -> list[Outcome]:
+    """The tests with a p-value that can be as small as the level: others cannot succeed, and count for nothing."""
+    # The slack lets 1/20 reach .05, however both are rounded.
+    return [outcome for outcome in outcomes if outcome.p is not None and outcome.finest <= level * (1 + 1e-9)]
+
+
+def corrected(outcomes: Sequence[Outcome], level: float = 0.05) -> pd.DataFrame:
+    """One row per test, the smallest p first, corrected by Holm's method for the number of those that can succeed."""
     table = pd.DataFrame(outcomes).sort_values("p", kind="stable", ignore_index=True)
-    return table.assign(p_holm=table["name"].map(holm(p_values(outcomes))))
+    able = able_tests(outcomes, level)
+    return table.assign(p_holm=table["name"].map(holm(p_values(able))))
 
 
-def order_test(texts: Sequence[str], model: Model, config: ContaminationConfig) -> Outcome:
+def order_test(sums: Sequence[FloatArray], config: ContaminationConfig) -> Outcome:
     """Exchangeability: the published order of the texts against random ones."""
-    p, z = exchangeability(
-        texts,
-        model.scorers["base"],
-        shard=config.shard,
-        orders=config.orders,
-        seed=config.seed,
-    )
+    p, z = order_p(sums, seed=config.seed)
     return Outcome(
         ORDER,
         f"mean z {z:+z.2f}",
         f"{config.orders} random orders a shard of {config.shard}",
         p,
+        finest=(config.orders + 1) ** -len(sums),
     )
 
 
@@ -267,11 +314,13 @@ def inference_test(
     detectors: Sequence[Detector],
     model: Model,
     seed: int,
-) -> tuple[Outcome, DatasetVerdict]:
-    """LLM Dataset Inference on the base scores of the detectors, with the AUC of the blind classifier."""
+) -> tuple[Outcome, DatasetVerdict, FloatArray]:
+    """LLM Dataset Inference on base scores, with the AUC of the blind classifier; the scores of the known families."""
     texts = suspect.texts + nonmembers.texts
     scored = score_texts(texts, detectors, model.scorers, shown=True)
-    verdict, _ = compare_sets(suspect, nonmembers, of_state(scored.columns, BASE), seed=seed)
+    columns = of_state(scored.columns, BASE)
+    verdict, _ = compare_sets(suspect, nonmembers, columns, seed=seed)
+    of_nonmembers = np.stack([column[len(suspect) :] for column in columns.values()], axis=1)
     outcome = Outcome(
         INFERENCE,
         f"difference {verdict.difference:+z.2f}",
@@ -279,7 +328,7 @@ def inference_test(
         verdict.p,
         verdict.reason,
     )
-    return outcome, verdict
+    return outcome, verdict, group_means(of_nonmembers, nonmembers.family)
 
 
 def rank_tests(
@@ -308,7 +357,10 @@ def rank_tests(
 
 def _ranked(name: str, numbers: Sequence[float], form: str, null: str) -> Outcome:
     """The test by the rank of the data set's number, which comes before those of the known sets."""
-    return Outcome(name, format(numbers[0], form), null, rank_among(numbers[0], numbers[1:]))
+    # Among R known sets there are R + 1 ranks.
+    finest = 1 / len(numbers)
+    p = rank_among(numbers[0], numbers[1:])
+    return Outcome(name, format(numbers[0], form), null, p, finest=finest)
 
 
 def divergences(
@@ -334,18 +386,25 @@ def divergences(
     return scores
 
 
-def conclusions(table: pd.DataFrame, verdict: DatasetVerdict | None, config: ContaminationConfig) -> list[Finding]:
+def conclusions(
+    table: pd.DataFrame,
+    verdict: DatasetVerdict | None,
+    config: ContaminationConfig,
+    power: Simulated | None = None,
+) -> list[Finding]:
     """The results in sentences, most important first."""
     model = config.model.model
     significant = table[table["p_holm"] <= config.level].set_index("name")["p_holm"].to_dict()
     if significant:
         tests = ", ".join(f"{name} (p {p_value(p)})" for name, p in significant.items())
-        result = (
-            f"evidence that {model} was trained on this data set, by {tests}, corrected for {table['p'].count()} tests"
-        )
+        number = table["p_holm"].count()
+        result = f"evidence that {model} was trained on this data set, by {tests}, corrected for {number} tests"
     else:
         result = f"no evidence that {model} was trained on this data set; this does not show that it was not"
     findings = [Finding(result)]
+    if power and not significant:
+        findings.append(power.finding)
+    findings += _unable(table, config)
     # Without a difference, the share would be told of texts that may all be unread.
     if verdict and verdict.share and INFERENCE in significant:
         share = (
@@ -368,3 +427,17 @@ def conclusions(table: pd.DataFrame, verdict: DatasetVerdict | None, config: Con
     reasons = table[table["p"].isna()].set_index("name")["reason"]
     untested = [f"{name} has no p-value: {reason}" for name, reason in reasons.items()]
     return findings + as_findings(untested, AGAINST)
+
+
+def _unable(table: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:
+    """Which tests were left out, since none of their p-values could have been as small as the level."""
+    unable = table[table["p"].notna() & table["p_holm"].isna()]
+    if unable.empty:
+        return []
+    tests = " and ".join(unable["name"])
+    limits = " and ".join(f"1/{1 / finest:.0f}" for finest in sorted(set(unable["finest"])))
+    line = f"{tests} cannot fall below {limits} here, and so not to the level of {config.level:g}: left out"
+    sets = math.ceil(1 / config.level - 1e-9) - 1
+    if config.sets < sets:
+        line += f"; --sets {sets} lets a rank reach it, with {FEWEST * sets} known texts of different families"
+    return [Finding(line, AGAINST)]
