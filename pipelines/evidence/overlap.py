@@ -213,7 +213,8 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
 
 def _classes(summary: Summary) -> str:
     """How many texts have each verdict, and each class of match."""
-    from fsd.data.overlap import ANSWER, BOILERPLATE, COMMON, MOST, PASSAGE, QUESTION, VERDICTS
+    from fsd.data.near_duplicates import COMMON
+    from fsd.data.overlap import ANSWER, BOILERPLATE, MOST, PASSAGE, QUESTION, VERDICTS
 
     meanings = {
         ANSWER: "a passage holds the answer",

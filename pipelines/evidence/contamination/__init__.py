@@ -6,6 +6,7 @@ random ones, and compares the file with texts known to be non-members, of the sa
 
 Examples:
     fsd contamination questions.jsonl --model ./my-model --known others.jsonl
+    fsd contamination lm-eval:arc_easy lm-eval:sciq --models ./old ./new
 """
 
 from dataclasses import dataclass, field
@@ -34,9 +35,11 @@ class ContaminationConfig:
         Positional[tuple[str, ...]],
         arg(metavar="FILE [FILE ...]", help_behavior_hint=""),
     ]
-    """The data set: JSONL, CSV or Parquet with a column `text`, in the order in which it was published."""
+    """The data set: JSONL, CSV or Parquet with a column `text`, in the order in which it was published; or several."""
     known: OptionalPaths = ()
     """Texts known to be non-members, of the same source, time and kind; without them only the order is tested."""
+    models: Annotated[tuple[str, ...], arg(metavar="MODEL [MODEL ...]", help_behavior_hint="")] = ()
+    """Several models in place of --model: one table of models and data sets, of which finished cells are kept."""
     model: ModelConfig = field(default_factory=ModelConfig)
     api: APIConfig = field(default_factory=APIConfig)
     training: AdapterConfig = field(default_factory=lambda: AdapterConfig(epochs=1))

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -93,8 +93,38 @@ class Examined(NamedTuple):
     power: Simulated | None = None
 
 
+class Inputs(NamedTuple):
+    """What the tests of a data set read."""
+
+    suspect: Corpus
+    nonmembers: Corpus
+    detectors: Sequence[Detector]
+    doubts: Sequence[str]
+    """Why the labels of the known non-members may not hold."""
+    remarks: Sequence[str]
+
+    def planned(self, config: ContaminationConfig, model: Model) -> "Inputs":
+        """The same with the detectors that an open model can compute."""
+        # The test of order needs no detector, so that an API which allows none of them can still be asked.
+        if not self.nonmembers:
+            return self
+        plan = model.plan(
+            self.detectors,
+            self.suspect.texts,
+            strict=config.detection.named,
+            use="used in dataset inference",
+        )
+        return self._replace(detectors=plan.detectors)
+
+
 def prepare(config: ContaminationConfig) -> Job:
     """Read the texts and check them; the tests by sets of texts are counted roughly."""
+    inputs = read(config)
+    return job(config, inputs, partial(run, config, inputs))
+
+
+def read(config: ContaminationConfig) -> Inputs:
+    """Read the texts of a data set, and check them and the settings."""
     check_level("level", config.level)
     at_least(1, orders=config.orders, sets=config.sets)
     at_least(2, shard=config.shard)
@@ -104,22 +134,28 @@ def prepare(config: ContaminationConfig) -> Job:
     # A paired detector compares two models, and the API's or the user's is the only one here.
     detectors = [detector for detector in cheap(load_detectors(config.detection)) if not detector.paired]
     nonmembers, doubts, remarks = read_nonmembers(config, suspect)
+    if nonmembers and not detectors:
+        raise UsageError("dataset inference must have a detector with a base score; got none")
+    return Inputs(suspect, nonmembers, detectors, doubts, remarks)
+
+
+def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object]) -> Job:
+    """The job of one data set and one model, with what it costs."""
+    suspect = inputs.suspect
+    nonmembers = inputs.nonmembers
     scored = suspect.texts + nonmembers.texts
     reads = {"data set": files(config.files, len(suspect))}
-    notes = doubts + remarks
+    notes = [*inputs.doubts, *inputs.remarks]
     # Without texts to train on, the plan counts no training.
     trained: list[str] = []
     # The test of order reads the texts in every order; the tests by sets read them before and after the fine-tuning.
-    readers = Counter(outline(config.model, ("base",)).plan(detectors, scored).passes)
+    readers = Counter(outline(config.model, ("base",)).plan(inputs.detectors, scored).passes)
     readers["base"] += (config.orders + 1) * len(suspect)
     if nonmembers:
-        if not detectors:
-            raise UsageError("dataset inference must have a detector with a base score; got none")
         readers["base"] += 2 * len(suspect)
         reads["known non-members"] = files(config.known, len(nonmembers))
         trained = suspect.texts
         notes.append("the tests by sets of texts are counted roughly")
-    work = partial(run, config, suspect, nonmembers, detectors, doubts, remarks)
     return Job(
         work,
         reads,
@@ -160,35 +196,21 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
     return nonmembers, labels.notes, remarks
 
 
-def run(
-    config: ContaminationConfig,
-    suspect: Corpus,
-    nonmembers: Corpus,
-    detectors: Sequence[Detector],
-    doubts: Sequence[str],
-    remarks: Sequence[str],
-) -> None:
+def run(config: ContaminationConfig, inputs: Inputs) -> None:
     """Open the model, run the tests, track and print."""
     with stage("model"):
         model = open_examined(config, config.files[0])
-        # The test of order needs no detector, so that an API which allows none of them can still be asked.
-        if nonmembers:
-            strict = config.detection.named
-            detectors = model.plan(detectors, suspect.texts, strict=strict, use="used in dataset inference").detectors
+        inputs = inputs.planned(config, model)
     with examination(config, "contamination", config.files) as tracked:
         with stage("scoring"):
-            examined = examine(config, suspect, nonmembers, detectors, model)
-        deliver(partial(report, *examined[:2], config, doubts, remarks, examined.power), tracked)
+            examined = examine(config, inputs, model)
+        deliver(partial(report, examined, config, inputs.doubts, inputs.remarks), tracked)
 
 
-def examine(
-    config: ContaminationConfig,
-    suspect: Corpus,
-    nonmembers: Corpus,
-    detectors: Sequence[Detector],
-    model: Model,
-) -> Examined:
+def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examined:
     """Run the tests on an open model, and simulate what they would have found."""
+    suspect = inputs.suspect
+    nonmembers = inputs.nonmembers
     sums = order_sums(
         suspect.texts,
         model.scorers["base"],
@@ -200,7 +222,7 @@ def examine(
     simulations = [partial(order_power, ORDER, sums)]
     verdict = None
     if nonmembers:
-        inference, verdict, scores = inference_test(suspect, nonmembers, detectors, model, config.seed)
+        inference, verdict, scores = inference_test(suspect, nonmembers, inputs.detectors, model, config.seed)
         outcomes.append(inference)
         if verdict.reason:  # the others rest on the same comparison
             outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
@@ -220,14 +242,13 @@ def examine(
 
 
 def report(
-    outcomes: Sequence[Outcome],
-    verdict: DatasetVerdict | None,
+    examined: Examined,
     config: ContaminationConfig,
     doubts: Sequence[str] = (),
     remarks: Sequence[str] = (),
-    power: Simulated | None = None,
 ) -> Report:
     """The tests, corrected for their number, and what they say together."""
+    outcomes, verdict, power = examined
     name = config.model.model
     data = ", ".join(config.files)
     # Corrected before anything is said: with four tests, one in five data sets would be called read by chance.
@@ -254,8 +275,12 @@ def report(
         metrics["audit/blind_auc"] = verdict.blind.value
     if verdict and verdict.share:
         metrics["contamination/share"] = verdict.share.value
+        metrics["contamination/share_low"] = verdict.share.low
+        metrics["contamination/share_high"] = verdict.share.high
     if power:
         metrics |= power.metrics
+    if table["p_holm"].notna().any():
+        metrics["contamination/p"] = float(table["p_holm"].min())
     findings = as_findings(doubts, AGAINST)
     findings += conclusions(table, verdict, config, power)
     findings += as_findings(remarks)

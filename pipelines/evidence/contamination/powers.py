@@ -1,18 +1,17 @@
 """What the tests of a data set would have found, simulated on the scores that they were given."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from fsd.evaluation.dataset_inference import dataset_verdict
 from fsd.evaluation.findings import Finding
-from fsd.evidence.canaries import combined_p
 from fsd.statistics.intervals import Estimate
-from fsd.statistics.power import READ, planted_choice, planted_sets, power, resamples_for
-from fsd.token_stats import FloatArray
+from fsd.statistics.power import READ, planted_sets, power, resamples_for
+from fsd.token_stats import FloatArray, Scores
 from pipelines.common.power_sentences import by_times, simulated_power
+from pipelines.evidence.canary.powers import choice_power
 
 
 class Simulated(NamedTuple):
@@ -32,23 +31,12 @@ class Simulated(NamedTuple):
         return simulated_power("data sets", self.by_times, self.test)
 
 
-def order_power(
-    test: str,
-    sums: Sequence[FloatArray],
-    level: float,
-    seed: int,
-) -> Simulated:
+def order_power(test: str, sums: Sequence[FloatArray], level: float, seed: int) -> Simulated:
     """The test of order: in each shard another order is taken for the published one, and made likelier.
 
     `sums` are the log-probabilities of the orders of each shard.
     """
-    resamples = resamples_for(level)
-
-    def p_value(rng: np.random.Generator, shift: float) -> float:
-        planted, indices = planted_choice(sums, shift, rng)
-        return combined_p(planted, indices, resamples=resamples, seed=int(rng.integers(2**31)))
-
-    return Simulated(test, by_times(READ, lambda shift: power(partial(p_value, shift=shift), level, seed=seed)))
+    return Simulated(test, by_times(READ, lambda shift: choice_power(sums, shift, level, seed)))
 
 
 def inference_power(
@@ -58,21 +46,40 @@ def inference_power(
     level: float,
     seed: int,
 ) -> Simulated:
-    """Dataset inference: both sets are drawn from the known non-members, and the scores of one are raised.
+    """Dataset inference, see `set_power`."""
+    return Simulated(test, by_times(READ, lambda shift: set_power(nonmembers, sizes, shift, level, seed)))
+
+
+def set_power(
+    nonmembers: FloatArray,
+    sizes: tuple[int, int],
+    shift: float,
+    level: float,
+    seed: int,
+) -> Estimate:
+    """How often dataset inference finds a set that was read: both sets are drawn from the known non-members.
 
     `nonmembers` are (M, D) scores of families; `sizes` are the numbers of families of the data set and of these.
     """
     permutations = resamples_for(level)
 
-    def p_value(rng: np.random.Generator, shift: float) -> float:
-        columns = [dict(enumerate(rows.T)) for rows in planted_sets(nonmembers, sizes, shift, rng)]
-        suspect, known = [{str(name): column for name, column in side.items()} for side in columns]
-        verdict = dataset_verdict(suspect, known, permutations=permutations, seed=int(rng.integers(2**31)))
+    def p_value(rng: np.random.Generator) -> float:
+        suspect, known = planted_sets(nonmembers, sizes, shift, rng)
+        verdict = dataset_verdict(
+            _named(suspect),
+            _named(known),
+            permutations=permutations,
+            seed=int(rng.integers(2**31)),
+        )
         # It is withheld only for a blind classifier, and none is given.
         assert verdict.p is not None
         return verdict.p
 
-    return Simulated(test, by_times(READ, lambda shift: power(partial(p_value, shift=shift), level, seed=seed)))
+    return power(p_value, level, seed=seed)
+
+
+def _named(rows: FloatArray) -> Scores:
+    return {str(number): column for number, column in enumerate(rows.T)}
 
 
 def strongest(simulated: Sequence[Simulated]) -> Simulated:
