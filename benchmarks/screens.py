@@ -2,7 +2,7 @@
 
 Each command runs on the embedded model in one temporary folder, on terminals of 80 and 120 columns (`--columns`).
 Printed are, in Markdown, what each command leaves on stdout, and a table of the seconds until the first sign and of the
-longest silence, with the line after which it was. docs/terminal.md shows some of these screens.
+longest silence, with the line after which it was. docs/screens shows some of these screens.
 """
 
 import argparse

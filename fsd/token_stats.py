@@ -192,8 +192,8 @@ class Exemplars:
         self._rows: list[list[Any]] = []
         self._results: dict[Hashable, Any] = {}
 
-    def scored(self, scorer: Scorer) -> "Exemplars":
-        """The same with the statistics of all prompts by a scorer."""
+    def score_with(self, scorer: Scorer) -> "Exemplars":
+        """Keep the statistics of all prompts by a scorer, and return itself."""
         # Every chunk of texts asks for the same statistics: they are kept until another scorer comes.
         if scorer is not self._scorer:
             self._rows = score_rows(scorer, self.prompts)

@@ -330,10 +330,10 @@ def _probe() -> dict[str, Any]:
         [[Prompt("a")] * 2, [Prompt("b")] * 2],
         {"a": (0, True), "b": (1, False)},
     )
-    labelled.scored(lambda prompts: [text] * len(prompts))
+    labelled.score_with(lambda prompts: [text] * len(prompts))
     pair = PairStats(text, text, losses, np.ones(4), losses)
     unread = Exemplars([[Prompt("a")], [Prompt("b")]])
-    unread.scored(lambda prompts: [pair] * len(prompts))
+    unread.score_with(lambda prompts: [pair] * len(prompts))
     statistics: dict[str, Any] = {"plain": text, "gradient": GradientNorms(1.0, 1.0, 1.0)}
     statistics |= dict.fromkeys(PAIRS, pair)
     statistics |= {form: [text] for form in LISTS}

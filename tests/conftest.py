@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -57,6 +58,41 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 atexit.register(shutil.rmtree, os.environ["FSD_CACHE"], ignore_errors=True)
 ROOT = Path(__file__).parents[1]
+
+
+def skip_reasons(terminal: pytest.TerminalReporter) -> Counter[str]:
+    """Reason → number of tests that were skipped for it."""
+    reasons: Counter[str] = Counter()
+    for report in terminal.stats.get("skipped", []):
+        reasons[str(report.longrepr[2]).removeprefix("Skipped: ")] += 1
+    return reasons
+
+
+def may_be_skipped(reason: str) -> bool:
+    """Whether tests/skips.txt lists the reason, whose first words are enough."""
+    lines = (ROOT / "tests" / "skips.txt").read_text(encoding="utf-8").splitlines()
+    return any(reason.startswith(line) for line in lines if line and not line.startswith("#"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out, and why."""
+    reasons = skip_reasons(terminalreporter)
+    if reasons:
+        terminalreporter.section("skipped")
+    for reason, count in sorted(reasons.items()):
+        listed = "" if may_be_skipped(reason) else " (not in tests/skips.txt)"
+        terminalreporter.write_line(f"{count:4} {reason}{listed}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail where everything is installed (FSD_NO_SKIPS=1, as in .ci/run), and a test was skipped for another reason."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    # A process of xdist reports to the main one, which has all reasons.
+    if terminal is None or hasattr(session.config, "workerinput") or os.environ.get("FSD_NO_SKIPS") != "1":
+        return
+    if exitstatus == pytest.ExitCode.OK and not all(may_be_skipped(reason) for reason in skip_reasons(terminal)):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")

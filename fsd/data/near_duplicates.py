@@ -148,13 +148,13 @@ def _openings(texts: _Texts) -> Iterator[tuple[int, int]]:
 
 def _with_same_words(
     texts: _Texts,
-    unit: int,
+    words_per_unit: int,
     length: int,
 ) -> Iterable[list[int]]:
-    """Positions of the texts of a unit, by their first words; shorter texts are in none."""
+    """Positions of the texts whose units have so many words, by their first words; shorter texts are in none."""
     positions: dict[bytes, list[int]] = defaultdict(list)
     for i, ids in enumerate(texts.words):
-        if texts.units[i] == unit and len(ids) >= length:
+        if texts.units[i] == words_per_unit and len(ids) >= length:
             positions[ids[:length].tobytes()].append(i)
     return positions.values()
 

@@ -166,6 +166,7 @@ def hold_out(documents: Documents, share: float, *, seed: int) -> tuple[Corpus, 
     if held.all() or not held.any():
         count = len(set(corpus.family))
         raise UsageError(f"members must be of enough {FAMILIES} to hold out {share:g} of them; got {count} families")
+    # A corpus of its own for each side: a part would keep the numbers of the families of the whole.
     return Corpus(corpus.take(~held)), Corpus(corpus.take(held))
 
 

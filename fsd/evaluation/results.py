@@ -560,7 +560,8 @@ def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibra
     single = texts.scored.states.single
     scores: ScoreColumns = {}
     settings = {}
-    # of equally good scores the first is chosen: one that both models give, as in the headline
+    # Of equally good scores the first is chosen. Scores of both models stand before those of one, as in the headline:
+    # False is sorted before True.
     for score in sorted(validation.columns, key=lambda score: score.state == single):
         detector = unlabelled.get(score.detector)
         if detector:

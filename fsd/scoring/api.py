@@ -250,7 +250,7 @@ class CompletionsScorer:
         )
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
-    def estimate(
+    def cost_line(
         self,
         prompts: Prompts,
         price: float | None = None,
@@ -360,7 +360,7 @@ class ContinuationsAPI(CompletionsScorer):
         """As of the class above, and the way of sampling."""
         return f"{super().key} {self.draws} {self.chat}"
 
-    def estimate(
+    def cost_line(
         self,
         prompts: Prompts,
         price: float | None = None,

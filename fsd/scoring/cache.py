@@ -390,6 +390,7 @@ class MemoizedScorer:
         stored = self.store.load(key, distinct)
         # Without this question an API would be asked about nothing, and a network loaded for nothing.
         if unknown := [prompt for prompt in distinct if prompt not in stored]:
+            # They come one by one, and each is stored on the way: what a killed command has computed is kept.
             stored |= self._computed(key, unknown)
         yield from (stored[prompt] for prompt in prompts)
 

@@ -125,7 +125,7 @@ class ViewStatistics:
             scorer = scorers[scorer_of(view)]
             with bar_title(form):
                 if form in COMMON:
-                    common = getattr(inputs, form).scored(scorer)
+                    common = getattr(inputs, form).score_with(scorer)
                     columns[view] = [common] * len(prompts)
                     continue
                 rows = score_rows(scorer, copies[form])

@@ -105,7 +105,10 @@ class PairReduction:
         self.theirs = theirs
 
     def __call__(self, states: Tensor, reference_states: Tensor, target: Tensor) -> Tensor:
-        """(11, N) statistics of two times (N, D) hidden states or (N, V) logits and their (N,) targets."""
+        """(11, N) statistics of two times (N, D) hidden states or (N, V) logits and their (N,) targets.
+
+        Four rows are of the model, four of the reference, three of their difference (`pair_statistics`).
+        """
         ours = self.ours
         theirs = self.theirs
         rows = min(ours.reduction.rows(states), theirs.reduction.rows(reference_states))

@@ -154,9 +154,13 @@ def _pattern(step: State) -> str | None:
 
 def _stands_alone(token: State, *, normalised: bool) -> bool:
     """Whether an added token is found in the words of a text as in the whole text."""
+    # With `rstrip` the token takes the whitespace after it, where the text is cut. With `lstrip` it takes what stands
+    # before it, in the same word, as cuts are made before whitespace. A `single_word` depends on its neighbours.
     if token["rstrip"] or token["single_word"]:
         return False
     content = token["content"]
+    # A normaliser may change characters by their neighbours, which a cut inside the token would part: beyond ASCII it
+    # composes them, and whitespace inside the token is a place to cut.
     return not normalised or (content.isascii() and not re.search(r"\S\s", content))
 
 

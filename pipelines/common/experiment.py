@@ -52,7 +52,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     if texts:
         model = outline(config.model, states_of(split), seed=config.seed)
         counts = planned(model, split, inputs.detectors, config).passes
-    scored = texts if inputs.here else None  # those of a benchmark are counted when it has been downloaded
+    scored = texts if inputs.texts_are_local else None  # those of a benchmark are counted when it has been downloaded
     trained = split.unseen.texts
     training = None if config.adapter else config.training
     return Job(
@@ -71,7 +71,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
 
 def _reads(inputs: Inputs) -> str:
     data = inputs.config.data
-    if not inputs.here:
+    if not inputs.texts_are_local:
         names = filter(benchmarks.is_name, data.data)
         published = ", ".join(names) or f"the published benchmark of {data.domain}"
         return f"{published}: downloaded, if it is not in the cache"

@@ -59,7 +59,7 @@ class Inputs(NamedTuple):
 
     config: FSDConfig
     detectors: Sequence[Detector]
-    here: bool = False
+    texts_are_local: bool = False
     documents: Corpus = Corpus()
     split: Split = Split((), (), ())
     sources: Mapping[str, str] = MappingProxyType({})
@@ -68,14 +68,14 @@ class Inputs(NamedTuple):
 
     def fetched(self) -> "Inputs":
         """The same with the texts, downloaded if they are a published benchmark."""
-        if self.here:
+        if self.texts_are_local:
             return self
         config = self.config
         texts = load_texts(config.data, config.model)
         check_tokenizers(config, texts.documents)
         split, remarks = split_texts(texts.documents, config.data, config.seed)
         fetched = self._replace(
-            here=True,
+            texts_are_local=True,
             documents=texts.documents,
             split=split,
             sources=texts.sources,

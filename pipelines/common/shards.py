@@ -86,7 +86,7 @@ def _mark(shard: Shard, key: str) -> bytes:
     return f"{key}/{shard.number}".encode()
 
 
-def of_documents(
+def table_by_documents(
     config: Any,
     make: "Callable[[list[Document]], pd.DataFrame]",
     *,

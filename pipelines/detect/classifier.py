@@ -30,7 +30,7 @@ from fsd.views import Detector
 from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, UNSEEN, Setup, setup_in
 from pipelines.common.detector_settings import cheap, for_adapter_audit
 from pipelines.common.output import text_table
-from pipelines.common.shards import Worker, identity, of_documents
+from pipelines.common.shards import Worker, identity, table_by_documents
 
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""
@@ -173,7 +173,7 @@ def open_worker(config: Any) -> Worker:
         return texts.join(verdicts.drop(columns=["rank", "selected"]))
 
     made_by = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])
-    return Worker(made_by, of_documents(config, table))
+    return Worker(made_by, table_by_documents(config, table))
 
 
 def _detectors_of(candidates: Sequence[Candidate]) -> list[Detector]:

@@ -150,11 +150,11 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
 
     def table(documents: "list[Document]") -> "pd.DataFrame":
         contexts = [document.context for document in documents]
-        plan = model.plan(computable, Corpus(documents).texts, inputs, contexts=contexts)
-        scores = plan.score().frame().reindex(columns=names)
+        shard_plan = model.plan(computable, Corpus(documents).texts, inputs, contexts=contexts)
+        scores = shard_plan.score().frame().reindex(columns=names)
         return text_table(documents, *COLUMNS).join(scores)
 
-    make = shards.of_documents(config, table, contexts=True)
+    make = shards.table_by_documents(config, table, contexts=True)
     return shards.Worker(_identity(config, model), make)
 
 
@@ -198,7 +198,7 @@ def announce(plan: ScoringPlan, price: float | None) -> None:
         # A memoized scorer knows what it was answered before, by an interrupted command for example.
         scorer: Any = plan.scorers[name]
         unknown = scorer.unknown(list(prompts))
-        line = f"{len(texts):,} texts: {scorer.scorer.estimate(unknown, price)}"
+        line = f"{len(texts):,} texts: {scorer.scorer.cost_line(unknown, price)}"
         kept = len(prompts) - len(unknown)
         if kept:
             line += f"; {kept:,} are kept from before"

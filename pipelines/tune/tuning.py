@@ -36,7 +36,7 @@ def prepare(config: TuneConfig) -> Job:
                 raise UsageError(f"detectors of --tune adapter must not need known members; got {detector.name!r}")
     config = replace(config, base_run=inputs.config)
     # Refuses impossible numbers; the texts of a published benchmark are not here yet.
-    if inputs.here:
+    if inputs.texts_are_local:
         tuning_data(config, inputs.split.without_later(), "")
     job = experiment.job(partial(run, config, inputs), inputs)
     trials = f"at most {config.trials:,}"
@@ -65,7 +65,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
         from pipelines.common import main_report, registration
 
         base_run = config.base_run
-        if not inputs.here:
+        if not inputs.texts_are_local:
             inputs = inputs.fetched()
             # Refuses impossible numbers before a model is loaded; `prepare` did not have the texts of a benchmark.
             tuning_data(config, inputs.split.without_later(), "")

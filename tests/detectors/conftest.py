@@ -90,10 +90,10 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
         "member_primed": _random(rng, size, text.token),
         "swapped": [_random(rng, max(1, size + shift)) for shift in (0, 1)],
         "repeated": [_random(rng, size, text.token) for _ in range(2)],
-        "nonmembers": Exemplars([[Prompt("")] * 3] * 4).scored(
+        "nonmembers": Exemplars([[Prompt("")] * 3] * 4).score_with(
             lambda prompts: [_random(rng, size + 2) for _ in prompts]
         ),
-        "labelled": Exemplars([[Prompt(name)] * 3 for name in LABELLED], LABELLED).scored(
+        "labelled": Exemplars([[Prompt(name)] * 3 for name in LABELLED], LABELLED).score_with(
             lambda prompts: [_random(rng, size + 2) for _ in prompts]
         ),
         "continuations": _random_continuations(rng, size),
@@ -103,7 +103,7 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
     for length in (8, 9, 10, 12):
         other = _random(rng, length)
         pairs.append(_random_pair(rng, other, _random(rng, length, other.token)))
-    views["unread"] = Exemplars([[Prompt("")]] * len(pairs)).scored(lambda prompts: pairs)
+    views["unread"] = Exemplars([[Prompt("")]] * len(pairs)).score_with(lambda prompts: pairs)
     views["difference"] = _random_pair(rng, text, views["reference"])
     views["change"] = _random_pair(rng, views["tuned"], text)
     return views

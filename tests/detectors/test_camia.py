@@ -26,11 +26,11 @@ def test_the_signals_by_hand(make):
 
 def test_the_score_by_hand(make):
     text, worse = make([-1.0, -3.0]), make([-1.5, -3.5])
-    same = Exemplars([[Prompt("")] * 3]).scored(lambda prompts: [text] * 3)
+    same = Exemplars([[Prompt("")] * 3]).score_with(lambda prompts: [text] * 3)
     scores = {name: camia(text, [text, text], same, combination=name) for name in COMBINATIONS}
     half = math.log(2)  # every signal equals that of the one known text: p is 1/2
     assert scores == pytest.approx({"edgington": -0.5, "fisher": half, "pearson": -half, "george": 0})
-    known = Exemplars([[Prompt("")]] * 3).scored(lambda prompts: [worse, text, text])
+    known = Exemplars([[Prompt("")]] * 3).score_with(lambda prompts: [worse, text, text])
     losses = camia(make([-1.0, -3.0]), [], known) * 30  # 21 signals of the text, 9 along it
     lower = 3 * 4 + 2  # loss and perplexity, plain and by diversity, at 3 cuts; shares above -1 and -3
     assert losses == pytest.approx(-(lower * 1.5 + (30 - lower) * 2) / 4)

@@ -18,7 +18,7 @@ from fsd.token_stats import Exemplars, Prompt
 def known(labelled, statistics):
     """Labelled texts with statistics of each: text → that of the text and its copies."""
     rows = [[Prompt(text)] * len(statistics[text]) for text in labelled]
-    return Exemplars(rows, labelled).scored(lambda prompts: [one for text in labelled for one in statistics[text]])
+    return Exemplars(rows, labelled).score_with(lambda prompts: [one for text in labelled for one in statistics[text]])
 
 
 def test_the_score_by_hand(make):

@@ -23,7 +23,7 @@ def pair(rng, size, shift=0.0):
 
 def unread_of(pairs):
     known = Exemplars([[Prompt(f"text {number}")] for number in range(len(pairs))])
-    return known.scored(lambda prompts: pairs)
+    return known.score_with(lambda prompts: pairs)
 
 
 def scores_of(one):

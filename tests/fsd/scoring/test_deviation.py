@@ -138,7 +138,7 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                 }[form]
                 scorer = state if reader == "base" else reader
                 if form in COMMON:
-                    views[name] = getattr(view_inputs(), form).scored(scorers[scorer_of(VIEWS[name])])
+                    views[name] = getattr(view_inputs(), form).score_with(scorers[scorer_of(VIEWS[name])])
                     continue
                 apart = form in ("gradient", *PAIRS, *DRAWS)
                 stats = list(scorers[f"{scorer}.{form}" if apart else scorer](prompts))

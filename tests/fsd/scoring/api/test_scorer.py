@@ -86,12 +86,12 @@ def test_impossible_settings_are_refused(tokens, model):
 def test_estimate_by_hand(tokens):
     strings, ids = (CompletionsScorer(Client("http://a/v1"), "m", tokens=each) for each in (None, tokens))
     # 9 bytes -> 3 tokens, 6 bytes ("天" has 3) -> 2; a generated one each; the double counts once
-    job = strings.estimate([Prompt("12345678", "c"), Prompt("天天"), Prompt("天天")], 2.0)
+    job = strings.cost_line([Prompt("12345678", "c"), Prompt("天天"), Prompt("天天")], 2.0)
     assert job == "2 requests, about 7 tokens, about 0.00 at the given price"
     line = "1 requests, about 1,000,001 tokens, about 2.00 at the given price"
-    assert strings.estimate([Prompt("x" * 4_000_000)], 2.0) == line
+    assert strings.cost_line([Prompt("x" * 4_000_000)], 2.0) == line
     # of the tiny tokenizer: a start token, 1 byte of context, 8 of the text, each a token, and a generated one
-    assert ids.estimate([Prompt("12345678", "c")]) == "1 requests, about 11 tokens"
+    assert ids.cost_line([Prompt("12345678", "c")]) == "1 requests, about 11 tokens"
 
 
 def stored(scorer, folder):
