@@ -6,7 +6,7 @@ from fsd.evaluation.findings import AGAINST, Finding
 from fsd.statistics.intervals import Estimate
 
 TIMES = {1: "once", 2: "twice", 5: "five times"}
-SIMULATED = "simulated, with what our small models keep of a reading (docs/evidence.md#power)"
+SIMULATED = "simulated, with what our small models keep of a reading (docs/power.md)"
 
 Powers = Mapping[int, Estimate]
 """Times that a text was read → share of what is found."""

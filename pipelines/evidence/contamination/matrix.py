@@ -228,7 +228,7 @@ def _conclusions(read: Sequence[str], frame: pd.DataFrame, config: Contamination
         powers.append(f"{word} {shares.min():.0%} to {shares.max():.0%}")
     power = (
         f"power: of data sets seen in training, a cell alone finds about this share, by how often they were seen: "
-        f"{', '.join(powers)}; simulated (docs/evidence.md#power)"
+        f"{', '.join(powers)}; simulated (docs/power.md)"
     )
     findings.append(Finding(power, AGAINST))
     return findings + as_findings(["the run of each cell has its tests, its doubts and its remarks"])
