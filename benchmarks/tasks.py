@@ -88,7 +88,7 @@ def row(name: str, test: Sequence[Document], known: Sequence[Document], model: M
     texts = [document.text for document in test]
     p, z = exchangeability(texts, model.scorers["base"], shard=run.shard, orders=run.orders, seed=run.seed)
     found = [detectors.load(name) for name in ("loss", "min_k", "zlib")]
-    inference, verdict = inference_test(Corpus(test), Corpus(known), found, model, run.seed)
+    inference, verdict, _ = inference_test(Corpus(test), Corpus(known), found, model, run.seed)
     with tempfile.TemporaryDirectory() as folder:
         passages = [Passage(text) for text in json.loads(corpus.read_text(encoding="utf-8"))]
         shared = list(overlap([Passage(text) for text in texts], passages, Path(folder)))

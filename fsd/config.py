@@ -31,7 +31,10 @@ OptionalURI = Annotated[str | None, _shown("URI|PATH")]
 OptionalName = Annotated[str | None, _shown("NAME")]
 OptionalURL = Annotated[str | None, _shown("URL")]
 OptionalDay = Annotated[str | None, _shown("DAY")]
-_COLUMNS = "Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."
+_COLUMNS = (
+    "Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID; several columns are joined "
+    'by a template, text="{question} {answer}".'
+)
 Columns = Annotated[str, arg(metavar="NAME=COLUMN,...", help_behavior_hint="", help=_COLUMNS)]
 Domain = Annotated[str, arg(help="Part of the experiment's name, fsd-<domain>.")]
 OptionalInt = Annotated[int | None, _shown("INT")]

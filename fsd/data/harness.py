@@ -41,7 +41,9 @@ def rows(entry: str, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[s
         docs = task.training_docs() if suffix else task.eval_docs
         for number, doc in enumerate(docs, 1):
             question, answer = rendered(task, doc)
-            text = {"text": answer, "context": question} if contexts else {"text": question + answer}
+            text = {"text": question + answer, "answer": answer}
+            if contexts:
+                text = {"text": answer, "context": question}
             yield f"{PREFIX}{task_name}{suffix}:{number}", text
 
 

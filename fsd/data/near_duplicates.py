@@ -45,7 +45,7 @@ ALIGNED = 0.9
 """Share of words in the same order from which near-duplicates with different labels contradict each other."""
 COMMON = 10
 LISTED = 5
-"""Maximum number of pairs listed in the error for texts labelled both 1 and 0."""
+"""Maximum number of pairs that an error or a remark lists."""
 
 # combining vowel signs and accents are part of the word (Indic scripts, Arabic, Hebrew)
 _MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
@@ -315,22 +315,61 @@ def refuse_members(nonmembers: Documents) -> None:
             raise UsageError(f"known must hold texts that are non-members; {document.origin_url} is labelled a member")
 
 
-def refuse_related(suspect: Documents, nonmembers: Documents) -> None:
-    """UsageError if non-members share a group or a near-duplicate with the suspect texts, with the first such text."""
+def refuse_related(
+    suspect: Documents,
+    nonmembers: Documents,
+    remedy: str = "",
+) -> None:
+    """UsageError if non-members share a group or near-duplicates with the suspect texts; the remedy is appended."""
     # "" is no group: texts without one have nothing in common
     groups = {document.group for document in suspect} - {""}
     shared = groups & {document.group for document in nonmembers}
     if shared:
         raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
-    for i, j, reason, _ in _links_between(suspect, nonmembers):
-        pair = f"{suspect[i].origin_url} and {nonmembers[j].origin_url}"
-        raise UsageError(f"known must hold other texts than those to be judged; {pair} are alike ({reason})")
+    links = _links_between(suspect, nonmembers)
+    if links:
+        count = "1 pair is" if len(links) == 1 else f"{len(links):,} pairs are"
+        raise UsageError(
+            f"known must hold other texts than those to be judged; {count} alike: "
+            f"{_named(suspect, nonmembers, links)}{remedy}"
+        )
+
+
+def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Document], list[str]]:
+    """The non-members that are no near-duplicates of a suspect text, and a remark that counts and names the others."""
+    links = _links_between(suspect, nonmembers)
+    kept = _not_linked(nonmembers, links)
+    count = len(nonmembers) - len(kept)
+    remark = f"{count:,} known texts are near-duplicates of the data set and were left out"
+    if links:
+        remark += f": {_named(suspect, nonmembers, links)}"
+    return kept, [remark]
 
 
 def unrelated(suspect: Documents, nonmembers: Documents) -> list[Document]:
     """The non-members that are no near-duplicates of a suspect text."""
-    alike = {link.j for link in _links_between(suspect, nonmembers)}
+    return _not_linked(nonmembers, _links_between(suspect, nonmembers))
+
+
+def _not_linked(nonmembers: Documents, links: Iterable[Link]) -> list[Document]:
+    alike = {link.j for link in links}
     return [document for i, document in enumerate(nonmembers) if i not in alike]
+
+
+def _named(
+    suspect: Documents,
+    nonmembers: Documents,
+    links: Sequence[Link],
+) -> str:
+    """The first `LISTED` pairs of a suspect text and a non-member, each with its rule."""
+    pairs = []
+    for link in links[:LISTED]:
+        text = suspect[link.i].origin
+        copy = nonmembers[link.j].origin
+        pairs.append(f"{text} = {copy} ({link.reason})")
+    if len(links) > LISTED:
+        pairs.append(f"and {len(links) - LISTED:,} more")
+    return "; ".join(pairs)
 
 
 def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:

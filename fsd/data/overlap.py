@@ -9,6 +9,7 @@ same words.
 import json
 import os
 import string
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from fsd.data.near_duplicates import Hashes, ngram_hashes, words
+from fsd.data.near_duplicates import COMMON, Hashes, ngram_hashes, words
 from fsd.data.readers import Passage
 from fsd.errors import UsageError, at_least
 
@@ -33,6 +34,17 @@ SHOWN = 30
 """Words of a passage that are shown."""
 LONGEST = 4096
 """Bytes of a passage that are shown."""
+MOST = 0.8
+"""Share of a text's n-grams, without those of many texts, from which a text without an answer is contaminated."""
+BOILERPLATE = "boilerplate"
+PASSAGE = "passage"
+ANSWER = "answer inside"
+QUESTION = "question alone"
+CONTAMINATED = "contaminated"
+PARTLY = "partly"
+NOT_FOUND = "not found"
+TOO_SHORT = "too short"
+VERDICTS = (CONTAMINATED, PARTLY, NOT_FOUND, TOO_SHORT)
 
 Flags = NDArray[np.bool_]
 Places = NDArray[np.int64]
@@ -53,11 +65,35 @@ class Overlap(NamedTuple):
     start: int = 0  # words before that passage
     where: str = ""  # the first text of the corpus that holds the first n-gram of that passage
     passage: str = ""  # its first words
+    common: int = 0  # found n-grams that occur more than `COMMON` times in the texts themselves
+    answered: bool | None = None  # whether a passage holds the answer of the text; None for a text without one
 
     @property
     def share(self) -> float:
         """Share of the n-grams that occur in the corpus."""
         return self.found / self.ngrams if self.ngrams else 0.0
+
+    @property
+    def kind(self) -> str:
+        """What the corpus has of the text: the answer, the question alone, a passage, boilerplate of many, or ""."""
+        if not self.found:
+            return ""
+        if self.found == self.common:
+            return BOILERPLATE
+        if self.answered is None:
+            return PASSAGE
+        return ANSWER if self.answered else QUESTION
+
+    @property
+    def verdict(self) -> str:
+        """Contaminated if the answer is in the corpus or, for a text without one, `MOST` of the text is."""
+        if not self.ngrams:
+            return TOO_SHORT
+        if self.kind in ("", BOILERPLATE):
+            return NOT_FOUND
+        whole = self.found - self.common >= MOST * self.ngrams
+        contaminated = whole if self.answered is None else self.answered
+        return CONTAMINATED if contaminated else PARTLY
 
 
 def overlap(
@@ -82,8 +118,10 @@ def overlap(
             raise UsageError(f"corpus must have a text of at least {n} words; it has none")
     if not size:
         raise UsageError(f"texts must have one of at least {n} words; there is none")
-    # of each n-gram of the texts: place of a line about the corpus, plus 1, or 0; place of its own words
-    places = np.memmap(folder / "places", [("line", "i8"), ("at", "i8")], "w+", shape=(size,))
+    # of each n-gram of the texts: place of a line about the corpus, plus 1, or 0; place of its own words; whether many
+    # of the texts have it
+    fields = [("line", "i8"), ("at", "i8"), ("common", "?")]
+    places = np.memmap(folder / "places", fields, "w+", shape=(size,))
     for part in range(PARTS):
         for number, place in _same_words(spool, corpus_spool, part):
             places[number] = place
@@ -209,11 +247,14 @@ def _spool_texts(
     origin_url = ""
     word_count = -1
     ngram_count = 0
+    answer: tuple[int, int] | None = None
     for passage, carried, tokens, hashes in _hashed(texts, n):
         if passage.opens or word_count < 0:
             if word_count >= 0:
-                spool.line(origin_url, word_count, ngram_count)
+                spool.line(origin_url, word_count, ngram_count, answer)
             origin_url = passage.origin_url
+            # only a row has an answer, and a row is one passage
+            answer = _answer_span(passage.answer, tokens)
             word_count = 0
             ngram_count = 0
         starts = _starts(spool.words.tell(), tokens)
@@ -226,8 +267,20 @@ def _spool_texts(
         word_count += len(tokens) - carried
         ngram_count += len(hashes)
     if word_count >= 0:
-        spool.line(origin_url, word_count, ngram_count)
+        spool.line(origin_url, word_count, ngram_count, answer)
     return total
+
+
+def _answer_span(answer: str, tokens: Sequence[bytes]) -> tuple[int, int] | None:
+    """First word and end of the last place where a text has its answer; (0, 0) if nowhere, None without an answer."""
+    wanted = list(map(str.encode, normalised(answer)))
+    if not wanted:
+        return None
+    size = len(wanted)
+    for start in range(len(tokens) - size, -1, -1):
+        if tokens[start : start + size] == wanted:
+            return start, start + size
+    return 0, 0
 
 
 def _spool_corpus(
@@ -263,8 +316,8 @@ def _same_words(
     spool: _Spool,
     corpus: _Spool,
     part: int,
-) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Number of each n-gram of the texts that the corpus has; the place of the first text that has it; where it is."""
+) -> Iterator[tuple[int, tuple[int, int, bool]]]:
+    """Number of each n-gram of the texts that the corpus has, and its entry in the table of places."""
     records = np.concatenate([np.empty(0, _RECORD), *spool.blocks(part)])
     if not len(records):  # then the part of the corpus need not be read
         return
@@ -278,10 +331,12 @@ def _same_words(
         for place, _, ngram in corpus.with_words(matching):
             places.setdefault(ngram, place)  # the first text stays
     matching = records[np.isin(records["hash"], in_corpus)]
-    for number, place, ngram in spool.with_words(matching):
+    ngrams = list(spool.with_words(matching))
+    occurrences = Counter(ngram for _, _, ngram in ngrams)
+    for number, place, ngram in ngrams:
         # equal hashes may be of different words
         if ngram in places:
-            yield number, (places[ngram] + 1, place)
+            yield number, (places[ngram] + 1, place, occurrences[ngram] > COMMON)
 
 
 def _rows(
@@ -299,22 +354,27 @@ def _rows(
         (corpus.folder / "lines").open("rb") as sources,
     ):
         for line in lines:
-            origin_url, word_count, ngram_count = json.loads(line)
+            origin_url, word_count, ngram_count, answer = json.loads(line)
             of_text = places[begin : begin + ngram_count]
             begin += ngram_count
             runs = _runs(of_text["line"] > 0)
+            answered = None
+            if answer:
+                answered = _holds(runs, of_text["common"], answer, n)
             if not runs:
-                yield Overlap(origin_url, word_count, ngram_count, 0)
+                yield Overlap(origin_url, word_count, ngram_count, 0, answered=answered)
                 continue
             sizes = [end - start for start, end in runs]
             longest = max(sizes)
             start = runs[sizes.index(longest)][0]
-            line_place, word_place = of_text[start].tolist()
+            line_place, word_place, _ = of_text[start].tolist()
             sources.seek(line_place - 1)
             (where,) = json.loads(sources.readline())
             length = longest + n - 1
+            common = int(of_text["common"].sum())
             tokens = os.pread(words.fileno(), LONGEST, word_place).split(b" ")
-            passage = b" ".join(tokens[: min(length, SHOWN)])
+            # The bytes are cut at LONGEST, maybe within a character.
+            passage = b" ".join(tokens[: min(length, SHOWN)]).decode(errors="ignore")
             yield Overlap(
                 source=origin_url,
                 words=word_count,
@@ -323,6 +383,24 @@ def _rows(
                 longest=length,
                 start=start,
                 where=where,
-                # The bytes are cut at LONGEST, maybe within a character.
-                passage=passage.decode(errors="ignore"),
+                passage=passage,
+                common=common,
+                answered=answered,
             )
+
+
+def _holds(
+    runs: Sequence[Sequence[int]],
+    common: Flags,
+    answer: Sequence[int],
+    n: int,
+) -> bool:
+    """Whether a run of n-grams, of which many texts do not have all, covers the words of an answer."""
+    start, stop = answer
+    if start == stop:  # the text does not have its answer
+        return False
+    for begin, end in runs:
+        covers = begin <= start and stop <= end + n - 1
+        if covers and not common[begin:end].all():
+            return True
+    return False

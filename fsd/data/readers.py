@@ -218,12 +218,19 @@ class Passage(NamedTuple):
     text: str
     opens: bool = True
     origin_url: str = ""
+    answer: str = ""
+    """What the text answers, where a column or a task has it."""
 
 
 class TextStream:
     """The documents of files, folders, hub URLs and tasks, in order, without empty ones; `done` of `size` bytes."""
 
-    def __init__(self, files: Sequence[Path | str], column: str = "text") -> None:
+    def __init__(
+        self,
+        files: Sequence[Path | str],
+        column: str = "text",
+        answer: str | None = None,
+    ) -> None:
         if not files:
             raise UsageError("corpus must be at least one file; got none")
         self.tasks: list[str] = []
@@ -235,15 +242,17 @@ class TextStream:
                 places += _in_folder(entry)
         for place in places:  # before any of them is looked up on the network
             _format(place, "corpus files", TABLES + PLAIN)
+        check_template("column", column)
         self.files = list(chain.from_iterable(map(data_files, places)))
         self.column = column
+        self.answer = answer
         self.size = sum(file.size for file in self.files)
         self.done = 0
 
     def __iter__(self) -> Iterator[Passage]:
         for task in self.tasks:
             for origin_url, row in harness.rows(task):
-                yield Passage(row["text"], origin_url=origin_url)
+                yield Passage(row["text"], origin_url=origin_url, answer=row["answer"])
         finished = 0
         for file in self.files:
             ending, compression = _format(file.url, "corpus files", TABLES + PLAIN)
@@ -271,7 +280,10 @@ class TextStream:
         stream: Any,
     ) -> Iterator[Passage]:
         if ending == ".parquet":
-            yield from passages(url, parquet_rows(url, stream, self.column), self.column)
+            # the other columns are not even read where one is enough
+            column = None if self.answer else self.column
+            rows = parquet_rows(url, stream, column)
+            yield from passages(url, rows, self.column, self.answer)
             return
         # JSON rows end in \n alone; a text in a cell keeps its line breaks, whatever they are
         newline = "\n" if "json" in ending else ""
@@ -279,7 +291,7 @@ class TextStream:
             if ending in PLAIN:
                 yield from _cut(lines, url)
             else:
-                yield from passages(url, _table(url, ending, lines), self.column)
+                yield from passages(url, _table(url, ending, lines), self.column, self.answer)
 
 
 def _expanded(raw: Any, compression: str | None) -> Any:
@@ -292,21 +304,42 @@ def passages(
     url: str,
     rows: Rows,
     column: str,
+    answer: str | None = None,
 ) -> Iterator[Passage]:
-    """The texts of a column; a missing one is empty."""
+    """The texts of a column, or of a template of columns, and their answers; a missing one is empty."""
     for number, row in rows:
-        if column not in row:
-            names = ", ".join(map(str, row))
-            raise UsageError(f"column must be one of {names}; {url}:{number} has no {column!r}")
-        text = row[column] or ""
-        if not isinstance(text, str):
-            kind = type(text).__name__
-            raise UsageError(f"column {column!r} must hold text; {url}:{number} holds {kind}")
+        text = _cell(row, column, f"{url}:{number}")
         try:
             text.encode()
         except UnicodeEncodeError:  # an escaped half of a surrogate pair is valid JSON but not valid text
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        yield Passage(text, origin_url=f"{url}:{number}")
+        of_row = ""
+        if answer:
+            # as a template, since an answer may be a number
+            of_row = _cell(row, f"{{{answer}}}", f"{url}:{number}", "answer")
+        yield Passage(text, origin_url=f"{url}:{number}", answer=of_row)
+
+
+def _cell(
+    row: Row,
+    column: str,
+    origin_url: str,
+    field: str = "column",
+) -> str:
+    """The text of a row of a corpus; empty if it, or a column of its template, is missing."""
+    if column not in row and is_template(column):
+        try:
+            return join_columns(column, row, field, origin_url)
+        except RowError:
+            return ""
+    if column not in row:
+        names = ", ".join(map(str, row))
+        raise UsageError(f"column must be one of {names}; {origin_url} has no {column!r}")
+    text = row[column] or ""
+    if not isinstance(text, str):
+        kind = type(text).__name__
+        raise UsageError(f"column {column!r} must hold text; {origin_url} holds {kind}")
+    return text
 
 
 def _in_folder(place: str) -> list[str]:
@@ -405,6 +438,13 @@ LONGEST = 10**7
 LOCATION = re.compile(r"://|:\d+$|^embedded corpus: ")
 """What files of collectors and of runs have in the column `source`: the place of one text, which is no source."""
 
+PLACE = re.compile(r"\{([^{}]+)\}")
+"""A column in a template, such as `{question} {answer}`, of which the text of a row is made."""
+JOINED = ("text", CONTEXT)
+"""Fields that a template may fill."""
+NEXT_FIELD = re.compile(r",(?=\s*\w*\s*=)")
+"""The comma before the next field of `--columns`: a template may have commas of its own."""
+
 LABELS = {
     "0": False,
     "1": True,
@@ -431,9 +471,9 @@ def parse_columns(spec: str, *, contexts: bool = False) -> dict[str, str]:
     columns: dict[str, str] = {}
     if not spec.strip():
         return columns
-    for part in spec.split(","):
+    for part in NEXT_FIELD.split(spec):
         field, _, name = map(str.strip, part.partition("="))
-        if not (field and name):
+        if not (field and name) or ("," in name and not is_template(name)):
             raise UsageError(f"columns must be written {SYNTAX} (any of them); got {spec!r}")
         if field in columns:
             raise UsageError(f"columns must name {field} once; got {spec!r}")
@@ -441,7 +481,52 @@ def parse_columns(spec: str, *, contexts: bool = False) -> dict[str, str]:
     unknown = [repr(field) for field in columns if field not in allowed]
     if unknown:
         raise UsageError(f"columns may name {', '.join(allowed)}; got {', '.join(unknown)}")
+    for field, name in columns.items():
+        if is_template(name) and field not in JOINED:
+            raise UsageError(f"columns may be joined by a template for {' and '.join(JOINED)}; got {field}={name!r}")
+        check_template(f"columns {field}", name)
     return columns
+
+
+def is_template(name: str) -> bool:
+    """Whether the name of a column stands for several columns, as `{question} {answer}` does."""
+    return "{" in name or "}" in name
+
+
+def check_template(what: str, name: str) -> None:
+    """Refuse a template with a brace that encloses no column."""
+    if is_template(PLACE.sub("", name)):
+        raise UsageError(
+            f'{what} must have each column of a template in braces, like "{{question}} {{answer}}"; got {name!r}'
+        )
+
+
+def join_columns(
+    template: str,
+    row: Row,
+    field: str,
+    origin_url: str,
+) -> str:
+    r"""The template with the cells of a row in place of its columns; \n is a line break.
+
+    A number stands as it is written. UsageError for a column that the row does not have, or that holds neither text
+    nor a number; RowError for a cell that is missing or blank: the text would be of another kind than the others.
+    """
+    cells = {}
+    for name in PLACE.findall(template):
+        if name not in row:
+            available = ", ".join(map(str, row)) or "none"
+            raise UsageError(
+                f"{origin_url}: the template of {field} must name columns of the file; it has no {name!r}; "
+                f"columns are {available}"
+            )
+        cell = row[name]
+        if isinstance(cell, int | float) and not _missing(cell):
+            cell = str(cell)
+        cells[name] = _text(cell, origin_url, f"column {name!r}", reason=f"blank {field}")
+    # The backslash is the template's: a cell keeps its own.
+    pattern = template.replace("\\n", "\n")
+    return PLACE.sub(lambda place: cells[place[1]], pattern)
 
 
 def read_files(
@@ -660,6 +745,8 @@ def document(
         for name in names:
             if name in row:
                 return row[name]
+        if is_template(names[0]):
+            return join_columns(names[0], row, field, origin_url)
         if needed or field in columns:
             available = ", ".join(map(str, row)) or "none"
             wanted = " or ".join(map(repr, names))
@@ -707,11 +794,14 @@ def _text(
     value: Any,
     origin_url: str,
     field: str = "text",
+    *,
+    reason: str = "",
 ) -> str:
+    """A text that can be read, or an error; `reason` is what a row without one lacks, by default the field."""
     if not isinstance(value, str) or not value.strip():
         message = f"{origin_url}: {field} must be a string that is not blank; got {quoted(value)}"
         if isinstance(value, str) or _missing(value):
-            raise RowError(message, f"blank {field}")
+            raise RowError(message, reason or f"blank {field}")
         # a number or a list is no missing text but a wrong column
         raise UsageError(message)
     if len(value) > LONGEST:

@@ -34,6 +34,18 @@ def exchangeability(
     the data set, all orders of exchangeable texts are equally likely to be the most probable one, so the rank test of
     `combined_p` over shards is exact. Gives the p-value, and the mean over shards of the published order's z-score.
     """
+    return order_p(order_sums(texts, scorer, shard=shard, orders=orders, seed=seed), seed=seed)
+
+
+def order_sums(
+    texts: Sequence[str],
+    scorer: Scorer,
+    *,
+    shard: int = 5,
+    orders: int = 19,
+    seed: int = 0,
+) -> list[FloatArray]:
+    """Log-probability of each shard in its published order, which comes first, and in random ones."""
     if shard < 2 or orders < 1:
         raise UsageError(f"shard must be at least 2 texts and orders at least 1; got {shard} and {orders}")
     # The texts after the last full shard are not read: a shorter shard would have fewer orders.
@@ -50,7 +62,16 @@ def exchangeability(
             prompts.append(Prompt(BREAK.join(published[place] for place in order)))
     # Sums, not means: the orders of a shard share their texts, so a sum is the probability of reading them so.
     sums = np.array([stats.logp.sum() for stats in scorer(prompts)])
-    logp = list(sums.reshape(count, orders + 1))
+    return list(sums.reshape(count, orders + 1))
+
+
+def order_p(
+    logp: Sequence[FloatArray],
+    *,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The test of `exchangeability` on the log-probabilities that `order_sums` gives."""
+    count = len(logp)
     # The published order comes before the random ones of its shard.
     z = np.mean([z_scores(of_shard)[0] for of_shard in logp])
     return combined_p(logp, [0] * count, seed=seed), float(z)
@@ -71,10 +92,14 @@ def equal_sets(
     at_least(1, sets=sets)
     size = min(suspects, nonmembers // sets)
     if size < FEWEST:
-        raise UsageError(
+        refusal = (
             f"a rank among {sets} sets must have at least {FEWEST} suspect texts and {FEWEST * sets} known "
             f"non-members of different families; got {suspects} and {nonmembers}"
         )
+        possible = nonmembers // FEWEST
+        if possible and suspects >= FEWEST:
+            refusal += f": --sets {possible} works, but then no rank can give a p-value below 1/{possible + 1}"
+        raise UsageError(refusal)
     rng = np.random.default_rng(seed)
     # The known texts are drawn first; in the other order the same seed would give other sets than it did.
     order = rng.permutation(nonmembers)

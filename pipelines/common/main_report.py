@@ -6,7 +6,7 @@ from dataclasses import replace
 from fsd.config import FSDConfig
 from fsd.evaluation import sentences
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.findings import as_findings
+from fsd.evaluation.findings import Finding, as_findings
 from fsd.evaluation.results import Results, summary
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
@@ -14,6 +14,7 @@ from fsd.reporting.report import Picture, Reader, Report, Section, limits
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
 from fsd.scores import BASE, FSD, Score, ScoreColumns, columns_of, of_state
 from fsd.token_stats import FloatArray
+from pipelines.common.power_sentences import measured_power
 
 # Detectors in the figures that have a panel for each: more would be too small to be read.
 DRAWN = 6
@@ -56,13 +57,18 @@ def report(
         "leaks.json": [leak._asdict() for leak in results.audit.leaks.pairs],
     }
     model = sentences.of_model(identity.id)
+    findings = as_findings(sentences.notes(results))
+    power = _power(results)
+    if power:
+        # Beside the conclusion that nothing is shown, which is the first.
+        findings.insert(1, power)
     return Report(
         title=f"Was it in the pretraining data? {config.data.domain}",
         question=f"Can texts that {model} was pretrained on be distinguished from texts that it never saw?",
         headline=sentences.headline(results),
         answer=sentences.answer(results),
         sure=sentences.sure(results),
-        findings=as_findings(sentences.notes(results)),
+        findings=findings,
         brief=replace(detectors, title=""),
         signs=sentences.signs(results),
         changes=sentences.changes(results),
@@ -106,6 +112,16 @@ def gate_numbers(results: Results) -> dict[str, float | None]:
         "control": control and control.value,
         "found": results.rows[*results.headline, "tpr_at_5fpr"].value,
     }
+
+
+def _power(results: Results) -> Finding | None:
+    """How many members a call on a single text finds, where the run shows nothing."""
+    shown = results.auc.low > 0.5 and (results.lead is None or results.lead.low > 0)
+    share = results.number(results.headline, "tpr_at_5fpr")
+    if shown or share is None:
+        return None
+    members = int(results.judged["label"].sum())
+    return measured_power(share, f"the {members:,} members in the test", 0.05)
 
 
 def _facts(

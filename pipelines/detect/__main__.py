@@ -79,6 +79,7 @@ class DetectConfig:
 def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
     from fsd.data.corpus import Corpus
+    from fsd.data.near_duplicates import without_related
     from fsd.data.splitting import parse_cutoff
     from fsd.errors import UsageError
     from fsd.statistics.multiplicity import check_fdr
@@ -103,6 +104,10 @@ def prepare(config: DetectConfig) -> Job:
     remarks_on_nonmembers: list[str] = []
     if config.known:
         nonmembers, remarks_on_nonmembers = read_own(config.known, config.columns, config.cleaning)
+        if config.cleaning.near_duplicates == "drop":
+            kept, dropped = without_related(documents, nonmembers)
+            nonmembers = Corpus(kept)
+            remarks_on_nonmembers += dropped
     inputs = [*config.files, *config.known]
     check_table_path(config.out, inputs)
     if config.report:

@@ -120,7 +120,11 @@ def compare_dataset(
     comparable_suspect = _comparable(classifier, suspect)
     comparable_nonmembers = _comparable(classifier, nonmembers)
     # a text on both sides would pull them together, and a relative of one as well
-    refuse_related(comparable_suspect, comparable_nonmembers)
+    refuse_related(
+        comparable_suspect,
+        comparable_nonmembers,
+        "; leave such known texts out by --near-duplicates drop",
+    )
     texts = comparable_suspect.texts + comparable_nonmembers.texts
     scored = classifier.scores(texts, every=True)
     # a version by base scores alone has no adapter to compare with

@@ -29,8 +29,10 @@ from fsd.reporting.report import (
 )
 from fsd.scores import BASE, FSD
 from fsd.statistics.intervals import Estimate
+from fsd.statistics.power import READ, raised_above
 from pipelines.common.main_report import identity_text
 from pipelines.common.output import text_table
+from pipelines.common.power_sentences import by_times, measured_power, simulated_power
 from pipelines.common.verdict_sentences import GUESTS, basis_sentences, chance_sentence, power_sentences, rate_sentences
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.detect.error_rates import DatasetComparison, Measured
@@ -236,6 +238,8 @@ def conclusions(findings: Findings) -> list[Finding]:
     judged = called + verdicts.count(NOT_SHOWN)
     lines = as_findings(findings.doubts, AGAINST)
     lines.append(Finding(_answer(findings)))
+    if verdicts.count(NOT_SHOWN):
+        lines.append(_power(findings))
     # if no text was judged, the answer says so already
     if 0 < judged < len(findings.documents):
         lines.append(_unjudged(verdicts))
@@ -261,6 +265,20 @@ def conclusions(findings: Findings) -> list[Finding]:
     if findings.dataset:
         lines += _dataset(findings.dataset)
     return lines + as_findings(findings.remarks, AGAINST)
+
+
+def _power(findings: Findings) -> Finding:
+    """How many members are called at the rate: as measured on labelled ones, or else by simulation."""
+    fpr = findings.verdicts.rules.fpr
+    for measured in findings.measured:
+        if measured.tpr:
+            return measured_power(measured.tpr, f"the {measured.members:,} known members of {measured.name}", fpr)
+    calibration = findings.classifier.calibration
+    scores = np.array(calibration.chosen.scores)
+    threshold = calibration.threshold_at(fpr)
+    groups = list(calibration.families)
+    powers = by_times(READ, lambda shift: raised_above(scores, threshold, shift, groups))
+    return simulated_power("texts of the calibrated kind", powers, f"a rate of {fpr:.1%}")
 
 
 def _answer(findings: Findings) -> str:

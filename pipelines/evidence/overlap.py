@@ -6,9 +6,12 @@ Examples:
     fsd overlap benchmark.jsonl corpus --out overlap.parquet
     fsd overlap questions.jsonl pile.jsonl.zst --column question --corpus-column text
     fsd overlap lm-eval:arc_easy corpus
+    fsd overlap exam.csv corpus --column "{question} {answer}" --answer answer --corpus-column text
 """
 
 import heapq
+import shlex
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,13 +46,15 @@ class OverlapConfig:
     corpus: Annotated[Positional[str], arg(metavar="CORPUS")]
     """The same, of any size: where the texts are looked for."""
     out: OptionalPath = None
-    """Output file, .parquet: one row a text, with its share, the longest passage and where that is."""
+    """Output file, .parquet: one row a text, with its share, longest passage and where that is, class and verdict."""
     n: int = 13
     """Words of an n-gram; 13 is that of GPT-3 and of most reports on contamination."""
     column: str = "text"
-    """Column of the texts."""
+    """Column of the texts, or several joined by a template: "{question} {answer}"."""
     corpus_column: OptionalName = None
     """Column of the corpus. Default: that of the texts."""
+    answer: OptionalName = None
+    """Column of the answer that stands in a text, so that a match tells whether the answer is in the corpus."""
 
 
 @dataclass
@@ -62,6 +67,8 @@ class Summary:
     ngrams: int = 0
     occurring: int = 0
     longest: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
     best: "list[tuple[float, int, int, Overlap]]" = field(default_factory=list)
 
     def add(self, row: "Overlap") -> dict[str, Any]:
@@ -72,13 +79,16 @@ class Summary:
         self.ngrams += row.ngrams
         self.occurring += row.found
         self.longest = max(self.longest, row.longest)
+        self.kinds[row.kind] += 1
+        self.verdicts[row.verdict] += 1
         if row.found:
             # The number of the text decides between equal ones, so that rows themselves are never compared.
             entry = (row.share, row.longest, -self.texts, row)
             # A few alone are kept, as there may be more rows than memory.
             self.best = heapq.nlargest(LISTED, [*self.best, entry])
         # A text without n-grams has no share: 0 would read as clean.
-        return row._asdict() | {"share": row.share if row.ngrams else None}
+        share = row.share if row.ngrams else None
+        return row._asdict() | {"share": share, "class": row.kind, "verdict": row.verdict}
 
 
 def prepare(config: OverlapConfig) -> Job:
@@ -87,7 +97,7 @@ def prepare(config: OverlapConfig) -> Job:
 
     at_least(1, n=config.n)
     # The files are listed now, and read in `run`.
-    texts = TextStream([config.texts], config.column)
+    texts = TextStream([config.texts], config.column, config.answer)
     corpus = TextStream([config.corpus], config.corpus_column or config.column)
     if config.out:
         if not config.out.endswith(".parquet"):
@@ -159,6 +169,8 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
         f"{summary.longest:,} words"
     )
     findings = as_findings([result, counts])
+    if summary.shared:
+        findings.append(Finding(_classes(summary)))
     if summary.short:
         short = f"{summary.short:,} texts have fewer than {config.n} words and cannot be compared"
         findings.append(Finding(short, AGAINST))
@@ -168,9 +180,12 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
     reverse = f"fsd overlap {config.corpus} {config.texts}"
     corpus_column = config.corpus_column or config.column
     if {corpus_column, config.column} != {"text"}:
-        reverse += f" --column {corpus_column} --corpus-column {config.column}"
+        reverse += f" --column {shlex.quote(corpus_column)} --corpus-column {shlex.quote(config.column)}"
+    from fsd.data.overlap import CONTAMINATED
+
     metrics = {
         "overlap/texts": summary.shared / summary.texts,
+        "overlap/contaminated": summary.verdicts[CONTAMINATED] / summary.texts,
         "overlap/ngrams": share,
         "overlap/longest": summary.longest,
     }
@@ -220,6 +235,28 @@ def reader(summary: Summary, n: int) -> "Reader":
     return Reader([answer], wrong, [compared])
 
 
+def _classes(summary: Summary) -> str:
+    """How many texts have each verdict, and each class of match."""
+    from fsd.data.near_duplicates import COMMON
+    from fsd.data.overlap import ANSWER, BOILERPLATE, MOST, PASSAGE, QUESTION, VERDICTS
+
+    meanings = {
+        ANSWER: "a passage holds the answer",
+        QUESTION: "passages do not hold the answer",
+        PASSAGE: "texts without an answer",
+        BOILERPLATE: f"words that more than {COMMON} of the texts have",
+    }
+    verdicts = [f"{summary.verdicts[name]:,} {name}" for name in VERDICTS if summary.verdicts[name]]
+    kinds = []
+    for name, meaning in meanings.items():
+        if summary.kinds[name]:
+            kinds.append(f"{summary.kinds[name]:,} {name} ({meaning})")
+    line = f"verdicts: {', '.join(verdicts)}; matches: {', '.join(kinds)}"
+    if summary.kinds[PASSAGE]:
+        line += f"; contaminated without an answer (--answer) is a text of which {MOST:.0%} is there"
+    return line
+
+
 def _table(summary: Summary, n: int) -> "Table":
     """The texts with the largest shares, the largest first."""
     import pandas as pd
@@ -233,10 +270,15 @@ def _table(summary: Summary, n: int) -> "Table":
         Column("text", "source"),
         share,
         Column("longest"),
+        Column("class", "kind"),
+        Column("verdict"),
         Column("where", words=True),
         Column("passage", words=True),
     ]
-    frame = pd.DataFrame(rows).assign(share=[row.share for row in rows])
+    frame = pd.DataFrame(rows)
+    frame["share"] = [row.share for row in rows]
+    frame["class"] = [row.kind for row in rows]
+    frame["verdict"] = [row.verdict for row in rows]
     return Table(
         rows,
         columns,
@@ -245,7 +287,7 @@ def _table(summary: Summary, n: int) -> "Table":
         title="texts with the largest shares",
         name="overlap",
         frame=frame,
-        kept=(0, 1, 2, 3),
+        kept=(0, 1, 4, 3, 2, 5),
     )
 
 

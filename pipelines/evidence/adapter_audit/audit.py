@@ -17,7 +17,7 @@ from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
-from fsd.evaluation.calibration import Calibration
+from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.domain_check import tried
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
@@ -43,12 +43,14 @@ from fsd.scoring.model import Model, open_model, outline
 from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import STATES
+from fsd.statistics.intervals import observed_rate
 from fsd.tracking import Run, Version
 from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
 from pipelines.common.detector_settings import for_adapter_audit, load_detectors
 from pipelines.common.job import Job
 from pipelines.common.output import check_table_path, write_table
+from pipelines.common.power_sentences import measured_power
 from pipelines.common.verdict_sentences import basis_sentences, chance_sentence, power_sentences, rate_sentences
 from pipelines.evidence.adapter_audit import AuditConfig
 from pipelines.evidence.examination import examination, show_demonstration
@@ -287,8 +289,8 @@ def _detector_line(measured: Results, detector: str) -> list[str]:
     return cells
 
 
-def conclusions(audit: Audit) -> list[Finding]:
-    """The results in sentences, most important first."""
+def conclusions(audit: Audit, fpr: float) -> list[Finding]:
+    """The results in sentences, most important first; `fpr` is the rate at which texts are called."""
     summary = audit.summary
     title = audit.results.title(audit.calibration.score)
     start = f"{title}, best on validation: AUC {summary.auc} on {len(audit.results.parts.test)} test texts"
@@ -302,9 +304,20 @@ def conclusions(audit: Audit) -> list[Finding]:
     if summary.blind is not None:
         blind = f"a blind classifier, which never sees the model, reaches {summary.blind}"
     findings = [Finding(result), Finding(blind, summary.clean)]
+    if summary.auc.low <= 0.5 or (audit.verdicts is not None and audit.verdicts.count(NOT_SHOWN)):
+        findings.append(_power(audit, fpr))
     if audit.verdicts is not None:
         findings += verdict_sentences(audit.verdicts, audit.calibration)
     return findings + as_findings(audit.remarks)
+
+
+def _power(audit: Audit, fpr: float) -> Finding:
+    """How many of the fine-tuning texts of the test are called at a rate."""
+    test = audit.scores[audit.scores["split"] == "test"]
+    trained_on = test[test["label"] == 1]
+    p_values = audit.calibration.p_values(columns_of(trained_on, IN_AUDIT))
+    share = observed_rate(p_values <= fpr + TOLERANCE, trained_on["group"].tolist())
+    return measured_power(share, f"the {len(trained_on):,} texts of the fine-tuning data in the test", fpr)
 
 
 def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding]:
@@ -354,7 +367,7 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
     return Report(
         title="Was it in the fine-tuning data?",
         question=f"Can texts that {name} was fine-tuned on be distinguished from others, given the base {base}?",
-        findings=conclusions(audit),
+        findings=conclusions(audit, config.fpr),
         sections=[section, limits()],
         facts=facts,
         changes=[

@@ -38,6 +38,7 @@ from pipelines.common.detector_settings import load_detectors
 from pipelines.common.job import Job
 from pipelines.evidence.canary import RankConfig, files
 from pipelines.evidence.canary.files import COMMITMENT, SEALED, Canaries
+from pipelines.evidence.canary.powers import canary_power
 from pipelines.evidence.examination import examination, open_examined
 
 CONTEXT_WORDS = 32
@@ -203,6 +204,11 @@ def report(
         name="results",
         kept=(0, 1, 6, 5, 4),
     )
+    power = None
+    if of_all["p_holm"][best] > config.alpha:
+        values, _ = _by_document(scores, best)
+        # The level of Holm's first step: the detector was chosen among several by its p-value.
+        power = canary_power(values, config.alpha / len(of_all), config.seed)
     metrics = {}
     for metric in ("p", "found"):
         for detector, value in of_all[metric].items():
@@ -217,7 +223,7 @@ def report(
     return Report(
         title="Was it in the training data? Canaries",
         question=f"Was {model} trained on the documents that were published with a canary?",
-        findings=conclusions(of_all, best, canaries, config) + as_findings(remarks),
+        findings=conclusions(of_all, best, canaries, config, power) + as_findings(remarks),
         sections=[Section("Results", tables=[table], pictures=[histogram])],
         facts=facts,
         changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
@@ -384,6 +390,7 @@ def conclusions(
     best: str,
     canaries: Canaries,
     config: RankConfig,
+    power: Finding | None = None,
 ) -> list[Finding]:
     """The results in sentences, most important first."""
     model = config.model.model
@@ -405,8 +412,11 @@ def conclusions(
         f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
         "both files here could have been replaced"
     )
+    findings = [Finding(result)]
+    if power:
+        findings.append(power)
     return [
-        Finding(result),
+        *findings,
         Finding("the p-values are exact: which variant is published was drawn at random, and sealed before", FOR),
         Finding(seal, FOR),
         Finding(advice, AGAINST),

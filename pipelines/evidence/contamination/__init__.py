@@ -6,10 +6,11 @@ random ones, and compares the file with texts known to be non-members, of the sa
 
 Examples:
     fsd contamination questions.jsonl --model ./my-model --known others.jsonl
+    fsd contamination lm-eval:arc_easy lm-eval:sciq --models ./old ./new
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -34,14 +35,18 @@ class ContaminationConfig:
         Positional[tuple[str, ...]],
         arg(metavar="FILE [FILE ...]", help_behavior_hint=""),
     ]
-    """The data set: JSONL, CSV or Parquet with a column `text`, in the order in which it was published."""
+    """The data set: JSONL, CSV or Parquet with a column `text`, in the order in which it was published; or several."""
     known: OptionalPaths = ()
     """Texts known to be non-members, of the same source, time and kind; without them only the order is tested."""
+    models: Annotated[tuple[str, ...], arg(metavar="MODEL [MODEL ...]", help_behavior_hint="")] = ()
+    """Several models in place of --model: one table of models and data sets, of which finished cells are kept."""
     model: ModelConfig = field(default_factory=ModelConfig)
     api: APIConfig = field(default_factory=APIConfig)
     training: AdapterConfig = field(default_factory=lambda: AdapterConfig(epochs=1))
     detection: DetectorConfig = field(default_factory=DetectorConfig)
     columns: Columns = ""
+    near_duplicates: Literal["refuse", "drop"] = "refuse"
+    """Known texts that are near-duplicates of the data set: an error, or left out, counted and named."""
     cutoff: OptionalDay = None
     """Last day of the model's data, if it is not a known one: known non-members must be later."""
     shard: int = 5

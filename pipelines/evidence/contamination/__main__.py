@@ -6,6 +6,6 @@ from pipelines.evidence import contamination
 if __name__ == "__main__":
     command(
         contamination.ContaminationConfig,
-        deferred("pipelines.evidence.contamination.dataset"),
+        deferred("pipelines.evidence.contamination.matrix"),
         contamination.__doc__ or "",
     )

@@ -1,11 +1,13 @@
 """The tests of a whole data set, each with one p-value, and what they say together."""
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from fsd.data.corpus import Corpus
@@ -14,7 +16,7 @@ from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import (
     refuse_members,
     refuse_related,
-    unrelated,
+    without_related,
 )
 from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import parse_cutoff
@@ -23,10 +25,12 @@ from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evidence.canaries import check_level
 from fsd.evidence.dataset_tests import (
+    FEWEST,
     codec,
     equal_sets,
-    exchangeability,
     kernel_divergence,
+    order_p,
+    order_sums,
     rank_among,
 )
 from fsd.progress import progress
@@ -42,13 +46,16 @@ from fsd.reporting.report import (
 from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import Model, outline
+from fsd.statistics.groups import group_means
 from fsd.statistics.multiplicity import holm
+from fsd.token_stats import FloatArray
 from fsd.views import Detector
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
 from pipelines.common.detector_settings import cheap, load_detectors
 from pipelines.common.job import Job, files
 from pipelines.evidence.contamination import ContaminationConfig
+from pipelines.evidence.contamination.powers import Simulated, inference_power, order_power, strongest
 from pipelines.evidence.examination import examination, open_examined
 
 if TYPE_CHECKING:
@@ -75,10 +82,50 @@ class Outcome(NamedTuple):
     null: str = "–"
     p: float | None = None
     reason: str = ""
+    finest: float = 0.0
+    """The smallest p-value that the test can give."""
+
+
+class Examined(NamedTuple):
+    """The tests of one data set on one model, and how often they find what is there."""
+
+    outcomes: Sequence[Outcome]
+    verdict: DatasetVerdict | None = None
+    power: Simulated | None = None
+
+
+class Inputs(NamedTuple):
+    """What the tests of a data set read."""
+
+    suspect: Corpus
+    nonmembers: Corpus
+    detectors: Sequence[Detector]
+    doubts: Sequence[str]
+    """Why the labels of the known non-members may not hold."""
+    remarks: Sequence[str]
+
+    def planned(self, config: ContaminationConfig, model: Model) -> "Inputs":
+        """The same with the detectors that an open model can compute."""
+        # The test of order needs no detector, so that an API which allows none of them can still be asked.
+        if not self.nonmembers:
+            return self
+        plan = model.plan(
+            self.detectors,
+            self.suspect.texts,
+            strict=config.detection.named,
+            use="used in dataset inference",
+        )
+        return self._replace(detectors=plan.detectors)
 
 
 def prepare(config: ContaminationConfig) -> Job:
     """Read the texts and check them; the tests by sets of texts are counted roughly."""
+    inputs = read(config)
+    return job(config, inputs, partial(run, config, inputs))
+
+
+def read(config: ContaminationConfig) -> Inputs:
+    """Read the texts of a data set, and check them and the settings."""
     check_level("level", config.level)
     at_least(1, orders=config.orders, sets=config.sets)
     at_least(2, shard=config.shard)
@@ -88,22 +135,28 @@ def prepare(config: ContaminationConfig) -> Job:
     # A paired detector compares two models, and the API's or the user's is the only one here.
     detectors = [detector for detector in cheap(load_detectors(config.detection)) if not detector.paired]
     nonmembers, doubts, remarks = read_nonmembers(config, suspect)
+    if nonmembers and not detectors:
+        raise UsageError("dataset inference must have a detector with a base score; got none")
+    return Inputs(suspect, nonmembers, detectors, doubts, remarks)
+
+
+def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object]) -> Job:
+    """The job of one data set and one model, with what it costs."""
+    suspect = inputs.suspect
+    nonmembers = inputs.nonmembers
     scored = suspect.texts + nonmembers.texts
     reads = {"data set": files(config.files, len(suspect))}
-    notes = doubts + remarks
+    notes = [*inputs.doubts, *inputs.remarks]
     # Without texts to train on, the plan counts no training.
     trained: list[str] = []
     # The test of order reads the texts in every order; the tests by sets read them before and after the fine-tuning.
-    readers = Counter(outline(config.model, ("base",)).plan(detectors, scored).passes)
+    readers = Counter(outline(config.model, ("base",)).plan(inputs.detectors, scored).passes)
     readers["base"] += (config.orders + 1) * len(suspect)
     if nonmembers:
-        if not detectors:
-            raise UsageError("dataset inference must have a detector with a base score; got none")
         readers["base"] += 2 * len(suspect)
         reads["known non-members"] = files(config.known, len(nonmembers))
         trained = suspect.texts
         notes.append("the tests by sets of texts are counted roughly")
-    work = partial(run, config, suspect, nonmembers, detectors, doubts, remarks)
     return Job(
         work,
         reads,
@@ -127,16 +180,14 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
     labels = labels_for(config.model.model, [*members, *nonmembers], last=parse_cutoff(config.cutoff))
     if not labels.hold:
         nonmembers = Corpus()
-    remarks = []
+    remarks: list[str] = []
     # The splits of a task have texts in common, which its user did not choose: elsewhere a copy is a mistake.
-    if any(map(is_task, config.known)):
-        kept = Corpus(unrelated(suspect, nonmembers))
-        count = len(nonmembers) - len(kept)
-        remarks.append(f"{count:,} known texts are near-duplicates of the data set and were left out")
-        nonmembers = kept
+    if config.near_duplicates == "drop" or any(map(is_task, config.known)):
+        kept, remarks = without_related(suspect, nonmembers)
+        nonmembers = Corpus(kept)
     if nonmembers:
         refuse_members(nonmembers)
-        refuse_related(suspect, nonmembers)
+        refuse_related(suspect, nonmembers, "; leave such known texts out by --near-duplicates drop")
         # Drawn again in the test: sets that would be too small are refused before the model is loaded.
         equal_sets(
             len(suspect.one_per_family()),
@@ -146,52 +197,63 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
     return nonmembers, labels.notes, remarks
 
 
-def run(
-    config: ContaminationConfig,
-    suspect: Corpus,
-    nonmembers: Corpus,
-    detectors: Sequence[Detector],
-    doubts: Sequence[str],
-    remarks: Sequence[str],
-) -> None:
+def run(config: ContaminationConfig, inputs: Inputs) -> None:
     """Open the model, run the tests, track and print."""
     with stage("model"):
         model = open_examined(config, config.files[0])
-        # The test of order needs no detector, so that an API which allows none of them can still be asked.
-        if nonmembers:
-            strict = config.detection.named
-            detectors = model.plan(detectors, suspect.texts, strict=strict, use="used in dataset inference").detectors
+        inputs = inputs.planned(config, model)
     with examination(config, "contamination", config.files) as tracked:
         with stage("scoring"):
-            outcomes = [order_test(suspect.texts, model, config)]
-            verdict = None
-            if nonmembers:
-                inference, verdict = inference_test(suspect, nonmembers, detectors, model, config.seed)
-                outcomes.append(inference)
-                if verdict.reason:  # the others rest on the same comparison
-                    outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
-                else:
-                    outcomes += rank_tests(
-                        suspect.one_per_family().texts,
-                        nonmembers.one_per_family().texts,
-                        model,
-                        config,
-                    )
-        deliver(partial(report, outcomes, verdict, config, doubts, remarks), tracked)
+            examined = examine(config, inputs, model)
+        deliver(partial(report, examined, config, inputs.doubts, inputs.remarks), tracked)
+
+
+def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examined:
+    """Run the tests on an open model, and simulate what they would have found."""
+    suspect = inputs.suspect
+    nonmembers = inputs.nonmembers
+    sums = order_sums(
+        suspect.texts,
+        model.scorers["base"],
+        shard=config.shard,
+        orders=config.orders,
+        seed=config.seed,
+    )
+    outcomes = [order_test(sums, config)]
+    simulations = [partial(order_power, ORDER, sums)]
+    verdict = None
+    if nonmembers:
+        inference, verdict, scores = inference_test(suspect, nonmembers, inputs.detectors, model, config.seed)
+        outcomes.append(inference)
+        if verdict.reason:  # the others rest on the same comparison
+            outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
+        else:
+            sizes = (verdict.suspect_groups, verdict.known_groups)
+            simulations.append(partial(inference_power, INFERENCE, scores, sizes))
+            outcomes += rank_tests(
+                suspect.one_per_family().texts,
+                nonmembers.one_per_family().texts,
+                model,
+                config,
+            )
+    # The smallest p-value has to pass Holm's first step. Where others have passed theirs before, it passes more easily.
+    level = config.level / max(1, len(able_tests(outcomes, config.level)))
+    powers = [simulate(level, config.seed) for simulate in simulations]
+    return Examined(outcomes, verdict, strongest(powers))
 
 
 def report(
-    outcomes: Sequence[Outcome],
-    verdict: DatasetVerdict | None,
+    examined: Examined,
     config: ContaminationConfig,
     doubts: Sequence[str] = (),
     remarks: Sequence[str] = (),
 ) -> Report:
     """The tests, corrected for their number, and what they say together."""
+    outcomes, verdict, power = examined
     name = config.model.model
     data = ", ".join(config.files)
     # Corrected before anything is said: with four tests, one in five data sets would be called read by chance.
-    table = corrected(outcomes)
+    table = corrected(outcomes, config.level)
     tests = Table(
         table,
         COLUMNS,
@@ -214,8 +276,14 @@ def report(
         metrics["audit/blind_auc"] = verdict.blind.value
     if verdict and verdict.share:
         metrics["contamination/share"] = verdict.share.value
+        metrics["contamination/share_low"] = verdict.share.low
+        metrics["contamination/share_high"] = verdict.share.high
+    if power:
+        metrics |= power.metrics
+    if table["p_holm"].notna().any():
+        metrics["contamination/p"] = float(table["p_holm"].min())
     findings = as_findings(doubts, AGAINST)
-    findings += conclusions(table, verdict, config)
+    findings += conclusions(table, verdict, config, power)
     findings += as_findings(remarks)
     facts = [
         ("Model", name),
@@ -272,26 +340,28 @@ def p_values(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return {outcome.name: outcome.p for outcome in outcomes if outcome.p is not None}
 
 
-def corrected(outcomes: Sequence[Outcome]) -> pd.DataFrame:
-    """One row per test, the smallest p first, corrected for their number by Holm's method."""
+def able_tests(outcomes: Sequence[Outcome], level: float) -> list[Outcome]:
+    """The tests with a p-value that can be as small as the level: others cannot succeed, and count for nothing."""
+    # The slack lets 1/20 reach .05, however both are rounded.
+    return [outcome for outcome in outcomes if outcome.p is not None and outcome.finest <= level * (1 + 1e-9)]
+
+
+def corrected(outcomes: Sequence[Outcome], level: float = 0.05) -> pd.DataFrame:
+    """One row per test, the smallest p first, corrected by Holm's method for the number of those that can succeed."""
     table = pd.DataFrame(outcomes).sort_values("p", kind="stable", ignore_index=True)
-    return table.assign(p_holm=table["name"].map(holm(p_values(outcomes))))
+    able = able_tests(outcomes, level)
+    return table.assign(p_holm=table["name"].map(holm(p_values(able))))
 
 
-def order_test(texts: Sequence[str], model: Model, config: ContaminationConfig) -> Outcome:
+def order_test(sums: Sequence[FloatArray], config: ContaminationConfig) -> Outcome:
     """Exchangeability: the published order of the texts against random ones."""
-    p, z = exchangeability(
-        texts,
-        model.scorers["base"],
-        shard=config.shard,
-        orders=config.orders,
-        seed=config.seed,
-    )
+    p, z = order_p(sums, seed=config.seed)
     return Outcome(
         ORDER,
         f"mean z {z:+z.2f}",
         f"{config.orders} random orders a shard of {config.shard}",
         p,
+        finest=(config.orders + 1) ** -len(sums),
     )
 
 
@@ -301,11 +371,13 @@ def inference_test(
     detectors: Sequence[Detector],
     model: Model,
     seed: int,
-) -> tuple[Outcome, DatasetVerdict]:
-    """LLM Dataset Inference on the base scores of the detectors, with the AUC of the blind classifier."""
+) -> tuple[Outcome, DatasetVerdict, FloatArray]:
+    """LLM Dataset Inference on base scores, with the AUC of the blind classifier; the scores of the known families."""
     texts = suspect.texts + nonmembers.texts
     scored = score_texts(texts, detectors, model.scorers, shown=True)
-    verdict, _ = compare_sets(suspect, nonmembers, of_state(scored.columns, BASE), seed=seed)
+    columns = of_state(scored.columns, BASE)
+    verdict, _ = compare_sets(suspect, nonmembers, columns, seed=seed)
+    of_nonmembers = np.stack([column[len(suspect) :] for column in columns.values()], axis=1)
     outcome = Outcome(
         INFERENCE,
         f"difference {verdict.difference:+z.2f}",
@@ -313,7 +385,7 @@ def inference_test(
         verdict.p,
         verdict.reason,
     )
-    return outcome, verdict
+    return outcome, verdict, group_means(of_nonmembers, nonmembers.family)
 
 
 def rank_tests(
@@ -342,7 +414,10 @@ def rank_tests(
 
 def _ranked(name: str, numbers: Sequence[float], form: str, null: str) -> Outcome:
     """The test by the rank of the data set's number, which comes before those of the known sets."""
-    return Outcome(name, format(numbers[0], form), null, rank_among(numbers[0], numbers[1:]))
+    # Among R known sets there are R + 1 ranks.
+    finest = 1 / len(numbers)
+    p = rank_among(numbers[0], numbers[1:])
+    return Outcome(name, format(numbers[0], form), null, p, finest=finest)
 
 
 def divergences(
@@ -368,18 +443,25 @@ def divergences(
     return scores
 
 
-def conclusions(table: pd.DataFrame, verdict: DatasetVerdict | None, config: ContaminationConfig) -> list[Finding]:
+def conclusions(
+    table: pd.DataFrame,
+    verdict: DatasetVerdict | None,
+    config: ContaminationConfig,
+    power: Simulated | None = None,
+) -> list[Finding]:
     """The results in sentences, most important first."""
     model = config.model.model
     significant = table[table["p_holm"] <= config.level].set_index("name")["p_holm"].to_dict()
     if significant:
         tests = ", ".join(f"{name} (p {p_value(p)})" for name, p in significant.items())
-        result = (
-            f"evidence that {model} was trained on this data set, by {tests}, corrected for {table['p'].count()} tests"
-        )
+        number = table["p_holm"].count()
+        result = f"evidence that {model} was trained on this data set, by {tests}, corrected for {number} tests"
     else:
         result = f"no evidence that {model} was trained on this data set; this does not show that it was not"
     findings = [Finding(result)]
+    if power and not significant:
+        findings.append(power.finding)
+    findings += _unable(table, config)
     # Without a difference, the share would be told of texts that may all be unread.
     if verdict and verdict.share and INFERENCE in significant:
         share = (
@@ -402,3 +484,17 @@ def conclusions(table: pd.DataFrame, verdict: DatasetVerdict | None, config: Con
     reasons = table[table["p"].isna()].set_index("name")["reason"]
     untested = [f"{name} has no p-value: {reason}" for name, reason in reasons.items()]
     return findings + as_findings(untested, AGAINST)
+
+
+def _unable(table: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:
+    """Which tests were left out, since none of their p-values could have been as small as the level."""
+    unable = table[table["p"].notna() & table["p_holm"].isna()]
+    if unable.empty:
+        return []
+    tests = " and ".join(unable["name"])
+    limits = " and ".join(f"1/{1 / finest:.0f}" for finest in sorted(set(unable["finest"])))
+    line = f"{tests} cannot fall below {limits} here, and so not to the level of {config.level:g}: left out"
+    sets = math.ceil(1 / config.level - 1e-9) - 1
+    if config.sets < sets:
+        line += f"; --sets {sets} lets a rank reach it, with {FEWEST * sets} known texts of different families"
+    return [Finding(line, AGAINST)]

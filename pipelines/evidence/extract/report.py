@@ -21,6 +21,7 @@ from fsd.reporting.report import (
 )
 from fsd.scoring.model import Model
 from fsd.statistics.intervals import Estimate
+from pipelines.evidence.extract.powers import extraction_power
 
 BINS = 200
 TOP = 10
@@ -216,11 +217,14 @@ def conclusions(works: Sequence[Work], model: str) -> list[Finding]:
         f"the most probable passage has p = {_probability(highest)}: {_count(queries(highest))} queries return it with "
         "a chance of one half"
     )
-    return [
+    findings = [
         Finding(result + _comparison(share, controls)),
         Finding(best, highest >= math.log(level)),
         Finding(READ, AGAINST),
     ]
+    if controls and share.low <= coverage(controls, level).high:
+        findings.insert(1, extraction_power(work, controls))
+    return findings
 
 
 def _comparison(share: Estimate, controls: Sequence[Work]) -> str:

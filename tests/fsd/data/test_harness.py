@@ -124,7 +124,7 @@ def test_without_the_extra_it_is_named(monkeypatch) -> None:
 def test_contamination_compares_the_test_with_the_training_split(task, tiny, capsys) -> None:
     from fsd.config import ModelConfig
     from pipelines.evidence.contamination import ContaminationConfig
-    from pipelines.evidence.contamination.dataset import Outcome, prepare, report
+    from pipelines.evidence.contamination.dataset import Examined, Outcome, prepare, report
 
     entry = task("choices")
     rng = random.Random(0)
@@ -135,6 +135,6 @@ def test_contamination_compares_the_test_with_the_training_split(task, tiny, cap
     job = prepare(config)
     assert job.reads["data set"] == f"20 texts in {entry}"
     assert any("1 known texts are near-duplicates of the data set and were left out" in note for note in job.notes)
-    alone = report([Outcome("exchangeability", p=0.5)], None, ContaminationConfig((entry,), model=ModelConfig("m")))
+    alone = report(Examined([Outcome("exchangeability", p=0.5)]), ContaminationConfig((entry,), model=ModelConfig("m")))
     assert list(alone.next) == [f"fsd contamination {entry} --model m --known {entry}:train"]
     assert not harness.training_split(task("choices", training=False))

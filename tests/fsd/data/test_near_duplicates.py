@@ -14,6 +14,8 @@ from fsd.data.near_duplicates import (
     families,
     near_duplicates,
     refuse_contradictions,
+    refuse_related,
+    without_related,
     words,
 )
 from fsd.data.readers import read_files
@@ -252,3 +254,21 @@ def test_the_embedded_corpus_has_no_copies_across_labels():
 def test_published_benchmarks_have_no_copies_across_labels(benchmark_data):
     for name in ("wikimia_32", "wikimia_64", "wikimia_128", "wikimia_256", "arxiv_mia_dev"):
         assert contradictions(read_files([benchmark_data / f"{name}.jsonl"], labelled=True)) == []
+
+
+def test_near_duplicates_of_the_texts_to_be_judged_are_counted_named_and_dropped():
+    suspect = [Document(text(passage(i, 40)), origin_url=f"s:{i}") for i in range(8)]
+    copies = [Document(f"{document.text} more", origin_url=f"k:{i}") for i, document in enumerate(suspect[:7])]
+    others = [Document(text(passage(i, 40)), origin_url=f"k:{i}") for i in (20, 21)]
+    mixed = [others[0], *copies, others[1]]
+    five = "s:0 = k:0 (copy); s:1 = k:1 (copy); s:2 = k:2 (copy); s:3 = k:3 (copy); s:4 = k:4 (copy); and 2 more"
+    with pytest.raises(UsageError) as refused:
+        refuse_related(suspect, mixed, "; do this")
+    assert str(refused.value) == (
+        f"known must hold other texts than those to be judged; 7 pairs are alike: {five}; do this"
+    )
+    remark = f"7 known texts are near-duplicates of the data set and were left out: {five}"
+    assert without_related(suspect, mixed) == (others, [remark])
+    nothing = "0 known texts are near-duplicates of the data set and were left out"
+    assert without_related(suspect, others) == (others, [nothing])
+    refuse_related(suspect, others)

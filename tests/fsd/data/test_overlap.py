@@ -3,6 +3,7 @@
 import random
 import string
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ def slow(texts, corpus, n):
     for source, text in corpus.items():
         for gram in grams(text):
             places.setdefault(gram, source)
+    occurrences = Counter(gram for text in texts.values() for gram in grams(text))
     for source, text in texts.items():
         own = grams(text)
         best = (0, 0)
@@ -40,7 +42,9 @@ def slow(texts, corpus, n):
         longest = best[1] - best[0] + n - 1 if best[1] else 0
         where = places[own[best[0]]] if longest else ""
         found = sum(gram in places for gram in own)
-        yield Overlap(source, len(plain(text)), len(own), found, longest, best[0] if longest else 0, where)
+        common = sum(gram in places and occurrences[gram] > 10 for gram in own)
+        start = best[0] if longest else 0
+        yield Overlap(source, len(plain(text)), len(own), found, longest, start, where, common=common)
 
 
 def draw(rng, count, name):
@@ -78,6 +82,47 @@ def test_counts_spans_and_places_are_those_of_the_slow_version(n, collide, tmp_p
             own = plain(texts[row.source])[row.start : row.start + row.longest]
             assert row.passage.split() == own[:30]
             assert row.share == (row.found / row.ngrams if row.ngrams else 0)
+
+
+def test_a_match_has_a_class_and_a_text_a_verdict(tmp_path) -> None:
+    """Rows by hand, of 4-grams; the words of each are its own but for the instruction, which all twelve have."""
+    instruction = "choose the right one of these"
+
+    def row(number, words, answer):
+        return Passage(f"{instruction} {words} {answer}", origin_url=str(number), answer=answer)
+
+    own = [f"a{number} b{number} c{number} d{number} e{number} f{number}" for number in range(10)]
+    texts = [row(number, words, f"x{number}, y{number}!") for number, words in enumerate(own)]
+    texts += [
+        Passage(f"{instruction} {words}", origin_url=f"plain {words[-1]}") for words in ("p q r s t", "u v w x y z")
+    ]
+    texts += [Passage("too short"), row(13, own[3].replace("3", "13"), "elsewhere")._replace(answer="not in the text")]
+    corpus = [
+        f"{instruction} {own[0]} X0 Y0",  # all of it
+        "before d1 e1 f1 x1 y1",  # the end, with the answer
+        "before d1 e1 f1 x1 other",
+        f"{own[2]} then another answer",  # the question
+        "d3 e3 f3 x3 another",  # half the answer
+        "p q r s t and so on",  # 2 of 8 n-grams of the first text without an answer
+        f"{instruction} u v w x y",  # all but one of the 9 of the second, 3 of them common
+        own[3].replace("3", "13"),
+    ]
+    rows = list(overlap(texts, [Passage(text) for text in corpus], tmp_path, n=4))
+    found = [(row.kind, row.verdict) for row in rows]
+    assert found[:5] == [
+        ("answer inside", "contaminated"), ("answer inside", "contaminated"), ("question alone", "partly"),
+        ("question alone", "partly"), ("boilerplate", "not found"),
+    ]  # fmt: skip
+    assert found[5:10] == [("boilerplate", "not found")] * 5
+    assert found[10:] == [
+        ("passage", "partly"), ("passage", "partly"), ("", "too short"), ("question alone", "partly"),
+    ]  # fmt: skip
+    assert [row.common for row in rows] == [3] * 12 + [0, 3]
+    # without its instruction, most of the text is there
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    (whole,) = overlap([Passage("u v w x y z u2 v2")], [Passage("u v w x y z u2 other")], folder, n=4)
+    assert (whole.share, whole.kind, whole.verdict) == (0.8, "passage", "contaminated")
 
 
 def test_words_are_lower_case_without_punctuation() -> None:

@@ -104,6 +104,53 @@ def test_named_columns_and_names_of_known_benchmarks(tmp_path):
     assert read_files([book]) == [Document("a b", False, None, "12", f"{book}:1")]
 
 
+def test_a_template_joins_columns(tmp_path):
+    path = write(tmp_path / "a.csv", 'question,the answer,n\n"who, me?",you\\n,1\nwhy?,so,2\n')
+    columns = parse_columns(r"text=Q: {question}, A:\n{the answer} ({n}),group=n")
+    assert columns == {"text": r"Q: {question}, A:\n{the answer} ({n})", "group": "n"}
+    read = [(document.text, document.group) for document in read_files([path], columns)]
+    # the break is that of the template; what a cell holds is kept
+    assert read == [("Q: who, me?, A:\nyou\\n (1)", "1"), ("Q: why?, A:\nso (2)", "2")]
+    rows = [{"a": "x {b}", "b": 2, "prompt": "p"}, {"a": "y", "b": 2.5, "prompt": "q"}]
+    numbers = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    columns = parse_columns("text={a} {b},context={prompt}:", contexts=True)
+    read = [(document.text, document.context) for document in read_files([numbers], columns, contexts=True)]
+    assert read == [("x {b} 2", "p:"), ("y 2.5", "q:")]
+    assert [passage.text for passage in TextStream([numbers], "{a}-{b}")] == ["x {b}-2", "y-2.5"]
+    # a column whose own name has braces is that column
+    braces = write(tmp_path / "b.csv", "{a},a\none,two\n")
+    assert read_files([braces], parse_columns("text={a}"))[0].text == "one"
+
+
+def test_a_template_that_does_not_fit_the_file_is_refused(tmp_path):
+    rows = [{"question": "who?", "answer": "me", "choices": ["a"]}, {"question": "why?", "answer": " ", "choices": []}]
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    missing = "a.jsonl:1: the template of text must name columns of the file; it has no 'reply'; columns are question, "
+    with pytest.raises(UsageError, match=missing):
+        read_files([path], parse_columns("text={question} {reply}"))
+    with pytest.raises(UsageError, match="the template of column must name columns of the file; it has no 'reply'"):
+        list(TextStream([path], "{question} {reply}"))
+    with pytest.raises(UsageError, match="column 'choices' must be a string that is not blank; got "):
+        read_files([path], parse_columns("text={question} {choices}"))
+    joined = parse_columns("text={question} {answer}")
+    with pytest.raises(RowError, match=r"a\.jsonl:2: column 'answer' must be a string that is not blank"):
+        read_files([path], joined)
+    skipped = Counter()
+    assert [document.text for document in read_files([path], joined, skipped=skipped)] == ["who? me"]
+    assert skipped == {"blank text": 1}
+    # a row of a corpus without one of the cells has no text, like one with an empty cell
+    assert [passage.text for passage in TextStream([path], "{question} {answer}")] == ["who? me"]
+    for spec in ("text={question", "text={} x", "text={{question}}", "text=question}"):
+        with pytest.raises(UsageError, match="must have each column of a template in braces"):
+            parse_columns(spec)
+    with pytest.raises(UsageError, match="must have each column of a template in braces"):
+        TextStream([path], "{question")
+    with pytest.raises(UsageError, match="columns may be joined by a template for text and context; got label="):
+        parse_columns("label={a}{b}")
+    with pytest.raises(UsageError, match="columns must be written"):
+        parse_columns("text=question,answer")
+
+
 def test_line_ends_inside_a_cell_and_long_cells_are_kept(tmp_path):
     (found,) = read_files([write(tmp_path / "a.csv", 'text,label\r\n"a\r\n' + "word " * 50_000 + '",1\r\n')])
     assert found.text == "a\r\n" + "word " * 50_000

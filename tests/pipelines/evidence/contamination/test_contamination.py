@@ -16,7 +16,7 @@ from fsd.errors import UsageError
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.statistics.intervals import Estimate
 from pipelines.evidence.contamination import ContaminationConfig
-from pipelines.evidence.contamination.dataset import INFERENCE, Outcome, corrected, prepare, report
+from pipelines.evidence.contamination.dataset import INFERENCE, Examined, Outcome, corrected, prepare, report
 
 
 def write(path: Path, texts: list[str], **columns: list[object]) -> str:
@@ -128,7 +128,7 @@ def test_the_smallest_p_is_first_and_tests_without_one_are_not_corrected_for() -
 def test_evidence_is_claimed_by_the_corrected_p_value(tiny) -> None:
     """Of two tests, .03 is .06 after Holm's correction; alone it is below the level of .05."""
     for others, claimed in (([], True), ([Outcome("b", p=0.5)], False)):
-        first, *_ = report([Outcome("a", p=0.03), *others], None, configured(tiny, known=())).notes
+        first, *_ = report(Examined([Outcome("a", p=0.03), *others]), configured(tiny, known=())).notes
         assert first.startswith("evidence that") is claimed
         assert first.startswith("no evidence that") is not claimed
 
@@ -136,7 +136,7 @@ def test_evidence_is_claimed_by_the_corrected_p_value(tiny) -> None:
 def test_the_share_is_said_only_beside_a_difference(tiny) -> None:
     verdict = DatasetVerdict(0.001, 1.2, {}, 20, 20, None, share=Estimate(0.6, 0.4, 0.7))
     for p, said in ((0.001, True), (0.4, False)):
-        found = report([Outcome(INFERENCE, p=p)], verdict, configured(tiny))
+        found = report(Examined([Outcome(INFERENCE, p=p)], verdict), configured(tiny))
         line = "the share of the data set that the model was trained on is .60 [.40, .70]"
         assert any(line in finding for finding in found.notes) == said
         assert found.metrics["contamination/share"] == 0.6

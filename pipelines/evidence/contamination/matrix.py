@@ -1,0 +1,255 @@
+"""Several models, and several data sets: one table of the tests, each cell in a run of its own below the command's.
+
+A cell that an earlier run has finished is not computed again: its tag is a hash of the weights, texts and settings.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import cache, partial
+from itertools import groupby
+from typing import NamedTuple
+
+import pandas as pd
+
+from fsd import tracking
+from fsd.config import flags
+from fsd.data.documents import content_hash
+from fsd.data.harness import TRAIN, is_task
+from fsd.errors import UsageError
+from fsd.evaluation.findings import AGAINST, Finding, as_findings
+from fsd.models.language_model import resolve_precision
+from fsd.net.hub import fingerprint, locate
+from fsd.progress import note
+from fsd.reporting.report import Report, Section, Table, p_value, plain
+from fsd.statistics.intervals import Estimate
+from fsd.statistics.multiplicity import holm
+from fsd.tracking import Run, RunRecord
+from pipelines.common.context import stage
+from pipelines.common.deliver import deliver, publish, run_name
+from pipelines.common.experiment import tag
+from pipelines.common.job import Job
+from pipelines.common.power_sentences import TIMES
+from pipelines.evidence.contamination import ContaminationConfig, dataset
+from pipelines.evidence.contamination.dataset import Inputs
+from pipelines.evidence.examination import examination, open_examined
+
+HEADINGS = ["model", "data set", "share [95 % CI]", "p", "p (Holm)"]
+CAPTION = (
+    "p is the smallest p-value of a cell, corrected for its tests; p (Holm) is corrected for the number of cells as "
+    "well. The share of the data set that was used means something beside a small p alone. Power is the share of data "
+    "sets, seen so often in training, that the cell's tests would have found."
+)
+
+
+class Cell(NamedTuple):
+    """One data set and one model, and the tag by which its finished run is found."""
+
+    config: ContaminationConfig
+    inputs: Inputs
+    tag: str
+
+    @property
+    def name(self) -> str:
+        """The model and the data set."""
+        return f"{self.config.model.model} on {self.config.files[0]}"
+
+
+def prepare(config: ContaminationConfig) -> Job:
+    """The job of a single data set and model, or of all cells, each of which is read and checked."""
+    models = config.models or (config.model.model,)
+    if len(models) == 1 and len(config.files) == 1:
+        return dataset.prepare(_cell_config(config, models[0], config.files[0]))
+    for name, entries in (("models", models), ("files", config.files)):
+        if len(set(entries)) < len(entries):
+            raise UsageError(f"{name} must be different; got {', '.join(entries)}")
+    if len(models) > 1 and any(name.startswith("api:") for name in models):
+        raise UsageError(f"models must be on this machine, or one alone behind an API; got {', '.join(models)}")
+    cells = [_cell(_cell_config(config, model, file)) for model in models for file in config.files]
+    of_one_model = [cell for cell in cells if cell.config.model.model == models[0]]
+    jobs = [dataset.job(cell.config, cell.inputs, list) for cell in of_one_model]
+    reads = {"data sets": ", ".join(job.reads["data set"] for job in jobs), "models": ", ".join(models)}
+    notes = dict.fromkeys(line for job in jobs for line in job.notes)
+    passes = Counter[str]()
+    for job in jobs:
+        passes.update(job.passes)
+    return Job(
+        partial(run, config, cells),
+        reads,
+        jobs[0].model,
+        texts=[text for job in jobs for text in job.texts or ()],
+        passes=passes,
+        trained=[text for job in jobs for text in job.trained],
+        training=config.training,
+        rounds=len(models),
+        experiment=f"fsd-{config.domain}",
+        notes=[*notes, f"{len(cells)} cells; those that an earlier run has finished are not computed again"],
+    )
+
+
+def _cell_config(config: ContaminationConfig, model: str, file: str) -> ContaminationConfig:
+    """The settings of one cell: the training split of a task belongs to that task, other known texts to all files."""
+    known = []
+    for entry in config.known:
+        of_other = is_task(entry) and entry.endswith(TRAIN) and entry.removesuffix(TRAIN) != file
+        if not of_other:
+            known.append(entry)
+    return replace(
+        config,
+        files=(file,),
+        models=(),
+        known=tuple(known),
+        model=replace(config.model, model=model),
+    )
+
+
+def _cell(config: ContaminationConfig) -> Cell:
+    try:
+        inputs = dataset.read(config)
+    except UsageError as error:
+        raise UsageError(f"{config.model.model} on {config.files[0]}: {error}") from error
+    return Cell(config, inputs, _tag(config, inputs))
+
+
+def _tag(config: ContaminationConfig, inputs: Inputs) -> str:
+    """The tag of a cell, which depends on weights and texts, not on their names."""
+    sides = (inputs.suspect, inputs.nonmembers)
+    device, dtype = resolve_precision(config.model)
+    content = {
+        "model": _weights(config.model.model, config.model.revision),
+        "precision": [device.type, str(dtype), config.model.bits],
+        "address": config.api.base_url,
+        "reference": [config.model.reference_model, config.model.frequencies, config.model.neighbour_model],
+        "texts": [[(content_hash(document.text), document.group) for document in side] for side in sides],
+        "detectors": {detector.name: dict(detector.settings) for detector in inputs.detectors},
+        "shots": config.detection.shots,
+        "training": asdict(config.training),
+        "tests": [config.shard, config.orders, config.sets, config.level, config.seed],
+    }
+    return tag(content)
+
+
+@cache
+def _weights(model: str, revision: str | None) -> str:
+    if model.startswith("api:"):
+        return model
+    # Hashing the files of a large model takes minutes, and every data set asks for it.
+    return fingerprint(locate(model, revision)[0])
+
+
+def run(config: ContaminationConfig, cells: Sequence[Cell]) -> None:
+    """Compute the cells that no earlier run has finished, and print one table."""
+    with examination(config, "contamination", config.files) as tracked:
+        finished = _finished(tracked)
+        for _, group in groupby(cells, key=lambda cell: cell.config.model.model):
+            of_model = list(group)
+            left = [cell for cell in of_model if cell.tag not in finished]
+            for cell in of_model:
+                if cell not in left:
+                    note(f"{cell.name}: finished by run {finished[cell.tag].id}")
+            _compute(left, tracked)
+        finished = _finished(tracked)
+        deliver(report(config, cells, [finished[cell.tag] for cell in cells]), tracked)
+
+
+def _finished(parent: Run) -> dict[str, RunRecord]:
+    """Tag of a cell → the newest run that holds its numbers."""
+    records = tracking.find_runs(parent.record.experiment, {"kind": "cell", "task": "contamination"})
+    # The newest come first, and the last of equal tags stays in a dictionary.
+    return {record.tags["cell"]: record for record in reversed(records)}
+
+
+def _compute(cells: Sequence[Cell], parent: Run) -> None:
+    """Run the cells of one model, each in a run nested below the parent."""
+    if not cells:
+        return
+    with stage("model"):
+        model = open_examined(cells[0].config, cells[0].config.files[0])
+    for cell in cells:
+        config = cell.config
+        tags = {"task": "contamination", "kind": "cell", "cell": cell.tag, "model": config.model.model}
+        name = run_name(config.model.model, config.files, "contamination")
+        experiment = parent.record.experiment
+        with tracking.run(experiment, name, params=flags(config), tags=tags, parent=parent) as opened:
+            with stage("scoring"):
+                inputs = cell.inputs.planned(config, model)
+                examined = dataset.examine(config, inputs, model)
+            publish(dataset.report(examined, config, inputs.doubts, inputs.remarks), opened)
+        # The table is made of what is stored.
+        opened.check()
+        note(f"{cell.name}: done")
+
+
+def report(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence[RunRecord]) -> Report:
+    """One line a cell, and which of them show that a data set was used."""
+    rows = []
+    for cell, record in zip(cells, records, strict=True):
+        metrics = record.metrics
+        row = {"model": cell.config.model.model, "data_set": cell.config.files[0], "p": metrics.get("contamination/p")}
+        for end in ("", "_low", "_high"):
+            row[f"share{end}"] = metrics.get(f"contamination/share{end}")
+        for times in TIMES:
+            row[f"power_{times}"] = metrics.get(f"contamination_power/read_{times}")
+        row["run"] = record.id
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    names = [cell.name for cell in cells]
+    # A cell none of whose tests can succeed has no p-value.
+    p_values = pd.Series(frame["p"].to_numpy(float), names).dropna()
+    corrected = holm(p_values.to_dict())
+    frame.insert(3, "p_holm", [corrected.get(name) for name in names])
+    read = [name for name, p in corrected.items() if p <= config.level]
+    return Report(
+        title="Was it in the training data? Models and data sets",
+        question="Which of these models was trained on which of these data sets?",
+        findings=_conclusions(read, frame, config),
+        sections=[Section("Cells", tables=[_table(frame)])],
+        facts=[
+            ("Models", ", ".join(dict.fromkeys(frame["model"]))),
+            ("Data sets", ", ".join(config.files)),
+            ("Known non-members", ", ".join(config.known) or "none"),
+            ("Seed", str(config.seed)),
+        ],
+        score=f"{len(read)} of {len(cells)}",
+        metrics={"contamination/cells": len(cells), "contamination/found": len(read)},
+    )
+
+
+def _conclusions(read: Sequence[str], frame: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:
+    """The cells with evidence, and the power of those without."""
+    if read:
+        result = f"evidence of training in {len(read)} of {len(frame)} cells: {', '.join(read)}"
+    else:
+        result = f"no evidence of training in any of {len(frame)} cells; this does not show that there was none"
+    findings = [Finding(f"{result}, at level {config.level:g}, corrected for the number of cells")]
+    powers = []
+    for times, word in TIMES.items():
+        shares = frame[f"power_{times}"]
+        powers.append(f"{word} {shares.min():.0%} to {shares.max():.0%}")
+    power = (
+        f"power: of data sets seen in training, a cell alone finds about this share, by how often they were seen: "
+        f"{', '.join(powers)}; simulated (docs/power.md)"
+    )
+    findings.append(Finding(power, AGAINST))
+    return findings + as_findings(["the run of each cell has its tests, its doubts and its remarks"])
+
+
+def _table(frame: pd.DataFrame) -> Table:
+    lines = []
+    for row in frame.to_dict("records"):
+        share = "–"
+        if pd.notna(row["share"]):
+            share = str(Estimate(row["share"], row["share_low"], row["share_high"]))
+        powers = [f"{row[f'power_{times}']:.0%}" for times in TIMES]
+        line = [row["model"], row["data_set"], share, p_value(row["p"]), p_value(row["p_holm"])]
+        lines.append(line + powers)
+    return plain(
+        [*HEADINGS, *(f"power, {word}" for word in TIMES.values())],
+        lines,
+        words=(0, 1),
+        caption=CAPTION,
+        title="models and data sets",
+        name="results",
+        frame=frame,
+        kept=(0, 1, 4, 2, 5, 3),
+    )
