@@ -66,14 +66,14 @@ def prepare(config: StudyConfig) -> Job:
     planned = plan(name, study, config)
     models, data = _used(planned)
     notes = [_described(study, cell) for cell in planned]
+    parts = partial(_jobs, planned, study)
     if any(map(benchmarks.is_name, data)):
+        parts = None
         # Published texts are read when the work begins, so that a dry run downloads nothing.
         inputs = Inputs(planned[0].config, cells.load_detectors(study.detectors))
     else:
         inputs = cells.read(planned[0], study)
-        start = f"the numbers are those of the first cell, {planned[0].name}, times {len(planned)}"
         notes[:0] = inputs.remarks
-        notes.insert(0, start)
     reads = {
         "cells": f"{len(planned):,}, less those that earlier runs hold",
         "models": ", ".join(models),
@@ -83,9 +83,22 @@ def prepare(config: StudyConfig) -> Job:
         experiment.job(partial(run, config, name, study, planned), inputs),
         reads=reads,
         rounds=len(planned),
+        parts=parts,
         writes=[f"a run for each of {len(planned)} cells"],
         notes=notes,
     )
+
+
+def _jobs(planned: "Sequence[Cell]", study: "Study") -> list[Job]:
+    """The job of each cell, whose numbers make those of the study."""
+    from pipelines.common import experiment
+    from pipelines.research.study import cells
+
+    jobs = []
+    for cell in planned:
+        inputs = cells.read(cell, study)
+        jobs.append(experiment.job(lambda: None, inputs))
+    return jobs
 
 
 def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:
