@@ -5,7 +5,7 @@ alone, and from members in membership alone (docs/contrasts.md).
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, product
@@ -87,6 +87,8 @@ ENDINGS = ("", "_low", "_high")
 """What the names of a number and of the ends of its interval end in, in summary.csv."""
 CHARTED = ("auc", "auc_gain", "placebo_lead")
 """Metrics of every detector by which runs are compared in MLflow; the others are in summary.csv."""
+OF_COMPARED = ("tpr_at_5fpr", *WITH_ENDS[1:])
+"""Metrics by which runs with contemporaries are compared as well, of a few scores."""
 
 
 def kinds_in(scores: pd.DataFrame) -> Kinds:
@@ -171,9 +173,12 @@ def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float
     return metrics
 
 
-def charted(table: pd.DataFrame) -> dict[str, float]:
-    """The numbers of `CHARTED`: a chart for each of the others would hide these."""
-    return tracked(table[table["metric"].isin(CHARTED)], uncertainty=False)
+def charted(table: pd.DataFrame, compared: Collection[Score] = ()) -> dict[str, float]:
+    """The numbers of `CHARTED`, and of the scores `compared` those of `OF_COMPARED`; more charts would hide these."""
+    numbers = tracked(table[table["metric"].isin(CHARTED)], uncertainty=False)
+    further = table[table["metric"].isin(OF_COMPARED)]
+    of_compared = [Score(row.detector, row.state) in compared for row in further.itertuples()]
+    return numbers | tracked(further[of_compared], uncertainty=False)
 
 
 def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
@@ -325,12 +330,16 @@ class Results:
         numbers = {
             "auc": self.auc,
             "blind": self.audit.blind.auc,
-            "gain": self.gain and self.gain.estimate,
+            "gain": self.number(Score(self.headline.detector, ""), "auc_gain"),
+            "fsd_over_base": self.gain and self.gain.estimate,
             "lead": self.lead,
             "tpr5": self.number(self.headline, "tpr_at_5fpr"),
         }
         headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
-        return headline | self.audit.metrics() | charted(self.table)
+        compared = []
+        if self.has_contemporaries:
+            compared = [self.headline, *(Score("loss", state) for state in self.states)]
+        return headline | self.audit.metrics() | charted(self.table, compared)
 
 
 def compute_results(

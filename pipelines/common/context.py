@@ -36,6 +36,7 @@ OWN_TAGS = frozenset(
         "cell",
         "from",
         "process",
+        "repeats",
         "error",
         "fsd_version",
     }
