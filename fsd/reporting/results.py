@@ -67,7 +67,7 @@ def detectors_table(results: Results) -> Table:
     # The detector, its FSD and the gain tell most, so that a narrow terminal loses them last.
     kept = [0, 2, 3, 1, 4]
     if results.control_name:
-        columns["Placebo"] = ("top", "placebo_auc", ".2f")
+        columns["Control"] = ("top", "placebo_auc", ".2f")
         kept.append(5)
     for name, metric in METRICS.items():
         if name != "auc":
@@ -102,7 +102,7 @@ def contrast_tables(results: Results) -> list[Table]:
             "FSD AUC": (FSD, auc, "interval"),
             "Gain": ("", gain, "interval"),
             "p (Holm)": ("", gain, "p"),
-            "Placebo FSD": (FSD, f"placebo_{auc}", "interval"),
+            "Control FSD": (FSD, f"placebo_{auc}", "interval"),
         }
         tables.append(
             _table(
@@ -122,7 +122,7 @@ def placebo_table(results: Results) -> Table:
     headline = results.headline
     columns = {
         "AUC": ("said", "auc", "interval"),
-        "Placebo": ("said", "placebo_auc", "interval"),
+        "Control": ("said", "placebo_auc", "interval"),
         "Difference": ("said", "placebo_lead", "interval"),
         "p (Holm)": ("said", "placebo_lead", "p"),
     }
@@ -131,8 +131,8 @@ def placebo_table(results: Results) -> Table:
         "placebo_lead",
         columns,
         caption=f"AUC is that of the FSD, and for {headline.detector} that of "
-        f"{results.title(headline)}. The placebo is the same fine-tuning and scoring of the same texts with a "
-        "control model trained on none of them: any separation that it shows comes from the texts. The difference of "
+        f"{results.title(headline)}. Control is the same fine-tuning and scoring of the same texts with a "
+        "control model, trained on none of them: any separation that it shows comes from the texts. The difference of "
         "the two AUCs is tested in pairs; only the difference can come from the training data: from these texts or, "
         "unless the non-members are contemporaries of the members, from others of their period. p (Holm) is corrected "
         "for the number of detectors.",

@@ -92,7 +92,7 @@ def _facts(
     facts = {"Model": identity_text(identity), "Texts": named(sources)}
     facts["Split"] = f"{config.data.split}: {sizes}"
     facts["Adapter"] = config.adapter or trained
-    facts["Placebo"] = results.control_name or "none"
+    facts["Control model"] = results.control_name or "none"
     facts["Calibration"] = _calibrated(results)
     facts["Seed"] = str(config.seed)
     return list(facts.items())

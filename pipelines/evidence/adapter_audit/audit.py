@@ -45,7 +45,7 @@ from fsd.scoring.scorers import STATES
 from fsd.tracking import Run, Version
 from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
-from pipelines.common.detector_settings import for_adapter_audit, load_detectors
+from pipelines.common.detector_settings import for_adapter_audit, load_detectors, shots_of
 from pipelines.common.job import Job
 from pipelines.common.output import check_table_path, write_table
 from pipelines.common.verdict_sentences import basis_sentences, chance_sentence, power_sentences, rate_sentences
@@ -396,7 +396,7 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     adapter = str(config.adapter)
     files = adapter_files.contents(
         config.model,
-        config.detection,
+        shots_of(config.detection, config.model.model),
         audit.detectors,
         summary,
         audit.calibration,

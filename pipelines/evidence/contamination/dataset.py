@@ -45,7 +45,7 @@ from fsd.statistics.multiplicity import holm
 from fsd.views import Detector
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
-from pipelines.common.detector_settings import cheap, load_detectors
+from pipelines.common.detector_settings import cheap, load_detectors, shots_of
 from pipelines.common.job import Job, files
 from pipelines.evidence.contamination import ContaminationConfig
 from pipelines.evidence.examination import examination, open_examined
@@ -297,7 +297,8 @@ def rank_tests(
     sets += [[nonmembers[index] for index in indices] for indices in reference]
     null = f"rank among {config.sets} known sets of {len(chosen)} texts"
     scorer = model.scorers["base"]
-    shares = [codec(texts, scorer, shots=config.detection.shots, seed=config.seed) for texts in sets]
+    shots = shots_of(config.detection, config.model.model)
+    shares = [codec(texts, scorer, shots=shots, seed=config.seed) for texts in sets]
     outcomes = [_ranked(CODEC, shares, ".2f", null)]
     if model.local:
         scores = divergences(model.local, sets, config)

@@ -61,6 +61,7 @@ from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.statistics.metrics import auc
 from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
+from pipelines.common.detector_settings import shots_of
 from pipelines.common.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
 from pipelines.common.registration import log_texts, training_params
 from pipelines.research.study.catalogue import DetectorSpec, Study
@@ -292,7 +293,7 @@ def _tag(inputs: Inputs, study: Study) -> str:
         "training": training,
         "detectors": {detector.name: dict(detector.settings) for detector in inputs.detectors},
         "grids": grids,
-        "shots": config.detection.shots,
+        "shots": shots_of(config.detection, config.model.model),
         "seed": config.seed,
         "texts": [list(map(_identity, part)) for part in inputs.split],
     }

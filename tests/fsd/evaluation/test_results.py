@@ -190,7 +190,7 @@ def test_what_is_said_is_of_the_detector_chosen_on_validation(results):
     first, placebo = sentences.conclusions(results)[:2]
     assert first.startswith("early FSD")
     assert "the best of 4 scores on the validation texts" in first
-    assert placebo.startswith("placebo: early FSD")
+    assert placebo.startswith("control model, trained on none of these texts: early FSD")
     assert (results.calibration.detector, results.calibration.settings) == ("early", {"k": 1})
     (caveat,) = sentences.caveats(results)
     assert caveat.startswith("too few independent non-members, 20, for the intervals of TPR@1%FPR")
