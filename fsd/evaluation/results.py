@@ -5,7 +5,7 @@ alone, and from members in membership alone (docs/contrasts.md).
 """
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, product
@@ -173,12 +173,14 @@ def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float
     return metrics
 
 
-def charted(table: pd.DataFrame, compared: Collection[Score] = ()) -> dict[str, float]:
+def charted(table: pd.DataFrame, compared: Sequence[Score] = ()) -> dict[str, float]:
     """The numbers of `CHARTED`, and of the scores `compared` those of `OF_COMPARED`; more charts would hide these."""
     numbers = tracked(table[table["metric"].isin(CHARTED)], uncertainty=False)
     further = table[table["metric"].isin(OF_COMPARED)]
-    of_compared = [Score(row.detector, row.state) in compared for row in further.itertuples()]
-    return numbers | tracked(further[of_compared], uncertainty=False)
+    for score in compared:
+        of_score = (further["detector"] == score.detector) & (further["state"] == score.state)
+        numbers |= tracked(further[of_score], uncertainty=False)
+    return numbers
 
 
 def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
@@ -327,18 +329,15 @@ class Results:
 
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share, with the few by which runs are compared first."""
-        numbers = {
-            "auc": self.auc,
-            "blind": self.audit.blind.auc,
-            "gain": self.number(Score(self.headline.detector, ""), "auc_gain"),
-            "fsd_over_base": self.gain and self.gain.estimate,
-            "lead": self.lead,
-            "tpr5": self.number(self.headline, "tpr_at_5fpr"),
-        }
+        of_both = Score(self.headline.detector, "")
+        numbers = {"auc": self.auc, "blind": self.audit.blind.auc, "lead": self.lead}
+        numbers["gain"] = self.number(of_both, "auc_gain")
+        numbers["fsd_over_base"] = self.gain and self.gain.estimate
+        numbers["tpr5"] = self.number(self.headline, "tpr_at_5fpr")
         headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
         compared = []
         if self.has_contemporaries:
-            compared = [self.headline, *(Score("loss", state) for state in self.states)]
+            compared = [self.headline, Score("loss", self.states.single), Score("loss", self.states.difference)]
         return headline | self.audit.metrics() | charted(self.table, compared)
 
 

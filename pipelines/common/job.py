@@ -115,7 +115,9 @@ class Job:
             described = f"{name}: not on this machine, to be downloaded; its size is known after that"
         else:
             described = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
-        parts = self.parts() if self.parts else [self]
+        parts: Sequence[Job] = [self]
+        if self.parts:
+            parts = self.parts()
         steps = sum(part.training_steps for part in parts)
         rows = [
             ("model", described),
@@ -148,14 +150,14 @@ class Job:
     def tokens(self, lengths: Mapping[str, int]) -> "Tokens":
         """What is computed, by the number of tokens of each text; texts before others are not counted."""
         texts = self.texts or ()
-        read = sum(lengths[text] for text in texts)
-        passes = sum(self.total_passes.values())
-        epochs = self.training.epochs * self.rounds if self.training else 0
-        return Tokens(
-            read,
-            round(read / max(1, len(texts)) * passes),
-            sum(lengths[text] for text in self.trained) * epochs,
-        )
+        read = sum(map(lengths.__getitem__, texts))
+        mean = read / max(1, len(texts))
+        scored = round(mean * sum(self.total_passes.values()))
+        trained = 0
+        if self.training:
+            epochs = self.training.epochs * self.rounds
+            trained = epochs * sum(map(lengths.__getitem__, self.trained))
+        return Tokens(read, scored, trained)
 
 
 class Tokens(NamedTuple):
@@ -164,6 +166,10 @@ class Tokens(NamedTuple):
     read: int
     scored: int
     trained: int
+
+    def plus(self, further: "Tokens") -> "Tokens":
+        """The sum of both."""
+        return Tokens(self.read + further.read, self.scored + further.scored, self.trained + further.trained)
 
 
 def _forward_passes(parts: Sequence[Job]) -> str:
@@ -189,7 +195,7 @@ def _computed(parts: Sequence[Job], device: str) -> list[tuple[str, str]]:
         lengths = _lengths(jobs, model)
         for job in jobs:
             tokens = job.tokens(lengths)
-            total = Tokens(*map(sum, zip(total, tokens, strict=True)))
+            total = total.plus(tokens)
             operations += 2 * size.parameters * (tokens.scored + TRAINING * tokens.trained)
     scored = f"{total.scored:,} in scoring"
     rows = [("tokens", f"about {scored}, {total.trained:,} in training; {total.read:,} in the texts to score")]
@@ -210,11 +216,13 @@ def _lengths(jobs: Sequence[Job], model: ModelConfig) -> dict[str, int]:
     """Text → its tokens; texts that several jobs share are tokenized once."""
     from fsd.models.language_model import load_tokenizer, token_ids
 
-    texts: dict[str, None] = {}
+    every: set[str] = set()
     for job in jobs:
-        texts |= dict.fromkeys([*(job.texts or ()), *job.trained])
+        every.update(job.texts or (), job.trained)
+    texts = sorted(every)
     tokenizer, _ = load_tokenizer(model.model, revision=model.revision)
-    return dict(zip(texts, map(len, token_ids(tokenizer, list(texts))), strict=True))
+    lengths = map(len, token_ids(tokenizer, texts))
+    return dict(zip(texts, lengths, strict=True))
 
 
 def _duration(operations: float) -> str:
@@ -233,7 +241,7 @@ def _speed() -> float:
     matrix = np.ones((512, 512), np.float32)
     # The first one starts the threads.
     matrix @ matrix
-    seconds = []
+    seconds: list[float] = []
     while sum(seconds) < MEASURED:
         started = time.perf_counter()
         matrix @ matrix

@@ -11,7 +11,7 @@ Examples:
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -66,7 +66,7 @@ def prepare(config: StudyConfig) -> Job:
     planned = plan(name, study, config)
     models, data = _used(planned)
     notes = [_described(study, cell) for cell in planned]
-    parts = partial(_jobs, planned, study)
+    parts: Callable[[], list[Job]] | None = partial(_jobs, planned, study)
     if any(map(benchmarks.is_name, data)):
         parts = None
         # Published texts are read when the work begins, so that a dry run downloads nothing.

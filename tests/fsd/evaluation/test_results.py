@@ -269,6 +269,11 @@ def test_contrasts_are_evaluations_of_two_kinds():
                 assert found is None
     within = rows["late", "fsd", "auc_members_vs_contemporaries"]
     assert rows["late", "fsd", "auc"].estimate == within.estimate
+    tracked_numbers = results.metrics()
+    for contrast in CONTRASTS:
+        assert f"auc_{contrast.name}/{results.headline}" in tracked_numbers
+    assert f"tpr_at_5fpr/{results.headline}" in tracked_numbers
+    assert not any("_vs_" in name for name in judged().metrics())
     for periods, measured in ((("2020",), "members_vs_contemporaries"), (("2022", "2020"), "members_vs_later")):
         names = {metric for _, _, metric in by_key(judged(periods=periods).table)}
         assert {name for name in names if "_vs_" in name} == {f"{measure}_{measured}" for measure in MEASURES}

@@ -132,7 +132,7 @@ def test_steps_and_passes_of_all_rounds_by_hand():
 
 def test_the_numbers_of_a_study_are_those_of_all_cells_together(plan):
     """The base model alone is the first of five cells, and trains nothing."""
-    rows = plan("study", "fsd-fig4", "--data", "data.jsonl", "--model", "TINY")
+    rows = plan("study", "fsd-fig4")
     base, tuned = map(int, re.findall(r"(\d+) by", rows["forward passes"].replace(",", "")))
     assert int(rows["training steps"].replace(",", "")) > 0
     assert base / 5 == tuned / 4
