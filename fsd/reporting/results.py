@@ -16,7 +16,7 @@ def _table(
     columns: dict[str, tuple[str, str, str]],
     **how: Any,
 ) -> Table:
-    """One line for each detector that has the metric; columns: heading → state, metric and `interval`, `p` or a format.
+    """One line for each detector that has the metric; columns: heading → state, metric and form, see `_cell`.
 
     The state "top" is that of the headline, or FSD without a base score; "said" is FSD but for the headline's detector.
     """
@@ -39,7 +39,7 @@ def _table(
 
 
 def _cell(results: Results, state: str, metric: str, form: str, detector: str) -> str:
-    """Text of a cell of `_table`."""
+    """Text of a cell of `_table`; the form is `interval`, `signed`, `p` or the format of a number."""
     if state == "top":
         state = FSD if results.paired(detector) else results.headline.state
     elif state == "said":
@@ -47,6 +47,8 @@ def _cell(results: Results, state: str, metric: str, form: str, detector: str) -
     row = results.rows.get((detector, state, metric))
     if row is None:
         return "–"
+    if form == "signed":
+        return row.estimate.signed
     if form == "interval":
         return str(row.estimate)
     if form == "p":
@@ -72,7 +74,7 @@ def detectors_table(results: Results) -> Table:
     for name, metric in METRICS.items():
         if name != "auc":
             columns[metric.label] = ("top", name, "interval")
-    columns["Gain [95 % CI]"] = ("", "auc_gain", "interval")
+    columns["Gain [95 % CI]"] = ("", "auc_gain", "signed")
     return _table(
         results,
         "auc",

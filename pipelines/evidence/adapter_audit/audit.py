@@ -394,9 +394,10 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     summary = audit.summary
     parts = audit.results.parts
     adapter = str(config.adapter)
+    shots = shots_of(config.detection, config.model.model)
     files = adapter_files.contents(
         config.model,
-        shots_of(config.detection, config.model.model),
+        shots,
         audit.detectors,
         summary,
         audit.calibration,

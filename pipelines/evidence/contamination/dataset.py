@@ -1,5 +1,6 @@
 """The tests of a whole data set, each with one p-value, and what they say together."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -207,7 +208,7 @@ def report(
         advice = "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
         # The training split of a benchmark is of the same kind, if the model has not read that as well.
         split = training_split(config.files[0]) or "FILE"
-        commands = [f"fsd contamination {' '.join(config.files)} --model {name} --known {split}"]
+        commands = [f"fsd contamination {shlex.join(config.files)} --model {shlex.quote(name)} --known {split}"]
     metrics = {f"contamination_p/{test}": p for test, p in p_values(outcomes).items()}
     if verdict and verdict.blind:
         metrics["audit/blind_auc"] = verdict.blind.value
