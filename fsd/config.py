@@ -140,8 +140,8 @@ class DetectorConfig:
     """Settings of detectors, e.g. surp.k=30, or surp.base.k=30 for base scores alone; override --settings-from."""
     settings_from: OptionalURI = None
     """Settings chosen by `fsd tune`: models:/fsd-arxiv@champion, runs:/<id> or a folder."""
-    shots: int = 2
-    """Unseen texts in the prefix of the detector `recall`."""
+    shots: OptionalInt = None
+    """Unseen texts in the prefix of the detector `recall`. Default: 2; 1 with embedded models, of a short context."""
 
     @property
     def named(self) -> bool:

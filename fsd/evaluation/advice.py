@@ -65,10 +65,13 @@ def advice(results: Results) -> list[str]:
             continue
         if row.score != str(results.best_base) or row.score not in _best_on_test(results):
             return []
-        return [
+        line = (
             f"advice without labels, within one period: trust {row.score.removesuffix('.base')}, base score: "
             f"{row.reason}; against later texts no score is advised"
-        ]
+        )
+        if row.score != str(results.headline):
+            line += f"; here labels chose {results.title(results.headline)}, by which the answer is given"
+        return [line]
     return []
 
 

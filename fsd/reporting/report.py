@@ -351,8 +351,8 @@ def _print_short(report: Report, facts: Facts) -> None:
     remarks = sum(note not in told for note in report.notes)
     hidden.append(_counted((len(printed) - len(tables), "table"), (remarks, "remark")))
     if any(hidden):
-        places = "--verbose, or the report" if report.title else "--verbose"
-        _print_lines([f"more by {places}: {', '.join(filter(None, hidden))}"])
+        place = "--verbose or the report" if report.title else "--verbose"
+        _print_lines([f"hidden: {', '.join(filter(None, hidden))}; {place} shows them"])
 
 
 def _printed_tables(report: Report) -> list[Table]:

@@ -169,7 +169,8 @@ class Model:
             many = f"all {len(texts):,}" if cut == len(texts) else f"{cut:,} of {len(texts):,}"
             where = f"too long for the {model.context}-token context in {many} texts"
             if prefixed:
-                yield f"{detector.name}: the prefix is {where} and was cut; try --shots 1"
+                remedy = "try --shots 1" if inputs.shots > 1 else "shorter texts would fit"
+                yield f"{detector.name}: the prefix is {where} and was cut; {remedy}"
             else:
                 yield f"{detector.name}: text and copies are {where} and were cut; try shorter texts"
 

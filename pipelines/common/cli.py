@@ -18,8 +18,10 @@ import textwrap
 import time
 import tomllib
 import traceback
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, fields, make_dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -33,6 +35,7 @@ from fsd.errors import CheckFailed, StorageError, UsageError, one_of, without_cr
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
 from pipelines.common import gate
+from pipelines.common.commands import FLAGS
 from pipelines.common.context import USUAL, Invocation, demands, invocation_of, running, stage
 from pipelines.common.deliver import VERSION, show
 from pipelines.common.job import Job
@@ -127,6 +130,9 @@ def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str) 
     """Run the subcommand that the first argument names: its settings, and the module of its `prepare`."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     usage = program()
+    if name == FLAGS:
+        print("\n".join(choices))
+        return
     if name in ("-h", "--help"):
         print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description)}\n")
         for choice, (config, _) in choices.items():
@@ -362,6 +368,8 @@ def _with_file(
     further = []
     for name, value in _flat(settings, groups, entries, set()):
         setting = settings.get(name)
+        if name.removeprefix("no-") not in settings:
+            raise UsageError(_unknown_key(name, settings, file))
         if setting and Positional in getattr(setting.type, "__metadata__", ()):
             if not has_positional:
                 positional.extend(_values(value))
@@ -375,6 +383,13 @@ def _with_file(
             further.extend(_as_flag(name, value, is_list=is_list))
     # Positional arguments would be taken for values of a list flag before them.
     return [*positional, *arguments, *further]
+
+
+def _unknown_key(name: str, settings: Settings, file: str) -> str:
+    """The message for a key that is no flag, with the nearest flag."""
+    nearest = get_close_matches(name, settings, 1)
+    hint = f", did you mean {nearest[0]}?" if nearest else HINT
+    return f"config must have names of flags as its keys; {file} has {name[:SHOWN]!r}{hint}"
 
 
 def _as_flag(name: str, value: Any, *, is_list: bool) -> list[str]:
@@ -456,9 +471,47 @@ def _entries(file: str) -> dict[str, Any]:
     return entries
 
 
+def _parser(config: type[Any]) -> Any:
+    """The command line of a configuration, as argparse describes it."""
+    import tyro
+
+    # tyro announces that it will have another function for this, and has none yet.
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        return tyro.extras.get_parser(config, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands))
+
+
+def _print_short_help(config: type[Any], description: str) -> None:
+    """Print what fits one screen: usage, purpose, examples, and the flags that matter most."""
+    from pipelines.common.short_help import flag_lines
+
+    paragraphs = inspect.cleandoc(description).split("\n\n")
+    print(f"usage: {program()} [OPTIONS]\n\n{wrapped(paragraphs[0])}\n")
+    for paragraph in paragraphs[1:]:
+        if paragraph.startswith("Examples:"):
+            print(f"{paragraph}\n")
+    print("\n".join(flag_lines(command_name(), _parser(config)._actions)))
+
+
+def _print_words(config: type[Any]) -> None:
+    """Print a line for each flag, with the values that it allows, for the completion of a shell."""
+    from pipelines.common.short_help import words
+
+    for action in _parser(config)._actions:
+        line = " ".join(words(action)).strip()
+        if line and action.option_strings:
+            print(line)
+
+
 def _by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> Any:
     import tyro
 
+    if "-h" in arguments and "--help" not in arguments:
+        if distributed.is_main_process():
+            _print_short_help(config, description)
+        raise SystemExit
+    if list(arguments) == [FLAGS]:
+        _print_words(config)
+        raise SystemExit
     # https://no-color.org; tyro itself does not look at it.
     if os.environ.get("NO_COLOR"):
         tyro._experimental_options["ansi_codes"] = False

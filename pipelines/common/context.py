@@ -38,6 +38,7 @@ OWN_TAGS = frozenset(
         "protocol",
         "from",
         "process",
+        "repeats",
         "error",
         "fsd_version",
     }

@@ -31,6 +31,7 @@ VERSION = 1
 FORMAT = 1
 # Findings in the description of a run: MLflow shows the first lines alone.
 DESCRIBED = 3
+CHAMPION = "champion"
 PAGE = "report.html"
 PROVENANCE = "provenance.json"
 """Where the numbers of the run come from."""
@@ -284,7 +285,7 @@ def _last_rows(
     if version:
         rows.append(("version", _version_text(version)))
         if report.verdicts:
-            commands.insert(0, f"fsd detect FILE --adapter {version.uri}")
+            commands.insert(0, f"fsd detect FILE --adapter {shlex.quote(version.uri)}")
     widest = max(len(name) for name in ["next", *dict(rows)])
     room = shutil.get_terminal_size().columns - widest - 2
     label = "next"
@@ -295,7 +296,8 @@ def _last_rows(
 
 
 def _version_text(version: Version) -> str:
-    about = list(version.aliases)
+    meanings = {CHAMPION: f"{CHAMPION}: the best so far"}
+    about = [meanings.get(alias, alias) for alias in version.aliases]
     if version.present:
         about.append("equal to this run's: no new version")
     if not about:

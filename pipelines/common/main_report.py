@@ -140,7 +140,7 @@ def _facts(
     facts = {"Model": identity_text(identity), "Texts": named(sources)}
     facts["Split"] = f"{config.data.split}: {sizes}"
     facts["Adapter"] = config.adapter or trained
-    facts["Placebo"] = results.control_name or "none"
+    facts["Control model"] = results.control_name or "none"
     facts["Calibration"] = _calibrated(results)
     facts["Seed"] = str(config.seed)
     return list(facts.items())
@@ -223,7 +223,8 @@ def _pictures_of_detectors(results: Results, columns: ScoreColumns) -> list[Pict
     which = ""
     if len(results.ranked) > DRAWN:
         left_out = len(results.ranked) - DRAWN
-        which = f"The {DRAWN} best detectors; fsd.plot draws the other {left_out} from scores.parquet. "
+        chosen_on = "validation" if results.parts.validation else "test"
+        which = f"The {DRAWN} best on the {chosen_on} texts; fsd.plot draws the other {left_out} from scores.parquet. "
     roc = Picture(
         figures.png(figures.roc(labels, base, fsd)),
         f"{which}Members found for each share of non-members wrongly called members, with few of these enlarged.",

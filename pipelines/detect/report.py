@@ -1,5 +1,6 @@
 """The report of a set of verdicts, for the terminal and for a reader who knows neither the software nor the field."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,7 +117,7 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
     )
     commands = []
     if not findings.dataset:
-        commands.append(f"fsd detect {' '.join(files)} --adapter {adapter} --known FILE")
+        commands.append(f"fsd detect {shlex.join(files)} --adapter {shlex.quote(adapter)} --known FILE")
     return Report(
         title=f"Were these texts in the {findings.data}?",
         question=question,

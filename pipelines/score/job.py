@@ -61,7 +61,7 @@ def prepare(config: ScoreConfig) -> Job:
     labels = labels_for(config.model.model, labelled, last=parse_cutoff(config.cutoff))
     remarks = labels.notes + left_out + blank
     model = outline(config.model, ("base",), chat=config.chat, seed=config.seed)
-    inputs = model.inputs(unseen, shots=config.detection.shots)
+    inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
     texts = documents.texts
     plan = model.plan(detectors, texts, inputs, strict=config.detection.named)
     reads = {"texts": files(config.data, len(documents))}
@@ -100,7 +100,7 @@ def run(
         from pipelines.score.report import make_report, measure
 
         model = _open(config, f"{config.out}.partial")
-        inputs = model.inputs(unseen, shots=config.detection.shots)
+        inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
         plan = model.plan(
             requested,
             documents.texts,
@@ -142,7 +142,7 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
     # The cache would grow with the texts; a shard that is there is not computed again anyway.
     uncached = replace(config, model=replace(config.model, cache="none"))
     model = _open(uncached, f"{config.out}/{ANSWERS}")
-    inputs = model.inputs(unseen, shots=config.detection.shots)
+    inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
     # Chosen by an example, so that all shards have the same columns, whatever their texts allow.
     plan = model.plan(detectors, [shards.EXAMPLE.text], inputs, strict=config.detection.named)
     computable = plan.detectors

@@ -47,7 +47,7 @@ from fsd.statistics.intervals import observed_rate
 from fsd.tracking import Run, Version
 from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
-from pipelines.common.detector_settings import for_adapter_audit, load_detectors
+from pipelines.common.detector_settings import for_adapter_audit, load_detectors, shots_of
 from pipelines.common.job import Job
 from pipelines.common.output import check_table_path, write_table
 from pipelines.common.power_sentences import measured_power
@@ -461,9 +461,10 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     summary = audit.summary
     parts = audit.results.parts
     adapter = str(config.adapter)
+    shots = shots_of(config.detection, config.model.model)
     files = adapter_files.contents(
         config.model,
-        config.detection,
+        shots,
         audit.detectors,
         summary,
         audit.calibration,

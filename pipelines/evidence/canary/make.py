@@ -1,6 +1,7 @@
 """The variants of each document, one of which is drawn, and the folder that is made of them."""
 
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -59,7 +60,7 @@ def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> Non
         headline=headline,
         findings=as_findings(notes, AGAINST),
         files={"canaries": config.out},
-        next=[f"fsd canary test {config.out} --model MODEL"],
+        next=[f"fsd canary test {shlex.quote(str(config.out))} --model MODEL"],
     )
     deliver.show(report)
 

@@ -1,6 +1,7 @@
 """The tests of a whole data set, each with one p-value, and what they say together."""
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -52,7 +53,7 @@ from fsd.token_stats import FloatArray
 from fsd.views import Detector
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
-from pipelines.common.detector_settings import cheap, load_detectors
+from pipelines.common.detector_settings import cheap, load_detectors, shots_of
 from pipelines.common.job import Job, files
 from pipelines.evidence.contamination import ContaminationConfig
 from pipelines.evidence.contamination.powers import Simulated, inference_power, order_power, strongest
@@ -270,7 +271,7 @@ def report(
         advice = "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
         # The training split of a benchmark is of the same kind, if the model has not read that as well.
         split = training_split(config.files[0]) or "FILE"
-        commands = [f"fsd contamination {' '.join(config.files)} --model {name} --known {split}"]
+        commands = [f"fsd contamination {shlex.join(config.files)} --model {shlex.quote(name)} --known {split}"]
     metrics = {f"contamination_p/{test}": p for test, p in p_values(outcomes).items()}
     if verdict and verdict.blind:
         metrics["audit/blind_auc"] = verdict.blind.value
@@ -401,7 +402,8 @@ def rank_tests(
     sets += [[nonmembers[index] for index in indices] for indices in reference]
     null = f"rank among {config.sets} known sets of {len(chosen)} texts"
     scorer = model.scorers["base"]
-    shares = [codec(texts, scorer, shots=config.detection.shots, seed=config.seed) for texts in sets]
+    shots = shots_of(config.detection, config.model.model)
+    shares = [codec(texts, scorer, shots=shots, seed=config.seed) for texts in sets]
     outcomes = [_ranked(CODEC, shares, ".2f", null)]
     if model.local:
         scores = divergences(model.local, sets, config)

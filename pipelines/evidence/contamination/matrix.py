@@ -196,7 +196,7 @@ def report(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence
     names = [cell.name for cell in cells]
     # A cell none of whose tests can succeed has no p-value.
     p_values = pd.Series(frame["p"].to_numpy(float), names).dropna()
-    corrected = holm(p_values.to_dict())
+    corrected = holm({str(name): float(p) for name, p in p_values.items()})
     frame.insert(3, "p_holm", [corrected.get(name) for name in names])
     read = [name for name, p in corrected.items() if p <= config.level]
     return Report(

@@ -1,6 +1,7 @@
 """Tables, figure and sentences of an extraction."""
 
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def report(extractions: Extractions, model: Model) -> Report:
         commands = []
     else:
         advice = "Control works (--control) would show how much a model guesses rather than remembers."
-        commands = [f"fsd extract {work.name} --model {model.name} --control OTHER.txt"]
+        commands = [f"fsd extract {shlex.quote(work.name)} --model {shlex.quote(model.name)} --control OTHER.txt"]
     metrics, best = _metrics(table)
     return Report(
         title="Was it in the training data? Extraction",

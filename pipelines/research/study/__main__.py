@@ -12,7 +12,7 @@ Examples:
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -72,13 +72,14 @@ def prepare(config: StudyConfig) -> Job:
     models, data = _used(planned)
     _check_texts(name, study, data)
     notes = [_described(study, cell) for cell in planned]
+    parts: Callable[[], list[Job]] | None = partial(_jobs, planned, study)
     if any(map(benchmarks.is_name, data)):
+        parts = None
         # Published texts are read when the work begins, so that a dry run downloads nothing.
         inputs = Inputs(planned[0].config, cells.load_detectors(study.detectors))
     else:
         inputs = cells.read(planned[0], study)
-        start = f"the numbers are those of the first cell, {planned[0].name}, times {len(planned)}"
-        notes = [start, *inputs.remarks, *notes]
+        notes[:0] = inputs.remarks
     reads = {
         "cells": f"{len(planned):,}, less those that earlier runs hold",
         "models": ", ".join(models),
@@ -89,6 +90,7 @@ def prepare(config: StudyConfig) -> Job:
         job,
         reads=reads,
         rounds=len(planned),
+        parts=parts,
         writes=[f"a run for each of {len(planned)} cells"],
         notes=notes,
     )
@@ -104,6 +106,18 @@ def _check_texts(name: str, study: "Study", data: "Sequence[str]") -> None:
     source = benchmarks.sources()[study.benchmark]
     files = f"{study.benchmark}:{','.join(source.parts)}"
     raise UsageError(f"study {name} must have texts: give --data {files} ({source.obtain}), or labelled files")
+
+
+def _jobs(planned: "Sequence[Cell]", study: "Study") -> list[Job]:
+    """The job of each cell, whose numbers make those of the study."""
+    from pipelines.common import experiment
+    from pipelines.research.study import cells
+
+    jobs = []
+    for cell in planned:
+        inputs = cells.read(cell, study)
+        jobs.append(experiment.job(lambda: None, inputs))
+    return jobs
 
 
 def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:

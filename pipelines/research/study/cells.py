@@ -67,6 +67,7 @@ from fsd.statistics.metrics import FPR_SLACK, auc, roc
 from fsd.token_stats import Prompt
 from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
+from pipelines.common.detector_settings import shots_of
 from pipelines.common.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
 from pipelines.common.registration import log_texts, training_params
 from pipelines.research.study.catalogue import DetectorSpec, Study
@@ -340,7 +341,7 @@ def _tag(inputs: Inputs, study: Study) -> str:
     content["model"] = _weights(model.model, model.revision)
     content["precision"] = [device.type, str(dtype), model.bits]
     content["first token"] = model.first_token
-    content["shots"] = config.detection.shots
+    content["shots"] = shots_of(config.detection, config.model.model)
     content["seed"] = config.seed
     # A figure of tokens has a file that other studies of the same scores have not.
     content["tokens"] = study.figure == "tokens"

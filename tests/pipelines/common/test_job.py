@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import sys
 
@@ -57,7 +58,12 @@ def test_the_main_job(plan):
     assert rows["forward passes"] == f"{4 * scored:,} texts ({2 * scored} by base, {2 * scored} by tuned)"
     assert int(rows["training steps"]) == 2 * -(-unseen // 4)
     assert "parameters" in rows["model"]
-    assert rows["tokens"].endswith("in the texts to score")
+    tokens = re.fullmatch(r"about (\S+) in scoring, (\S+) in training; (\S+) in the texts to score", rows["tokens"])
+    assert tokens
+    computed, trained, read = (int(number.replace(",", "")) for number in tokens.groups())
+    assert computed == pytest.approx(4 * read, abs=1)
+    assert trained > 0
+    assert re.fullmatch(r"\S+ to \S+ minutes of computing, if this processor has nothing else to do", rows["time"])
     assert rows["writes"] == "a registered adapter, a run of the experiment fsd-arxiv"
 
 
@@ -122,6 +128,15 @@ def test_steps_and_passes_of_all_rounds_by_hand():
     rows = dict(plan.facts)
     assert rows["training steps"] == "30"
     assert rows["forward passes"] == "65 texts (35 by base, 30 by tuned)"
+
+
+def test_the_numbers_of_a_study_are_those_of_all_cells_together(plan):
+    """The base model alone is the first of five cells, and trains nothing."""
+    rows = plan("study", "fsd-fig4")
+    base, tuned = map(int, re.findall(r"(\d+) by", rows["forward passes"].replace(",", "")))
+    assert int(rows["training steps"].replace(",", "")) > 0
+    assert base / 5 == tuned / 4
+    assert rows["tokens"].startswith("about ")
 
 
 def test_a_model_from_scratch_is_announced_as_large_as_it_becomes():
