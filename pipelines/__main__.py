@@ -6,6 +6,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 
 from fsd.errors import one_of
+from pipelines.common.pages import page
 
 GROUPS = {
     "texts in the pretraining data": {
@@ -85,7 +86,9 @@ def main() -> None:
             print(f"\n{question}:")
             for command, (_, about) in commands.items():
                 print(f"  {command:<14} {about}")
-        print("\n`fsd COMMAND --help` lists the options of a command. Which to take: docs/questions.md")
+        print("\n`fsd COMMAND --help` lists the options of a command.")
+        print("Which to take; the other pages, docs/NAME in messages, are beside it:")
+        print(f"  {page('questions.md')}")
     elif name == "--version":
         print(f"fsd {version('fsd')}")
     elif name in COMMANDS:
