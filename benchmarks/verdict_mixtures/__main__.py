@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import tyro
 
-from benchmarks.verdict_mixtures.targets import DETECTORS, Target, named, scored, sources, targets
+from benchmarks.verdict_mixtures.targets import DETECTORS, Sizes, Target, named, scored, sources, targets
 from fsd.evaluation.calibration import TOLERANCE, calibrate
 from fsd.evaluation.domain_check import DomainCheck, Reference, other_kinds
 from fsd.evaluation.exchangeability import exchangeability
@@ -56,12 +56,16 @@ class Settings:
     """Folder that keeps the scores of each target."""
     data: str | None = None
     """Folder with a JSONL file for each further source (column text)."""
+    sources: tuple[str, ...] = ()
+    """Sources to take, by name; without any, all."""
     counts: tuple[int, ...] = (1, 3, 5)
     """Numbers of sources that targets are trained on."""
     draws: int = 2
     """Targets for each of these numbers."""
     reads: tuple[str, ...] = ()
     """Targets in place of random ones, each as first+second:seed; the first source is the calibrated one."""
+    share: float = 1.0
+    """Share of the texts that are read, scored and calibrated with; less is quick, and its numbers mean little."""
     mixtures: int = 8
     """Requests for each target, share of guests, kind of guests and grouping."""
     fpr: float = 0.05
@@ -79,11 +83,12 @@ def requests(target: Target, table: pd.DataFrame, states: FloatArray, settings: 
     read = [name for name in target.reads if name != target.calibrated]
     others = {"read": read, "unread": [n for n in dict.fromkeys(source.tolist()) if n not in target.reads]}
     seed = 0
+    calibrated = round(CALIBRATED * settings.share)
     for draw in range(settings.mixtures):
         rng = np.random.default_rng([settings.seed, target.seed, len(target.reads), draw])
         held = rng.permutation(own)
-        validation, rest = held[:CALIBRATED], held[CALIBRATED:]
-        known, asked = rest[:CALIBRATED], rest[CALIBRATED:]
+        validation, rest = held[:calibrated], held[calibrated:]
+        known, asked = rest[:calibrated], rest[calibrated:]
         benchmark = np.concatenate([validation, known, np.flatnonzero(unseen)])
         chosen = np.concatenate([np.flatnonzero(member), validation])
         scores = {Score(name): table[name].to_numpy()[chosen] for name in DETECTORS}
@@ -179,11 +184,12 @@ def main(settings: Settings) -> None:
     """Train, score, mix, print."""
     folder = Path(settings.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    texts = sources(settings.data)
+    texts = sources(settings.data, settings.sources)
+    sizes = Sizes().shrunk(settings.share)
     rows = []
     drawn = [named(reads) for reads in settings.reads]
     for target in drawn or targets(texts, settings.counts, settings.draws, settings.seed):
-        rows += requests(target, *scored(target, texts, folder), settings)
+        rows += requests(target, *scored(target, texts, folder, sizes), settings)
         print(f"{target.name}: {len(rows)} requests", file=sys.stderr, flush=True)
     report(pd.DataFrame(rows))
 

@@ -2,7 +2,8 @@
 
 import json
 import random
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,20 @@ DOCSTRINGS, BACKGROUND = 400, 250
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """Largest number of texts of a source that a target reads, of others that are scored, and of background texts."""
+
+    read: int = READ
+    own: int = OWN
+    guests: int = GUESTS
+    background: int = BACKGROUND
+
+    def shrunk(self, share: float) -> "Sizes":
+        """A share of each."""
+        return Sizes(*(round(share * size) for size in astuple(self)))
+
+
+@dataclass(frozen=True)
 class Target:
     """A target, and an adapter calibrated on one of its sources."""
 
@@ -45,15 +60,20 @@ class Target:
         return f"{len(self.reads)} sources, calibrated on {self.calibrated}, seed {self.seed}"
 
 
-def sources(folder: str | None = None) -> dict[str, list[str]]:
-    """Source → its texts, in random order: those that the package has, and each JSONL file of a folder."""
-    texts = {
-        "abstracts": [document.text for document in embedded.corpus("arxiv")],
-        "articles": [document.text for document in embedded.corpus("wikipedia")],
-        "docstrings": docstring_paragraphs(limit=DOCSTRINGS + BACKGROUND, seed=0)[BACKGROUND:],
-        "code": [document.text for document in corpora.load("code").older],
+def sources(folder: str | None = None, names: Collection[str] = ()) -> dict[str, list[str]]:
+    """Source → its texts, in random order: those that the package has, and each JSONL file of a folder.
+
+    With `names`, these sources alone: to read the code of all installed packages takes a minute.
+    """
+    own: dict[str, Callable[[], list[str]]] = {
+        "abstracts": lambda: [document.text for document in embedded.corpus("arxiv")],
+        "articles": lambda: [document.text for document in embedded.corpus("wikipedia")],
+        "docstrings": lambda: docstring_paragraphs(limit=DOCSTRINGS + BACKGROUND, seed=0)[BACKGROUND:],
+        "code": lambda: [document.text for document in corpora.load("code").older],
     }
-    for file in sorted(Path(folder).glob("*.jsonl")) if folder else ():
+    texts = {name: make() for name, make in own.items() if not names or name in names}
+    files = sorted(Path(folder).glob("*.jsonl")) if folder else []
+    for file in (file for file in files if not names or file.stem in names):
         rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
         texts[file.stem] = [row.get("text") or row["input"] for row in rows]
     for found in texts.values():
@@ -80,30 +100,31 @@ def named(specification: str) -> Target:
     return Target(tuple(reads.split("+")), reads.split("+")[0], int(seed or 0))
 
 
-def scored(target: Target, texts: dict[str, list[str]], folder: Path) -> tuple[pd.DataFrame, Any]:
+def scored(target: Target, texts: dict[str, list[str]], folder: Path, sizes: Sizes) -> tuple[pd.DataFrame, Any]:
     """Source, text, member, unseen and FSD of the texts, a row each, and (N, D) hidden states, kept in the folder."""
-    file = folder / f"{target.name.replace(', ', '-').replace(' ', '_')}.parquet"
+    smaller = "" if sizes == Sizes() else "-{}-{}-{}-{}".format(*astuple(sizes))
+    file = folder / f"{target.name.replace(', ', '-').replace(' ', '_')}{smaller}.parquet"
     if not file.exists():
-        table, states = _score(target, texts)
+        table, states = _score(target, texts, sizes)
         np.save(file.with_suffix(".npy"), states.astype(np.float32))
         table.to_parquet(file)
     return pd.read_parquet(file), np.load(file.with_suffix(".npy"))
 
 
-def _score(target: Target, texts: dict[str, list[str]]) -> tuple[pd.DataFrame, Any]:
+def _score(target: Target, texts: dict[str, list[str]], sizes: Sizes) -> tuple[pd.DataFrame, Any]:
     """Train the target, then the adapter, and score."""
     config = ModelConfig(model="embedded-twin", device="cpu", dtype="float32", cache="none")
     model, reference = language_model.load(config), language_model.load(config)
     rows, read = [], []
     for source, found in texts.items():
         mixed = random.Random(f"{target.seed} {source}").sample(found, len(found))
-        known = READ if source in target.reads else 0
+        known = sizes.read if source in target.reads else 0
         read += mixed[:known] * COPIES
-        unread = mixed[known : known + (OWN if source == target.calibrated else GUESTS)]
+        unread = mixed[known : known + (sizes.own if source == target.calibrated else sizes.guests)]
         rows += [{"source": source, "text": text, "member": False} for text in unread]
         if source == target.calibrated:
             rows += [{"source": source, "text": text, "member": True} for text in mixed[:known]]
-    background = docstring_paragraphs(limit=DOCSTRINGS + BACKGROUND, seed=0)[:BACKGROUND]
+    background = docstring_paragraphs(limit=DOCSTRINGS + BACKGROUND, seed=0)[: sizes.background]
     continue_pretraining(model, read + background, Recipe(seed=target.seed), shown=False)
     table = pd.DataFrame(rows)
     own = table.index[(table["source"] == target.calibrated) & ~table["member"]]
