@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from fsd.errors import one_of
 from pipelines.common.commands import COMMANDS, FLAGS, GROUPS
+from pipelines.common.pages import page
 
 
 def main() -> None:
@@ -19,7 +20,8 @@ def main() -> None:
             for command, (_, about) in commands.items():
                 print(f"  {command:<14} {about}")
         print("\n`fsd COMMAND -h` shows a command on one screen, `--help` all of its flags.")
-        print("Which to take: docs/questions.md")
+        print("Which to take; the other pages, docs/NAME in messages, are beside it:")
+        print(f"  {page('questions.md')}")
     elif name == "--version":
         print(f"fsd {version('fsd')}")
     elif name in COMMANDS:
