@@ -103,6 +103,7 @@ def prepare(config: ContaminationConfig) -> Job:
         trained = suspect.texts
         notes.append("the tests by sets of texts are counted roughly")
     work = partial(run, config, suspect, nonmembers, detectors, doubts, remarks)
+    experiment = f"fsd-{config.domain}"
     return Job(
         work,
         reads,
@@ -111,8 +112,9 @@ def prepare(config: ContaminationConfig) -> Job:
         passes=readers,
         trained=trained,
         training=config.training,
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
         notes=notes,
+        api=config.api,
     )
 
 

@@ -11,7 +11,7 @@ Examples:
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -66,11 +66,13 @@ def prepare(config: StudyConfig) -> Job:
     planned = plan(name, study, config)
     models, data = _used(planned)
     notes = [_described(study, cell) for cell in planned]
+    checks: list[Callable[[], object]] = [partial(cells.check_settings, planned, study)]
     if any(map(benchmarks.is_name, data)):
         # Published texts are read when the work begins, so that a dry run downloads nothing.
         inputs = Inputs(planned[0].config, cells.load_detectors(study.detectors))
     else:
         inputs = cells.read(planned[0], study)
+        checks.append(partial(cells.check_texts, planned[1:], study))
         start = f"the numbers are those of the first cell, {planned[0].name}, times {len(planned)}"
         notes[:0] = inputs.remarks
         notes.insert(0, start)
@@ -79,12 +81,14 @@ def prepare(config: StudyConfig) -> Job:
         "models": ", ".join(models),
         "texts": ", ".join(data) or "the embedded corpus",
     }
+    job = experiment.job(partial(run, config, name, study, planned), inputs)
     return replace(
-        experiment.job(partial(run, config, name, study, planned), inputs),
+        job,
         reads=reads,
         rounds=len(planned),
         writes=[f"a run for each of {len(planned)} cells"],
         notes=notes,
+        checks=checks,
     )
 
 
