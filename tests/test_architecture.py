@@ -13,6 +13,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("fsd.files", "fsd.unspaced"),
     ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed", "fsd.leftovers"),
     ("fsd.views", "fsd.unread", "fsd.scores", "fsd.loss_signals", "fsd.statistics"),
+    ("fsd.models.weights",),
     # where a model's name may stand for a GGUF file, its place is asked before anything is loaded
     ("fsd.models.gguf",),
     ("fsd.net",),

@@ -293,6 +293,15 @@ def control_of(entries: Iterable[str], model: str) -> str:
     return ""
 
 
+def check_entry(entry: str) -> None:
+    """Refuse a benchmark, or a part of one, that is not declared, before it is downloaded."""
+    name, _, part = entry.partition(":")
+    source = sources()[name]
+    # Others have parts that only their files tell.
+    if source.reader == "hub":
+        _check_hub_part(name, source, part)
+
+
 def load(entry: str) -> Benchmark:
     """Load a benchmark, or the part named after the colon; rows that cannot be used are left out and counted."""
     name, colon, part = entry.partition(":")
@@ -353,6 +362,17 @@ def _check_part(
     raise UsageError(f"part of {name} must be one of {', '.join(source.parts)}; got {part!r}")
 
 
+def _check_hub_part(
+    name: str,
+    source: Source,
+    part: str,
+) -> None:
+    # a dataset may have got more configurations than are declared; the hub refuses those that it does not have
+    is_config = bool(source.splits) and "{part}" not in source.dataset
+    if not (is_config and part):
+        _check_part(name, source, part)
+
+
 def _from_hub(
     name: str,
     source: Source,
@@ -361,9 +381,7 @@ def _from_hub(
     """A dataset of the hub, or its dataset, configuration, split or rows for the part."""
     is_dataset = "{part}" in source.dataset
     is_config = bool(source.splits) and not is_dataset
-    # a dataset may have got more configurations than are declared; the hub refuses those that it does not have
-    if not (is_config and part):
-        _check_part(name, source, part)
+    _check_hub_part(name, source, part)
     splits: Sequence[str] | Mapping[str, bool] = source.splits or ()
     if source.split:
         parts = [part] if part else source.parts

@@ -18,17 +18,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from fsd.data import harness
 from fsd.data.documents import Document, utc_day
 from fsd.errors import UsageError, first_line, quoted
-from fsd.files import LARGEST, SMALL, check_regular, from_json, read_bytes, read_text
+from fsd.files import LARGEST, SMALL, check_regular, from_json, read_bytes, read_text, regular_files
 from fsd.net.hub import data_files
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+PACKED = {b"\x1f\x8b": ".gz", b"PK\x03\x04": ".zip", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2"}
+"""First bytes of packed files, which may have any name."""
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 PLAIN = (".txt", ".text")
 ARROW = ".arrow"
@@ -38,6 +40,12 @@ SAVED_INFO = "dataset_info.json"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 PASSAGE = 2**17
 """Maximum length of a passage of a plain text file, in characters."""
+PROBED = 100
+"""Files, and passages of each, that are read before the work, to see whether they can be."""
+
+READABLE = "what is in a folder of texts must be files"
+NO_FILE = "no file"
+"""Reason why an entry of a folder was left out: a link to nothing, or a pipe."""
 
 Paths = Iterable[str | Path]
 Columns = Mapping[str, str]
@@ -222,6 +230,13 @@ class Passage(NamedTuple):
     """What the text answers, where a column or a task has it."""
 
 
+def check_endings(places: Iterable[str | Path]) -> None:
+    """Refuse files, on disk or elsewhere, whose names do not tell a format that can be read; folders and tasks may."""
+    for place in map(str, places):
+        if not harness.is_task(place) and not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
+            _format(place, "corpus files", TABLES + PLAIN)
+
+
 class TextStream:
     """The documents of files, folders, hub URLs and tasks, in order, without empty ones; `done` of `size` bytes."""
 
@@ -240,14 +255,25 @@ class TextStream:
                 self.tasks.append(entry)
             else:
                 places += _in_folder(entry)
-        for place in places:  # before any of them is looked up on the network
-            _format(place, "corpus files", TABLES + PLAIN)
+        check_endings(places)  # before any of them is looked up on the network
         check_template("column", column)
         self.files = list(chain.from_iterable(map(data_files, places)))
         self.column = column
         self.answer = answer
         self.size = sum(file.size for file in self.files)
         self.done = 0
+
+    def check(self) -> bool:
+        """Read the first passages of the first files on disk; whether there was a text, or more to be read.
+
+        A file of another format is refused before hours of reading.
+        """
+        local = [file.url for file in self.files if "://" not in file.url]
+        has_text = bool(self.tasks) or len(local) < len(self.files) or len(local) > PROBED
+        for file in local[:PROBED]:
+            passages_read = list(islice(TextStream([file], self.column), PROBED))
+            has_text = has_text or bool(passages_read)
+        return has_text
 
     def __iter__(self) -> Iterator[Passage]:
         for task in self.tasks:
@@ -356,8 +382,8 @@ def _in_folder(place: str) -> list[str]:
 def files_below(folder: Path, endings: Sequence[str]) -> list[Path]:
     """The files below a folder that have one of the endings, compressed ones included, in order."""
     packed = tuple(ending + compression for ending in endings for compression in ("", *COMPRESSIONS))
-    entries = [entry for entry in folder.rglob("*") if entry.name.lower().endswith(packed)]
-    return sorted(filter(Path.is_file, entries))
+    entries = (entry for entry in folder.rglob("*") if entry.name.lower().endswith(packed))
+    return sorted(regular_files(entries, READABLE))
 
 
 def data_files_of(path: Path) -> list[Path]:
@@ -611,6 +637,9 @@ def as_text(
     start: int = 1,
 ) -> str:
     """The content of a file, or its part from line `start` on, which must be UTF-8."""
+    for magic, ending in PACKED.items():
+        if content.startswith(magic):
+            raise UsageError(f"{where} must be encoded in UTF-8; it is packed, as files that end in {ending} are")
     position = content.find(b"\0")
     fault = "it has NUL bytes, as UTF-16 has"  # valid UTF-8, but of no text
     if position < 0:
@@ -652,7 +681,7 @@ def read_texts(
     """
     documents: list[Document] = []
     for path in _distinct(paths, "file with a text"):
-        files = _plain_files(path)
+        files = _plain_files(path, skipped)
         if files:
             documents += _text_files(files, skipped)
         else:
@@ -665,11 +694,11 @@ def files_of_texts(path: Path) -> list[Path]:
     return _plain_files(path) or data_files_of(path)
 
 
-def _plain_files(path: Path) -> list[Path]:
+def _plain_files(path: Path, skipped: Counter[str] | None = None) -> list[Path]:
     """The .txt files that a path stands for: itself, or those below a folder; none where there are data files."""
     if not os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
         return [path] if path.suffix.lower() == ".txt" else []
-    texts = sorted(filter(Path.is_file, path.rglob("*.txt")))
+    texts = list(_texts_in(path, skipped))
     tables = files_below(path, TABLES)
     if texts and tables:
         names = f"{texts[0].name} and {tables[0].name}"
@@ -679,6 +708,17 @@ def _plain_files(path: Path) -> list[Path]:
             f"a folder must hold .txt files, one text each, or data files ({', '.join(TABLES)}); {path} has neither"
         )
     return texts
+
+
+def _texts_in(folder: Path, skipped: Counter[str] | None) -> Iterator[Path]:
+    """The .txt files in a folder; what has this ending and is no file is refused, or counted."""
+    for entry in sorted(folder.rglob("*.txt")):
+        try:
+            yield from regular_files([entry], READABLE)
+        except UsageError as error:
+            if skipped is None:
+                raise RowError(str(error), NO_FILE) from error
+            skipped[NO_FILE] += 1
 
 
 def _distinct(paths: Paths, what: str) -> list[Path]:

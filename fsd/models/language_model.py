@@ -17,7 +17,8 @@ from fsd.config import ModelConfig
 from fsd.distributed import num_processes
 from fsd.errors import UsageError
 from fsd.models.gguf import reading
-from fsd.net.hub import ModelSize, check_memory, fingerprint, locate, model_size
+from fsd.models.weights import check_weights
+from fsd.net.hub import CONTEXTS, ModelSize, check_memory, fingerprint, locate, model_size
 from fsd.token_stats import IDS, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -33,6 +34,8 @@ DTYPES = {
 BITS = (8, 4)
 """Quantization of the weights by bitsandbytes: 8 bits is LLM.int8 (arXiv 2208.07339), which quantizes the inputs of a
 layer too; 4 bits is NormalFloat (QLoRA, arXiv 2305.14314, §3)."""
+MOST_GROWTH = 1000
+"""Characters that the replacements of a tokenizer may make of one."""
 TOKENIZED = 1000
 """Texts that are tokenized at a time; until then each takes 15 KiB."""
 CAUSALITY = 1e-2
@@ -239,11 +242,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
             folder, output_loading_info=True, trust_remote_code=False, **options
         )
         tokenizer = _tokenizer(folder)
-        # transformers only warns, and draws these weights by chance.
-        if missing := report["missing_keys"]:
-            raise UsageError(
-                f"model {config.model!r} must have all its weights; {len(missing)} missing, e.g. {min(missing)}"
-            )
+        check_weights(f"model {config.model!r}", report)
         if "device_map" not in options:
             network.to(device)
         for module in network.modules():
@@ -320,11 +319,27 @@ def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if tokenizer.is_fast:
+        _check_growth(tokenizer.backend_tokenizer.normalizer)
     if not tokenizer("A text.", add_special_tokens=False)["input_ids"]:
         raise ValueError(f"the tokenizer's files are missing or empty in {folder}")
     if not tokenizer.is_fast:
         raise ValueError(f"the tokenizer must be a fast one (tokenizer.json); that in {folder} is not")
     return tokenizer
+
+
+def _check_growth(normalizer: Any) -> None:
+    """Refuse replacements that, one after the other, could make millions of characters of one."""
+    if normalizer is None:
+        return
+    steps = [json.loads(normalizer.__getstate__())]
+    growth = 1
+    while steps:
+        step = steps.pop()
+        steps += step.get("normalizers", [])
+        growth *= max(1, len(step.get("content", "")))
+    if growth > MOST_GROWTH:
+        raise ValueError(f"its tokenizer may replace a character by {growth:,}, more than {MOST_GROWTH:,}")
 
 
 def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int]:
@@ -348,6 +363,15 @@ def _config(model: str, revision: str | None) -> tuple[Path, Any]:
     folder, _ = locate(model, revision, weights=False)
     with _loading(model):
         return folder, AutoConfig.from_pretrained(folder, trust_remote_code=False)
+
+
+def outline(model: str, revision: str | None = None) -> Any:
+    """The network of a model on this machine without its weights: its modules have names and shapes alone."""
+    from transformers import AutoModelForCausalLM
+
+    _, config = _config(model, revision)
+    with _loading(model), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
 def start_token(tokenizer: Any, name: str) -> int:
@@ -408,7 +432,7 @@ def _has_split_head(language_model: LanguageModel) -> bool:
 
 def _context(config: Any) -> int:
     text = config.get_text_config()
-    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"):
+    for name in CONTEXTS:
         value = getattr(text, name, None)
         if isinstance(value, int) and value > 1:
             return value

@@ -258,7 +258,7 @@ def reader_page(report: Report, hashes: Facts) -> str:
 
 def document(template: str, **content: object) -> str:
     """Plain text or Markdown of a template."""
-    return _template(template).render(content)
+    return _template(template, finalize=_without_tags).render(content)
 
 
 def _template(name: str, **options: Any) -> Template:
@@ -270,6 +270,13 @@ def _template(name: str, **options: Any) -> Template:
     )
     templates.filters["css"] = _css
     return templates.get_template(name)
+
+
+def _without_tags(value: object) -> object:
+    """A value whose text begins no tag of HTML, which Markdown would pass on; what a filter has made stays."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", value)
+    return value
 
 
 def _visible(value: object) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from fsd.errors import UsageError, first_line
 from fsd.files import CHECKSUMS, checksums, digest
 from fsd.tracking.registry import Version
-from fsd.tracking.store import load_mlflow, open_store, quiet
+from fsd.tracking.store import exists, load_mlflow, open_store, quiet
 
 _ADAPTER_CONFIG = "adapter_config.json"
 _MODEL = re.compile(r"models:/(?P<name>[^/@]+)(@(?P<alias>[^/@]+)|/(?P<number>\d+|latest))")
@@ -100,6 +100,9 @@ def version_info(uri: str) -> Version | None:
     parts = _MODEL.fullmatch(uri)
     if not parts:
         raise UsageError(f"a model's address must be models:/name@alias or models:/name/version; got {uri!r}")
+    if not exists():
+        # To open it would make one.
+        raise UsageError(f"{uri} must name a registered model; there are none, since there is no store")
     client = open_store().client
     name = parts["name"]
     # MLflow's own errors do not say what there is.
@@ -140,6 +143,8 @@ def _parse_run(uri: str) -> tuple[str, str | None]:
 def _artifact_names(run_id: str, folder: str | None = None) -> list[str]:
     from mlflow.exceptions import MlflowException
 
+    if not exists():
+        raise UsageError(f"runs:/ must name a run of the tracking store; there is no store, and no run {run_id!r}")
     store = open_store()
     try:
         return [entry.path for entry in store.client.list_artifacts(run_id, folder)]

@@ -31,7 +31,7 @@ from tyro.conf import Positional
 
 from fsd import distributed
 from fsd.config import flags, groups_of, settings_of
-from fsd.errors import CheckFailed, StorageError, UsageError, one_of, without_credentials
+from fsd.errors import CheckFailed, StorageError, UsageError, disk_failure, one_of, quoted, without_credentials
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
 from pipelines.common import gate
@@ -58,8 +58,8 @@ SHOWN = 120
 MAIN_FIRST = 10.0
 # Seconds that the main process leaves the launcher to end it, if it failed because another process is gone.
 CAUSE_FIRST = 2.0
-# Errors of a disk that is full or cannot be written.
-_NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+# Errors of a path at which something else is, such as a folder in place of a lock file.
+_NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM)
 
 
 def command(
@@ -83,6 +83,7 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # The last collection, of all that large libraries hold, takes seconds.
     atexit.register(gc.freeze)
+    _open_streams()
     _keep_private()
     several = distributed.num_processes() > 1
     with _ends(several), _system_errors():
@@ -100,9 +101,9 @@ def command(
                 job = prepare(settings)
                 if demands().protocol:
                     import_module("pipelines.common.protocol").apply(settings)
-                if not invocation.dry_run:
-                    job.check()
-                elif distributed.is_main_process():
+                # One check for both: a dry run accepts nothing that the command refuses.
+                job.check(dry_run=invocation.dry_run)
+                if invocation.dry_run and distributed.is_main_process():
                     plan = job.plan()
             # After the stage, whose line on the terminal ends before.
             if not invocation.dry_run:
@@ -112,6 +113,18 @@ def command(
             distributed.leave()
             if not invocation.dry_run and distributed.is_main_process():
                 gate.check()
+
+
+def _open_streams() -> None:
+    """Put the empty device in place of standard streams that are closed: files would take their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
 def _keep_private() -> None:
@@ -180,7 +193,9 @@ def _system_errors() -> Iterator[None]:
     """Make errors of a full disk, and of a path that no system takes, one line; commands look at paths first."""
     try:
         yield
-    except (OSError, RuntimeError) as error:
+    except (UsageError, StorageError, KeyboardInterrupt, BrokenPipeError):
+        raise
+    except Exception as error:
         number = getattr(error, "errno", 0)
         path = str(getattr(error, "filename", None) or "a file")
         # Before Python 3.13 pathlib raises this error without a number.
@@ -190,12 +205,15 @@ def _system_errors() -> Iterator[None]:
             path = loop[1]
         if len(path) > SHOWN:
             path = f"{path[:SHOWN]}…"
-        if number in _NOT_STORED:
-            raise StorageError(f"{path} cannot be written: {os.strerror(number)}") from error
+        reason = disk_failure(error)
+        if reason:
+            raise StorageError(f"{path} cannot be written: {reason}") from error
         if number == errno.ENAMETOOLONG:
             raise UsageError(f"names must have at most 255 bytes; got {path}") from error
         if number == errno.ELOOP:
             raise UsageError(f"a path must not be a loop of links; got {path}") from error
+        if isinstance(error, OSError) and error.filename and number in _NO_FILE:
+            raise UsageError(f"a file must be one that this user may open; {path}: {os.strerror(number)}") from error
         raise
 
 
@@ -361,7 +379,7 @@ def _with_file(
     for key, expected in (("version", VERSION), ("command", command_name())):
         value = entries.pop(key, expected)
         if value != expected:
-            raise UsageError(f"config must be of {key} {expected}; {file} is of {value!r}")
+            raise UsageError(f"config must be of {key} {expected}; {file} is of {quoted(value)}")
     typed = {argument.partition("=")[0].replace("_", "-").replace("--no-", "--") for argument in arguments}
     has_positional = bool(arguments) and not arguments[0].startswith("-")
     positional = []
@@ -429,12 +447,12 @@ def _flat(
             continue
         # The same flag may stand at the top and in its group.
         if name in seen:
-            raise UsageError(f"config must give a flag once; {key!r} stands twice")
+            raise UsageError(f"config must give a flag once; {quoted(key)} stands twice")
         seen.add(name)
         if isinstance(value, dict):
             value = [f"{entry}={entry_value}" for entry, entry_value in value.items()]
         elif name in groups and name not in settings:
-            raise UsageError(f"config must give {name} as a table of flags; got {value!r:.60}")
+            raise UsageError(f"config must give {name} as a table of flags; got {quoted(value)}")
         yield name, value
 
 
@@ -442,6 +460,12 @@ def _entries(file: str) -> dict[str, Any]:
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
+        # A few lines of them may stand for gigabytes.
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise ValueError("aliases (*) are not read: write the settings out")
+            return super().compose_node(parent, index)
+
         # YAML itself keeps the last of several values of a key, without a word.
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [key.value for key, _ in node.value]
@@ -596,5 +620,9 @@ def _check_values(config: Any) -> None:
             raise UsageError(f"seed must be at least 0 and below 2**32 ({SEEDS}); got {value}")
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{flag} must be a finite number; got {value}")
+        texts = value if isinstance(value, tuple) else (value,)
+        # No system takes it in a path, and no store in a text.
+        if any("\0" in str(text) for text in texts):
+            raise UsageError(f"{flag} must have no NUL character; got {quoted(value)}")
         if isinstance(value, str) and not value.strip() and defaults[name] != value:
             raise UsageError(f"{flag} must not be blank; got {value!r}")

@@ -55,6 +55,8 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     scored = texts if inputs.texts_are_local else None  # those of a benchmark are counted when it has been downloaded
     trained = split.unseen.texts
     training = None if config.adapter else config.training
+    domain_experiment = f"fsd-{config.data.domain}"
+    control_models = _control_models(inputs)
     return Job(
         work,
         reads,
@@ -64,9 +66,20 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
         trained,
         training,
         writes=["a registered adapter"],
-        experiment=f"fsd-{config.data.domain}",
+        experiment=domain_experiment,
         notes=notes,
+        adapter=config.adapter,
+        further=control_models,
     )
+
+
+def _control_models(inputs: Inputs) -> list[str]:
+    """The control model, as far as it is known before the texts are here."""
+    config = inputs.config
+    if not inputs.texts_are_local:
+        return [] if config.placebo in (AUTO, "none") else [config.placebo]
+    control = control_model(config, inputs.split.judged)
+    return [control] if control else []
 
 
 def _reads(inputs: Inputs) -> str:

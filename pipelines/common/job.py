@@ -8,13 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsd import distributed, tracking
-from fsd.config import AdapterConfig, ModelConfig, Recipe
+from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
 from fsd.errors import UsageError, without_credentials
+from fsd.net.hub import check_located, check_tokenizer_located, model_size
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -46,6 +48,10 @@ class Job:
         rounds: how often training and scoring are repeated, such as by the trials of a tuning.
         writes: what is written.
         experiment: of the tracked run; empty for a command that is not tracked.
+        api: how a model behind an API is reached; None for a command that needs one on this machine.
+        adapter: a saved adapter that is attached to the model.
+        further: models beside the one under test and those that it names itself, such as a control model.
+        checks: what else could be refused before the work, each raising a UsageError; a dry run calls them too.
         notes: what the numbers leave out.
         parts: makes the jobs whose numbers are added up in place of its own, such as the cells of a study.
     """
@@ -62,17 +68,48 @@ class Job:
     experiment: str = ""
     notes: Sequence[str] = ()
     parts: "Callable[[], Sequence[Job]] | None" = None
+    api: APIConfig | None = None
+    adapter: str | None = None
+    further: Sequence[str] = ()
+    checks: Sequence[Callable[[], object]] = ()
 
     def __post_init__(self) -> None:
         prefix, _, domain = self.experiment.partition("-")
         if prefix == "fsd":
             check_name("domain", domain)
 
-    def check(self) -> None:
-        """Refuse what could not be stored."""
+    def check(self, *, dry_run: bool = False) -> None:
+        """Refuse what the work would refuse before it trains or scores; a dry run makes no store for that."""
+        for check in self.checks:
+            check()
+        if self.model:
+            self._check_model(self.model)
+        for name in self.further:
+            check_located(name)
         if self.experiment:
             check_space(chain(self.texts or (), self.trained))
-            distributed.from_main(tracking.check_store)
+            distributed.from_main(partial(tracking.check_store, create=not dry_run))
+
+    def _check_model(self, model: ModelConfig) -> None:
+        from fsd.scoring.model_checks import check_api, check_model
+
+        if self.api and model.model.startswith("api:"):
+            check_api(model, self.api)
+        else:
+            # It refuses an API too.
+            check_tokenizer_located(model.model, model.revision)
+        check_model(model)
+        uri = self.adapter
+        if uri:
+            from fsd.models.adapters import check_unloaded
+
+            folder = distributed.from_main(lambda: tracking.fetch_adapter(uri))
+            check_unloaded(folder, model.model, model.revision)
+        # A model that is not here yet has its modules known after the download.
+        if self.trained and self.training and model_size(model.model, model.revision):
+            from fsd.models.adapters import check_targets
+
+            check_targets(model.model, model.revision, self.training)
 
     def run(self) -> object:
         """Do the work, after a check that its results can be stored."""

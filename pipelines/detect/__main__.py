@@ -98,7 +98,7 @@ def prepare(config: DetectConfig) -> Job:
             near_duplicates=drops,
         )
         work = shards.Work("pipelines.detect.classifier", config)
-        return shards.job("detect", work, config.files)
+        return shards.job("detect", work, config.files, checks=[partial(check_adapter, config)])
     documents, remarks = read_cleaned(config.files, config.columns, config.cleaning)
     nonmembers = Corpus()
     remarks_on_nonmembers: list[str] = []
@@ -122,16 +122,26 @@ def prepare(config: DetectConfig) -> Job:
     if config.model:
         model = ModelConfig(model=config.model, device=config.device)
     passes = "each text takes two forward passes, one with the adapter and one without, by its base model"
+    checks = [partial(check_adapter, config)]
+    counts = {"base": len(documents), "tuned": len(documents)}
     return Job(
         partial(run, config, documents, nonmembers, remarks + remarks_on_nonmembers, last_day, named),
         reads,
         model,
         texts=documents.texts,
-        passes={"base": len(documents), "tuned": len(documents)},
+        passes=counts,
         writes=[config.out, config.report],
         experiment="of the adapter's domain",
         notes=[*remarks, passes],
+        checks=checks,
     )
+
+
+def check_adapter(config: DetectConfig) -> None:
+    """Refuse an adapter that gives no verdicts at this rate, before its base model is loaded."""
+    from pipelines.detect.classifier import CalibratedAdapter
+
+    CalibratedAdapter(config.adapter, model=config.model, device=config.device).check(config.fpr)
 
 
 def run(

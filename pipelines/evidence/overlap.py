@@ -115,6 +115,7 @@ def prepare(config: OverlapConfig) -> Job:
         reads,
         writes=[config.out],
         experiment="fsd-overlap",
+        checks=[texts.check, corpus.check],
     )
 
 

@@ -20,7 +20,7 @@ from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
 from pipelines.common.job import Job, byte_size, files, on_this_machine
-from pipelines.common.output import check_path
+from pipelines.common.output import check_parent, check_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,6 +70,7 @@ def prepare(config: FrequencyConfig) -> Job:
             shards.Work("pipelines.research.frequencies", config),
             config.corpus,
             finish=partial(_total, config),
+            checks=[partial(check_settings, config)],
         )
     # Without the network: a dry run, or a mistake on the command line, asks nobody for anything.
     local = [file for file in config.corpus if not str(file).startswith("hf:")]
@@ -90,6 +91,7 @@ def prepare(config: FrequencyConfig) -> Job:
     tokenizer = config.model
     if not on_this_machine(tokenizer):
         tokenizer += ", to be downloaded"
+    checks = [partial(check_settings, config), partial(check_corpus, config)]
     return Job(
         partial(run, config),
         {
@@ -99,6 +101,7 @@ def prepare(config: FrequencyConfig) -> Job:
         },
         writes=[config.out],
         notes=notes,
+        checks=checks,
     )
 
 
@@ -112,6 +115,27 @@ def _limits(config: FrequencyConfig) -> str:
     if config.document_tokens:
         limits.append(f"the first {config.document_tokens:,} tokens of each document")
     return " and ".join(limits) or "everything"
+
+
+def check_settings(config: FrequencyConfig) -> None:
+    """Refuse limits without a meaning, and a tokenizer that is none."""
+    from fsd.errors import at_least
+    from fsd.net.hub import check_tokenizer_located
+
+    at_least(1, **{"limit of documents": config.limit, "limit of tokens": config.tokens})
+    check_tokenizer_located(config.model, config.revision)
+
+
+def check_corpus(config: FrequencyConfig) -> None:
+    """Refuse files on disk whose beginning is of another format, or that have no text at all, and the output file."""
+    from fsd.data.readers import TextStream, check_endings
+    from fsd.errors import UsageError
+
+    check_parent(config.out)
+    check_endings(config.corpus)
+    local = [file for file in config.corpus if not str(file).startswith("hf:")]
+    if local and not TextStream(local, config.column).check() and len(local) == len(config.corpus):
+        raise UsageError(f"corpus must hold at least one token; {_names(map(str, local))} holds none")
 
 
 def run(config: FrequencyConfig) -> None:

@@ -100,6 +100,8 @@ FILES: dict[str, bytes] = {
     "deep.jsonl": b"[" * DEEP,
     "deep_row.jsonl": b'{"text": "a b", "label": 1, "x": ' + b"[" * DEEP,
     "half.jsonl.gz": gzip.compress(b'{"text": "a b"}\n' * 900)[:40],
+    "packed.jsonl": gzip.compress(b'{"text": "a b"}\n'),
+    "bomb.yaml": b"a: &a [x, x]\nb: &b [*a, *a]\ntags: [*b, *b]\n",
     "latin.yaml": "domain: \xe9\n".encode("latin-1"),
     "deep.yaml": b"[" * DEEP,
 }
@@ -289,6 +291,42 @@ def test_a_mistake_is_one_line_and_exit_2(
     now = case._replace(message=case.message if case.expects(message) else message, found="".join(loaded[:1]))
     table.append(now)
     assert now == case
+
+
+DURING = {
+    "overlap {good.jsonl} {no_rows.parquet}",
+    "overlap {good.jsonl} {short.txt}",
+}
+"""What is found while a corpus of any size is read, which a dry run does not."""
+DRY = (
+    "run --adapter nowhere|run --placebo ./nowhere|run --reference-model ./nowhere --detectors reference|"
+    "run --frequencies {good.jsonl} --detectors dc_pdd|run --target-modules nothing|detect --adapter nowhere|"
+    "tune --storage nowhere|score --model api:gpt|frequencies --limit 0|collect --domain local --options path=nowhere|"
+    "pretrain --tokenizer ./nowhere|study fsd-t6 --epochs 0|study fsd-t6 --data wikimia:33|overlap --column question|"
+    "run --model api:gpt|score --neighbours 0 --detectors neighbour|extract --samples 0"
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case.values[0], marks=[pytest.mark.slow] * (str(case.values[0]) not in DRY.split("|")), id=case.id)
+        for case in CASES
+        if str(case.values[0]) not in DURING
+    ],
+)
+def test_a_dry_run_accepts_nothing_that_the_command_refuses(
+    case, inputs, tiny, store, loaded, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    monkeypatch.setattr(sys, "argv", ["fsd", *case.words(inputs, tiny), "--dry-run"])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == 2
+    assert FORM.fullmatch(capsys.readouterr().err)
+    assert not loaded
+    assert list(tmp_path.iterdir()) == []
 
 
 TRACKED = ["run", "score", "tune", "detect", "extract", "adapter-audit", "contamination", "study fsd-t6"]

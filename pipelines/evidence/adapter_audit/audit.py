@@ -84,6 +84,8 @@ def prepare(config: AuditConfig) -> Job:
     }
     registered = "a registered adapter" if config.adapter else None
     work = partial(run, config, parts, judged)
+    further = [config.tuned] if config.tuned else []
+    experiment = f"fsd-{config.domain}"
     return Job(
         work,
         reads,
@@ -91,7 +93,9 @@ def prepare(config: AuditConfig) -> Job:
         texts=texts,
         passes=plan.passes,
         writes=[registered, config.out],
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
+        adapter=config.adapter,
+        further=further,
     )
 
 

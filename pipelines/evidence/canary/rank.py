@@ -27,6 +27,8 @@ from fsd.reporting.report import (
     p_value,
 )
 from fsd.scoring.deviation import ViewStatistics
+from fsd.scoring.model import Model, outline
+from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.statistics.intervals import Estimate, observed_rate
 from fsd.statistics.multiplicity import holm
@@ -91,13 +93,20 @@ def prepare(config: RankConfig) -> Job:
     # One text a document, as all variants of a canary are about equally long.
     texts = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
     scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
+    requested = load_detectors(config.detection)
+    reads = {"canaries": f"{len(texts):,} documents in {config.folder}"}
+    model = outline(config.model, ("base",))
+    checks = [partial(plan, config, canaries, requested, model)]
+    work = partial(run, config, canaries, requested)
     return Job(
-        partial(run, config, canaries, load_detectors(config.detection)),
-        {"canaries": f"{len(texts):,} documents in {config.folder}"},
+        work,
+        reads,
         config.model,
         texts=texts,
         passes={"base": scored},
         experiment=f"fsd-{config.domain}",
+        api=config.api,
+        checks=checks,
     )
 
 
@@ -136,17 +145,7 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
                 sealed.tokenizer,
                 name,
             )
-        # What a detector reads besides would be of the canary without its document.
-        unfit = [detector.name for detector in requested if FURTHER_VIEWS.intersection(detector.views)]
-        # They tell whether a detector can be computed, which an API has to be asked.
-        examples = sealed.candidates(sealed.documents[0])[:2]
-        plan = model.plan(
-            requested,
-            examples,
-            excluded=dict.fromkeys(unfit, "it does not score a text after a context alone"),
-            strict=config.detection.named,
-            use="computed on canaries",
-        )
+        planned = plan(config, canaries, requested, model)
     with examination(
         config,
         "canary",
@@ -157,17 +156,33 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
             # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
             scores = score(
                 canaries,
-                plan.detectors,
+                planned.detectors,
                 model.scorers,
                 withheld=config.withheld,
                 seed=config.seed,
             )
-            names = [detector.name for detector in plan.detectors]
+            names = [detector.name for detector in planned.detectors]
             results = rank_tests(scores, names, alpha=config.alpha, seed=config.seed)
         deliver(
-            partial(report, scores, results, canaries, config, plan.remarks),
+            partial(report, scores, results, canaries, config, planned.remarks),
             tracked,
         )
+
+
+def plan(config: RankConfig, canaries: Canaries, requested: Sequence[Detector], model: Model) -> ScoringPlan:
+    """The detectors that can be computed on canaries; a UsageError if one that is named cannot."""
+    sealed = canaries.sealed
+    # What a detector reads besides would be of the canary without its document.
+    unfit = [detector.name for detector in requested if FURTHER_VIEWS.intersection(detector.views)]
+    # They tell whether a detector can be computed, which an API has to be asked.
+    examples = sealed.candidates(sealed.documents[0])[:2]
+    return model.plan(
+        requested,
+        examples,
+        excluded=dict.fromkeys(unfit, "it does not score a text after a context alone"),
+        strict=config.detection.named,
+        use="computed on canaries",
+    )
 
 
 def check_tokenizer(its_hash: str, expected: str, model: str) -> None:

@@ -168,6 +168,7 @@ def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object])
         training=config.training,
         experiment=f"fsd-{config.domain}",
         notes=notes,
+        api=config.api,
     )
 
 

@@ -73,12 +73,14 @@ def prepare(config: StudyConfig) -> Job:
     _check_texts(name, study, data)
     notes = [_described(study, cell) for cell in planned]
     parts: Callable[[], list[Job]] | None = partial(_jobs, planned, study)
+    checks: list[Callable[[], object]] = [partial(cells.check_settings, planned, study)]
     if any(map(benchmarks.is_name, data)):
         parts = None
         # Published texts are read when the work begins, so that a dry run downloads nothing.
         inputs = Inputs(planned[0].config, cells.load_detectors(study.detectors))
     else:
         inputs = cells.read(planned[0], study)
+        checks.append(partial(cells.check_texts, planned[1:], study))
         notes[:0] = inputs.remarks
     reads = {
         "cells": f"{len(planned):,}, less those that earlier runs hold",
@@ -93,6 +95,7 @@ def prepare(config: StudyConfig) -> Job:
         parts=parts,
         writes=[f"a run for each of {len(planned)} cells"],
         notes=notes,
+        checks=checks,
     )
 
 

@@ -55,10 +55,11 @@ from fsd.models.language_model import (
     quantization_options,
     resolve_precision,
 )
-from fsd.net.hub import fingerprint, locate
+from fsd.net.hub import check_tokenizer_located, fingerprint, locate
 from fsd.progress import note, progress
 from fsd.scores import BASE, Score, columns_of
 from fsd.scoring import model as scoring
+from fsd.scoring.model_checks import check_model
 from fsd.scoring.scorers import cache_folder, frequency_file, reference_name
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
@@ -315,6 +316,25 @@ def read(cell: Cell, study: Study) -> Inputs:
         split=split,
         remarks=remarks,
     )
+
+
+def check_settings(cells: Iterable[Cell], study: Study) -> None:
+    """Refuse models and numbers of trainings that no cell could run with; their texts may not be here yet."""
+    for cell in cells:
+        with _naming(cell):
+            for entry in filter(benchmarks.is_name, cell.config.data.data):
+                benchmarks.check_entry(entry)
+            model = cell.config.model
+            check_tokenizer_located(model.model, model.revision)
+            check_model(model)
+            if study.trained:
+                check_training(cell.config.training)
+
+
+def check_texts(cells: Iterable[Cell], study: Study) -> None:
+    """Refuse texts of files that a cell cannot be split from."""
+    for cell in cells:
+        read(cell, study)
 
 
 def prepare_cell(cell: Cell, study: Study) -> PreparedCell:

@@ -27,9 +27,11 @@ from fsd.data.readers import (
     last_cut,
     parse_columns,
     read_files,
+    read_rows,
     read_texts,
 )
 from fsd.errors import UsageError
+from fsd.net.hub import files_at
 
 ROWS: list[dict[str, Any]] = [
     {"text": 'one, "two"\nthree', "label": 1, "group": "g", "date": "2023-01-31", "more": 1},
@@ -402,3 +404,37 @@ def test_a_hub_id_is_told_how_to_become_a_file():
         read_files(["owner/name"])
     with pytest.raises(UsageError, match=r"there is no owner/name.jsonl$"):
         read_files(["owner/name.jsonl"])
+
+
+@pytest.mark.parametrize("kind", ["a link to nothing", "a pipe"])
+def test_an_entry_of_a_folder_that_cannot_be_read_is_named(tmp_path, kind):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for ending in ("txt", "jsonl"):
+        (folder / f"good.{ending}").write_text('{"text": "a b"}')
+        if kind == "a pipe":
+            os.mkfifo(folder / f"bad.{ending}")
+        else:
+            (folder / f"bad.{ending}").symlink_to("nothing")
+    for read in (lambda: read_texts([folder]), lambda: TextStream([folder]), lambda: files_at(str(folder), [".jsonl"])):
+        with pytest.raises(UsageError, match=r"must be files; \S+bad\.\w+ is none: mend or remove it"):
+            read()
+    skipped = Counter()
+    assert len(read_texts([folder], skipped=skipped)) == 1
+    assert skipped == {"no file": 1}
+
+
+def test_a_link_to_a_file_is_read_wherever_it_stands(tmp_path):
+    (tmp_path / "elsewhere.jsonl").write_text('{"text": "a b"}')
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "link.jsonl").symlink_to("../elsewhere.jsonl")
+    assert [Path(file.url).name for file in files_at(str(folder), [".jsonl"])] == ["link.jsonl"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lambda content: b"PK\x03\x04" + content])
+def test_a_packed_file_under_a_plain_name_is_called_packed(tmp_path, pack):
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(pack(b'{"text": "a b"}'))
+    with pytest.raises(UsageError, match="it is packed, as files that end in"):
+        read_rows([file])

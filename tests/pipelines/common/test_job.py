@@ -73,8 +73,7 @@ def test_the_main_job(plan):
         ("score", "--data data.jsonl --detectors loss --out out.csv", "forward passes", "60 texts (60 by base)"),
         ("tune", "--data data.jsonl --detectors min_k --validation 0.4", "forward passes", "texts ("),
         ("extract", "book.txt --prefix 9 --suffix 9", "forward passes", "by base)"),
-        ("adapter-audit", "--data data.jsonl --tuned o --detectors loss", "forward passes", "120 texts (60 by base"),
-        ("adapter-audit", "--data data.jsonl --tuned http://u:pw@h", "fine-tuned model", "http://***@h"),
+        ("adapter-audit", "--data data.jsonl --tuned TINY --detectors loss", "forward passes", "120 texts (60 by base"),
         ("contamination", "data.jsonl --detectors loss", "forward passes", "1,260 texts (1,260 by base)"),
         ("study", "fsd-t6 --data data.jsonl", "forward passes", "by tuned)"),
         ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),
@@ -104,7 +103,13 @@ def test_other_commands(module, arguments, row, value, plan):
     assert not scores or "parameters" in rows["model"]
 
 
-def test_what_would_be_downloaded_is_named(plan):
+def test_a_plan_shows_no_credentials():
+    facts = dict(Job(lambda: None, {"fine-tuned model": "http://u:pw@h"}).plan().facts)
+    assert facts["fine-tuned model"] == "http://***@h"
+
+
+def test_what_would_be_downloaded_is_named(plan, monkeypatch):
+    monkeypatch.setattr("fsd.net.hub.hub_reachable", lambda: True)
     rows = plan("run", "--data", "wikimia:64", "--model", "nobody/nothing", "--placebo", "none")
 
     assert rows["texts"] == "wikimia:64: downloaded, if it is not in the cache"
