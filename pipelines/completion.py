@@ -2,7 +2,7 @@
 
 Examples:
     fsd completion bash > ~/.local/share/bash-completion/completions/fsd
-    fsd completion zsh >> ~/.zshrc
+    fsd completion zsh > ~/.fsd.zsh        # and in ~/.zshrc: source ~/.fsd.zsh
     fsd completion fish > ~/.config/fish/completions/fsd.fish
 """
 
