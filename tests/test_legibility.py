@@ -15,10 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
-    "nodes": 254_300,
+    "nodes": 254_320,
     "nodes a line of code": 8.6,
     "functions of folded complexity above 15": 0,
-    "statements of more than 40 nodes": 93,
+    "statements of more than 40 nodes": 92,
     "assignments of several unrelated values": 6,
     "comprehensions per 1,000 lines": 29.1,
     "conditional expressions per 1,000 lines": 15.8,
