@@ -268,7 +268,7 @@ def _documents(name: str, content: bytes) -> list[bytes]:
     """The JSON documents of a file: one, or one a line."""
     if name.endswith(".json"):
         return [content]
-    return [line for line in content.splitlines() if line.strip()]
+    return list(filter(bytes.strip, content.splitlines()))
 
 
 def _leaves(value: Any) -> Iterator[str]:

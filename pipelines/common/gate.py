@@ -75,11 +75,11 @@ class Condition(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name} {self.sign} {self.limit:g}"
 
-    def failure(self, numbers: Mapping[str, float]) -> str:
+    def failure(self, numbers: Mapping[str, float | None]) -> str:
         """How an answer with these numbers fails; "" if it does not."""
         number = numbers.get(self.name)
         # An answer that has no such number must not pass for a good one.
-        if number is None:
+        if number is None or math.isnan(number):
             return f"the answer has no number {self.name}, so that `{self}` cannot be decided"
         if SIGNS[self.sign](number, self.limit):
             return f"{self.name} is {number:.4g}; the limit is `{self}`"
@@ -112,8 +112,7 @@ def _parse(command: str, text: str) -> Condition:
 def failures(numbers: Mapping[str, float | None]) -> list[str]:
     """How an answer fails the conditions of the command that is running."""
     here = context()
-    present = {name: number for name, number in numbers.items() if number is not None and not math.isnan(number)}
-    reasons = [condition.failure(present) for condition in conditions(here.command, demands())]
+    reasons = [condition.failure(numbers) for condition in conditions(here.command, demands())]
     return list(filter(None, reasons))
 
 

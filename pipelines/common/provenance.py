@@ -73,13 +73,12 @@ def _file(path: Path, name: str) -> InputFile:
 
 def provenance(command: str, config: Any) -> dict[str, Any]:
     """What is recorded with the run of a command, as JSON."""
-    versions = tracking.versions()
     typed = shlex.join(["fsd", *command.split(), *sys.argv[1:]])
     recorded = Provenance(
         command=command,
         command_line=without_credentials(typed),
         inputs=inputs(command, config),
-        code={name: versions[name] for name in ("fsd", "commit") if name in versions},
+        code=tracking.versions(),
         libraries=_libraries(),
         environment=_environment(),
         seed=str(getattr(config, "seed", "")),
