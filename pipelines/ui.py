@@ -101,7 +101,8 @@ def check_port(port: int) -> None:
 
 
 def check_free(port: int) -> None:
-    """Check that nothing else listens on the port."""
+    """Check that there is such a port, and that nothing else listens on it."""
+    check_port(port)
     with socket.socket() as probe:
         # A port whose last connections are still being closed is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
