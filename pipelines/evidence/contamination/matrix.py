@@ -60,30 +60,48 @@ def prepare(config: ContaminationConfig) -> Job:
     models = config.models or (config.model.model,)
     if len(models) == 1 and len(config.files) == 1:
         return dataset.prepare(_cell_config(config, models[0], config.files[0]))
-    for name, entries in (("models", models), ("files", config.files)):
+    _check(models, config.files)
+    cells = []
+    for model in models:
+        cells += [_cell(_cell_config(config, model, file)) for file in config.files]
+    return _job(config, cells, models)
+
+
+def _check(models: Sequence[str], files: Sequence[str]) -> None:
+    """Refuse what stands twice, and several models of which one is behind an API."""
+    for name, entries in (("models", models), ("files", files)):
         if len(set(entries)) < len(entries):
             raise UsageError(f"{name} must be different; got {', '.join(entries)}")
     if len(models) > 1 and any(name.startswith("api:") for name in models):
         raise UsageError(f"models must be on this machine, or one alone behind an API; got {', '.join(models)}")
-    cells = [_cell(_cell_config(config, model, file)) for model in models for file in config.files]
-    of_one_model = [cell for cell in cells if cell.config.model.model == models[0]]
-    jobs = [dataset.job(cell.config, cell.inputs, list) for cell in of_one_model]
-    reads = {"data sets": ", ".join(job.reads["data set"] for job in jobs), "models": ", ".join(models)}
-    notes = dict.fromkeys(line for job in jobs for line in job.notes)
+
+
+def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[str]) -> Job:
+    """What all cells cost: the jobs of one model's data sets together, as often as there are models."""
+    # The first cells are those of the first model.
+    jobs = [dataset.job(cell.config, cell.inputs, list) for cell in cells[: len(config.files)]]
+    texts: list[str] = []
+    trained: list[str] = []
+    notes: list[str] = []
     passes = Counter[str]()
     for job in jobs:
+        texts += job.texts or ()
+        trained += job.trained
+        notes += [line for line in job.notes if line not in notes]
         passes.update(job.passes)
+    notes.append(f"{len(cells)} cells; those that an earlier run has finished are not computed again")
     return Job(
         partial(run, config, cells),
-        reads,
+        {"data sets": ", ".join(job.reads["data set"] for job in jobs), "models": ", ".join(models)},
         jobs[0].model,
-        texts=[text for job in jobs for text in job.texts or ()],
+        texts=texts,
         passes=passes,
-        trained=[text for job in jobs for text in job.trained],
+        trained=trained,
         training=config.training,
         rounds=len(models),
         experiment=f"fsd-{config.domain}",
-        notes=[*notes, f"{len(cells)} cells; those that an earlier run has finished are not computed again"],
+        notes=notes,
+        api=config.api,
     )
 
 
