@@ -23,6 +23,7 @@ from fsd.models.language_model import DTYPES, load_tokenizer, torch_device
 from fsd.scoring import model_scorer as reduction
 from fsd.scoring import model_scorer as scoring
 from fsd.scoring.model_scorer import Statistics
+from fsd.token_stats import Prompt
 
 TRAINED, SCORED, EPOCHS, PASSES = 231, 1157, 3, 4
 """Size of the paper's experiment on WikiMIA."""
@@ -66,19 +67,20 @@ def made_by(statistics: Statistics | None, model: RandomModel) -> Callable[[], A
     return way
 
 
-def speed(model: RandomModel, shape: str, rounds: int, peak: float) -> None:
+def speed(model: RandomModel, shape: str, rounds: int, peak: float, *, with_compiled: bool = True) -> None:
     """Rows of the table: bare, and ours as it is, by torch and by compiled torch."""
     budget = scoring.ModelScorer(model).budget
     batches = inputs(model, budget)
     tokens = sum(map(len, model.rows))
     ways: dict[str, Callable[[], Any]] = {"bare": lambda: bare(model, batches), "ours": made_by(None, model)}
     ways["by torch"] = made_by(reduction.token_statistics, model)
-    compiled = made_by(torch.compile(reduction.token_statistics, dynamic=True), model)
-    try:
-        compiled()
-        ways["compiled"] = compiled
-    except Exception as error:  # whatever the compiler misses on this machine, the other rows are wanted
-        print(f"compiled statistics left out: {type(error).__name__}")
+    if with_compiled:
+        compiled = made_by(torch.compile(reduction.token_statistics, dynamic=True), model)
+        try:
+            compiled()
+            ways["compiled"] = compiled
+        except Exception as error:  # whatever the compiler misses on this machine, the other rows are wanted
+            print(f"compiled statistics left out: {type(error).__name__}")
     apart = {name: abs(way() - ways["by torch"]()).max() for name, way in ways.items() if name != "bare"}
     taken = measure(ways, rounds, model.device)
     padding = 1 - tokens / sum(x.numel() for x in batches)
@@ -128,7 +130,7 @@ def experiment(model: RandomModel, shape: str, peak: float, *, trained: int, sco
     model.rows = rows[trained : trained + scored]
     begin = time.perf_counter()
     for tuned in [model.adapted and bool(i % 2) for i in range(PASSES)]:
-        prompts = [scoring.Prompt(str(i)) for i in range(len(model.rows))]
+        prompts = [Prompt(str(i)) for i in range(len(model.rows))]
         list(scoring.ModelScorer(model, tuned=tuned)(prompts))
     seconds["scoring"] = time.perf_counter() - begin
     # Backward through frozen weights costs one forward pass more: gradients of inputs, not of weights.
@@ -147,6 +149,7 @@ def main() -> None:
     parser.add_argument("--scored", type=int, default=SCORED)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--matmul", type=int, default=8192, help="side of the matrices that measure the peak")
+    parser.add_argument("--no-compiled", action="store_true", help="leave out what takes half a minute")
     options = parser.parse_args()
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         print("no GPU here: this benchmark needs one that torch can use", file=sys.stderr)
@@ -160,7 +163,7 @@ def main() -> None:
         model = random_model(shape, max(options.texts, options.trained + options.scored), device=device, dtype=dtype)
         rows = model.rows
         model.rows = rows[: options.texts]
-        speed(model, shape, options.rounds, peak)
+        speed(model, shape, options.rounds, peak, with_compiled=not options.no_compiled)
         model.rows = rows
         experiment(model, shape, peak, trained=options.trained, scored=options.scored)
         del model

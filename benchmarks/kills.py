@@ -154,7 +154,7 @@ COMMANDS = {
         "--small --corpora data.jsonl --texts 20 --seeds 1 --paragraphs 100 --workers 1 --cache cache",
         "mlruns/**/results.parquet",
         [
-            Moment("shared models trained", "file:cache/lab/models-*/"),
+            Moment("shared models trained", "file:cache/lab/models-*/frequencies/"),
             Moment("first cell finished", "file:cache/lab/*.parquet"),
             Moment("measuring", "pipelines.research.study.lab.results:measure"),
             Moment("closing the run", END),

@@ -60,6 +60,8 @@ def main(settings: Settings) -> None:
     totals, tokens, furthest = dict.fromkeys(WAYS, 0.0), 0, 0.0
     for form in [form for form in FORMS if form not in DRAWS]:
         prompts = list(dict.fromkeys(prompt for text in texts for prompt in FORMS[form](text, given)))
+        if not prompts:  # the run has none of the further texts that this form reads
+            continue
         for tuned in (False, True):
             scorer, numbers = ModelScorer(model, tuned=tuned), []
             best: dict[str, tuple[float, float]] = {}

@@ -4,7 +4,8 @@ Three ways over the same random weights and texts, in turns within one process:
 
 - `bare`: `model(...)` with logits and nothing else, on the very batches that we score;
 - `ours`: `fsd.scoring.model_scorer.ModelScorer`, all of TokenStats;
-- `textbook`: one text at a time, log-softmax and softmax of all logits, mean and deviation as they stand in the paper.
+- `textbook`: one text at a time, log-softmax and softmax of all logits, mean, deviation and the largest log-probability
+  as they stand in the papers.
 
 Printed are medians over the rounds. Processor time is what other work on the machine does not stretch; on a GPU only
 wall time means anything. Random weights cost what trained ones do.
@@ -98,12 +99,14 @@ def bare(model: RandomModel, batches: Sequence[torch.Tensor]) -> None:
 
 
 def ours(model: RandomModel, budget: int | None) -> np.ndarray:
+    """(4, N) statistics of all tokens, in the order of `textbook`."""
     stats = ModelScorer(model, max_batch_tokens=budget)([Prompt(str(i)) for i in range(len(model.rows))])
     return np.concatenate([[s.logp, s.mean, s.std, s.top] for s in stats], axis=1)
 
 
 @torch.inference_mode()
 def textbook(model: RandomModel) -> np.ndarray:
+    """(4, N): log-probability, mean, deviation, and log-probability of the model's first choice."""
     answers = []
     for row in model.rows:
         x = torch.tensor([[0, *row]], device=model.device)
@@ -111,7 +114,9 @@ def textbook(model: RandomModel) -> np.ndarray:
         log, p = logits.log_softmax(-1), logits.softmax(-1)
         mean = (p * log).sum(-1)
         std = (p * (log - mean[:, None]).square()).sum(-1).sqrt()
-        answers.append(torch.stack([log.gather(-1, x[0, 1:, None])[:, 0], mean, std]).double().cpu().numpy())
+        chosen = log.gather(-1, x[0, 1:, None])[:, 0]
+        top = log.gather(-1, logits.argmax(-1, keepdim=True))[:, 0]
+        answers.append(torch.stack([chosen, mean, std, top]).double().cpu().numpy())
     return np.concatenate(answers, axis=1)
 
 

@@ -6,10 +6,12 @@ every task. Needs the extra `lm-eval`; offline. CPU time is printed, because wal
 """
 
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +109,9 @@ def row(name: str, test: Sequence[Document], known: Sequence[Document], model: M
 def main() -> None:
     """Make the tasks, leak one, and print the table."""
     run = tyro.cli(Benchmark)
+    if not find_spec("lm_eval"):
+        print("error: this benchmark must have the extra lm-eval: pip install 'fsd[lm-eval]'", file=sys.stderr)
+        sys.exit(2)
     rng, begun = np.random.default_rng(run.seed), time.process_time()
     with tempfile.TemporaryDirectory() as name:
         folder, entries = Path(name), {}

@@ -4,7 +4,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.search_space import Range
-from fsd.token_stats import FloatArray, TokenStats
+from fsd.token_stats import BoolArray, FloatArray, TokenStats
 
 SEARCH = {"entropy": Range(0.5, 10.0, step=0.5), "k": Range(10.0, 100.0, step=10.0)}
 NEEDS = ("mean",)
@@ -16,19 +16,14 @@ def surp(text: TokenStats, *, entropy: float = 2.0, k: float = 40.0) -> float:
     """Mean log-probability of the surprising tokens S_e ∩ S_p, in nats.
 
     S_e = {t: −mean_t < entropy} are the tokens at which the model is confident; S_p = {t: logp_t < k-th percentile of
-    logp} are those unlikely for this text. If S_e ∩ S_p is empty, the score is the mean over S_p; if that is empty as
-    well (as for a single token), the lowest logp. A constant for empty sets would dominate the FSD.
-
-    The paper reports the best of its grid, e.g. 2.5/40 and 2.0/30; the default 2.0/40 is ours. The percentile counts
-    tokens; the paper's "k/100 of the way from the minimum to the maximum" may also be meant on the scale of logp.
+    logp} are those unlikely for this text, by numpy's percentile (§4.2). If S_e ∩ S_p is empty, the score is the mean
+    over S_p; if that is empty as well (as for a single token), the lowest logp. A constant for empty sets would
+    dominate the FSD. The paper reports the best of its grid, e.g. 2.5/40 and 2.0/30; the default 2.0/40 is ours.
 
     Args:
         text: token statistics under the target model; logp and mean are (T,).
         entropy: threshold ε_e of the entropy, in nats, above 0.
-        k: percentile in (0, 100], linearly interpolated.
-
-    Raises:
-        UsageError: if a setting is out of range.
+        k: percentile in (0, 100], linearly interpolated. A setting out of range is a UsageError.
 
     Source: "Adaptive pre-training data detection for large language models via surprising tokens", arXiv 2407.21248.
     """
@@ -40,17 +35,21 @@ def fallback(text: TokenStats, *, entropy: float, k: float) -> str | None:
     return _select(text, entropy, k)[1]
 
 
-def _select(text: TokenStats, entropy: float, k: float) -> tuple[FloatArray, str | None]:
+def surprising(text: TokenStats, *, entropy: float, k: float) -> BoolArray:
+    """(T,) which tokens are in S_e ∩ S_p, see `surp`; none of them may be."""
     if not entropy > 0:
         raise UsageError(f"surp.entropy must be above 0; got {entropy!r}")
     if not 0 < k <= 100:
         raise UsageError(f"surp.k must be in (0, 100]; got {k!r}")
-    ordered = np.sort(text.logp)
-    unlikely = text.logp < _percentile(ordered, k)
-    both = text.logp[unlikely & (text.mean > -entropy)]
+    return (text.logp < _percentile(np.sort(text.logp), k)) & (text.mean > -entropy)
+
+
+def _select(text: TokenStats, entropy: float, k: float) -> tuple[FloatArray, str | None]:
+    both = text.logp[surprising(text, entropy=entropy, k=k)]
     if both.size:
         return both, None
-    return (text.logp[unlikely], WEAKER) if unlikely.any() else (ordered[:1], LOWEST)
+    unlikely = text.logp[surprising(text, entropy=np.inf, k=k)]
+    return (unlikely, WEAKER) if unlikely.size else (np.sort(text.logp)[:1], LOWEST)
 
 
 def _percentile(ordered: FloatArray, k: float) -> float:

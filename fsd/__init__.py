@@ -1,6 +1,6 @@
 """Fine-tuned Score Deviation: was this text in that model's pretraining data?
 
-The short way in, on lists of texts:
+The short way in, on lists of texts, or tables with a column `text`:
 
 - `fsd.score(model, texts)` gives the scores of every detector by the model as it is.
 - `fsd.deviation(model, texts, unseen)` fine-tunes on unseen texts, and gives the scores before and after.
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 __version__ = version("fsd")
 __all__ = ["MembershipDetector", "deviation", "evaluate", "plot", "score"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -58,7 +58,8 @@ class DataConfig:
     domain: str = "arxiv"
     """Domain of the texts; part of the names of the experiment and of the registered model, fsd-<domain>."""
     data: OptionalPaths = ()
-    """Files (JSONL, CSV, Parquet) with text, label (1 member, 0 non-member), group, date, period; or as wikimia:64."""
+    """Files (JSONL, CSV, Parquet), or folders of them, with text, label (1 member, 0 non-member), group, date, period.
+    A folder of `save_to_disk` is read, too; a published benchmark is named, as wikimia:64."""
     columns: Columns = ""
     cutoff: OptionalDay = None
     """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""
@@ -97,6 +98,8 @@ class ModelConfig:
     """Quantize the weights to 4 or 8 bits, for a model larger than the memory; needs bitsandbytes."""
     max_batch_tokens: OptionalInt = None
     """Maximum number of tokens in a forward pass, padding included. Default: depends on the device."""
+    first_token: Literal["scored", "given"] = "scored"
+    """`scored` after a start token (BOS, else EOS), or `given`: no start token, as in the code of the papers."""
     cache: OptionalPath = None
     """Folder that caches token statistics, or `none`. Default: $FSD_CACHE, else ~/.cache/fsd."""
 
@@ -137,8 +140,8 @@ class DetectorConfig:
     """Settings of detectors, e.g. surp.k=30, or surp.base.k=30 for base scores alone; override --settings-from."""
     settings_from: OptionalURI = None
     """Settings chosen by `fsd tune`: models:/fsd-arxiv@champion, runs:/<id> or a folder."""
-    shots: int = 2
-    """Unseen texts in the prefix of the detector `recall`."""
+    shots: OptionalInt = None
+    """Unseen texts in the prefix of the detector `recall`. Default: 2; 1 with embedded models, of a short context."""
 
     @property
     def named(self) -> bool:
@@ -207,7 +210,8 @@ class ScoreConfig:
     """Base scores of texts, by a local model or through an API."""
 
     data: Paths
-    """Files (JSONL, CSV, Parquet) with text and, optionally, context, label (1 member, 0 non-member), group, date."""
+    """Files (JSONL, CSV, Parquet), or folders of them, with text and, optionally, context, label (1 member, 0
+    non-member), group, date."""
     out: Annotated[str, arg(metavar="PATH")]
     """Output file (.parquet, .csv, .jsonl), or a folder of shards. Until then, an API's answers are in PATH.partial."""
     shards: ShardConfig = ShardConfig()

@@ -1,6 +1,8 @@
 """The errors that a user can mend, and what makes a message safe to show and to keep."""
 
+import errno
 import functools
+import os
 import re
 from base64 import b64encode
 from collections.abc import Iterable
@@ -20,6 +22,20 @@ _SECRETS = (
 _SHORTEST = 6
 
 
+# Variables of the environment whose values stand in no message, even if a server repeats them.
+_TOKENS = ("FSD_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")
+LONGEST = 2000
+"""Characters of a message, whatever it quotes."""
+# Errors of a disk that is full or cannot be written; and what libraries say of them that have errors of their own.
+_NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
+_OF_A_DISK = re.compile(
+    "No space left on device|database or disk is full|disk I/O error|File too large|Disk quota exceeded|"
+    "Read-only file system",
+    re.IGNORECASE,
+)
+_LIBRARIES = ("sqlite3", "sqlalchemy", "safetensors", "safetensors_rust", "mlflow", "optuna", "pyarrow", "builtins")
+
+
 class UsageError(ValueError):
     """Invalid input from the user; the message is one line: what must hold, what was given, what is allowed.
 
@@ -28,7 +44,7 @@ class UsageError(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(without_credentials(message)))
+        super().__init__(message_line(message))
 
 
 class StorageError(Exception):
@@ -38,8 +54,18 @@ class StorageError(Exception):
     """
 
     def __init__(self, message: str, command: str = "") -> None:
-        super().__init__(printable(without_credentials(message)))
+        super().__init__(message_line(message))
         self.command = command
+
+
+class CheckFailed(Exception):  # noqa: N818 - the command worked: its answer is not the one that was wanted
+    """An answer that fails what was asked of it, by a gate or a verification; the message is one line.
+
+    Pipelines print it after the answer, and exit with code 1.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(without_credentials(message)))
 
 
 DRIVERS = {
@@ -55,6 +81,32 @@ def import_failure(error: ImportError) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"{error}: pip install '{DRIVERS.get(error.name, error.name)}'"
     return str(error)
+
+
+def message_line(message: str) -> str:
+    """A message on one line of at most `LONGEST` characters, without credentials and control characters."""
+    if len(message) > LONGEST:
+        message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
+    message = without_credentials(message)
+    for name in _TOKENS:
+        token = os.environ.get(name, "").strip()
+        if len(token) >= _SHORTEST:
+            message = without_credentials(message, token)
+    return printable(message)
+
+
+def disk_failure(error: BaseException) -> str:
+    """What a disk that is full or cannot be written says, whichever library passes it on; "" for other errors."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _NOT_STORED:
+            return os.strerror(cause.errno)
+        if type(cause).__module__.partition(".")[0] in _LIBRARIES:
+            words = _OF_A_DISK.search(str(cause))
+            if words:
+                return words[0]
+        cause = getattr(cause, "orig", None) or cause.__cause__ or cause.__context__
+    return ""
 
 
 def without_credentials(text: str, secret: str = "") -> str:

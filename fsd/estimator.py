@@ -1,11 +1,12 @@
 """Fine-tuned Score Deviation as an estimator after scikit-learn's conventions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
+from sklearn.metrics import roc_auc_score
+from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
 from fsd.config import AdapterConfig
@@ -13,14 +14,19 @@ from fsd.errors import UsageError
 from fsd.token_stats import FloatArray
 
 if TYPE_CHECKING:
-    from fsd.library import Model
+    from fsd.library import Model, Texts
 
 
 class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Scores texts by their Fine-tuned Score Deviation: higher means more likely a member of the pretraining data.
 
-    It can be cloned, pickled and put at the end of a pipeline. scikit-learn's checks of arrays of numbers do not apply,
-    as its input is texts; nor does cross-validation, as `fit` takes unseen texts alone.
+    It can be cloned, pickled, put at the end of a pipeline, and selected by `cross_val_score` and `GridSearchCV`. These
+    fine-tune on the non-members of the training folds alone, and rank the texts of the test fold. Split by `GroupKFold`
+    where texts are related, and ask for no training scores: a text of `fit` is never scored. scikit-learn's checks of
+    arrays of numbers do not apply, as the input is texts.
+
+    There is no `predict`. No deviation means "member" by itself: a threshold needs non-members of the same kind that
+    the model was not fine-tuned on, and `fsd detect` calibrates one on such texts.
 
     >>> import fsd
     >>> from fsd.data.embedded import corpus
@@ -30,7 +36,8 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
     (3,)
 
     Args:
-        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, or a loaded model.
+        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, a loaded model without an adapter, or a pair
+            of it and its tokenizer.
         detector: name of the detector.
         training: how the adapter is trained, a `fsd.config.AdapterConfig`; None for the paper's way.
         seed: random seed of the adapter and the order of training.
@@ -38,6 +45,7 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
     Attributes:
         model_: the `LanguageModel` with its adapter.
         unseen_: the texts that it was fine-tuned on.
+        classes_: the labels, False for a non-member and True for a member.
     """
 
     def __init__(
@@ -57,20 +65,31 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
+        # Only of a classifier does model selection read `decision_function`.
+        tags.estimator_type = "classifier"
+        tags.classifier_tags = ClassifierTags(multi_class=False)
         return tags
 
-    def fit(self, X: Sequence[str], y: object = None) -> Self:  # noqa: N803 - scikit-learn's names
-        """Fine-tune on texts that the model cannot have seen; `y` is ignored.
+    def fit(self, X: "Texts", y: "Iterable[object] | None" = None) -> Self:  # noqa: N803 - scikit-learn's names
+        """Fine-tune on texts that the model cannot have seen.
+
+        Args:
+            X: texts, or a table with a column `text`.
+            y: their labels: those with 0 or False are fine-tuned on, the members have no effect. By default the column
+                `label` of a table; without labels, none of the texts may be a member.
 
         Raises:
-            UsageError: for an unknown detector, or if the model cannot be loaded or trained on the texts.
+            UsageError: for an unknown detector, labels without a non-member, a model that has an adapter of its own, or
+                one that cannot be loaded or trained on the texts.
         """
-        from fsd.library import chosen, listed, opened
+        from fsd.library import chosen, opened
         from fsd.models.finetuning import finetune
+        from fsd.scoring.scorers import STATES
 
         chosen([self.detector])  # an unknown name is refused before the training
-        self.unseen_ = listed("unseen", X)
-        self.model_ = opened(self.model).language_model
+        self.unseen_ = _nonmembers(X, y)
+        self._check_model()
+        self.model_ = opened(self.model, states=STATES, seed=self.seed).language_model
         finetune(
             self.model_,
             self.unseen_,
@@ -79,21 +98,64 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         )
         # Fine-tuning puts the network into another one, by which a second training is noticed.
         self._tuned = self.model_.model
+        self.classes_ = np.array([False, True])
         return self
 
-    def score_samples(self, X: Sequence[str]) -> FloatArray:  # noqa: N803
+    def _check_model(self) -> None:
+        """Refuse a model of peft, whose adapter the training would take off."""
+        network = self.model
+        if isinstance(network, tuple | list) and network:
+            network = network[0]
+        if hasattr(network, "get_base_model"):
+            raise UsageError(
+                "model must have no adapter of its own, since fit trains one: give model.unload(), its base, or "
+                "model.merge_and_unload() where the adapter is part of the model"
+            )
+
+    def score_samples(self, X: "Texts") -> FloatArray:  # noqa: N803
         """(N,) deviations of N texts, none of them among those of `fit`.
 
         Raises:
             sklearn.exceptions.NotFittedError: before `fit`.
             UsageError: for a text that the model was fine-tuned on, or if the model was fine-tuned again elsewhere.
         """
-        from fsd.library import deviation
+        from fsd.library import check_apart, listed, prepare
+        from fsd.scoring.scorers import STATES
 
         check_is_fitted(self, "model_")
         if self.model_.model is not self._tuned:
             raise UsageError(
                 "the model must have the adapter of fit; it was fine-tuned again: load one for each estimator"
             )
-        table = deviation(self.model_, X, self.unseen_, [self.detector], seed=self.seed)
+        texts = listed("texts", X)
+        check_apart(texts, self.unseen_)
+        plan, _ = prepare(self.model_, texts, self.unseen_, [self.detector], STATES, seed=self.seed)
+        table = plan.score().frame()
         return table[f"{self.detector}.fsd"].to_numpy(np.float64)
+
+    def decision_function(self, X: "Texts") -> FloatArray:  # noqa: N803
+        """The same as `score_samples`, by the name under which model selection asks a classifier for it."""
+        return self.score_samples(X)
+
+    def score(self, X: "Texts", y: "Iterable[object]") -> float:  # noqa: N803
+        """The AUC of the deviations, which model selection compares where it is told no other measure."""
+        from fsd.library import members_by
+
+        return float(roc_auc_score(members_by(y), self.decision_function(X)))
+
+
+def _nonmembers(texts: "Texts", labels: "Iterable[object] | None") -> list[str]:
+    """The texts that are labelled 0; all of them without labels."""
+    from fsd.library import LABEL, check_length, columns_of, listed, members_by
+
+    strings = listed("unseen", texts)
+    if labels is None:
+        if LABEL not in columns_of(texts):
+            return strings
+        labels = texts
+    members = members_by(labels)
+    check_length("labels", members, "texts", strings)
+    nonmembers = [text for text, member in zip(strings, members, strict=True) if not member]
+    if not nonmembers:
+        raise UsageError(f"labels must have at least one 0 (non-member), to fine-tune on; got {len(members):,} members")
+    return nonmembers

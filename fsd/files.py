@@ -3,7 +3,7 @@
 import hashlib
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +34,18 @@ def check_regular(path: str | Path, must: str, *, largest: int = LARGEST) -> Non
         raise UsageError(f"{must}; it is no regular file")
     if status.st_size > largest:
         raise UsageError(f"{must}; it has {status.st_size:,} bytes, more than {largest:,}")
+
+
+def regular_files(entries: Iterable[Path], must: str) -> Iterator[Path]:
+    """The entries that are files, without folders; an error for one that is neither, whose text would be missing.
+
+    A link whose target is missing and a pipe are such entries. The error begins with `must`.
+    """
+    for entry in entries:
+        if entry.is_file():
+            yield entry
+        elif not entry.is_dir():
+            raise UsageError(f"{must}; {entry} is none: mend or remove it")
 
 
 def read_bytes(path: str | Path, must: str, *, largest: int = LARGEST) -> bytes:

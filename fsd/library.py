@@ -15,18 +15,21 @@ members from non-members:
 True
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsd.config import ALL, AUTO, AdapterConfig, ModelConfig
 from fsd.errors import UsageError, at_least
+from fsd.progress import note
 
 if TYPE_CHECKING:
     import pandas as pd
+    from datasets import Dataset
     from matplotlib.figure import Figure
     from peft import PeftModel
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from detectors import Detector
     from fsd.evaluation.results import Evaluation
@@ -34,24 +37,34 @@ if TYPE_CHECKING:
     from fsd.scoring.model import Model as OpenedModel
     from fsd.scoring.plan import ScoringPlan
 
-    Model: TypeAlias = str | PathLike[str] | ModelConfig | LanguageModel | PreTrainedModel | PeftModel
+    Loaded: TypeAlias = PreTrainedModel | PeftModel
+    Model: TypeAlias = (
+        str | PathLike[str] | ModelConfig | LanguageModel | Loaded | tuple[Loaded, PreTrainedTokenizerFast]
+    )
+    Table: TypeAlias = pd.DataFrame | Dataset
+    Texts: TypeAlias = Sequence[str] | Table
+
+TEXT = "text"
+LABEL = "label"
+GROUP = "group"
+"""Columns of a table of texts; the last two may be missing."""
 
 
 def score(
     model: "Model",
-    texts: Sequence[str],
+    texts: "Texts",
     detectors: "str | Sequence[str | Detector]" = "auto",
     *,
-    unseen: Sequence[str] = (),
+    unseen: "Texts" = (),
     shots: int = 2,
     seed: int = 42,
 ) -> "pd.DataFrame":
-    """Score texts with the base model, without fine-tuning.
+    """Score texts with the model as it is, without fine-tuning; an adapter that it has is part of it.
 
     Args:
-        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, or a loaded model of transformers, peft or
-            `fsd.models`.
-        texts: N ≥ 1 texts.
+        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, a loaded model of transformers, peft or
+            `fsd.models`, or a pair of a loaded model and its tokenizer.
+        texts: N ≥ 1 texts, or a `pandas.DataFrame` or `datasets.Dataset` with a column `text`.
         detectors: "auto" for the default set, "all" for every detector, as far as they can be computed here, or names
             and `detectors.load(...)` objects.
         unseen: texts that the model cannot have seen; `recall` and `neighbour` need some.
@@ -59,19 +72,21 @@ def score(
         seed: random seed for the prefix and the neighbours.
 
     Returns:
-        N rows in the order of the texts, a column `<detector>.base` per detector; higher = more likely a member.
+        N rows in the order of the texts, a column `<detector>.base` per detector; higher = more likely a member. Rows
+        have the index of a DataFrame.
 
     Raises:
         UsageError: if the model cannot be loaded, or a detector given by name cannot be computed.
     """
-    plan, _ = _prepare(model, texts, unseen, detectors, shots=shots, seed=seed)
-    return plan.score().frame()
+    strings = listed("texts", texts)
+    plan, _ = prepare(model, strings, unseen_texts(unseen), detectors, ("base",), shots=shots, seed=seed)
+    return _with_index(plan.score().frame(), texts)
 
 
 def deviation(
     model: "Model",
-    texts: Sequence[str],
-    unseen: Sequence[str],
+    texts: "Texts",
+    unseen: "Texts",
     detectors: "str | Sequence[str | Detector]" = "auto",
     *,
     training: AdapterConfig | None = None,
@@ -80,61 +95,78 @@ def deviation(
 ) -> "pd.DataFrame":
     """Score texts before and after fine-tuning the model on unseen texts: Fine-tuned Score Deviation.
 
-    FSD(x) = S(x; base) − S(x; tuned), arXiv 2410.10880, eq. 5. A loaded model that has an adapter already is not
-    trained again; one without is fine-tuned, and returned to its base afterwards.
+    FSD(x) = S(x; base) − S(x; tuned), arXiv 2410.10880, eq. 5. A model without an adapter is fine-tuned, and returned
+    to its base afterwards. The adapter of a loaded model counts as the fine-tuning: nothing is trained, and the adapter
+    stays.
 
     Args:
-        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, or a loaded model of transformers, peft or
-            `fsd.models`.
-        texts: N ≥ 1 texts to score, none of them among the unseen ones.
-        unseen: texts that the model cannot have seen, e.g. published after its cutoff; it is fine-tuned on them.
+        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, a loaded model of transformers, peft or
+            `fsd.models`, or a pair of a loaded model and its tokenizer.
+        texts: N ≥ 1 texts to score, none of them among the unseen ones, or a `pandas.DataFrame` or `datasets.Dataset`
+            with a column `text`.
+        unseen: texts that the model cannot have seen, e.g. published after its cutoff; it is fine-tuned on them. In a
+            table, none may have the label 1.
         detectors: "auto" for the default set, "all" for every detector, as far as they can be computed here, or names
             and `detectors.load(...)` objects.
-        training: how the adapter is trained; by default as in the paper.
+        training: how the adapter is trained; by default as in the paper. None for a model that has an adapter.
         shots: unseen texts in the prefix of `recall`.
         seed: random seed for the adapter, the order of training, the prefix and the neighbours.
 
     Returns:
         N rows in the order of the texts, columns `<detector>.base`, `<detector>.tuned` and `<detector>.fsd`; a detector
-        that compares both states itself has `<detector>.fsd` alone. Higher = more likely a member.
+        that compares both states itself has `<detector>.fsd` alone. Higher = more likely a member. Rows have the index
+        of a DataFrame.
 
     Raises:
-        UsageError: if the model cannot be loaded or trained, a text is among the unseen ones, or a detector given by
-            name cannot be computed.
+        UsageError: if the model cannot be loaded or trained, its own adapter has no effect, a text is among the unseen
+            ones, or a detector given by name cannot be computed.
     """
     from fsd.models.adapters import detach
     from fsd.models.finetuning import finetune
     from fsd.scoring.scorers import STATES
 
-    texts = listed("texts", texts)
-    unseen = listed("unseen", unseen)
-    # A text that the model was trained on scores like a member.
-    shared = set(texts).intersection(unseen)
-    if shared:
-        raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
-    training = training or AdapterConfig()
-    plan, language_model = _prepare(
-        model,
-        texts,
-        unseen,
-        detectors,
-        shots=shots,
-        states=STATES,
-        seed=seed,
-    )
+    strings = listed("texts", texts)
+    to_train = unseen_texts(unseen)
+    check_apart(strings, to_train)
+    plan, language_model = prepare(model, strings, to_train, detectors, STATES, shots=shots, seed=seed)
     # An adapter that came with the model is the caller's, and stays.
     if language_model.adapted:
-        return plan.score().frame()
-    finetune(language_model, unseen, training, seed=seed)
+        _check_own_adapter(language_model, training, strings)
+        note("the model's own adapter counts as the fine-tuning: nothing is trained")
+        return _with_index(plan.score().frame(), texts)
+    finetune(language_model, to_train, training or AdapterConfig(), seed=seed)
     try:
-        return plan.score().frame()
+        return _with_index(plan.score().frame(), texts)
     finally:
         detach(language_model)
 
 
+def check_apart(texts: Sequence[str], unseen: Sequence[str]) -> None:
+    """Refuse texts that the model is fine-tuned on: they would score like members."""
+    shared = set(texts).intersection(unseen)
+    if shared:
+        raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
+
+
+def _check_own_adapter(language_model: "LanguageModel", training: AdapterConfig | None, texts: Sequence[str]) -> None:
+    """Refuse an adapter that would make every deviation zero, and settings of a training that does not take place."""
+    from fsd.models.adapters import has_effect
+
+    if training is not None:
+        raise UsageError(
+            "training must be None for a model that has an adapter, which counts as the fine-tuning; to train another "
+            "one, give its base, model.unload(), or model.merge_and_unload() where the adapter is part of the model"
+        )
+    if texts and not has_effect(language_model, texts[0]):
+        raise UsageError(
+            "the model's adapter must have been trained, as it counts as the fine-tuning; it changes nothing, so that "
+            "every deviation would be zero: give the model without it, and it is fine-tuned on the unseen texts"
+        )
+
+
 def evaluate(
     scores: "pd.DataFrame",
-    labels: Sequence[bool],
+    labels: "Sequence[bool] | Table",
     groups: Sequence[object] | None = None,
     *,
     resamples: int = 1000,
@@ -144,7 +176,8 @@ def evaluate(
 
     Args:
         scores: N rows with columns `<detector>.base` and `<detector>.fsd`, as `score` and `deviation` return them.
-        labels: N labels; True for a member.
+        labels: N labels; True for a member. Or a `pandas.DataFrame` or `datasets.Dataset` with a column `label`, whose
+            column `group`, if there is one, has the groups.
         groups: N groups (article, paper, book) that intervals resample as one; None or "" for a text by itself.
         resamples: bootstrap resamples.
         seed: random seed of the bootstrap.
@@ -155,21 +188,26 @@ def evaluate(
 
     Raises:
         UsageError: with fewer than two groups of members or of non-members, a label that is missing or another,
-            scores without such a column, or resamples below 1.
+            another number of labels or groups than of rows, scores without such a column, or resamples below 1.
     """
     from fsd.evaluation.results import Evaluation, evaluate
 
     at_least(1, resamples=resamples)
     members = _members(scores, labels)
+    if groups is None and GROUP in columns_of(labels):
+        groups = _column(labels, GROUP)
+    if groups is not None:
+        groups = list(groups)
+        check_length("groups", groups, "rows of scores", scores)
     return Evaluation(evaluate(scores, members, groups, resamples=resamples, seed=seed))
 
 
-def plot(scores: "pd.DataFrame", labels: Sequence[bool]) -> "tuple[Figure, Figure]":
+def plot(scores: "pd.DataFrame", labels: "Sequence[bool] | Table") -> "tuple[Figure, Figure]":
     """Draw ROC curves, and the distributions of the scores of members and non-members, of every detector.
 
     Args:
         scores: N rows with columns `<detector>.base` and `<detector>.fsd`, as `score` and `deviation` return them.
-        labels: N labels; True for a member.
+        labels: N labels; True for a member. Or a table with a column `label`.
 
     Returns:
         Two matplotlib figures: ROC curves with a panel per detector, and distributions with one per detector and state.
@@ -184,14 +222,28 @@ def plot(scores: "pd.DataFrame", labels: Sequence[bool]) -> "tuple[Figure, Figur
     return figures.roc(members, base, deviations), figures.score_distributions(members, base, deviations)
 
 
-def _members(scores: "pd.DataFrame", labels: Sequence[bool]) -> list[bool]:
-    """The labels, as files may have them; any other would count as one of the two, also a missing one."""
-    from fsd.data.readers import LABELS
-
-    columns = [str(name) for name in getattr(scores, "columns", ())]
+def _members(scores: "pd.DataFrame", labels: "Sequence[bool] | Table") -> list[bool]:
+    """The labels of the rows of a table of scores."""
+    columns = columns_of(scores)
     if not any(name.endswith((".base", ".fsd")) for name in columns):
         came = f"the columns {', '.join(columns)}" if columns else type(scores).__name__
         raise UsageError(f"scores must be a data frame with columns <detector>.base or <detector>.fsd; got {came}")
+    members = members_by(labels)
+    check_length("labels", members, "rows of scores", scores)
+    return members
+
+
+def members_by(labels: "Iterable[object] | Table") -> list[bool]:
+    """Labels as files may have them; any other would count as one of the two, also a missing one."""
+    from fsd.data.readers import LABELS
+
+    columns = columns_of(labels)
+    if columns:
+        if LABEL not in columns:
+            raise UsageError(
+                f"labels must be a list, or a table with a column {LABEL}; got the columns {', '.join(columns)}"
+            )
+        labels = _column(labels, LABEL)
     members = []
     for label in labels:
         member = LABELS.get(str(label).lower())
@@ -201,12 +253,41 @@ def _members(scores: "pd.DataFrame", labels: Sequence[bool]) -> list[bool]:
     return members
 
 
-def listed(name: str, texts: Sequence[str]) -> list[str]:
-    """The texts; UsageError for a single string or a table, whose characters or names would be taken for texts."""
+def check_length(name: str, values: Sequence[object], what: str, expected: "Sequence[object] | pd.DataFrame") -> None:
+    """Refuse a list that has not one value for each of something."""
+    if len(values) != len(expected):
+        raise UsageError(f"{name} must be as many as {what}, {len(expected):,}; got {len(values):,}")
+
+
+def columns_of(table: object) -> list[str]:
+    """Names of the columns of a `pandas.DataFrame` or `datasets.Dataset`; none of what is no table."""
+    # Of `datasets`, else of pandas.
+    names: Any = getattr(table, "column_names", None) or getattr(table, "columns", ())
+    return list(map(str, names))
+
+
+def _column(table: Any, name: str) -> list[Any]:
+    return list(table[name])
+
+
+def listed(name: str, texts: "Texts") -> list[str]:
+    """The texts, of a table those of its column; UsageError for what could be taken for a list of texts, and is none.
+
+    A single string would be read as its characters, and a mapping as its names.
+    """
     if isinstance(texts, str):
         raise UsageError(f"{name} must be a list of strings; got one string, {texts[:40]!r}")
-    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
-        raise UsageError(f"{name} must be a list of strings; got a {type(texts).__name__}: take one column of it")
+    if isinstance(texts, Mapping):
+        kind = type(texts).__name__
+        raise UsageError(f"{name} must be a list of strings; got a {kind}: take one split or column of it")
+    columns = columns_of(texts)
+    if columns:
+        if TEXT not in columns:
+            raise UsageError(
+                f"{name} must be a list of strings, or a table with a column {TEXT}; got the columns "
+                f"{', '.join(columns)}: rename one of them, or give that column alone"
+            )
+        texts = _column(texts, TEXT)
     # An iterator could be read only once.
     strings = list(texts)
     for text in strings:
@@ -215,21 +296,36 @@ def listed(name: str, texts: Sequence[str]) -> list[str]:
     return strings
 
 
-def _prepare(
+def unseen_texts(unseen: "Texts") -> list[str]:
+    """The unseen texts; UsageError for a table in which some are labelled members, which the model has seen."""
+    texts = listed("unseen", unseen)
+    if LABEL in columns_of(unseen):
+        members = sum(members_by(unseen))
+        if members:
+            raise UsageError(f"unseen must be texts that the model has not seen; got {members:,} with the label 1")
+    return texts
+
+
+def _with_index(scores: "pd.DataFrame", texts: "Texts") -> "pd.DataFrame":
+    """The scores with the index of the texts' own DataFrame or Series, so that they can be joined to it."""
+    return scores.set_index(texts.index) if hasattr(texts, "iloc") else scores
+
+
+def prepare(
     model: "Model",
     texts: Sequence[str],
     unseen: Sequence[str],
     detectors: "str | Sequence[str | Detector]",
+    states: Sequence[str],
     *,
-    shots: int,
-    **opening: Any,
+    shots: int = 2,
+    seed: int,
 ) -> "tuple[ScoringPlan, LanguageModel]":
-    texts = listed("texts", texts)
-    unseen = listed("unseen", unseen)
+    """The scoring of texts by a model in some states; of the base state alone, its adapter is part of the model."""
     # What was named must be computable; of a set, what can be computed.
     strict = not isinstance(detectors, str) or detectors not in (AUTO, ALL)
     requested = chosen(detectors)
-    to_score = opened(model, **opening)
+    to_score = opened(model, states=states, seed=seed)
     inputs = to_score.inputs(unseen, shots=shots)
     return to_score.plan(requested, texts, inputs, strict=strict), to_score.language_model
 
@@ -248,15 +344,39 @@ def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
     return loaded
 
 
-def opened(model: "Model", **opening: Any) -> "OpenedModel":
-    """The model, loaded if it is not yet, with its scorers; for `opening` see `fsd.scoring.model.open_model`."""
-    from fsd.models.language_model import LanguageModel, wrap
+def opened(model: "Model", *, states: Sequence[str], seed: int = 42) -> "OpenedModel":
+    """The model, loaded if it is not yet, with its scorers; for `states` see `fsd.scoring.model.open_model`.
+
+    Of a model that is opened in the base state alone, an adapter is part.
+    """
     from fsd.scoring.model import open_model
 
     if isinstance(model, str | PathLike):
         model = ModelConfig(model=fspath(model))
     if isinstance(model, ModelConfig):
-        return open_model(model, **opening)
-    local = model if isinstance(model, LanguageModel) else wrap(model)
+        return open_model(model, states=states, seed=seed)
+    local = loaded(model)
+    if local.adapted and "tuned" not in states:
+        local = _as_it_is(local)
     # A loaded model has neither a reference model nor token frequencies.
-    return open_model(ModelConfig(model=local.identity.id), local=local, **opening)
+    return open_model(ModelConfig(model=local.identity.id), local=local, states=states, seed=seed)
+
+
+def loaded(model: "LanguageModel | Loaded | tuple[Loaded, PreTrainedTokenizerFast]") -> "LanguageModel":
+    """A loaded model, alone or in a pair with its tokenizer, as a `LanguageModel`."""
+    from fsd.models.language_model import LanguageModel, wrap
+
+    if isinstance(model, LanguageModel):
+        return model
+    if not isinstance(model, tuple | list):
+        return wrap(model)
+    if len(model) != 2:
+        raise UsageError(f"model must be one, or a pair (model, tokenizer); got {len(model)} objects")
+    network, tokenizer = model
+    return wrap(network, tokenizer)
+
+
+def _as_it_is(language_model: "LanguageModel") -> "LanguageModel":
+    """The network with its adapter in place of the base; without the base's fingerprint, under which it is cached."""
+    identity = replace(language_model.identity, fingerprint="")
+    return replace(language_model, model=language_model.base, identity=identity)

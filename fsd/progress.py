@@ -122,6 +122,9 @@ def progress(total: int, description: str, unit: str, *, shown: bool = True) -> 
     # The stage says it already, in "scoring: base" for example.
     if description and not (labels and labels[-1].endswith(description)):
         labels.append(description)
+    # Abbreviations have no plural.
+    if total != 1 and unit not in ("B", "tok") and not unit.endswith("s"):
+        unit += "s"
     with kind(
         total=total,
         desc=" · ".join(labels),

@@ -40,7 +40,7 @@ class ViewInputs:
 
     `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text.
     `nonmembers` are known ones, and `labelled` texts with known labels, the same for all texts; `unread` are known
-    non-members that are read once, and not as copies after one another.
+    non-members that are read once, and not as copies after one another. `shots` is the number of texts in the prefixes.
     """
 
     prefix: str = ""
@@ -50,6 +50,7 @@ class ViewInputs:
     nonmembers: Exemplars | None = None
     labelled: Exemplars | None = None
     unread: Exemplars | None = None
+    shots: int = 0
 
 
 def repetitions(prompt: Prompt) -> list[Prompt]:

@@ -51,6 +51,7 @@ def prepare(config: UIConfig) -> Job:
     return Job(
         partial(run, config),
         {"runs": f"of fsd-{config.domain}" if config.domain else "all"},
+        checks=[partial(check_port, config.port)],
     )
 
 
@@ -93,10 +94,15 @@ def run(config: UIConfig) -> None:
             process.terminate()
 
 
-def check_free(port: int) -> None:
-    """Check that nothing else listens on the port."""
+def check_port(port: int) -> None:
+    """Check that there is such a port."""
     if not 0 < port < 2**16:
         raise UsageError(f"port must be between 1 and 65535; got {port}")
+
+
+def check_free(port: int) -> None:
+    """Check that there is such a port, and that nothing else listens on it."""
+    check_port(port)
     with socket.socket() as probe:
         # A port whose last connections are still being closed is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -13,6 +13,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("fsd.files", "fsd.unspaced"),
     ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed", "fsd.leftovers"),
     ("fsd.views", "fsd.unread", "fsd.scores", "fsd.loss_signals", "fsd.statistics"),
+    ("fsd.models.weights",),
     # where a model's name may stand for a GGUF file, its place is asked before anything is loaded
     ("fsd.models.gguf",),
     ("fsd.net",),
@@ -38,6 +39,28 @@ SIDE = {
         "fsd.search_space",
     },
 }
+
+
+HOMES = {
+    "accelerate": ("fsd.distributed", "fsd.models"),
+    "bitsandbytes": ("fsd.models",),
+    "datasets": ("fsd.data.benchmarks", "fsd.data.readers", "fsd.models", "fsd.library"),
+    "huggingface_hub": ("fsd.data.benchmarks", "fsd.net"),
+    "lm_eval": ("fsd.data.harness",),
+    "matplotlib": ("fsd.reporting", "fsd.library", "pipelines.research.study", "pipelines.tune.report"),
+    "mlflow": ("fsd.tracking", "pipelines.detect.mlflow_model"),
+    "optuna": ("fsd.tuning", "pipelines.tune"),
+    "peft": ("fsd.models", "fsd.library"),
+    "ray": ("pipelines.common.ray_engine",),
+    "requests": ("fsd.net", "fsd.scoring.api"),
+    "sklearn": ("fsd.estimator", "fsd.evaluation", "fsd.statistics", "fsd.tuning"),
+    "sqlite3": ("fsd.scoring.cache", "fsd.tracking.store"),
+    "torch": ("fsd.distributed", "fsd.models", "fsd.scoring", "pipelines.research.study.lab"),
+    "transformers": ("fsd.models", "fsd.scoring", "fsd.library"),
+    "triton": ("fsd.scoring.triton_kernel",),
+    "trl": ("fsd.models",),
+}
+"""Heavy library → the packages and modules that may import it. Ruff bans them too, but leaves whole folders free."""
 
 
 def modules() -> dict[str, Path]:
@@ -86,6 +109,23 @@ def test_imports_point_one_way(module: str) -> None:
             wrong.append(imported)
 
     assert wrong == []
+
+
+def libraries(file: Path) -> Iterator[str]:
+    """The top names of everything that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_a_heavy_library_is_imported_at_home(library: str) -> None:
+    users = {module for module, file in MODULES.items() if library in libraries(file)}
+    homes = tuple(f"{name}." for name in HOMES[library])
+
+    assert {user for user in users if not f"{user}.".startswith(homes)} == set()
 
 
 def test_detectors_are_known_to_the_library_and_the_pipelines_alone() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
-    "nodes": 240_900,
+    "nodes": 247_100,
     "nodes a line of code": 8.6,
     "functions of folded complexity above 15": 0,
     "statements of more than 40 nodes": 82,

@@ -59,6 +59,12 @@ class Settings:
     """JSONL file with text and paraphrase of some texts of the source, half of which are made members."""
     fpr: float = 0.05
     """Promised false-positive rate."""
+    members: int = MEMBERS
+    """Number of texts that the target reads, and of unread ones that are judged."""
+    capital_texts: int = 1000
+    """Largest number of texts that the target reads in capitals."""
+    edits: tuple[str, ...] = ()
+    """Names of the edits to judge, as the table has them; without any, all."""
     seed: int = 0
     """Random seed of all draws."""
 
@@ -144,7 +150,7 @@ def paraphrased(settings: Settings) -> dict[str, str]:
 
 def main(settings: Settings) -> None:
     """Train, calibrate, edit, judge, print."""
-    texts = sources(settings.data)
+    texts = sources(settings.data, {settings.source, settings.capitals})
     rewritten = paraphrased(settings)
     own = texts[settings.source]
     # those with a paraphrase are on both sides, and do not calibrate
@@ -152,17 +158,19 @@ def main(settings: Settings) -> None:
     rest = [text for text in own if text not in rewritten]
     read = first[::2]
     unread = first[1::2]
-    members = [*read, *rest][:MEMBERS]
+    members = [*read, *rest][: settings.members]
     rest = [text for text in rest if text not in members]
     nonmembers = rest[: CALIBRATED + KNOWN]
-    asked = [*unread, *rest[CALIBRATED + KNOWN :]][:MEMBERS]
-    audit = audit_of(members, nonmembers, texts[settings.capitals], settings.seed)
+    asked = [*unread, *rest[CALIBRATED + KNOWN :]][: settings.members]
+    loud = texts[settings.capitals][: settings.capital_texts]
+    audit = audit_of(members, nonmembers, loud, settings.seed)
     rows = []
     for side, side_texts in (("unread", asked), ("member", members)):
         variants = {"as it is": list(side_texts), "cut to two thirds": [two_thirds(text) for text in side_texts]}
         variants |= edited(side_texts)
         variants["paraphrased"] = [rewritten[text] for text in side_texts if text in rewritten]
-        for name, changed in variants.items():
+        for name in settings.edits or variants:
+            changed = variants[name]
             if len(changed) >= REQUEST // 2:
                 rows.append(measure(audit, f"{side}, {name}", changed, asked, settings))
     report(pd.DataFrame(rows))

@@ -24,7 +24,7 @@ from fsd.models import adapters, language_model
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import pretrain
-from fsd.scores import IN_AUDIT, columns_of
+from fsd.scores import BASE, IN_AUDIT, columns_of, of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
@@ -58,9 +58,10 @@ class Size:
     null: int = 20  # random orders of the ordered set that was not read, each of which is tested
     partitions: int = 3  # of the texts that were not read into sets
     draws: int = 100  # of two sides for dataset inference
+    epochs: int = 5  # of the adapter that is audited last; the others have fewer
 
 
-SMALL = Size(documents=6, passages=5, background=60, passes=1, null=2, partitions=1, draws=3)
+SMALL = Size(documents=6, passages=5, background=60, passes=1, null=2, partitions=1, draws=3, epochs=1)
 """As little as shows that every part runs; the numbers mean nothing."""
 
 
@@ -177,7 +178,7 @@ def inference(made: Target, seed: int, size: Size) -> dict[str, Any]:
 
     def scores(texts: Sequence[str]) -> Scores:
         computable, _ = usable(plain, texts, scorers)
-        return score_texts(texts, computable, scorers).base
+        return of_state(score_texts(texts, computable, scorers).columns, BASE)
 
     unread = scores([*made.unread, *made.read[0]])
     many = len(made.unread) + len(made.read[0])
@@ -239,7 +240,7 @@ def ranked_sets(made: Target, seed: int, size: Size) -> dict[str, Any]:
 
 
 def audits(seed: int, size: Size) -> list[dict[str, Any]]:
-    """Adapters trained for 0 to 5 epochs on half of the embedded non-members, and audited."""
+    """Adapters trained for 0 epochs to the most of the size on half of the embedded non-members, and audited."""
     others = [document for document in corpus() if not document.member]
     random.Random(seed).shuffle(others)
     others = others[: max(80, size.background // 10)]
@@ -249,7 +250,7 @@ def audits(seed: int, size: Size) -> list[dict[str, Any]]:
     parts = split_labelled(documents, validation=config.validation, seed=seed)
     model = language_model.load(SETTINGS)
     found = []
-    for epochs in range(6):
+    for epochs in range(size.epochs + 1):
         if epochs:
             training = AdapterConfig(epochs=epochs, learning_rate=3e-3, batch_size=4)
             finetune(model, [d.text for d in documents if d.member], training, seed=seed, shown=False)

@@ -126,13 +126,13 @@ def settings() -> dict[str, list[Flag]]:
     from fsd.config import settings_of
     from pipelines.__main__ import COMMANDS, main
     from pipelines.common import cli
-    from pipelines.common.context import Invocation
+    from pipelines.common.context import invocation_of
 
     assert {name.split()[0] for name in BASE} == set(COMMANDS)
     found: dict[str, list[Flag]] = {}
 
     def spy(config: type, _: str) -> NoReturn:
-        found[name] = [Flag.of(each) for part in (config, Invocation) for each in settings_of(part)]
+        found[name] = [Flag.of(each) for part in (config, invocation_of(name)) for each in settings_of(part)]
         raise SystemExit
 
     with mock.patch.object(cli, "read", spy), mock.patch.object(sys, "argv"), warnings.catch_warnings():

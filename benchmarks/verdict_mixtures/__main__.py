@@ -3,30 +3,35 @@
 Targets are trained on one, three and five sources, an adapter is calibrated on one of them, and requests mix unread
 texts of that source with unread guests from another one, which the target was trained on in part, or not at all.
 Guests come as single texts, in one group, in four, or each on its own. Whoever is called a member is a false positive.
+Verdicts are by the best score of all detectors and states on validation, as those of `fsd run` are.
 
 "called" is the mean share of non-members called members among requests that get a verdict, "guests called" the share
-of the guests of such requests, "unchecked" the share of all texts without any check, "refused" the share of requests
-without a verdict, "outside" the share of texts of the calibrated kind that are outside one by one. Brackets: 95 %
-intervals over targets and calibrations, whose requests are related.
+of the guests of such requests, "unchecked" the share of all texts without any check, "guests unchecked" that of the
+guests, "refused" the share of requests without a verdict, "outside" the share of texts of the calibrated kind that are
+outside one by one. Brackets: 95 % intervals over targets and calibrations, whose requests are related.
 """
 
 import random
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import tyro
+from numpy.typing import NDArray
 
-from benchmarks.verdict_mixtures.targets import DETECTORS, Target, named, scored, sources, targets
-from fsd.evaluation.calibration import TOLERANCE, calibrate
+from benchmarks.verdict_mixtures.targets import Target, named, score_columns, scored, sources, targets
+from fsd.evaluation.calibration import TOLERANCE, Calibration, calibrate
 from fsd.evaluation.domain_check import DomainCheck, Reference, other_kinds
 from fsd.evaluation.exchangeability import exchangeability
 from fsd.scores import Score
 from fsd.token_stats import FloatArray
 
+Rows = NDArray[np.int_]
 SHARES = (
     (1, 100),
     (1, 10),
@@ -42,10 +47,13 @@ SHARES = (
     (40, 40),
 )
 """Guests of all texts of a request."""
+SMALL_SHARES = ((2, 10), (4, 40), (20, 40), (1, 1))
 KINDS = ("abstracts", "articles", "docstrings")
 """Kinds by which the domain check of an adapter is tried: no verdict where it does not recognise them."""
 CALIBRATED = 43
 """Number of non-members that the calibration rests on; as many are test texts of the benchmark."""
+ALONE = (10, 40, 100)
+"""Sizes of requests without guests."""
 
 
 @dataclass(frozen=True)
@@ -64,88 +72,169 @@ class Settings:
     """Targets in place of random ones, each as first+second:seed; the first source is the calibrated one."""
     mixtures: int = 8
     """Requests for each target, share of guests, kind of guests and grouping."""
+    small: bool = False
+    """A third of the shares of guests."""
     fpr: float = 0.05
     """Promised false-positive rate."""
     seed: int = 0
     """Random seed."""
 
 
+@dataclass(frozen=True)
+class Judge:
+    """One calibration of a target, with the texts that are left to be asked about."""
+
+    target: Target
+    draw: int
+    table: pd.DataFrame
+    states: FloatArray
+    calibration: Calibration
+    check: DomainCheck
+    powerful: bool
+    asked: Rows
+
+    def called(self, rows: Rows, fpr: float) -> NDArray[np.bool_]:
+        """(N,) whether each text is called a member without any check."""
+        scores = {}
+        for candidate in self.calibration.candidates:
+            scores[candidate.score] = self.table[str(candidate.score)].to_numpy()[rows]
+        return self.calibration.p_values(scores) <= fpr + TOLERANCE
+
+
+@dataclass(frozen=True)
+class Request:
+    """Rows of a target's table: unread texts of the calibrated source, then guests, and the group of each."""
+
+    rows: Rows
+    guests: int
+    kind: str
+    other: str
+    grouping: str
+    groups: Sequence[int]
+
+
+def calibrated(target: Target, table: pd.DataFrame, states: FloatArray, draw: int, rng: np.random.Generator) -> Judge:
+    """Draw the texts of a calibration, and calibrate the best score."""
+    source = table["source"].to_numpy()
+    member = table["member"].to_numpy(bool)
+    unseen = table["unseen"].to_numpy(bool)
+    texts = table["text"].to_numpy()
+    held = rng.permutation(np.flatnonzero((source == target.calibrated) & ~member & ~unseen))
+    validation = held[:CALIBRATED]
+    tested = held[CALIBRATED : 2 * CALIBRATED]
+    benchmark = np.concatenate([validation, tested, np.flatnonzero(unseen)])
+    families = tuple(range(benchmark.size))
+    reference = Reference(tuple(texts[benchmark]), families, ("",) * benchmark.size, {})
+    chosen = np.concatenate([np.flatnonzero(member), validation])
+    scores = {Score.parse(name): table[name].to_numpy()[chosen] for name in score_columns(table)}
+    calibration = calibrate(member[chosen], scores, reference=reference)
+    pool = list(chain.from_iterable(other_kinds(reference.texts).values()))
+    check = DomainCheck(reference.texts, None, states[benchmark], pool)
+    power = {}
+    for kind in KINDS:
+        if kind != target.calibrated:
+            rows = np.flatnonzero((source == kind) & ~member)
+            power[kind] = float(outside(check, texts[rows].tolist(), None, states[rows]).mean())
+    powerful = replace(reference, power=power).powerful
+    return Judge(target, draw, table, states, calibration, check, powerful, held[2 * CALIBRATED :])
+
+
+def outside(
+    check: DomainCheck, texts: list[str], groups: Sequence[int] | None, states: FloatArray
+) -> NDArray[np.bool_]:
+    """(N,) whether the check of each text finds it to be of another kind."""
+    return np.array([bool(reason) for reason in check.outside(texts, groups, states)])
+
+
+def asked(judge: Judge, settings: Settings, rng: np.random.Generator) -> Iterator[Request]:
+    """The requests to one calibration."""
+    target = judge.target
+    sources = list(dict.fromkeys(judge.table["source"]))
+    others = {
+        "read": [name for name in target.reads if name != target.calibrated],
+        "unread": [name for name in sources if name not in target.reads],
+    }
+    for size in ALONE:
+        rows = rng.choice(judge.asked, min(size, judge.asked.size), replace=False)
+        yield Request(rows, 0, "none", "", "many", range(rows.size))
+    for guests, size in SMALL_SHARES if settings.small else SHARES:
+        for kind, names in others.items():
+            if names:
+                name = random.Random(f"{judge.draw} {guests} {size} {kind}").choice(names)
+                yield from _with_guests(judge, guests, size, (kind, name), rng)
+
+
+def _with_guests(
+    judge: Judge, guests: int, size: int, other: tuple[str, str], rng: np.random.Generator
+) -> Iterator[Request]:
+    """Requests with the same number of guests from a source, grouped in each way."""
+    kind, name = other
+    table = judge.table
+    unread = np.flatnonzero((table["source"] == name) & ~table["member"])
+    hosts = min(size - guests, judge.asked.size)
+    groupings = {"one": 1, "four": 4, "many": guests}
+    # Few guests make no groups.
+    if guests < 4:
+        groupings = {"many": guests}
+    for grouping, number in groupings.items():
+        invited = rng.choice(unread, min(guests, unread.size), replace=False)
+        rows = np.concatenate([rng.choice(judge.asked, hosts, replace=False), invited])
+        groups = [*range(hosts), *(-1 - place % number for place in range(invited.size))]
+        yield Request(rows, guests, kind, name, grouping, groups)
+
+
+def answered(judge: Judge, request: Request, seed: int, fpr: float) -> dict[str, Any]:
+    """What becomes of a request; every text is a non-member, so that whoever is called is called wrongly."""
+    rows = request.rows
+    texts = judge.table["text"].to_numpy()[rows].tolist()
+    states = judge.states[rows]
+    out = outside(judge.check, texts, request.groups, states)
+    test = exchangeability(
+        judge.check,
+        texts,
+        request.groups,
+        states=states,
+        outside=out,
+        permutations=199,
+        seed=seed,
+    )
+    unchecked = judge.called(rows, fpr)
+    called = unchecked & ~out
+    guest = np.arange(rows.size) >= rows.size - request.guests
+    return {
+        "target": judge.target.name,
+        "draw": judge.draw,
+        "sources": len(judge.target.reads),
+        "score": str(judge.calibration.score),
+        "guests": request.guests,
+        "size": rows.size,
+        "kind": request.kind,
+        "other": request.other,
+        "groups": request.grouping,
+        "powerful": judge.powerful,
+        "refused": bool(test.rejected or not test.tested or not judge.powerful),
+        "unchecked": unchecked.mean(),
+        "called": called.mean(),
+        "guests unchecked": share(unchecked, guest),
+        "guests called": share(called, guest),
+        "outside": share(out, ~guest),
+        "found": share(out, guest),
+    }
+
+
+def share(which: NDArray[np.bool_], among: NDArray[np.bool_]) -> float:
+    """The share of some texts; NaN of none."""
+    return float(which[among].mean()) if among.any() else float("nan")
+
+
 def requests(target: Target, table: pd.DataFrame, states: FloatArray, settings: Settings) -> list[dict[str, Any]]:
     """The mixtures of one target, a row each."""
     rows = []
-    source, member = table["source"].to_numpy(), table["member"].to_numpy(bool)
-    unseen, texts = table["unseen"].to_numpy(bool), table["text"].to_numpy()
-    own = np.flatnonzero((source == target.calibrated) & ~member & ~unseen)
-    read = [name for name in target.reads if name != target.calibrated]
-    others = {"read": read, "unread": [n for n in dict.fromkeys(source.tolist()) if n not in target.reads]}
-    seed = 0
     for draw in range(settings.mixtures):
         rng = np.random.default_rng([settings.seed, target.seed, len(target.reads), draw])
-        held = rng.permutation(own)
-        validation, rest = held[:CALIBRATED], held[CALIBRATED:]
-        known, asked = rest[:CALIBRATED], rest[CALIBRATED:]
-        benchmark = np.concatenate([validation, known, np.flatnonzero(unseen)])
-        chosen = np.concatenate([np.flatnonzero(member), validation])
-        scores = {Score(name): table[name].to_numpy()[chosen] for name in DETECTORS}
-        kinds = {name: np.flatnonzero((source == name) & ~member) for name in KINDS if name != target.calibrated}
-        reference = Reference(tuple(texts[benchmark]), tuple(range(benchmark.size)), ("",) * benchmark.size, {})
-        calibration = calibrate(member[chosen], scores, reference=reference)
-        pool = [text for found in other_kinds(reference.texts).values() for text in found]
-        check = DomainCheck(reference.texts, None, states[benchmark], pool)
-        found = {
-            name: np.mean([bool(w) for w in check.outside(texts[at].tolist(), None, states[at])])
-            for name, at in kinds.items()
-        }
-        powerful = replace(reference, power=found).powerful
-        for guests, size in ((0, 10), (0, 40), (0, min(100, asked.size)), *SHARES):
-            size = min(size, asked.size + guests)
-            for kind, names in {"none": [""]}.items() if not guests else others.items():
-                if not names:
-                    continue
-                other = random.Random(f"{draw} {guests} {size} {kind}").choice(names)
-                unread = np.flatnonzero((source == other) & ~member)
-                for groups in ("many",) if guests < 4 else ("one", "four", "many"):
-                    seed += 1
-                    invited = (
-                        rng.choice(unread, min(guests, unread.size), replace=False) if guests else np.empty(0, int)
-                    )
-                    at = np.concatenate([rng.choice(asked, size - guests, replace=False), invited]).astype(int)
-                    number = {"one": 1, "four": 4, "many": max(guests, 1)}[groups]
-                    group = [*range(size - guests), *(-1 - n % number for n in range(invited.size))]
-                    p = calibration.p_values(
-                        {c.score: table[c.detector].to_numpy()[at] for c in calibration.candidates}
-                    )
-                    outside = np.array([bool(why) for why in check.outside(texts[at].tolist(), group, states[at])])
-                    test = exchangeability(
-                        check,
-                        texts[at].tolist(),
-                        group,
-                        states=states[at],
-                        outside=outside,
-                        permutations=199,
-                        seed=seed,
-                    )
-                    called = p <= settings.fpr + TOLERANCE
-                    ours = np.arange(at.size) < size - guests
-                    rows.append(
-                        {
-                            "target": target.name,
-                            "draw": draw,
-                            "sources": len(target.reads),
-                            "guests": guests,
-                            "size": size,
-                            "kind": kind,
-                            "other": other,
-                            "groups": groups,
-                            "powerful": powerful,
-                            "refused": bool(test.rejected or not test.tested or not powerful),
-                            "unchecked": called.mean(),
-                            "called": (called & ~outside).mean(),
-                            "guests called": (called & ~outside)[~ours].mean() if guests else np.nan,
-                            "outside": outside[ours].mean() if ours.any() else np.nan,
-                            "found": outside[~ours].mean() if guests else np.nan,
-                        }
-                    )
+        judge = calibrated(target, table, states, draw, rng)
+        for request in asked(judge, settings, rng):
+            rows.append(answered(judge, request, len(rows) + 1, settings.fpr))
     return rows
 
 
@@ -157,6 +246,7 @@ def shown(name: str, rows: pd.DataFrame) -> str:
         f"{rows['unchecked'].mean():.3f}",
         f"{rows['refused'].mean():.2f}",
         with_interval(answered, "called"),
+        f"{rows['guests unchecked'].mean():.3f}",
         with_interval(answered[answered["guests"] > 0], "guests called"),
         f"{rows['outside'].mean():.3f}",
         f"{rows['found'].mean():.2f}",
@@ -185,19 +275,25 @@ def main(settings: Settings) -> None:
     for target in drawn or targets(texts, settings.counts, settings.draws, settings.seed):
         rows += requests(target, *scored(target, texts, folder), settings)
         print(f"{target.name}: {len(rows)} requests", file=sys.stderr, flush=True)
-    report(pd.DataFrame(rows))
+    table = pd.DataFrame(rows)
+    table.to_parquet(folder / "requests.parquet")
+    report(table)
 
 
 def report(table: pd.DataFrame) -> None:
     """Print the table."""
-    print("| request | requests | unchecked | refused | called | guests called | outside | guests found |")
-    print("|---|" + "---:|" * 7)
+    headings = ("request", "requests", "unchecked", "refused", "called", "guests unchecked", "guests called", "outside")
+    print("| " + " | ".join((*headings, "guests found")) + " |")
+    print("|---|" + "---:|" * len(headings))
     for (guests, size, kind), some in table.groupby(["guests", "size", "kind"]):
         print(shown(f"{guests} of {size}" + (f", source {kind}" if guests else ""), some))
     for groups, some in table[table["guests"] >= 4].groupby("groups"):
         print(shown(f"guests in {groups} groups", some))
     for count, some in table[table["guests"] > 0].groupby("sources"):
         print(shown(f"targets of {count} sources", some))
+    for score, some in table.groupby("score"):
+        print(shown(f"verdicts by {score}", some))
+    print(shown("all", table))
 
 
 if __name__ == "__main__":

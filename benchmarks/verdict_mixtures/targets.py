@@ -16,12 +16,28 @@ from fsd.data.docstrings import docstring_paragraphs
 from fsd.models import language_model
 from fsd.models.finetuning import finetune
 from fsd.models.pretraining import continue_pretraining
-from fsd.scores import FSD, of_state
-from fsd.scoring.deviation import score_texts
-from fsd.scoring.model_scorer import ModelScorer, hidden_states
+from fsd.scores import BASE, FSD, Score
+from fsd.scoring.model import open_model
+from fsd.scoring.model_scorer import hidden_states
+from fsd.scoring.scorers import STATES
 from pipelines.research.study.lab import corpora
 
-DETECTORS = ("loss", "perplexity", "zlib", "min_k", "min_k_pp", "surp", "reference", "min_k_reference", "combined")
+DETECTORS = (
+    "loss",
+    "zlib",
+    "min_k",
+    "min_k_pp",
+    "surp",
+    "reference",
+    "min_k_reference",
+    "wbc",
+    "ez",
+    "ht",
+    "info_rmia",
+    "standardised_ratio",
+    "unread_z",
+    "combined",
+)
 COPIES = 3
 """Number of times that a target reads each of its texts."""
 READ, OWN, GUESTS = 150, 230, 100
@@ -81,7 +97,7 @@ def named(specification: str) -> Target:
 
 
 def scored(target: Target, texts: dict[str, list[str]], folder: Path) -> tuple[pd.DataFrame, Any]:
-    """Source, text, member, unseen and FSD of the texts, a row each, and (N, D) hidden states, kept in the folder."""
+    """A row for each text, with source, member, unseen and scores, and (N, D) hidden states; kept in the folder."""
     file = folder / f"{target.name.replace(', ', '-').replace(' ', '_')}.parquet"
     if not file.exists():
         table, states = _score(target, texts)
@@ -92,9 +108,16 @@ def scored(target: Target, texts: dict[str, list[str]], folder: Path) -> tuple[p
 
 def _score(target: Target, texts: dict[str, list[str]]) -> tuple[pd.DataFrame, Any]:
     """Train the target, then the adapter, and score."""
-    config = ModelConfig(model="embedded-twin", device="cpu", dtype="float32", cache="none")
-    model, reference = language_model.load(config), language_model.load(config)
-    rows, read = [], []
+    config = ModelConfig(
+        model="embedded-twin",
+        reference_model="embedded-twin",
+        device="cpu",
+        dtype="float32",
+        cache="none",
+    )
+    model = language_model.load(config)
+    rows = []
+    read = []
     for source, found in texts.items():
         mixed = random.Random(f"{target.seed} {source}").sample(found, len(found))
         known = READ if source in target.reads else 0
@@ -108,7 +131,15 @@ def _score(target: Target, texts: dict[str, list[str]]) -> tuple[pd.DataFrame, A
     table = pd.DataFrame(rows)
     own = table.index[(table["source"] == target.calibrated) & ~table["member"]]
     table["unseen"] = table.index.isin(random.Random(target.seed).sample(own.tolist(), round(0.3 * own.size)))
-    finetune(model, table["text"][table["unseen"]].tolist(), AdapterConfig(), seed=target.seed, shown=False)
-    scorers = {"base": ModelScorer(model), "tuned": ModelScorer(model, tuned=True), "reference": ModelScorer(reference)}
-    scored = score_texts(table["text"].tolist(), [detectors.load(name) for name in DETECTORS], scorers)
-    return table.assign(**of_state(scored.columns, FSD)), hidden_states(model, table["text"].tolist())
+    unseen = table["text"][table["unseen"]].tolist()
+    finetune(model, unseen, AdapterConfig(), seed=target.seed, shown=False)
+    opened = open_model(config, states=STATES, local=model)
+    texts_of_all = table["text"].tolist()
+    plan = opened.plan([detectors.load(name) for name in DETECTORS], texts_of_all, opened.inputs(unseen))
+    scores = plan.score().frame()
+    return table.assign(**scores[score_columns(scores)]), hidden_states(model, texts_of_all)
+
+
+def score_columns(table: pd.DataFrame) -> list[str]:
+    """The scores that verdicts may be by: base scores, and those with fine-tuning."""
+    return [name for name in map(str, table) if Score.parse(name).state in (BASE, FSD)]

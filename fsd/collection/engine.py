@@ -69,6 +69,17 @@ def _counts(dropped: Counter[str]) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in dropped.most_common())
 
 
+def unfinished(out: Path) -> Path:
+    """The file that holds a collection until it is finished."""
+    return Path(f"{out}.partial")
+
+
+def check_new(out: Path) -> None:
+    """Refuse a file that exists, and that no interrupted collection has left."""
+    if out.exists() and not unfinished(out).exists():
+        raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
+
+
 class PartialCollection(Journal):
     """The journal of a source with the rows taken from it, both on disk in FILE.partial, and the number `found`."""
 
@@ -78,9 +89,8 @@ class PartialCollection(Journal):
         self.found = 0
         self.on_save: Callable[[], object] = lambda: None
         self._kept_at = 0
-        self._path = Path(f"{out}.partial")
-        if out.exists() and not self._path.exists():
-            raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
+        self._path = unfinished(out)
+        check_new(out)
         self._lock = filelock.FileLock(out.with_name(f".{out.name}.lock"))
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
@@ -217,6 +227,15 @@ class CollectionJob:
     domain: Domain
     clock: Clock
     finished: Collection | None
+
+    def check(self) -> None:
+        """Refuse a file that exists, options without a meaning, and a benchmark that cannot be read."""
+        if self.finished:
+            return
+        check_new(self.out)
+        self.domain.check(**{**self.domain.options, **self.spec.options})
+        if self.spec.benchmark:
+            read_files(self.spec.benchmark)
 
     def run(self) -> Collection:
         """Collect up to `limit` texts into a JSONL file, with a manifest beside it, unless it is finished."""

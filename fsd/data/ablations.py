@@ -1,7 +1,7 @@
 """The papers' ablations of a benchmark: pure functions on documents and splits.
 
-Text length (DC-PDD, arXiv 2409.14781, Fig. 3); dates in the texts, choice and number of the fine-tuning texts, and
-texts of other domains (FSD, arXiv 2410.10880, Tables 4, 5 and 15, Figures 4 and 6).
+Text length (DC-PDD, arXiv 2409.14781, Fig. 3); dates in the texts, choice and number of the fine-tuning and of the
+tested texts, and texts of other domains (FSD, arXiv 2410.10880, Tables 4, 5, 8 and 15, Figures 2, 4 and 6).
 """
 
 import re
@@ -12,8 +12,10 @@ from typing import Literal
 
 import numpy as np
 
+from fsd.data.chinese import ends, is_chinese
 from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import Document, Documents
+from fsd.data.periods import LATER, has_both
 from fsd.data.splitting import Scheme, split
 from fsd.errors import UsageError, at_least
 from fsd.unspaced import IS_UNSPACED, UNSPACED
@@ -111,7 +113,10 @@ _PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 def truncate(documents: Documents, size: int) -> tuple[Document, ...]:
-    """The first `size` words of each text, separated by white space, which stays; shorter texts are omitted."""
+    """The first `size` words of each text, separated by white space, which stays; shorter texts are omitted.
+
+    Words of Chinese are those of jieba, as in DC-PDD.
+    """
     at_least(1, " word", size=size)
     cut = []
     for document in documents:
@@ -123,7 +128,10 @@ def truncate(documents: Documents, size: int) -> tuple[Document, ...]:
 
 def _end(text: str, size: int) -> int | None:
     """Position after the first `size` words of a text; None if it is shorter."""
-    total = 0.0  # in words; a character of a script without spaces counts half
+    if is_chinese(text):
+        positions = ends(text)
+        return positions[size - 1] if len(positions) >= size else None
+    total = 0.0  # in words; a character of another script without spaces counts half
     for match in _PIECE.finditer(text):
         begin = match.start()
         if IS_UNSPACED.match(match[0]):
@@ -211,3 +219,77 @@ def take_unseen(
         raise UsageError(f"count of unseen texts must be from 0 to {size}; got {count}")
     drawn = np.random.default_rng(seed).permutation(size)[:count]
     return parts.replace(unseen=parts.unseen.take(np.sort(drawn)))
+
+
+def counted(
+    documents: Documents,
+    *,
+    unseen: int,
+    tested: int,
+    scheme: Scheme = "grouped",
+    seed: int = 42,
+) -> Split:
+    """A split with a number of unseen texts, the others tested, as many members as non-members (Figures 2, 4, 6).
+
+    "paper" draws single texts, as the FSD paper does, and refuses fewer than `tested` of a class. "grouped" keeps
+    families whole, so that at most `tested` of each class are tested.
+    """
+    corpus = Corpus(documents)
+    candidates = corpus.kind == LATER if has_both(corpus.kind) else ~corpus.members
+    total = int(candidates.sum())
+    if not 0 < unseen < total:
+        raise UsageError(
+            f"texts must have more than {unseen} non-members to fine-tune on, so that some are left to test on; "
+            f"got {total}"
+        )
+    if scheme == "grouped":
+        return balanced(_whole_families(corpus, unseen, total, seed), tested, seed=seed)
+    taken = np.zeros(len(corpus), dtype=bool)
+    taken[np.random.default_rng(seed).permutation(np.flatnonzero(candidates))[:unseen]] = True
+    # as lists: what is drawn by row cuts families apart
+    parts = Split(list(corpus.take(taken)), (), list(corpus.take(~taken)))
+    members = int(parts.test.members.sum())
+    nonmembers = len(parts.test) - members
+    if min(members, nonmembers) < tested:
+        raise UsageError(
+            f"the paper's split must leave {tested} members and {tested} non-members to test on beside {unseen} unseen "
+            f"texts; got {members} and {nonmembers}"
+        )
+    return balanced(parts, tested, seed=seed)
+
+
+def _whole_families(
+    corpus: Corpus,
+    unseen: int,
+    total: int,
+    seed: int,
+) -> Split:
+    """A split in whole families, without validation, with a number of the `total` texts that may be unseen."""
+    # A share is met to half a family, so that it grows until there are enough.
+    for wanted in range(unseen, total):
+        parts = split(corpus, unseen=wanted / total, validation=0.0, seed=seed)
+        if len(parts.unseen) >= unseen:
+            return take_unseen(parts, unseen, seed=seed)
+    raise UsageError(f"texts must have {unseen} non-members in families without a member; got fewer of {total}")
+
+
+def balanced(parts: Split, most: int, *, seed: int = 42) -> Split:
+    """The split with as many members as non-members tested, drawn at random, and at most so many of each."""
+    members = parts.test.members
+    sides = (np.flatnonzero(members), np.flatnonzero(~members))
+    count = min(most, *map(len, sides))
+    rng = np.random.default_rng(seed)
+    drawn = np.concatenate([rng.permutation(side)[:count] for side in sides])
+    return parts.replace(test=parts.test.take(np.sort(drawn)))
+
+
+def hold_out_each(parts: Split, count: int, *, seed: int = 42) -> Split:
+    """The split with so many of the tested members, and of the non-members, held out for validation (FSD, Table 8)."""
+    members = parts.test.members
+    fewest = min(int(members.sum()), int((~members).sum()))
+    if fewest <= count:
+        raise UsageError(f"the test part must have more than {count} texts of each class to hold out; got {fewest}")
+    held = balanced(parts, count, seed=seed).test
+    tested = set(parts.test.positions.tolist()) - set(held.positions.tolist())
+    kept = np.isin(parts.test.positions, list(tested))
+    return parts.replace(validation=held, test=parts.test.take(kept))

@@ -14,7 +14,7 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from pathlib import Path
 from typing import Any, Literal
 
-from fsd.data.documents import PLACES, Benchmark, Document, Documents, segments
+from fsd.data.documents import PLACES, TAIL, Benchmark, Document, Documents, segments
 from fsd.data.near_duplicates import drop_contradictions
 from fsd.data.readers import Columns, Row, parse_rows, read_files
 from fsd.data.splitting import AFTER, UP_TO
@@ -257,6 +257,7 @@ class Source:
     control: Mapping[str, str] = field(default_factory=dict)  # in the model's name → in that of its control, the twin
     start: int | None = None  # the start token of rows that are token ids, in the column of the text; None for texts
     reader: str = "hub"  # how it is read, see `READERS`
+    obtain: str = ""  # how to get its files, if they are not on the hub
 
 
 @functools.cache
@@ -290,6 +291,15 @@ def control_of(entries: Iterable[str], model: str) -> str:
             if part in model:
                 return model.replace(part, control)
     return ""
+
+
+def check_entry(entry: str) -> None:
+    """Refuse a benchmark, or a part of one, that is not declared, before it is downloaded."""
+    name, _, part = entry.partition(":")
+    source = sources()[name]
+    # Others have parts that only their files tell.
+    if source.reader == "hub":
+        _check_hub_part(name, source, part)
 
 
 def load(entry: str) -> Benchmark:
@@ -352,6 +362,17 @@ def _check_part(
     raise UsageError(f"part of {name} must be one of {', '.join(source.parts)}; got {part!r}")
 
 
+def _check_hub_part(
+    name: str,
+    source: Source,
+    part: str,
+) -> None:
+    # a dataset may have got more configurations than are declared; the hub refuses those that it does not have
+    is_config = bool(source.splits) and "{part}" not in source.dataset
+    if not (is_config and part):
+        _check_part(name, source, part)
+
+
 def _from_hub(
     name: str,
     source: Source,
@@ -360,9 +381,7 @@ def _from_hub(
     """A dataset of the hub, or its dataset, configuration, split or rows for the part."""
     is_dataset = "{part}" in source.dataset
     is_config = bool(source.splits) and not is_dataset
-    # a dataset may have got more configurations than are declared; the hub refuses those that it does not have
-    if not (is_config and part):
-        _check_part(name, source, part)
+    _check_hub_part(name, source, part)
     splits: Sequence[str] | Mapping[str, bool] = source.splits or ()
     if source.split:
         parts = [part] if part else source.parts
@@ -371,7 +390,7 @@ def _from_hub(
     if part and source.part_column:
         only = (source.part_column, part)
     dataset = source.dataset.format(part=part)
-    config = part if is_config else None
+    config = part if is_config and part else None
     return hub_documents(
         dataset,
         source.columns,
@@ -502,9 +521,10 @@ def _from_books(
     nonmembers = read_files(files[1:], skipped=left_out)
     rows_of_book = Counter(document.group or document.origin_url for document in nonmembers)
     name_of_book, rows = rows_of_book.most_common(1)[0]
-    if len(places) == 1 and rows > 1:  # rows do not record their place in the book
+    most = TAIL if places == ("tail",) else 1
+    if len(places) == 1 and rows > most:  # rows do not record their place in the book
         raise UsageError(
-            f"{files[1]} must have one row a book if {places[0]} alone is asked for; {name_of_book} has {rows}: "
+            f"{files[1]} must have {_rows_a_book(most)} if {places[0]} alone is asked for; {name_of_book} has {rows}: "
             f"collect with --options places={places[0]}"
         )
     documents = []
@@ -519,6 +539,10 @@ def _from_books(
         f"sha256:{digest(*files)}",
         left_out,
     )
+
+
+def _rows_a_book(most: int) -> str:
+    return "one row a book" if most == 1 else f"at most {most} rows a book"
 
 
 def _book_segments(books: Documents, member: bool, words: int, places: tuple[str, ...]) -> list[Document]:
@@ -558,10 +582,10 @@ def _files(
     if len(files) != len(source.parts):
         wanted = ",".join(source.parts)
         got = ",".join(names)
-        raise UsageError(f"benchmark {name} must be given as {name}:{wanted}; got {got!r}")
+        raise UsageError(f"benchmark {name} must be given as {name}:{wanted}; got {got!r}; {source.obtain}")
     for file in files:
         if not file.is_file():
-            raise UsageError(f"benchmark {name} must be given files that exist; there is no {file}")
+            raise UsageError(f"benchmark {name} must be given files that exist; there is no {file}: {source.obtain}")
     return files
 
 

@@ -113,6 +113,8 @@ def digest(documents: Documents) -> str:
 
 
 PLACES = ("head", "middle", "tail")
+TAIL = 2
+"""Segments at the end of a book that are its tail."""
 
 
 def segments(
@@ -120,21 +122,24 @@ def segments(
     words: int,
     places: tuple[str, ...],
 ) -> list[str]:
-    """Segments of `words` words at the head, in the middle and at the tail of a text, as many as do not overlap."""
+    """Segments of `words` words of a text, which is divided into n of them from its beginning; the rest is left out.
+
+    The head is the first one, the middle is number n // 2, counted from 0, and the tail is the last two (SURP, arXiv
+    2407.21248, §5.1). A segment that is at two of the places is taken once.
+    """
     spans = [match.span() for match in re.finditer(r"\S+", text)]
-    tail = len(spans) - words
-    if tail < 0:
+    count = len(spans) // words
+    if count == 0:
         return []
-    starts = {"head": 0, "middle": tail // 2, "tail": tail}
-    room = len(spans) // words
-    if room < 3 and len(places) > 1:
-        # head and tail alone leave room for no third segment between them
-        del starts["middle"]
-    chosen = [start for place, start in starts.items() if place in places]
+    last = range(max(0, count - TAIL), count)
+    numbers = {"head": [0], "middle": [count // 2], "tail": list(last)}
+    chosen: set[int] = set()
+    for place in places:
+        chosen.update(numbers[place])
     cuts = []
-    for start in chosen[:room]:
-        begin, _ = spans[start]
-        _, end = spans[start + words - 1]
+    for number in sorted(chosen):
+        begin, _ = spans[number * words]
+        _, end = spans[(number + 1) * words - 1]
         cuts.append(text[begin:end])
     return cuts
 

@@ -18,21 +18,34 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from fsd.data import harness
 from fsd.data.documents import Document, utc_day
 from fsd.errors import UsageError, first_line, quoted
-from fsd.files import LARGEST, check_regular, read_bytes, read_text
+from fsd.files import LARGEST, SMALL, check_regular, from_json, read_bytes, read_text, regular_files
 from fsd.net.hub import data_files
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+PACKED = {b"\x1f\x8b": ".gz", b"PK\x03\x04": ".zip", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2"}
+"""First bytes of packed files, which may have any name."""
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 PLAIN = (".txt", ".text")
+ARROW = ".arrow"
+SAVED_STATE = "state.json"
+SAVED_INFO = "dataset_info.json"
+"""Files of a data set that `datasets` saved in a folder."""
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 PASSAGE = 2**17
 """Maximum length of a passage of a plain text file, in characters."""
+PROBED = 100
+"""Files, and passages of each, that are read before the work, to see whether they can be."""
+
+READABLE = "what is in a folder of texts must be files"
+NO_FILE = "no file"
+"""Reason why an entry of a folder was left out: a link to nothing, or a pipe."""
 
 Paths = Iterable[str | Path]
 Columns = Mapping[str, str]
@@ -182,6 +195,21 @@ def parquet_rows(
         raise UsageError(f"{where}: must be a Parquet file; {first_line(error)}") from error
 
 
+def arrow_rows(where: str) -> Rows:
+    """The rows of an Arrow file in the stream format, as `datasets` saves them."""
+    import pyarrow as pa
+
+    try:
+        with pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
+            _check_header(batches.schema.names, where)
+            start = 1
+            for batch in batches:
+                yield from enumerate(batch.to_pylist(), start)
+                start += len(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise UsageError(f"{where}: must be an Arrow file of a saved data set; {first_line(error)}") from error
+
+
 def _check_header(names: list[str], where: str) -> None:
     if len(set(names)) < len(names):
         raise UsageError(f"{where}: columns must have different names; got {', '.join(names)}")
@@ -202,6 +230,13 @@ class Passage(NamedTuple):
     """What the text answers, where a column or a task has it."""
 
 
+def check_endings(places: Iterable[str | Path]) -> None:
+    """Refuse files, on disk or elsewhere, whose names do not tell a format that can be read; folders and tasks may."""
+    for place in map(str, places):
+        if not harness.is_task(place) and not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
+            _format(place, "corpus files", TABLES + PLAIN)
+
+
 class TextStream:
     """The documents of files, folders, hub URLs and tasks, in order, without empty ones; `done` of `size` bytes."""
 
@@ -220,14 +255,25 @@ class TextStream:
                 self.tasks.append(entry)
             else:
                 places += _in_folder(entry)
-        for place in places:  # before any of them is looked up on the network
-            _format(place, "corpus files", TABLES + PLAIN)
+        check_endings(places)  # before any of them is looked up on the network
         check_template("column", column)
         self.files = list(chain.from_iterable(map(data_files, places)))
         self.column = column
         self.answer = answer
         self.size = sum(file.size for file in self.files)
         self.done = 0
+
+    def check(self) -> bool:
+        """Read the first passages of the first files on disk; whether there was a text, or more to be read.
+
+        A file of another format is refused before hours of reading.
+        """
+        local = [file.url for file in self.files if "://" not in file.url]
+        has_text = bool(self.tasks) or len(local) < len(self.files) or len(local) > PROBED
+        for file in local[:PROBED]:
+            passages_read = list(islice(TextStream([file], self.column), PROBED))
+            has_text = has_text or bool(passages_read)
+        return has_text
 
     def __iter__(self) -> Iterator[Passage]:
         for task in self.tasks:
@@ -327,12 +373,52 @@ def _in_folder(place: str) -> list[str]:
     if not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
         return [place]
     endings = TABLES + PLAIN
-    packed = tuple(ending + compression for ending in endings for compression in ("", *COMPRESSIONS))
-    entries = (entry for entry in Path(place).rglob("*") if entry.name.lower().endswith(packed))
-    files = sorted(map(str, filter(Path.is_file, entries)))
+    files = files_below(Path(place), endings)
     if not files:
         raise UsageError(f"a folder of a corpus must hold files that end in {', '.join(endings)}; {place} has none")
+    return list(map(str, files))
+
+
+def files_below(folder: Path, endings: Sequence[str]) -> list[Path]:
+    """The files below a folder that have one of the endings, compressed ones included, in order."""
+    packed = tuple(ending + compression for ending in endings for compression in ("", *COMPRESSIONS))
+    entries = (entry for entry in folder.rglob("*") if entry.name.lower().endswith(packed))
+    return sorted(regular_files(entries, READABLE))
+
+
+def data_files_of(path: Path) -> list[Path]:
+    """The data files below a folder, or those of a data set that `datasets` saved there; the path of a file itself.
+
+    A UsageError for a folder without any, or with the splits of a data set, of which one must be chosen.
+    """
+    # os.path, because pathlib raises for a name that is too long
+    if not os.path.isdir(path):  # noqa: PTH112
+        return [path]
+    state = path / SAVED_STATE
+    if state.is_file() and (path / SAVED_INFO).is_file():
+        return _saved_files(state)
+    splits = sorted(file.parent.name for file in path.glob(f"*/{SAVED_STATE}"))
+    if splits:
+        raise UsageError(
+            f"data must be one split of a saved data set; {path} holds {', '.join(splits)}: give {path / splits[0]}"
+        )
+    files = files_below(path, TABLES)
+    if not files:
+        raise UsageError(f"a folder of data must hold files that end in {', '.join(TABLES)}; {path} has none")
     return files
+
+
+def _saved_files(state: Path) -> list[Path]:
+    """The Arrow files that the state of a saved data set lists; others beside them are caches."""
+    must = f"{state} must be the state of a saved data set"
+    entries = from_json(dict[str, Any], read_bytes(state, must, largest=SMALL), must).get("_data_files")
+    try:
+        names = [str(entry["filename"]) for entry in entries or ()]
+    except (TypeError, KeyError) as error:
+        raise UsageError(f"{must}; it lists no files") from error
+    if not names or names != [Path(name).name for name in names]:
+        raise UsageError(f"{must}, and list files of its folder; it lists {quoted(names)}")
+    return [state.parent / name for name in names]
 
 
 def _cut(file: io.TextIOWrapper, origin_url: str) -> Iterator[Passage]:
@@ -508,14 +594,14 @@ def read_files(
 
 
 def read_rows(paths: Paths) -> list[tuple[str, Row]]:
-    """All rows of all files with their sources (file:line), unchecked; UsageError for a file without any."""
+    """All rows of all files with their sources (file:line), unchecked; UsageError for a file without any.
+
+    A folder stands for its data files, or for the data set that `datasets` saved there.
+    """
     rows = []
-    for path in map(Path, paths):
-        # os.path, because pathlib raises for a name that is too long
-        if os.path.isdir(path):  # noqa: PTH112
-            raise UsageError(f"data must be files; {path} is a folder")
-        if not os.path.exists(path):  # noqa: PTH110
-            raise UsageError(f"data file must exist; there is no {path}")
+    for path in chain.from_iterable(map(data_files_of, map(Path, paths))):
+        if not os.path.exists(path):  # noqa: PTH110 - a name may be too long for pathlib
+            raise UsageError(f"data file must exist; there is no {path}{_way_to_hub(str(path))}")
         of_file = [(f"{path}:{line}", row) for line, row in _rows_of(path)]
         if not of_file:
             raise UsageError(f"{path} must have at least one row; it has none")
@@ -523,8 +609,20 @@ def read_rows(paths: Paths) -> list[tuple[str, Row]]:
     return rows
 
 
+def _way_to_hub(place: str) -> str:
+    """How to get a data set of the hub, where a place that does not exist could be the id of one."""
+    if not HUB_ID.fullmatch(place) or place.lower().endswith(TABLES + PLAIN):
+        return ""
+    return (
+        "; of a data set of the hub, save a split first: "
+        f"datasets.load_dataset({place!r}, split='train').to_json('data.jsonl')"
+    )
+
+
 def _rows_of(path: Path) -> Rows:
     where = str(path)
+    if path.suffix == ARROW:
+        return arrow_rows(where)
     ending, compression = _format(where, "data file", TABLES)
     check_regular(path, f"{path} must be readable")
     if ending == ".parquet":
@@ -539,6 +637,9 @@ def as_text(
     start: int = 1,
 ) -> str:
     """The content of a file, or its part from line `start` on, which must be UTF-8."""
+    for magic, ending in PACKED.items():
+        if content.startswith(magic):
+            raise UsageError(f"{where} must be encoded in UTF-8; it is packed, as files that end in {ending} are")
     position = content.find(b"\0")
     fault = "it has NUL bytes, as UTF-16 has"  # valid UTF-8, but of no text
     if position < 0:
@@ -574,19 +675,50 @@ def read_texts(
     contexts: bool = False,
     skipped: Counter[str] | None = None,
 ) -> list[Document]:
-    """Texts with or without labels: rows of data files, .txt files as one text each, and those in folders."""
+    """Texts with or without labels: rows of data files, .txt files as one text each, and folders of the ones or others.
+
+    Rows without a text, and blank .txt files, are counted in `skipped`, as by `read_files`.
+    """
     documents: list[Document] = []
     for path in _distinct(paths, "file with a text"):
-        if os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
-            files = sorted(file for file in path.rglob("*.txt") if file.is_file())
-            if not files:
-                raise UsageError(f"a folder must hold .txt files, one text each; {path} has none")
+        files = _plain_files(path, skipped)
+        if files:
             documents += _text_files(files, skipped)
-        elif path.suffix.lower() == ".txt":
-            documents += _text_files([path], skipped)
         else:
             documents += read_files([path], columns, contexts=contexts, skipped=skipped)
     return documents
+
+
+def files_of_texts(path: Path) -> list[Path]:
+    """The files of texts that a path stands for, in the order in which `read_texts` reads them."""
+    return _plain_files(path) or data_files_of(path)
+
+
+def _plain_files(path: Path, skipped: Counter[str] | None = None) -> list[Path]:
+    """The .txt files that a path stands for: itself, or those below a folder; none where there are data files."""
+    if not os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
+        return [path] if path.suffix.lower() == ".txt" else []
+    texts = list(_texts_in(path, skipped))
+    tables = files_below(path, TABLES)
+    if texts and tables:
+        names = f"{texts[0].name} and {tables[0].name}"
+        raise UsageError(f"a folder must hold .txt files, one text each, or data files alone; {path} has {names}")
+    if not texts and not tables:
+        raise UsageError(
+            f"a folder must hold .txt files, one text each, or data files ({', '.join(TABLES)}); {path} has neither"
+        )
+    return texts
+
+
+def _texts_in(folder: Path, skipped: Counter[str] | None) -> Iterator[Path]:
+    """The .txt files in a folder; what has this ending and is no file is refused, or counted."""
+    for entry in sorted(folder.rglob("*.txt")):
+        try:
+            yield from regular_files([entry], READABLE)
+        except UsageError as error:
+            if skipped is None:
+                raise RowError(str(error), NO_FILE) from error
+            skipped[NO_FILE] += 1
 
 
 def _distinct(paths: Paths, what: str) -> list[Path]:

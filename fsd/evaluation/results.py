@@ -87,6 +87,8 @@ ENDINGS = ("", "_low", "_high")
 """What the names of a number and of the ends of its interval end in, in summary.csv."""
 CHARTED = ("auc", "auc_gain", "placebo_lead")
 """Metrics of every detector by which runs are compared in MLflow; the others are in summary.csv."""
+OF_COMPARED = ("tpr_at_5fpr", *WITH_ENDS[1:])
+"""Metrics by which runs with contemporaries are compared as well, of a few scores."""
 
 
 def kinds_in(scores: pd.DataFrame) -> Kinds:
@@ -171,9 +173,14 @@ def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float
     return metrics
 
 
-def charted(table: pd.DataFrame) -> dict[str, float]:
-    """The numbers of `CHARTED`: a chart for each of the others would hide these."""
-    return tracked(table[table["metric"].isin(CHARTED)], uncertainty=False)
+def charted(table: pd.DataFrame, compared: Sequence[Score] = ()) -> dict[str, float]:
+    """The numbers of `CHARTED`, and of the scores `compared` those of `OF_COMPARED`; more charts would hide these."""
+    numbers = tracked(table[table["metric"].isin(CHARTED)], uncertainty=False)
+    further = table[table["metric"].isin(OF_COMPARED)]
+    for score in compared:
+        of_score = (further["detector"] == score.detector) & (further["state"] == score.state)
+        numbers |= tracked(further[of_score], uncertainty=False)
+    return numbers
 
 
 def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
@@ -322,15 +329,16 @@ class Results:
 
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share, with the few by which runs are compared first."""
-        numbers = {
-            "auc": self.auc,
-            "blind": self.audit.blind.auc,
-            "gain": self.gain and self.gain.estimate,
-            "lead": self.lead,
-            "tpr5": self.number(self.headline, "tpr_at_5fpr"),
-        }
+        of_both = Score(self.headline.detector, "")
+        numbers = {"auc": self.auc, "blind": self.audit.blind.auc, "lead": self.lead}
+        numbers["gain"] = self.number(of_both, "auc_gain")
+        numbers["fsd_over_base"] = self.gain and self.gain.estimate
+        numbers["tpr5"] = self.number(self.headline, "tpr_at_5fpr")
         headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
-        return headline | self.audit.metrics() | charted(self.table)
+        compared = []
+        if self.has_contemporaries:
+            compared = [self.headline, Score("loss", self.states.single), Score("loss", self.states.difference)]
+        return headline | self.audit.metrics() | charted(self.table, compared)
 
 
 def compute_results(

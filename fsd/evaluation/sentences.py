@@ -1,11 +1,11 @@
 """What the numbers can and cannot support, in plain words: for the terminal, MLflow and the report."""
 
 import json
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
+from fsd.evaluation.advice import advice
 from fsd.evaluation.audit import Audit, Leaks, Telling, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Contrast, Results
@@ -15,6 +15,7 @@ from fsd.statistics.metrics import METRICS
 
 Line = TypeVar("Line")
 
+QUESTION = "Was it in the training data?"
 SIGNIFICANT = 0.05
 LARGE_FAMILY = 0.2
 """Share of a kind's test texts above which one family is remarked on."""
@@ -38,18 +39,18 @@ class Ground(NamedTuple):
 GROUNDS = {
     "texts unknown": Ground(
         AGAINST,
-        "no blind classifier: {results.audit.blind.reason}",
+        "no blind classifier, bring more texts: {results.audit.blind.reason}",
         "Nothing is known of what the texts alone show: too few for a classifier that never sees the model.",
     ),
     "texts explain": Ground(
         AGAINST,
-        "the texts alone explain it: blind classifier {auc}",
+        "the texts alone explain it: blind classifier {auc}; bring members and non-members of one kind and period",
         "A classifier that never sees the model {pairs}: the texts alone explain the result.",
         ": {which} benchmark cannot show membership",
     ),
     "texts explain a part": Ground(
         AGAINST,
-        "the texts alone explain a part: blind classifier {auc}",
+        "the texts alone explain a part: blind classifier {auc}; bring members and non-members of one kind and period",
         "A classifier that never sees the model {pairs}: the texts alone may explain a part of the result.",
         ": part of the result may be the difference between members and non-members",
     ),
@@ -62,12 +63,12 @@ GROUNDS = {
         AGAINST,
         "no control model: name one by --placebo",
         "There was no control model: one that was trained on none of these texts would show what they explain.",
-        ": the same procedure on a control model trained on none of these texts would show how much of the result is "
-        "not membership",
+        ": the same procedure on one trained on none of these texts would show how much of the result is not "
+        "membership",
     ),
     "no lead": Ground(
         AGAINST,
-        "a control model reaches {auc.short}: difference {results.lead.signed}",
+        "a control model reaches {auc.short}: difference {results.lead.signed}; more texts would narrow it",
         "A control model, trained on none of these texts, {pairs}: the difference may be chance.",
         " may be zero: this result is not evidence of membership",
     ),
@@ -79,12 +80,12 @@ GROUNDS = {
     ),
     "no contemporaries": Ground(
         AGAINST,
-        "no contemporaries: it may be familiarity with the members' period",
+        "no contemporaries: it may be familiarity with the members' period; bring non-members of that period",
         "No non-members of the members' own period are known: the model may know the period, not the texts.",
     ),
     "not within the period": Ground(
         AGAINST,
-        "within one period: {auc}",
+        "within one period: {auc}, as by chance; more texts of it would narrow the range",
         "Among texts of one period, where the period explains nothing, the score {pairs}.",
         "within the period nothing was shown, so this is not evidence of membership",
     ),
@@ -101,7 +102,7 @@ GROUNDS = {
     ),
     "leak": Ground(
         AGAINST,
-        "LEAK: {results.audit.leaks.groups} groups of texts are in more than one part of the split",
+        "LEAK: {results.audit.leaks.groups} groups of texts are in several parts: use --split grouped",
         "LEAK: {results.audit.leaks.groups} groups of related texts were used for more than one purpose: the numbers "
         "are too good.",
     ),
@@ -256,14 +257,14 @@ def _placebo(results: Results) -> str:
     if control is None or lead is None:
         # a control model may lack the best score alone
         of_score = f" for {name}" if _measured(results, "placebo_auc") else ""
-        return f"no placebo{of_score}{meaning}"
+        return f"no control model{of_score}{meaning}"
     if state == "lead":
         if control.low > 0.5:
             meaning = " is the most that can be due to membership"
         if _period(results) == "no contemporaries":
-            meaning += "; a placebo cannot exclude that it is familiarity with the members' period"
+            meaning += "; a control model cannot exclude that it is familiarity with the members' period"
     return (
-        f"placebo: {name} reaches {control} on a control model trained on none of these texts; the difference, "
+        f"control model, trained on none of these texts: {name} reaches {control}; the difference, "
         f"{lead.signed},{meaning}"
     )
 
@@ -281,7 +282,7 @@ def _contrasts(results: Results) -> list[str]:
         ]
     unknown = (
         "without contemporaries (non-members of the members' own period) a separation may be familiarity with that "
-        "period; neither the blind classifier nor a placebo excludes this"
+        "period; neither the blind classifier nor a control model excludes this"
     )
     if WITH_LATER not in missing:
         return [f"{unknown}; {titles} cannot be compared: all non-members are later texts"]
@@ -314,9 +315,9 @@ def _contrast(results: Results, contrast: Contrast, base: Score) -> str:
     of_base = results.number(base, metric)
     if of_base:
         number = f"{of_base.short} → {number}"
-    placebo = results.number(results.best_fsd, f"placebo_{metric}")
-    if placebo:
-        number += f" (placebo {placebo.short})"
+    control = results.number(results.best_fsd, f"placebo_{metric}")
+    if control:
+        number += f" (control model {control.short})"
     return f"{contrast.title} {number}"
 
 
@@ -347,7 +348,7 @@ def _cause(results: Results, detector: str) -> str:
     """What may separate contemporaries from later texts by the FSD of a detector that does."""
     lead = results.rows.get((detector, FSD, f"placebo_lead_{FAMILIARITY.name}"))
     if lead is None:
-        return "familiarity with the period, or by a difference of the texts that a placebo would show"
+        return "familiarity with the period, or by a difference of the texts that a control model would show"
     return "familiarity with the period" if lead.low > 0 else _TEXTS
 
 
@@ -452,39 +453,6 @@ def too_few(nonmembers: int) -> list[str]:
     ]
 
 
-ADVICE = {
-    "unread_z.base": "four scores say how unlike a text that was not read it is",
-    "wbc.base": "windows of tokens vote between the model and its reference",
-    "min_k_reference.base": "it compares each token with a reference model",
-    "min_k_pp.base": "no detector in use compares with a reference model of the same tokenizer, which would tell more",
-    "min_k.base": "no detector in use compares with a reference model or the whole distribution of the next token",
-    "loss.base": "no better detector is in use",
-}
-"""Score to trust within one period, the best first, and the reason to take it.
-
-Where membership is all that differs, `wbc`, and without a reference `min_k_pp`, lose least to the best score in
-hindsight on the worse of two kinds of target, small ones and a real model (docs/lab.md, "Regret of the advice");
-`unread_z` leads `wbc` on 32 of 33 small targets, and on three of three of a real model (docs/lab.md).
-Against later texts scores differ in more than membership, and none is advised.
-"""
-
-
-def advised(scores: Collection[str]) -> str | None:
-    """The score to trust within one period, of those computed (`loss.base`); None if none of those in `ADVICE` was."""
-    return next((score for score in ADVICE if score in scores), None)
-
-
-def advice(results: Results) -> list[str]:
-    """The advice in one line; none if there is no score to trust, or the texts of the run say otherwise."""
-    score = advised(list(map(str, results.scores)))
-    if score is None or score != str(results.best_base):
-        return []
-    return [
-        f"advice without labels, within one period: trust {score.removesuffix('.base')}, base score: "
-        f"{ADVICE[score]}; against later texts no score is advised"
-    ]
-
-
 @dataclass(frozen=True)
 class AuditSummary:
     """How well a detector and a blind classifier separate the same test texts; it travels with a registered adapter."""
@@ -584,7 +552,7 @@ JUDGEMENTS = {
     ),
     "unexplained": Judgement(
         "Open: the scores distinguish the two kinds of texts, but nothing shows why",
-        "a run with a placebo, a control model trained on none of these texts",
+        "a run with a control model, which was trained on none of these texts",
     ),
     "placebo": Judgement(
         "Not shown: a control model trained on none of these texts distinguishes them about as well",
@@ -637,16 +605,17 @@ def barred(results: Results) -> str:
 
 
 def headline(results: Results) -> str:
-    """The answer and its numbers in a line."""
-    numbers = [f"{results.title(results.headline)} {results.auc}"]
+    """The question, the answer, and its numbers, each with its name."""
+    verdict, _, _ = JUDGEMENTS[judgement(results)].answer.partition(":")
+    line = f"{QUESTION} {verdict}: AUC {results.auc} ({results.title(results.headline)})"
+    controls = []
     control = results.number(results.headline, "placebo_auc")
     if control:
-        numbers.append(f"control {control.short}")
+        controls.append(f"control model {control.short}")
     blind = results.audit.blind.auc
     if blind:
-        numbers.append(f"blind {blind.short}")
-    verdict, _, _ = JUDGEMENTS[judgement(results)].answer.partition(":")
-    return f"{verdict}: {' · '.join(numbers)}"
+        controls.append(f"texts alone {blind.short}")
+    return "; ".join(filter(None, [line, ", ".join(controls)]))
 
 
 def description(results: Results) -> str:
@@ -660,33 +629,35 @@ def signs(results: Results) -> list[Finding]:
     texts_alone, control, period, division = [Finding(ground.short, ground.sign) for ground in _grounds(results)]
     lines = []
     if results.never_saw:
-        lines.append(Finding("a control run: the model was trained on none of these texts", AGAINST))
+        lines.append(
+            Finding("a control run, of a model that saw none of these texts: name another by --model", AGAINST)
+        )
     lines.append(texts_alone)
     telling = results.audit.telling
     if telling and _tells(telling):
-        lines.append(Finding(f"a sign distinguishes the texts: {telling.phrase}", AGAINST))
+        lines.append(Finding(f"a sign distinguishes the texts: {telling.phrase}; bring texts without it", AGAINST))
     lines += [control, period]
     doubts = as_findings(results.labels.notes, AGAINST)
     lines = _with_doubts(lines, doubts, hold=results.labels.hold)
     lines.append(division)
     if results.gain:
         fine_tuned = results.title(results.best_fsd)
-        difference = results.gain.estimate.signed
-        lines.append(Finding(f"{fine_tuned} against the best base score: {difference}", results.gain.low > 0))
-    worse = _significant(results, -1)
-    if worse:
-        lines.append(Finding(f"FSD is worse than the base score for {', '.join(worse)}", AGAINST))
-    lines += as_findings(_remarks_on_detectors(results), AGAINST)
+        gains = results.gain.low > 0
+        line = f"{fine_tuned} against the best base score: {results.gain.estimate.signed}"
+        if not gains:
+            line += "; read base scores"
+        lines.append(Finding(line, gains))
+    lines += as_findings(_remarks_with_a_remedy(results), AGAINST)
     if not results.parts.validation:
-        lines.append(Finding("chosen on the test texts themselves: on new texts it is likely to do less well", AGAINST))
+        lines.append(Finding("chosen on the test texts, which flatters: set others aside by --validation 0.2", AGAINST))
     return lines
 
 
-def _remarks_on_detectors(results: Results) -> list[str]:
-    """The remarks that begin with the name of a detector, shortened."""
+def _remarks_with_a_remedy(results: Results) -> list[str]:
+    """The remarks on detectors that name a flag by which to avoid them; the report has the others as well."""
     detectors = {str(column).rpartition(".")[0] for column in results.scores}
-    remarks = (remark.removesuffix("; the weaker condition was used") for remark in results.remarks)
-    return [remark for remark in remarks if remark.partition(":")[0] in detectors]
+    on_detectors = [remark for remark in results.remarks if remark.partition(":")[0] in detectors]
+    return [remark for remark in on_detectors if "try --" in remark]
 
 
 def of_model(identity: str) -> str:

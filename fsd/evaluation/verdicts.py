@@ -126,6 +126,12 @@ class VerdictMaker:
         """The distinct sources on whose texts verdicts can be given."""
         return [name for name in dict.fromkeys(sources.tolist()) if not self.unknown(name)]
 
+    def check_rates(self, documents: Documents, rules: Rules) -> None:
+        """Refuse rates that make no sense, or that the calibration of the texts' sources does not support."""
+        check_fdr(rules.fdr)
+        for name in self._calibrated(np.array(self.sources(documents))):
+            self.calibration.of(name).threshold_at(rules.fpr)
+
     def classify(
         self,
         documents: Documents,
@@ -141,12 +147,10 @@ class VerdictMaker:
         `same_source`. A failed test goes before the assertion. `score` gives the scores of some texts, by position, by
         each candidate of the calibration; `excluded` are (N,) other reasons why a text cannot be judged, or "".
         """
-        check_fdr(rules.fdr)
+        # before work of any kind
+        self.check_rates(documents, rules)
         sources = np.array(self.sources(documents))
         family = np.array(families(documents))
-        # a rate that a calibration does not support is refused before the texts are scored
-        for name in self._calibrated(sources):
-            self.calibration.of(name).threshold_at(rules.fpr)
         outside, states = self.outside(documents, family.tolist())
         excluded = excluded or [""] * len(documents)
         warnings = [of_text or of_kind for of_text, of_kind in zip(excluded, outside, strict=True)]

@@ -63,6 +63,8 @@ class Scheme:
     """Number of words or digits of a canary."""
     words: Sequence[str] = ()
     """Words to draw from; none for digits."""
+    distinct: bool = False
+    """Whether no word stands twice in a canary; lists of version 2 do not have it."""
 
     def check(self) -> None:
         """A UsageError unless the variants of a document can differ."""
@@ -74,12 +76,33 @@ class Scheme:
         symbols = len(self.words) or 10
         needed = SPARE * self.variants
         # In logarithms: a hundred words out of thousands are more canaries than a float can count.
-        if self.length * math.log10(symbols) < math.log10(needed):
+        if self._size() < math.log10(needed):
             unit = "words" if self.words else "digits"
             raise UsageError(
                 f"length must allow {needed:,} different canaries for {self.variants} variants; got "
                 f"{self.length} out of {symbols} {unit}"
             )
+
+    def _size(self) -> float:
+        """Logarithm to base 10 of the number of possible canaries."""
+        symbols = len(self.words) or 10
+        if not self.distinct:
+            return self.length * math.log10(symbols)
+        if self.length > symbols:
+            return -math.inf
+        return sum(math.log10(symbols - place) for place in range(self.length))
+
+    def _symbols(self, attempt: tuple[object, ...], below: int) -> list[int]:
+        """The symbols of a canary; where a word must not stand twice, it is drawn again until it is another one."""
+        symbols: list[int] = []
+        for place in range(self.length):
+            symbol = draw(below, self.seed, *attempt, place)
+            repeat = 0
+            while self.distinct and symbol in symbols:
+                repeat += 1
+                symbol = draw(below, self.seed, *attempt, place, repeat)
+            symbols.append(symbol)
+        return symbols
 
     def candidates(self, document: tuple[str, str]) -> list[str]:
         """The N different variants of the canary of a document, given by its id and the hash of its text."""
@@ -89,7 +112,7 @@ class Scheme:
         different: dict[str, None] = {}
         # Equal draws are skipped. `check` makes them rare, but a sealed list of somebody else may have passed by it.
         for attempt in range(10 * self.variants):
-            drawn = [draw(len(pool), self.seed, kind, *document, attempt, place) for place in range(self.length)]
+            drawn = self._symbols((kind, *document, attempt), len(pool))
             different[separator.join(pool[symbol] for symbol in drawn)] = None
             if len(different) == self.variants:
                 return list(different)

@@ -31,7 +31,9 @@ from fsd.files import (
     read_json,
 )
 from fsd.leftovers import write_whole
-from fsd.models.language_model import BaseIdentity, LanguageModel
+from fsd.models.gguf import gguf_file
+from fsd.models.language_model import BaseIdentity, LanguageModel, outline
+from fsd.net.hub import fingerprint, model_size
 from fsd.progress import note
 
 BASE_FILE = "base.json"
@@ -299,6 +301,15 @@ def _trained_on(folder: Path) -> BaseIdentity:
     return read_json(BaseIdentity, file, "the identity of a base", largest=SMALL)
 
 
+def check_unloaded(folder: Path, model: str, revision: str | None = None) -> None:
+    """Refuse a saved adapter that is damaged, or that was trained on another base, without loading the base."""
+    check_adapter(folder)
+    base = model_size(model, revision)
+    # A GGUF file is converted, and a hub id downloaded, before its weights have a fingerprint.
+    if base and not gguf_file(model):
+        check_base(BaseIdentity(model, "", fingerprint(base.folder)), folder)
+
+
 def check_base(identity: BaseIdentity, folder: Path) -> None:
     """Refuse a saved adapter that does not record `identity` as its base."""
     trained = _trained_on(folder)
@@ -351,6 +362,19 @@ def adapter_fingerprint(language_model: LanguageModel) -> str:
     return digest.hexdigest()
 
 
+def has_effect(language_model: LanguageModel, text: str) -> bool:
+    """Whether the attached adapter changes any logit of a text: a new one of LoRA, whose B is zero, does not."""
+    (ids,) = language_model.tokens([text])
+    window = [language_model.start, *ids][: language_model.context]
+    x = torch.tensor([window], device=language_model.device)
+    logits = []
+    for tuned in (False, True):
+        with language_model.state(tuned=tuned) as network:
+            logits.append(network(input_ids=x, use_cache=False).logits)
+    without, with_adapter = logits
+    return not torch.equal(without, with_adapter)
+
+
 def _as_json(value: object) -> object:
     # The order of a set of names differs from process to process.
     return sorted(value) if isinstance(value, set | frozenset) else str(value)
@@ -363,7 +387,7 @@ def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: 
 
     _check_precision(language_model, config.method)
     architecture = language_model.base.config.model_type
-    targets = _targets(language_model, config)
+    targets = _targets(language_model.base, config)
     settings: dict[str, Any] = {
         "task_type": "CAUSAL_LM",
         "target_modules": targets,
@@ -394,12 +418,16 @@ def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: 
     )
 
 
-def _targets(language_model: LanguageModel, config: AdapterConfig) -> str | list[str]:
+def check_targets(model: str, revision: str | None, config: AdapterConfig) -> None:
+    """Refuse modules that a model does not have; its weights, which take memory, are not needed for that."""
+    _targets(outline(model, revision), config)
+
+
+def _targets(base: Any, config: AdapterConfig) -> str | list[str]:
     """Names of the modules that get an adapter."""
     from peft.utils import constants
     from transformers.pytorch_utils import Conv1D
 
-    base = language_model.base
     if config.target_modules == "all-linear":
         return "all-linear"
     if config.target_modules == "auto":

@@ -168,7 +168,7 @@ def plan(
     size = language_model.context
     pieces = []
     for ids in language_model.tokens(texts):
-        row = [language_model.start, *ids]
+        row = [*language_model.opening, *ids]
         # The last token of a piece is the first of the next one, so that each token is predicted once.
         pieces += [row[start : start + size] for start in range(0, len(row) - 1, size - 1)]
     steps = math.ceil(len(pieces) / config.batch_size) * config.epochs

@@ -13,10 +13,11 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fsd.errors import UsageError, first_line
 from fsd.leftovers import DRAFTS, temporary_folder
+from fsd.models.weights import check_weights
 from fsd.progress import errors_alone, note
 
 # Name of SmolLM2-135M-Instruct (arXiv 2502.02737), whose GGUF file is in a package.
@@ -27,6 +28,10 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 # Bytes of a weight.
 FLOAT32 = 4
+# Least bytes in the header: a tensor has the length of its name, number of dimensions, type and place, a setting the
+# length of its name, its type and a value.
+TENSOR_BYTES = 24
+SETTING_BYTES = 13
 
 
 class Header(NamedTuple):
@@ -79,6 +84,7 @@ def _header(file: Path, size: int, changed: int) -> Header:
     from gguf import GGUFReader
 
     with _reading(file):
+        _check_counts(file, size)
         # Small tensors, such as norms, keep float32 in every kind of file: parameters are counted, not tensors.
         types = Counter[str]()
         for tensor in GGUFReader(file).tensors:
@@ -88,6 +94,21 @@ def _header(file: Path, size: int, changed: int) -> Header:
         with file.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return Header(digest, types.total(), types.most_common(1)[0][0])
+
+
+def _check_counts(file: Path, size: int) -> None:
+    """Refuse numbers of tensors and settings for which the file is too short: the reader would look for all of them."""
+    with file.open("rb") as stream:
+        start = stream.read(24)
+    # Magic, version, and the two numbers.
+    if len(start) < 24 or start[:4] != b"GGUF":
+        return
+    # The version is a small number.
+    order: Literal["little", "big"] = "little" if start[4] else "big"
+    tensors = int.from_bytes(start[8:16], order)
+    settings = int.from_bytes(start[16:24], order)
+    if tensors * TENSOR_BYTES + settings * SETTING_BYTES > size:
+        raise ValueError(f"its {size:,} bytes cannot hold {tensors:,} tensors and {settings:,} settings")
 
 
 @contextlib.contextmanager
@@ -138,10 +159,12 @@ def converted(file: Path, cache_folder: Path, *, weights: bool) -> Path:
                 f"the cache must have {needed / 1e9:.1f} GB of free space for {file.name} in float32; {cache_folder} "
                 f"has {free / 1e9:.1f} GB: set FSD_CACHE"
             )
-        note(f"{file.name} is converted to float32, once, in {cache_folder}")
     with temporary_folder(cache_folder, DRAFTS) as scratch, _reading(file):
         draft = scratch / "model"
         _convert(file, draft, weights=weights)
+        # Only now: a file that is refused leaves one line.
+        if weights:
+            note(f"{file.name} is converted to float32, once, in {cache_folder}")
         # The folder has its name only when it is whole. It exists if another process was faster.
         with contextlib.suppress(OSError):
             draft.rename(folder)
@@ -167,10 +190,7 @@ def _convert(file: Path, folder: Path, *, weights: bool) -> None:
         output_loading_info=True,
         trust_remote_code=False,
     )
-    # transformers would fill them with random numbers.
-    missing = report["missing_keys"]
-    if missing:
-        raise ValueError(f"{len(missing)} weights are missing, e.g. {min(missing)}")
+    check_weights(f"model {file.name}", report)
     settings = model.config.to_dict()
     settings.pop("quantization_config", None)
     # A model that was read from GGUF refuses to be saved: its weights go to a new one, which takes no memory itself.

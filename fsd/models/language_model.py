@@ -17,7 +17,8 @@ from fsd.config import ModelConfig
 from fsd.distributed import num_processes
 from fsd.errors import UsageError
 from fsd.models.gguf import reading
-from fsd.net.hub import ModelSize, check_memory, fingerprint, locate, model_size
+from fsd.models.weights import check_weights
+from fsd.net.hub import CONTEXTS, ModelSize, check_memory, fingerprint, locate, model_size
 from fsd.token_stats import IDS, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -33,6 +34,8 @@ DTYPES = {
 BITS = (8, 4)
 """Quantization of the weights by bitsandbytes: 8 bits is LLM.int8 (arXiv 2208.07339), which quantizes the inputs of a
 layer too; 4 bits is NormalFloat (QLoRA, arXiv 2305.14314, §3)."""
+MOST_GROWTH = 1000
+"""Characters that the replacements of a tokenizer may make of one."""
 TOKENIZED = 1000
 """Texts that are tokenized at a time; until then each takes 15 KiB."""
 CAUSALITY = 1e-2
@@ -58,8 +61,14 @@ class LanguageModel:
     start: int  # id of the start token before every text: BOS, else EOS (DC-PDD, arXiv 2409.14781, §3.2)
     context: int  # in tokens
     split_head: bool = True  # whether logits are exactly the output embedding of the last hidden state
+    starts: bool = True  # whether the start token is put before every text; without it the first token is not scored
     settings: str = ""  # hash of the network's configuration as it was loaded
     intact: bool = True  # False once an adapter has changed the weights of the base: it gives no more numbers
+
+    @property
+    def opening(self) -> list[int]:
+        """What every text begins with: the start token, or nothing."""
+        return [self.start] if self.starts else []
 
     @property
     def base(self) -> Any:
@@ -233,11 +242,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
             folder, output_loading_info=True, trust_remote_code=False, **options
         )
         tokenizer = _tokenizer(folder)
-        # transformers only warns, and draws these weights by chance.
-        if missing := report["missing_keys"]:
-            raise UsageError(
-                f"model {config.model!r} must have all its weights; {len(missing)} missing, e.g. {min(missing)}"
-            )
+        check_weights(f"model {config.model!r}", report)
         if "device_map" not in options:
             network.to(device)
         for module in network.modules():
@@ -245,19 +250,42 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
             # for these has no gradient and rounds further: no training, and other numbers than on other machines.
             if hasattr(module, "support_avx512bf16_for_cpu"):
                 module.support_avx512bf16_for_cpu = False
-        return assemble(network.eval(), tokenizer, identity)
+        language_model = assemble(network.eval(), tokenizer, identity)
+        language_model.starts = config.first_token == "scored"
+        return language_model
 
 
-def wrap(network: Any) -> LanguageModel:
-    """A loaded model of transformers or peft, with the tokenizer of the folder or hub id that it must come from."""
+def wrap(network: Any, tokenizer: Any = None) -> LanguageModel:
+    """A loaded model of transformers or peft, with its tokenizer, by default that of the folder or hub id it is from.
+
+    A UsageError if it is no such model, comes from nowhere and has no tokenizer, or the tokenizer is no fast one.
+    """
     base = network.get_base_model() if hasattr(network, "get_base_model") else network
+    if not hasattr(base, "get_input_embeddings"):
+        raise UsageError(
+            "model must be embedded, a folder, a hub id, a loaded model, or a pair (model, tokenizer); got "
+            f"{type(network).__name__}"
+        )
+    # Its prompts are no part of the base, and would have no effect on any score.
+    if getattr(getattr(network, "active_peft_config", None), "is_prompt_learning", False):
+        raise UsageError("the model's adapter must be one of layers, such as LoRA; it is one of learned prompts")
     name = base.config.name_or_path
-    if not name:
-        raise UsageError(f"a loaded model must come from a folder or hub id; {type(base).__name__} names none")
-    folder, commit = locate(name, None)
+    commit = ""
+    if tokenizer is None:
+        if not name:
+            raise UsageError(
+                "a loaded model must come from a folder or hub id, or with its tokenizer, as (model, tokenizer); "
+                f"{type(base).__name__} names none"
+            )
+        folder, commit = locate(name, None)
+        with _loading(name):
+            tokenizer = _tokenizer(folder)
+    elif not getattr(tokenizer, "is_fast", False):
+        raise UsageError(f"tokenizer must be a fast one of transformers; got {type(tokenizer).__name__}")
+    name = name or type(base).__name__
     # Its weights may have changed since, so that they have no fingerprint and their scores are not cached.
     with _loading(name):
-        language_model = assemble(base.eval(), _tokenizer(folder), BaseIdentity(name, commit, ""))
+        language_model = assemble(base.eval(), tokenizer, BaseIdentity(name, commit, ""))
     language_model.model = network
     return language_model
 
@@ -291,11 +319,27 @@ def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if tokenizer.is_fast:
+        _check_growth(tokenizer.backend_tokenizer.normalizer)
     if not tokenizer("A text.", add_special_tokens=False)["input_ids"]:
         raise ValueError(f"the tokenizer's files are missing or empty in {folder}")
     if not tokenizer.is_fast:
         raise ValueError(f"the tokenizer must be a fast one (tokenizer.json); that in {folder} is not")
     return tokenizer
+
+
+def _check_growth(normalizer: Any) -> None:
+    """Refuse replacements that, one after the other, could make millions of characters of one."""
+    if normalizer is None:
+        return
+    steps = [json.loads(normalizer.__getstate__())]
+    growth = 1
+    while steps:
+        step = steps.pop()
+        steps += step.get("normalizers", [])
+        growth *= max(1, len(step.get("content", "")))
+    if growth > MOST_GROWTH:
+        raise ValueError(f"its tokenizer may replace a character by {growth:,}, more than {MOST_GROWTH:,}")
 
 
 def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int]:
@@ -319,6 +363,15 @@ def _config(model: str, revision: str | None) -> tuple[Path, Any]:
     folder, _ = locate(model, revision, weights=False)
     with _loading(model):
         return folder, AutoConfig.from_pretrained(folder, trust_remote_code=False)
+
+
+def outline(model: str, revision: str | None = None) -> Any:
+    """The network of a model on this machine without its weights: its modules have names and shapes alone."""
+    from transformers import AutoModelForCausalLM
+
+    _, config = _config(model, revision)
+    with _loading(model), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
 def start_token(tokenizer: Any, name: str) -> int:
@@ -379,7 +432,7 @@ def _has_split_head(language_model: LanguageModel) -> bool:
 
 def _context(config: Any) -> int:
     text = config.get_text_config()
-    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"):
+    for name in CONTEXTS:
         value = getattr(text, name, None)
         if isinstance(value, int) and value > 1:
             return value

@@ -9,13 +9,14 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import xxhash
 
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, first_line, quoted
 from fsd.files import check_regular, from_json, read_bytes
 from fsd.models import gguf
 
@@ -34,6 +35,10 @@ EMBEDDED_TWIN = "embedded-twin"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 # Bytes of a configuration or an index of weights.
 LARGEST_JSON = 2**28
+LARGEST_NUMBERS = {"layer": 10_000, "head": 10_000, "experts": 100_000, "vocab_size": 2**24, "_size": 2**24}
+"""Part of the name of a number in a configuration → the largest that is taken, far above that of any model."""
+CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+"""Numbers of a configuration that may tell how many tokens the model reads."""
 DATASETS = "hf://datasets/"
 # Folder in the cache with converted GGUF files.
 GGUF_FOLDER = "gguf"
@@ -96,6 +101,23 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
     return folder, folder.name
 
 
+def check_located(model: str, revision: str | None = None) -> None:
+    """Refuse a model that `locate` would refuse, without downloading, converting or loading one."""
+    check_tokenizer_located(model, revision)
+    here = model_size(model, revision)
+    if here is None and not hub_reachable():
+        locate(model, revision)
+
+
+def check_tokenizer_located(model: str, revision: str | None = None) -> None:
+    """Refuse a model whose tokenizer could not be found, without a download."""
+    if gguf.gguf_file(model) or _local(model):
+        return
+    # A hub id that is not here is downloaded later; without a hub there is no later.
+    if not hub_reachable():
+        locate(model, revision, weights=False)
+
+
 def hub_id(model: str) -> str:
     """The hub id of a model, also behind an API; that of a folder is in its configuration, or "" if it is not."""
     if model.startswith("api:"):
@@ -128,11 +150,27 @@ def _check_folder(model: str, folder: Path) -> None:
     if not file.exists():
         raise UsageError(f"model folder must hold config.json and weights; {model} has no config.json")
     config = _json_object(file, "configuration")
+    _check_numbers(file, config)
     # These would be loaded in place of those that the fingerprint is of.
     if "transformers_weights" in config:
         raise UsageError(f"model folder must hold its weights under their usual names; {file} names others")
     if _names_kernel("", config):
         raise UsageError(f"model must run without code from the hub; {file} names a kernel there")
+
+
+def _check_numbers(file: Path, config: JSON) -> None:
+    """Refuse sizes of no model, with which a library would fill the memory before it looks at the weights."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            _check_numbers(file, value)
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        most = next((most for part, most in LARGEST_NUMBERS.items() if part in name), None)
+        if most is not None and abs(value) > most:
+            raise UsageError(f"{name} of a model must be at most {most:,}; {file} has {quoted(value)}")
+        if name in CONTEXTS and value < 2:
+            raise UsageError(f"{name} of a model must be at least 2; {file} has {quoted(value)}")
 
 
 def _names_kernel(key: str, value: Any) -> bool:
@@ -244,10 +282,20 @@ def _parts(index: Path, suffix: str) -> list[Path]:
 
 def fingerprint(folder: Path) -> str:
     """A hash of a model's weights, independent of folder and sharding: of tensors by name, or of `.bin` files."""
+    states = []
+    for file in weight_files(folder):
+        status = file.stat()
+        states.append((file, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return _fingerprint(tuple(states))
+
+
+@cache
+def _fingerprint(states: tuple[tuple[Path, int, int, int, int], ...]) -> str:
+    """The hash of weights whose files have not changed since: a check and the work that follows both ask for it."""
     import numpy as np
 
     digest = xxhash.xxh3_128()
-    files = weight_files(folder)
+    files = [file for file, *_ in states]
     if files[0].suffix == ".bin":
         for file in files:
             digest.update(np.memmap(file, np.uint8, "r").data)
@@ -389,9 +437,12 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
         # File systems have no common base class of errors.
         raise UsageError(f"data must be files, a folder or a pattern; {place}: {first_line(error)}") from error
     files = []
-    for name, about in _only_files(entries):
-        if not name.endswith(ending):
+    for name, about in sorted(entries.items()):
+        if not name.endswith(ending) or about["type"] == "directory":
             continue
+        # fsspec calls a link "other", wherever it leads to, and a pipe as well.
+        if about["type"] != "file" and not Path(name).is_file():
+            raise UsageError(f"what is in a folder of texts must be files; {name} is none: mend or remove it")
         # fsspec makes paths absolute and removes protocols: files are named as the user named the place.
         if "://" in place:
             url = system.unstrip_protocol(name)

@@ -25,7 +25,7 @@ from fsd.evaluation.rows import Row
 from fsd.statistics import conformal, intervals, metrics
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.intervals import Estimate, shortened
-from fsd.token_stats import FloatArray, Scores
+from fsd.token_stats import BoolArray, FloatArray, Scores
 
 BASE = "#0072B2"
 FSD = "#D55E00"
@@ -65,6 +65,8 @@ SPREAD = 0.3
 """Distance between the series of one row of a dot plot, rows being 1 apart."""
 MOST_TICKS = 7
 """Labels on a logarithmic axis."""
+BARS = 24
+"""Bars of a histogram of scores."""
 NARROWEST = 0.1
 """Distance from the default that a heat map gives its full colour at least, so that noise stays pale."""
 LOWEST_STRIP = -12.0
@@ -341,6 +343,45 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
         "Texts with at least this score",
     )
     _legend(figure, figure.axes[:1], side="upper")
+    return figure
+
+
+def before_and_after(labels: ArrayLike, before: FloatArray, after: FloatArray, *, name: str) -> Figure:
+    """Histograms of a number of members and of non-members, before and after fine-tuning, over one axis."""
+    member = np.asarray(labels, dtype=bool)
+    panels = {"before fine-tuning": before, "after fine-tuning": after}
+    low = np.quantile(np.concatenate([before, after]), TAIL)
+    high = np.quantile(np.concatenate([before, after]), 1 - TAIL)
+    edges = np.linspace(low, max(high, low + 1e-9), BARS + 1).tolist()
+    figure, axes = _panels(len(panels), len(panels), (4.2, 3.0), sharex=True, sharey=True)
+    for axis, (title, values) in zip(axes, panels.items(), strict=True):
+        # What lies beyond an end is counted in the last bar, so that both sides have all their texts.
+        shown = np.clip(values, edges[0], edges[-1])
+        axis.hist(shown[~member], edges, color=OTHERS, alpha=0.7, label="non-members")
+        axis.hist(shown[member], edges, color=MEMBERS, histtype="step", linewidth=1.6, label="members")
+        finish(axis, name, "Texts", title, size=10)
+        axis.label_outer()
+    _legend(figure, [axes[0]])
+    return figure
+
+
+def tokens(labels: ArrayLike, entropy: FloatArray, logp: FloatArray, selections: Mapping[str, BoolArray]) -> Figure:
+    """Entropy against log-probability of tokens, of members beside non-members: all, and those of each selection."""
+    member = np.asarray(labels, dtype=bool)
+    colours = np.where(member, MEMBERS, OTHERS)
+    panels = {"all tokens": np.ones(member.size, dtype=bool), **selections}
+    # In a drawn order neither side lies over the other.
+    order = np.random.default_rng(0).permutation(member.size)
+    figure, axes = _panels(len(panels), ACROSS, (3.6, 3.2), sharex=True, sharey=True)
+    for axis, (title, chosen) in zip(axes, panels.items(), strict=True):
+        drawn = order[chosen[order]]
+        axis.scatter(entropy[drawn], logp[drawn], s=4, alpha=0.6, linewidths=0, c=colours[drawn])
+        finish(axis, "entropy of the prediction (nats)", "log-probability of the token (nats)", title, size=10)
+        axis.text(0.97, 0.04, f"{100 * chosen.mean():.3g} % of them", transform=axis.transAxes, ha="right", fontsize=9)
+        axis.label_outer()
+    for name, colour in (("members", MEMBERS), ("non-members", OTHERS)):
+        axes[0].scatter([], [], s=30, color=colour, label=name)
+    _legend(figure, [axes[0]])
     return figure
 
 

@@ -151,6 +151,16 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Reader:
+    """What a page says to somebody who knows neither the software nor the field: sentences without its terms."""
+
+    answer: Sequence[str]
+    errors: Sequence[str]  # how often such an answer is wrong
+    compared: Sequence[str]
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
 class Report:
     """What a command found."""
 
@@ -166,6 +176,7 @@ class Report:
     score: str = ""  # the best score in a few characters, part of the run's name
     description: str = ""  # Markdown for the page of the run; by default the first findings
     metrics: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float | None] = field(default_factory=dict)  # of the answer, by the names of a gate
     artifacts: Mapping[str, Any] = field(default_factory=dict)  # further files: bytes, text, a table, or JSON
     page: str = ""  # artifact with the report in Markdown, for files and programs; without one the page is HTML
     files: Mapping[str, object] = field(default_factory=dict)
@@ -173,6 +184,7 @@ class Report:
     brief: Table | None = None  # the table of the short form; by default the first that is printed
     signs: Sequence[Finding] = ()  # what speaks for it and against; by default the findings with a sign
     next: Sequence[str] = ()
+    reader: Reader | None = None  # the page for somebody who is no engineer
     verdicts: bool = True  # whether the adapter that the run registers can give verdicts
 
     @property
@@ -234,9 +246,19 @@ def page(report: Report) -> str:
     return _template("report.html", autoescape=True, finalize=_visible).render(content)
 
 
+def reader_page(report: Report, hashes: Facts) -> str:
+    """The report for somebody who is no engineer, with the hashes of what was examined; one page for paper."""
+    content = {
+        **vars(report),
+        "hashes": hashes,
+        "date": dict(report.facts).get("Date", ""),
+    }
+    return _template("reader.html", autoescape=True, finalize=_visible).render(content)
+
+
 def document(template: str, **content: object) -> str:
     """Plain text or Markdown of a template."""
-    return _template(template).render(content)
+    return _template(template, finalize=_without_tags).render(content)
 
 
 def _template(name: str, **options: Any) -> Template:
@@ -248,6 +270,13 @@ def _template(name: str, **options: Any) -> Template:
     )
     templates.filters["css"] = _css
     return templates.get_template(name)
+
+
+def _without_tags(value: object) -> object:
+    """A value whose text begins no tag of HTML, which Markdown would pass on; what a filter has made stays."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", value)
+    return value
 
 
 def _visible(value: object) -> str:
@@ -329,8 +358,8 @@ def _print_short(report: Report, facts: Facts) -> None:
     remarks = sum(note not in told for note in report.notes)
     hidden.append(_counted((len(printed) - len(tables), "table"), (remarks, "remark")))
     if any(hidden):
-        places = "--verbose, or the report" if report.title else "--verbose"
-        _print_lines([f"more by {places}: {', '.join(filter(None, hidden))}"])
+        place = "--verbose or the report" if report.title else "--verbose"
+        _print_lines([f"hidden: {', '.join(filter(None, hidden))}; {place} shows them"])
 
 
 def _printed_tables(report: Report) -> list[Table]:

@@ -16,7 +16,7 @@ def _table(
     columns: dict[str, tuple[str, str, str]],
     **how: Any,
 ) -> Table:
-    """One line for each detector that has the metric; columns: heading → state, metric and `interval`, `p` or a format.
+    """One line for each detector that has the metric; columns: heading → state, metric and form, see `_cell`.
 
     The state "top" is that of the headline, or FSD without a base score; "said" is FSD but for the headline's detector.
     """
@@ -39,7 +39,7 @@ def _table(
 
 
 def _cell(results: Results, state: str, metric: str, form: str, detector: str) -> str:
-    """Text of a cell of `_table`."""
+    """Text of a cell of `_table`; the form is `interval`, `signed`, `p` or the format of a number."""
     if state == "top":
         state = FSD if results.paired(detector) else results.headline.state
     elif state == "said":
@@ -47,6 +47,8 @@ def _cell(results: Results, state: str, metric: str, form: str, detector: str) -
     row = results.rows.get((detector, state, metric))
     if row is None:
         return "–"
+    if form == "signed":
+        return row.estimate.signed
     if form == "interval":
         return str(row.estimate)
     if form == "p":
@@ -67,12 +69,12 @@ def detectors_table(results: Results) -> Table:
     # The detector, its FSD and the gain tell most, so that a narrow terminal loses them last.
     kept = [0, 2, 3, 1, 4]
     if results.control_name:
-        columns["Placebo"] = ("top", "placebo_auc", ".2f")
+        columns["Control"] = ("top", "placebo_auc", ".2f")
         kept.append(5)
     for name, metric in METRICS.items():
         if name != "auc":
             columns[metric.label] = ("top", name, "interval")
-    columns["Gain [95 % CI]"] = ("", "auc_gain", "interval")
+    columns["Gain [95 % CI]"] = ("", "auc_gain", "signed")
     return _table(
         results,
         "auc",
@@ -102,7 +104,7 @@ def contrast_tables(results: Results) -> list[Table]:
             "FSD AUC": (FSD, auc, "interval"),
             "Gain": ("", gain, "interval"),
             "p (Holm)": ("", gain, "p"),
-            "Placebo FSD": (FSD, f"placebo_{auc}", "interval"),
+            "Control FSD": (FSD, f"placebo_{auc}", "interval"),
         }
         tables.append(
             _table(
@@ -122,7 +124,7 @@ def placebo_table(results: Results) -> Table:
     headline = results.headline
     columns = {
         "AUC": ("said", "auc", "interval"),
-        "Placebo": ("said", "placebo_auc", "interval"),
+        "Control": ("said", "placebo_auc", "interval"),
         "Difference": ("said", "placebo_lead", "interval"),
         "p (Holm)": ("said", "placebo_lead", "p"),
     }
@@ -131,8 +133,8 @@ def placebo_table(results: Results) -> Table:
         "placebo_lead",
         columns,
         caption=f"AUC is that of the FSD, and for {headline.detector} that of "
-        f"{results.title(headline)}. The placebo is the same fine-tuning and scoring of the same texts with a "
-        "control model trained on none of them: any separation that it shows comes from the texts. The difference of "
+        f"{results.title(headline)}. Control is the same fine-tuning and scoring of the same texts with a "
+        "control model, trained on none of them: any separation that it shows comes from the texts. The difference of "
         "the two AUCs is tested in pairs; only the difference can come from the training data: from these texts or, "
         "unless the non-members are contemporaries of the members, from others of their period. p (Holm) is corrected "
         "for the number of detectors.",

@@ -76,7 +76,7 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
         language_model.settings,
         adapter,
         xxhash.xxh3_128_hexdigest(tokenizer.encode()),
-        language_model.start,
+        language_model.start if language_model.starts else None,
         language_model.context,
         language_model.precision,
         language_model.device.type,

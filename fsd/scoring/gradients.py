@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from fsd import distributed
+from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
 from fsd.token_stats import GradientNorms, Prompt, Prompts
@@ -48,6 +49,8 @@ class GradientScorer:
         prompt: Prompt,
     ) -> GradientNorms:
         model = self.language_model
+        if not model.starts:
+            raise UsageError("gradient_norm must have a start token before the text: leave out --first-token given")
         text = model.tokens([prompt.text])[0][: model.context]
         head = [model.start]
         if prompt.context:

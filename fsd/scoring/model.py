@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
+from fsd.scoring.model_checks import check_api
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import (
     API,
@@ -169,7 +170,8 @@ class Model:
             many = f"all {len(texts):,}" if cut == len(texts) else f"{cut:,} of {len(texts):,}"
             where = f"too long for the {model.context}-token context in {many} texts"
             if prefixed:
-                yield f"{detector.name}: the prefix is {where} and was cut; try --shots 1"
+                remedy = "try --shots 1" if inputs.shots > 1 else "shorter texts would fit"
+                yield f"{detector.name}: the prefix is {where} and was cut; {remedy}"
             else:
                 yield f"{detector.name}: text and copies are {where} and were cut; try shorter texts"
 
@@ -316,12 +318,8 @@ def _open_api(
     )
     from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 
-    if api.base_url is None:
-        raise UsageError(
-            f"model {config.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none"
-        )
-    if api.price is not None and not api.price >= 0:
-        raise UsageError(f"price must be at least 0; got {api.price}")
+    check_api(config, api)
+    assert api.base_url is not None  # as just checked
     client = Client(
         api.base_url,
         key=key_for(api.base_url),

@@ -641,7 +641,12 @@ class ModelScorer:
         firsts = []
         for prompt, text in zip(prompts, texts, strict=True):
             context = context_ids.get(prompt.context, [])
-            rows.append([model.start, *context, *text])
+            # Without a start token nothing predicts the first token of the text, so that it is not scored.
+            if not model.starts and len(text) < 2:
+                raise UsageError(
+                    f"texts must have at least 2 tokens, the first of which is not scored; got {prompt.text[:40]!r}"
+                )
+            rows.append([*model.opening, *context, *text])
             firsts.append(len(context))
         return rows, firsts
 

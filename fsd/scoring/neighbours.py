@@ -21,6 +21,7 @@ from fsd.config import NEIGHBOURS
 from fsd.errors import UsageError
 from fsd.models.gguf import reading
 from fsd.models.language_model import torch_device
+from fsd.models.weights import check_complete
 from fsd.net.hub import locate
 from fsd.token_stats import UNIT, UNSPACED
 
@@ -222,7 +223,12 @@ class MaskedModel:
 
         folder, _ = locate(model)
         with reading(f"neighbour-model {model!r} must be a masked language model; "):
-            network = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=False)
+            network, report = AutoModelForMaskedLM.from_pretrained(
+                folder,
+                output_loading_info=True,
+                trust_remote_code=False,
+            )
+            check_complete(f"neighbour-model {model!r}", report)
             self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             if not self.tokenizer.is_fast:
                 raise ValueError("its tokenizer is not a fast one")

@@ -200,7 +200,8 @@ class PairScorer(ModelScorer):
         states: list[Tensor] = []
         for side in (network.ours, network.theirs):
             # Each model begins with its own start token.
-            rows = {window.prompt: [side.model.start, *ids[window.prompt][1:]] for window in batch}
+            opening = side.model.opening
+            rows = {window.prompt: [*opening, *ids[window.prompt][len(opening) :]] for window in batch}
             with side.switched():
                 hidden, target = side.states(batch, rows)
             states.append(hidden)

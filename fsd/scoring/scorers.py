@@ -244,7 +244,12 @@ def whole_model_scorers(
 
 def _unigram(file: Path, name: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:
     vocabulary = model.base.config.get_text_config().vocab_size
-    return frequency_scorer(file, name, model.tokenizer, vocabulary, model.tokens)
+
+    def scored(texts: Sequence[str]) -> list[list[int]]:
+        unscored = 0 if model.starts else 1
+        return [ids[unscored:] for ids in model.tokens(texts)]
+
+    return frequency_scorer(file, name, model.tokenizer, vocabulary, scored)
 
 
 def frequency_scorer(

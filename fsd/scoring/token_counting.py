@@ -30,7 +30,7 @@ WORDS = 2**17
 BLOCK = 2**12
 
 
-def count(
+def count(  # noqa: PLR0913 - each limit is a choice of its own
     passages: Iterable[Passage],
     tokenizer: Any,
     vocabulary: int,
@@ -39,15 +39,20 @@ def count(
     corpus: str,
     documents: int | None = None,
     tokens: int | None = None,
+    document_tokens: int | None = None,
     advance: Callable[[], object] = lambda: None,
 ) -> FrequencyTable:
     """Count the tokens of a corpus by a fast tokenizer; quoted special tokens count as plain text.
 
-    Counting stops after `documents`, or after `tokens` at the end of a document. `advance` is called after every batch.
+    Counting stops after `documents`, or after `tokens` at the end of a document; of each document all tokens count, or
+    the first `document_tokens`. `advance` is called after every batch.
     """
-    at_least(1, **{"limit of documents": documents, "limit of tokens": tokens})
+    at_least(1, **{"limit of documents": documents, "limit of tokens": tokens, "document-tokens": document_tokens})
     identity = fingerprint(tokenizer)
-    tally = Tally(tokenizer.backend_tokenizer, vocabulary)
+    tally = Tally(tokenizer.backend_tokenizer, vocabulary, document_tokens)
+    if document_tokens:
+        # The first part of a document holds 131,072 characters, and so its first tokens.
+        passages = (passage for passage in passages if passage.opens)
     opened = 0
     for batch in _batches(passages, documents):
         counted = _add(tally, batch, tokens)
@@ -103,12 +108,16 @@ def _batches(passages: Iterable[Passage], documents: int | None) -> Iterator[lis
 
 
 class Tally:
-    """(V,) token counts by a Rust tokenizer: `counts` of the words tokenised so far, `total()` of all."""
+    """(V,) token counts by a Rust tokenizer: `counts` of the words tokenised so far, `total()` of all.
+
+    With `first_tokens` no more than so many tokens of each text count.
+    """
 
     def __init__(
         self,
         backend: Any,
         vocabulary: int,
+        first_tokens: int | None = None,
     ) -> None:
         self.backend = type(backend).from_str(backend.to_str())  # a copy without truncation and padding
         self.backend.no_truncation()
@@ -116,6 +125,10 @@ class Tally:
         self.backend.encode_special_tokens = True  # "<|endoftext|>" in a text is plain text, as in scoring
         self.counts: IntArray = np.zeros(vocabulary, dtype=np.int64)
         self.cuts = cuts(backend)
+        if first_tokens:
+            # Words do not tell which of them are the first of a document.
+            self.backend.enable_truncation(first_tokens)
+            self.cuts = None
         self._words: list[pa.Table] = []
 
     def add(self, texts: Iterable[str]) -> None:

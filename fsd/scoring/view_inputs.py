@@ -46,6 +46,7 @@ def view_inputs(
         nonmembers=nonmembers,
         labelled=both_sides(labelled, seed),
         unread=_unread(texts, seed),
+        shots=shots,
     )
 
 

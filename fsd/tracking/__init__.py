@@ -1,6 +1,6 @@
 """Experiment tracking: runs, artifacts and registered models. The only package that imports MLflow, on first use."""
 
-from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, version_info
+from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, fetch_run, version_info
 from fsd.tracking.registry import Version, register
 from fsd.tracking.runs import Run, RunRecord, find_runs, run, versions
 from fsd.tracking.store import Store, address, check_store, open_store
@@ -15,6 +15,7 @@ __all__ = [
     "fetch_adapter",
     "fetch_artifact",
     "fetch_model_file",
+    "fetch_run",
     "find_runs",
     "open_store",
     "register",

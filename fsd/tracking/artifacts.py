@@ -15,7 +15,7 @@ from typing import Any
 from fsd.errors import UsageError, first_line
 from fsd.files import CHECKSUMS, checksums, digest
 from fsd.tracking.registry import Version
-from fsd.tracking.store import load_mlflow, open_store, quiet
+from fsd.tracking.store import exists, load_mlflow, open_store, quiet
 
 _ADAPTER_CONFIG = "adapter_config.json"
 _MODEL = re.compile(r"models:/(?P<name>[^/@]+)(@(?P<alias>[^/@]+)|/(?P<number>\d+|latest))")
@@ -79,6 +79,20 @@ def fetch_artifact(run_id: str, path: str) -> Path:
     return _download(f"runs:/{run_id}/{path}", run_id)
 
 
+def fetch_run(uri: str) -> tuple[str, Path]:
+    """The id of a finished run, given as such or as runs:/id, and a copy of the folder of its artifacts."""
+    run_id = uri
+    if uri.startswith("runs:"):
+        run_id, _ = _parse_run(uri)
+    names = _artifact_names(run_id)
+    status = open_store().client.get_run(run_id).info.status
+    if status != "FINISHED":
+        raise UsageError(f"the run must be finished; {run_id} is {status.lower()}")
+    if not names:
+        raise UsageError(f"the run must hold files; {run_id} holds none")
+    return run_id, _download(f"runs:/{run_id}/", run_id)
+
+
 def version_info(uri: str) -> Version | None:
     """Version of the registered model at `models:/...`; None for a URI of another kind."""
     if not uri.startswith("models:"):
@@ -86,6 +100,9 @@ def version_info(uri: str) -> Version | None:
     parts = _MODEL.fullmatch(uri)
     if not parts:
         raise UsageError(f"a model's address must be models:/name@alias or models:/name/version; got {uri!r}")
+    if not exists():
+        # To open it would make one.
+        raise UsageError(f"{uri} must name a registered model; there are none, since there is no store")
     client = open_store().client
     name = parts["name"]
     # MLflow's own errors do not say what there is.
@@ -126,6 +143,8 @@ def _parse_run(uri: str) -> tuple[str, str | None]:
 def _artifact_names(run_id: str, folder: str | None = None) -> list[str]:
     from mlflow.exceptions import MlflowException
 
+    if not exists():
+        raise UsageError(f"runs:/ must name a run of the tracking store; there is no store, and no run {run_id!r}")
     store = open_store()
     try:
         return [entry.path for entry in store.client.list_artifacts(run_id, folder)]

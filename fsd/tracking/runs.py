@@ -268,6 +268,12 @@ class Run:
             self.record.name = f"{score} · {self.record.name}"
         self.set_tags({NOTE: description})
 
+    def mark_repetition(self, version: str, *, renamed: bool = True) -> None:
+        """Say that the run gave what a registered version holds already: by a tag, and in front of its name."""
+        self.set_tags({"repeats": version})
+        if renamed:
+            self.record.name = f"again · {self.record.name}"
+
     def describe_experiment(self, description: str) -> None:
         """Describe the experiment by the result of this run, unless the user has described it."""
         self.record.news = without_credentials(description)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fsd.errors import UsageError, first_line, import_failure
+from fsd.errors import StorageError, UsageError, disk_failure, first_line, import_failure
 from fsd.leftovers import replacing
 
 # Where `fsd ui` serves a store that is no server itself.
@@ -233,23 +233,46 @@ def open_store() -> Store:
             with store.lock():
                 # Another process may have created it while this one waited for the lock.
                 if not _has_content(file):
-                    with replacing(file) as draft:
-                        _create(draft)
+                    _create_whole(file)
     _connect(store)
     return store
+
+
+def _create_whole(file: Path) -> None:
+    """Create a store, which has its name only when it is whole."""
+    try:
+        with replacing(file) as draft:
+            _create(draft)
+    except Exception as error:
+        # MLflow, SQLAlchemy and SQLite each have an error of their own for a full disk.
+        reason = disk_failure(error)
+        if not reason:
+            raise
+        raise StorageError(f"the tracking store {file} cannot be written: {reason}") from error
 
 
 def _has_content(file: Path) -> bool:
     return file.exists() and file.stat().st_size > 0
 
 
-def check_store() -> None:
-    """Refuse a store that a run could not be stored in; a default store that does not exist yet is not created."""
+def check_store(*, create: bool = True) -> None:
+    """Refuse a store that a run could not be stored in; a default store that does not exist yet is not created.
+
+    Without `create` no other one is created either.
+    """
     folder = Path.cwd() / "mlruns"
     if os.environ.get(_URI) or folder.exists():
-        open_store()
+        if create or exists():
+            open_store()
     else:
         _check_writable(folder)
+
+
+def exists() -> bool:
+    """Whether there is a store; one that is no file may be."""
+    uri = os.environ.get(_URI) or f"{_SQLITE}{Path.cwd() / 'mlruns' / 'mlflow.db'}"
+    file = Store(uri, None).file
+    return file is None or file.exists()
 
 
 def _check_writable(folder: Path) -> None:

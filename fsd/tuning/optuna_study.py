@@ -86,6 +86,37 @@ def _quiet_optuna() -> Iterator[None]:
             optuna.logging.set_verbosity(verbosity)
 
 
+# Characters of a name that any system takes.
+LONGEST_NAME = 250
+
+
+def check_storage(url: str) -> None:
+    """Refuse a storage that cannot be opened; one that does not exist yet is not made."""
+    path = _file_of(url)
+    # pathlib raises for a name that is too long, which the database refuses better.
+    if path is None or os.path.exists(path) or len(path.name) > LONGEST_NAME:  # noqa: PTH110
+        open_storage(url)
+    elif path.parent == Path("mlruns"):
+        return
+    elif not path.parent.is_dir():
+        raise UsageError(_refusal(url, f"there is no folder {path.parent}"))
+    elif not os.access(path.parent, os.W_OK):
+        raise UsageError(_refusal(url, f"{path.parent} cannot be written"))
+
+
+def _file_of(url: str) -> Path | None:
+    """The file of a storage; None of a server."""
+    if not url.startswith((_SQLITE, _JOURNAL)):
+        return None
+    return Path(url.removeprefix(_SQLITE).removeprefix(_JOURNAL))
+
+
+def _refusal(url: str, reason: str) -> str:
+    return (
+        f"storage must be {_SQLITE}FILE, {_JOURNAL}FILE or the URL of a database that answers; got {url!r} ({reason})"
+    )
+
+
 def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
     """Open or make the storage; with `heartbeat`, trials of killed processes are retried."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -108,10 +139,7 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
             cause = error.__cause__ or error
             message = import_failure(cause) if isinstance(cause, ImportError) else str(cause)
             reason = " ".join(message.split())[:200]
-            raise UsageError(
-                f"storage must be {_SQLITE}FILE, {_JOURNAL}FILE or the URL of a database that answers; "
-                f"got {url!r} ({reason})"
-            ) from error
+            raise UsageError(_refusal(url, reason)) from error
     raise AssertionError
 
 
@@ -120,9 +148,9 @@ def _open(url: str, heartbeat: bool) -> BaseStorage:
     if heartbeat:
         options["heartbeat_interval"] = HEARTBEAT_SECONDS
         options["heartbeat_stale_trial_callback"] = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
-    if not url.startswith((_SQLITE, _JOURNAL)):
+    path = _file_of(url)
+    if path is None:
         return RDBStorage(url, **options)
-    path = Path(url.removeprefix(_SQLITE).removeprefix(_JOURNAL))
     # Optuna's tables would overwrite those of the runs.
     if path.name == "mlflow.db":
         raise ValueError("MLflow's file has tables of the same names")

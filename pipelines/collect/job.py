@@ -56,12 +56,14 @@ def prepare(config: Collect) -> Job:
         if job.finished:
             extent = f"{len(job.finished.documents):,} texts, finished"
         reads[kind] = f"{extent}, {job.spec.window}"
+    checks = [job.check for job in jobs]
     return Job(
         partial(run, config, jobs, out),
         reads,
         writes=writes,
         experiment=f"fsd-{config.domain}",
         notes=["no request was made; how long it takes depends on how many texts the source has in these days"],
+        checks=checks,
     )
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 import detectors as available
 from fsd import distributed, tracking
-from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
+from fsd.config import AdapterConfig, ModelConfig
 from fsd.data.documents import Document, json_line
 from fsd.data.splitting import Split
 from fsd.files import SMALL, read_json
@@ -58,7 +58,7 @@ class Setup:
 
 def contents(  # noqa: PLR0913 - each is known to the caller alone
     model: ModelConfig,
-    detection: DetectorConfig,
+    shots: int,
     detectors: Sequence[Detector],
     audit: "AuditSummary",
     calibration: "Calibration | None",
@@ -80,7 +80,7 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
         in_folder,
         domain,
         settings,
-        detection.shots,
+        shots,
         seed,
         base_settings,
         cutoff,

@@ -18,8 +18,10 @@ import textwrap
 import time
 import tomllib
 import traceback
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, fields, make_dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -29,10 +31,12 @@ from tyro.conf import Positional
 
 from fsd import distributed
 from fsd.config import flags, groups_of, settings_of
-from fsd.errors import StorageError, UsageError, one_of, without_credentials
+from fsd.errors import CheckFailed, StorageError, UsageError, disk_failure, one_of, quoted, without_credentials
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
-from pipelines.common.context import USUAL, Invocation, running, stage
+from pipelines.common import gate
+from pipelines.common.commands import FLAGS
+from pipelines.common.context import USUAL, Invocation, demands, invocation_of, running, stage
 from pipelines.common.deliver import VERSION, show
 from pipelines.common.job import Job
 
@@ -54,8 +58,8 @@ SHOWN = 120
 MAIN_FIRST = 10.0
 # Seconds that the main process leaves the launcher to end it, if it failed because another process is gone.
 CAUSE_FIRST = 2.0
-# Errors of a disk that is full or cannot be written.
-_NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+# Errors of a path at which something else is, such as a folder in place of a lock file.
+_NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM)
 
 
 def command(
@@ -79,6 +83,7 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # The last collection, of all that large libraries hold, takes seconds.
     atexit.register(gc.freeze)
+    _open_streams()
     _keep_private()
     several = distributed.num_processes() > 1
     with _ends(several), _system_errors():
@@ -94,9 +99,11 @@ def command(
                 if several:
                     distributed.join()
                 job = prepare(settings)
-                if not invocation.dry_run:
-                    job.check()
-                elif distributed.is_main_process():
+                if demands().protocol:
+                    import_module("pipelines.common.protocol").apply(settings)
+                # One check for both: a dry run accepts nothing that the command refuses.
+                job.check(dry_run=invocation.dry_run)
+                if invocation.dry_run and distributed.is_main_process():
                     plan = job.plan()
             # After the stage, whose line on the terminal ends before.
             if not invocation.dry_run:
@@ -104,6 +111,20 @@ def command(
             elif distributed.is_main_process():
                 show(plan)
             distributed.leave()
+            if not invocation.dry_run and distributed.is_main_process():
+                gate.check()
+
+
+def _open_streams() -> None:
+    """Put the empty device in place of standard streams that are closed: files would take their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
 def _keep_private() -> None:
@@ -122,6 +143,9 @@ def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str) 
     """Run the subcommand that the first argument names: its settings, and the module of its `prepare`."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     usage = program()
+    if name == FLAGS:
+        print("\n".join(choices))
+        return
     if name in ("-h", "--help"):
         print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description)}\n")
         for choice, (config, _) in choices.items():
@@ -145,6 +169,8 @@ def _ends(several: bool) -> Iterator[None]:
         _exit(f"error: {error}", 2)
     except StorageError as error:
         _exit(f"error: {error}; to continue: {error.command or command_line()}", 1)
+    except CheckFailed as error:
+        _exit(f"failed: {error}", 1)
     except KeyboardInterrupt as interruption:
         # Python's own, of Ctrl-C, has no arguments; ours has the signal.
         number = interruption.args[0] if interruption.args else signal.SIGINT
@@ -167,7 +193,9 @@ def _system_errors() -> Iterator[None]:
     """Make errors of a full disk, and of a path that no system takes, one line; commands look at paths first."""
     try:
         yield
-    except (OSError, RuntimeError) as error:
+    except (UsageError, StorageError, KeyboardInterrupt, BrokenPipeError):
+        raise
+    except Exception as error:
         number = getattr(error, "errno", 0)
         path = str(getattr(error, "filename", None) or "a file")
         # Before Python 3.13 pathlib raises this error without a number.
@@ -177,12 +205,15 @@ def _system_errors() -> Iterator[None]:
             path = loop[1]
         if len(path) > SHOWN:
             path = f"{path[:SHOWN]}…"
-        if number in _NOT_STORED:
-            raise StorageError(f"{path} cannot be written: {os.strerror(number)}") from error
+        reason = disk_failure(error)
+        if reason:
+            raise StorageError(f"{path} cannot be written: {reason}") from error
         if number == errno.ENAMETOOLONG:
             raise UsageError(f"names must have at most 255 bytes; got {path}") from error
         if number == errno.ELOOP:
             raise UsageError(f"a path must not be a loop of links; got {path}") from error
+        if isinstance(error, OSError) and error.filename and number in _NO_FILE:
+            raise UsageError(f"a file must be one that this user may open; {path}: {os.strerror(number)}") from error
         raise
 
 
@@ -270,7 +301,8 @@ def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
         readable = argument.encode(errors="replace").decode()
         if argument != readable:
             raise UsageError(f"arguments and names of files must be in UTF-8; got {argument!r}")
-    run = ("run", Invocation, Invocation())
+    kind = invocation_of(command_name())
+    run = ("run", kind, kind())
     whole = make_dataclass(
         config.__name__,
         [run],
@@ -296,6 +328,7 @@ def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
         raise UsageError(f"{str(error).removesuffix(HINT)} (with the settings of {file})") from None
     _check_values(parsed)
     parsed.run.check()
+    gate.conditions(command_name(), parsed.run)
     values = {entry.name: getattr(parsed, entry.name) for entry in fields(config)}  # type: ignore[arg-type]
     return config(**values), parsed.run
 
@@ -346,13 +379,15 @@ def _with_file(
     for key, expected in (("version", VERSION), ("command", command_name())):
         value = entries.pop(key, expected)
         if value != expected:
-            raise UsageError(f"config must be of {key} {expected}; {file} is of {value!r}")
+            raise UsageError(f"config must be of {key} {expected}; {file} is of {quoted(value)}")
     typed = {argument.partition("=")[0].replace("_", "-").replace("--no-", "--") for argument in arguments}
     has_positional = bool(arguments) and not arguments[0].startswith("-")
     positional = []
     further = []
     for name, value in _flat(settings, groups, entries, set()):
         setting = settings.get(name)
+        if name.removeprefix("no-") not in settings:
+            raise UsageError(_unknown_key(name, settings, file))
         if setting and Positional in getattr(setting.type, "__metadata__", ()):
             if not has_positional:
                 positional.extend(_values(value))
@@ -366,6 +401,13 @@ def _with_file(
             further.extend(_as_flag(name, value, is_list=is_list))
     # Positional arguments would be taken for values of a list flag before them.
     return [*positional, *arguments, *further]
+
+
+def _unknown_key(name: str, settings: Settings, file: str) -> str:
+    """The message for a key that is no flag, with the nearest flag."""
+    nearest = get_close_matches(name, settings, 1)
+    hint = f", did you mean {nearest[0]}?" if nearest else HINT
+    return f"config must have names of flags as its keys; {file} has {name[:SHOWN]!r}{hint}"
 
 
 def _as_flag(name: str, value: Any, *, is_list: bool) -> list[str]:
@@ -405,12 +447,12 @@ def _flat(
             continue
         # The same flag may stand at the top and in its group.
         if name in seen:
-            raise UsageError(f"config must give a flag once; {key!r} stands twice")
+            raise UsageError(f"config must give a flag once; {quoted(key)} stands twice")
         seen.add(name)
         if isinstance(value, dict):
             value = [f"{entry}={entry_value}" for entry, entry_value in value.items()]
         elif name in groups and name not in settings:
-            raise UsageError(f"config must give {name} as a table of flags; got {value!r:.60}")
+            raise UsageError(f"config must give {name} as a table of flags; got {quoted(value)}")
         yield name, value
 
 
@@ -418,6 +460,12 @@ def _entries(file: str) -> dict[str, Any]:
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
+        # A few lines of them may stand for gigabytes.
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise ValueError("aliases (*) are not read: write the settings out")
+            return super().compose_node(parent, index)
+
         # YAML itself keeps the last of several values of a key, without a word.
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [key.value for key, _ in node.value]
@@ -447,9 +495,47 @@ def _entries(file: str) -> dict[str, Any]:
     return entries
 
 
+def _parser(config: type[Any]) -> Any:
+    """The command line of a configuration, as argparse describes it."""
+    import tyro
+
+    # tyro announces that it will have another function for this, and has none yet.
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        return tyro.extras.get_parser(config, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands))
+
+
+def _print_short_help(config: type[Any], description: str) -> None:
+    """Print what fits one screen: usage, purpose, examples, and the flags that matter most."""
+    from pipelines.common.short_help import flag_lines
+
+    paragraphs = inspect.cleandoc(description).split("\n\n")
+    print(f"usage: {program()} [OPTIONS]\n\n{wrapped(paragraphs[0])}\n")
+    for paragraph in paragraphs[1:]:
+        if paragraph.startswith("Examples:"):
+            print(f"{paragraph}\n")
+    print("\n".join(flag_lines(command_name(), _parser(config)._actions)))
+
+
+def _print_words(config: type[Any]) -> None:
+    """Print a line for each flag, with the values that it allows, for the completion of a shell."""
+    from pipelines.common.short_help import words
+
+    for action in _parser(config)._actions:
+        line = " ".join(words(action)).strip()
+        if line and action.option_strings:
+            print(line)
+
+
 def _by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> Any:
     import tyro
 
+    if "-h" in arguments and "--help" not in arguments:
+        if distributed.is_main_process():
+            _print_short_help(config, description)
+        raise SystemExit
+    if list(arguments) == [FLAGS]:
+        _print_words(config)
+        raise SystemExit
     # https://no-color.org; tyro itself does not look at it.
     if os.environ.get("NO_COLOR"):
         tyro._experimental_options["ansi_codes"] = False
@@ -534,5 +620,9 @@ def _check_values(config: Any) -> None:
             raise UsageError(f"seed must be at least 0 and below 2**32 ({SEEDS}); got {value}")
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{flag} must be a finite number; got {value}")
+        texts = value if isinstance(value, tuple) else (value,)
+        # No system takes it in a path, and no store in a text.
+        if any("\0" in str(text) for text in texts):
+            raise UsageError(f"{flag} must have no NUL character; got {quoted(value)}")
         if isinstance(value, str) and not value.strip() and defaults[name] != value:
             raise UsageError(f"{flag} must not be blank; got {value!r}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Annotated, TextIO
+from typing import Annotated, Literal, TextIO
 
 from tyro.conf import FlagCreatePairsOff, arg
 
@@ -34,8 +34,11 @@ OWN_TAGS = frozenset(
         "plan",
         "kind",
         "cell",
+        "gate",
+        "protocol",
         "from",
         "process",
+        "repeats",
         "error",
         "fsd_version",
     }
@@ -88,6 +91,29 @@ class Invocation:
         return dict(tag.split("=", 1) for tag in self.tags)
 
 
+@dataclass(frozen=True)
+class EvidenceInvocation(Invocation):
+    """How a command is run whose answer is evidence: what becomes of the answer, and what was promised before."""
+
+    fail_if: Annotated[tuple[str, ...], arg(metavar="CONDITION ...", help_behavior_hint="")] = ()
+    """End with exit status 1 if a number of the answer is so, e.g. "auc > .55"; the names are in docs/gate.md."""
+    protocol: OptionalPath = None
+    """File that fixes texts, settings, tests and level: written with --dry-run, to be published; else it must fit."""
+    report_for: Literal["engineer", "reader"] = "engineer"
+    """Whom report.html is for: an engineer, or a reader who knows neither the software nor the field."""
+
+
+ASKING = ("run", "detect", "extract", "contamination", "adapter-audit", "canary test")
+"""Commands that ask a model for evidence."""
+EVIDENCE = (*ASKING, "overlap")
+"""Commands whose answer is evidence."""
+
+
+def invocation_of(command: str) -> type[Invocation]:
+    """How a command of that name can be run."""
+    return EvidenceInvocation if command in EVIDENCE else Invocation
+
+
 @dataclass
 class Stages:
     """The stages of a command, each shown by a line that stays, and the seconds spent in it, by metric name."""
@@ -124,6 +150,8 @@ class Context:
     invocation: Invocation = Invocation()
     stdout: TextIO | None = None
     stages: Stages | None = None
+    numbers: dict[str, float | None] = field(default_factory=dict)
+    """The numbers of the answer, once there is one; see `pipelines.common.gate`."""
 
 
 _CONTEXT = ContextVar("context", default=Context())  # noqa: B039 - frozen
@@ -132,6 +160,12 @@ _CONTEXT = ContextVar("context", default=Context())  # noqa: B039 - frozen
 def context() -> Context:
     """The command that is running; an empty one where a pipeline is called as a function."""
     return _CONTEXT.get()
+
+
+def demands() -> EvidenceInvocation:
+    """What is asked of the answer of the command that is running; nothing where it is no evidence."""
+    invocation = context().invocation
+    return invocation if isinstance(invocation, EvidenceInvocation) else EvidenceInvocation()
 
 
 def stages() -> Stages:

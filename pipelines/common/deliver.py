@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from fsd import tracking
 from fsd.config import flags
 from fsd.errors import without_credentials
+from fsd.files import digest
 from fsd.progress import stage as stage_line
 from fsd.tracking import Run, Version
-from pipelines.common.context import OWN_TAGS, context, stage
+from pipelines.common import gate
+from pipelines.common.context import ASKING, OWN_TAGS, context, demands, stage
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -29,7 +31,14 @@ VERSION = 1
 FORMAT = 1
 # Findings in the description of a run: MLflow shows the first lines alone.
 DESCRIBED = 3
+CHAMPION = "champion"
 PAGE = "report.html"
+PROVENANCE = "provenance.json"
+"""Where the numbers of the run come from."""
+ANSWER = "answer.json"
+"""What `--json` prints, in the run of a command whose answer is evidence."""
+PROTOCOL = "protocol.json"
+"""The protocol that was published before the run, if there was one."""
 
 
 def run_name(model: str, files: Sequence[str], method: str) -> str:
@@ -73,6 +82,14 @@ def tracked_run(
         with stage("opening"), stage_line("opening the run", again=True):
             run = stack.enter_context(opened)
             run.log("config.yaml", dump(config, command.command))
+            if command.command in ASKING:
+                from pipelines.common.provenance import provenance
+
+                run.log(PROVENANCE, provenance(command.command, config))
+            chosen = demands().protocol
+            if chosen:
+                run.log(PROTOCOL, Path(chosen))
+                run.set_tags({"protocol": digest(chosen)})
         yield run
 
 
@@ -107,6 +124,10 @@ def deliver(report: "Report | Callable[[], Report]", run: Run) -> None:
 def publish(report: "Report", run: Run) -> None:
     """Log metrics, files, tables and the page of a report, and give the run its final name and its description."""
     run.log_metrics(report.metrics)
+    if context().command in ASKING:
+        run.log(ANSWER, document(report, None))
+    if demands().fail_if:
+        run.set_tags({"gate": "; ".join(gate.failures(report.numbers)) or "passed"})
     for name, content in report.artifacts.items():
         run.log(name, content)
     for picture in report.pictures:
@@ -115,15 +136,13 @@ def publish(report: "Report", run: Run) -> None:
     if report.title:
         import pandas as pd
 
-        from fsd.reporting.report import page
-
         for table in report.tables:
             if table.name and table.columns:
                 run.log(
                     f"{table.name}.json",
                     pd.DataFrame(table.rows, columns=table.head),
                 )
-        run.log(PAGE, page(dated(report)))
+        run.log(PAGE, page_of(report, run))
     if report.score:
         # A name that the user chose stays as it is.
         score = "" if context().invocation.name else report.score
@@ -131,6 +150,31 @@ def publish(report: "Report", run: Run) -> None:
             score,
             report.description or "\n\n".join(report.notes[:DESCRIBED]),
         )
+
+
+def page_of(report: "Report", run: Run) -> str:
+    """The page of a report, for whom `--report-for` says."""
+    from fsd.reporting.report import page, reader_page
+
+    with_facts = dated(report)
+    if report.reader is None or demands().report_for == "engineer":
+        return page(with_facts)
+    return reader_page(with_facts, _hashes(with_facts, run))
+
+
+def _hashes(report: "Report", run: Run) -> list[tuple[str, str]]:
+    """The hashes of what was examined, by which somebody else can tell that it is the same."""
+    rows = []
+    recorded = run.folder / PROVENANCE
+    if recorded.is_file():
+        for entry in json.loads(recorded.read_bytes())["inputs"]:
+            for file in entry["files"]:
+                name = Path(entry["name"]).name
+                rows.append((f"{name}/{file['name']}".rstrip("/"), f"SHA-256 {file['sha256']}"))
+    kept = ("Model", "Base", "Adapter", "Fine-tuned model", "Command", "Versions", "Commit", "Date")
+    rows += [(name, value) for name, value in report.facts if name in kept]
+    rows.append(("Run", run.id))
+    return rows
 
 
 def dated(report: "Report") -> "Report":
@@ -174,6 +218,7 @@ def show(
 ) -> None:
     """Print a report and where it is: for people, or with `--json` as one document."""
     command = context()
+    command.numbers.update(report.numbers)
     places = _places(report, run)
     if command.invocation.json:
         print(
@@ -240,7 +285,7 @@ def _last_rows(
     if version:
         rows.append(("version", _version_text(version)))
         if report.verdicts:
-            commands.insert(0, f"fsd detect FILE --adapter {version.uri}")
+            commands.insert(0, f"fsd detect FILE --adapter {shlex.quote(version.uri)}")
     widest = max(len(name) for name in ["next", *dict(rows)])
     room = shutil.get_terminal_size().columns - widest - 2
     label = "next"
@@ -251,7 +296,8 @@ def _last_rows(
 
 
 def _version_text(version: Version) -> str:
-    about = list(version.aliases)
+    meanings = {CHAMPION: f"{CHAMPION}: the best so far"}
+    about = [meanings.get(alias, alias) for alias in version.aliases]
     if version.present:
         about.append("equal to this run's: no new version")
     if not about:

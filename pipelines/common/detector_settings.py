@@ -10,6 +10,7 @@ import detectors
 from detectors import Detector
 from fsd.config import ALL, AUTO, DetectorConfig
 from fsd.errors import UsageError, at_least
+from fsd.net.hub import EMBEDDED
 from fsd.views import FURTHER
 from pipelines.common.adapter_files import SETUP, read_setup
 
@@ -27,7 +28,8 @@ Settings = dict[str, dict[str, Any]]
 
 def load_detectors(config: DetectorConfig) -> list[Detector]:
     """The requested detectors; `--settings` go before tuned settings, and these before the defaults."""
-    at_least(1, shots=config.shots)
+    if config.shots is not None:
+        at_least(1, shots=config.shots)
     names = _names(config.detectors)
     asked = _parse_settings(config.settings)
     for name in sorted(asked):
@@ -44,6 +46,14 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
             detector = _with_settings(detector, source.get(name, {}))
         loaded.append(detector)
     return loaded
+
+
+def shots_of(config: DetectorConfig, model: str) -> int:
+    """The number of unseen texts in the prefix of `recall` for a model."""
+    if config.shots is not None:
+        return config.shots
+    # Two of them fill the context of an embedded model, so that the prefix would be cut.
+    return 1 if model in EMBEDDED else 2
 
 
 def _names(text: str) -> list[str]:

@@ -23,7 +23,7 @@ from fsd.scoring.scorers import STATES, cache_folder
 from fsd.tracking import Run
 from pipelines.common.adapter_files import recorded_training
 from pipelines.common.control import control_model, control_reference, never_saw
-from pipelines.common.detector_settings import cheap
+from pipelines.common.detector_settings import cheap, shots_of
 from pipelines.common.inputs import Inputs, labelled_texts
 from pipelines.common.job import Job, files
 
@@ -46,7 +46,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
         reads["adapter"] = config.adapter
     notes = list(inputs.labels.notes)
     if config.placebo != "none":
-        notes.append(f"the placebo ({config.placebo}) is not part of the numbers")
+        notes.append(f"the control model ({config.placebo}) is not part of the numbers: it takes about as much again")
     texts = split.judged.texts
     counts: Mapping[str, int] = {}
     if texts:
@@ -55,6 +55,8 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     scored = texts if inputs.texts_are_local else None  # those of a benchmark are counted when it has been downloaded
     trained = split.unseen.texts
     training = None if config.adapter else config.training
+    domain_experiment = f"fsd-{config.data.domain}"
+    control_models = _control_models(inputs)
     return Job(
         work,
         reads,
@@ -64,9 +66,20 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
         trained,
         training,
         writes=["a registered adapter"],
-        experiment=f"fsd-{config.data.domain}",
+        experiment=domain_experiment,
         notes=notes,
+        adapter=config.adapter,
+        further=control_models,
     )
+
+
+def _control_models(inputs: Inputs) -> list[str]:
+    """The control model, as far as it is known before the texts are here."""
+    config = inputs.config
+    if not inputs.texts_are_local:
+        return [] if config.placebo in (AUTO, "none") else [config.placebo]
+    control = control_model(config, inputs.split.judged)
+    return [control] if control else []
 
 
 def _reads(inputs: Inputs) -> str:
@@ -92,7 +105,7 @@ def planned(model: Model, split: Split, detectors: Sequence[Detector], config: F
     """The scoring of the validation and test texts, with what the split has for the detectors."""
     inputs = model.inputs(
         split.unseen.texts,
-        shots=config.detection.shots,
+        shots=shots_of(config.detection, config.model.model),
         labelled=labelled_texts(split, detectors),
     )
     return model.plan(detectors, split.judged.texts, inputs, strict=config.detection.named)
@@ -263,7 +276,7 @@ def plan_control(
         if recorded:
             training = recorded
         else:
-            remarks.append("placebo: how the adapter was trained is not recorded; its control is trained by default")
+            remarks.append("control model: trained by default settings, as those of the adapter are not recorded")
     # The revision is one of the model under test, and so are the token frequencies, of its tokenizer.
     model = replace(
         config.model,
@@ -273,12 +286,14 @@ def plan_control(
         frequencies=None,
     )
     outlined = outline(model, seed=config.seed)
-    inputs = outlined.inputs(split.unseen.texts, shots=config.detection.shots)
+    # The same prefix as that of the model under test, whichever the control is.
+    shots = shots_of(config.detection, config.model.model)
+    inputs = outlined.inputs(split.unseen.texts, shots=shots)
     computable = outlined.plan(cheap(detectors), documents.texts, inputs).detectors
     if not computable:
-        return None, ["no placebo: the control model can compute none of these detectors"]
+        return None, ["no control model: it can compute none of these detectors"]
     # Detectors that were named for the model need not be computable by its control.
-    detection = replace(config.detection, detectors=AUTO)
+    detection = replace(config.detection, detectors=AUTO, shots=shots)
     control = replace(
         config,
         model=model,

@@ -26,7 +26,7 @@ from fsd.data.near_duplicates import (
     drop_contradictions,
     refuse_contradictions,
 )
-from fsd.data.readers import RowError, parse_columns, read_files, read_texts
+from fsd.data.readers import RowError, data_files_of, parse_columns, read_files, read_texts
 from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
 from fsd.files import digest
@@ -276,8 +276,9 @@ def check_tokenizers(config: FSDConfig, documents: Sequence[Document]) -> None:
             )
 
 
-def _digest(file: Path) -> str:
-    return f"sha256:{digest(file)[:16]}"
+def _digest(path: Path) -> str:
+    """Hash of a file, or of the data files of a folder."""
+    return f"sha256:{digest(*data_files_of(path))[:16]}"
 
 
 def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> tuple[Split, list[str]]:

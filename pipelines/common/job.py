@@ -4,15 +4,19 @@ import math
 import re
 import shutil
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fsd import distributed, tracking
-from fsd.config import AdapterConfig, ModelConfig, Recipe
+from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
 from fsd.errors import UsageError, without_credentials
+from fsd.net.hub import check_located, check_tokenizer_located, model_size
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -21,6 +25,10 @@ TOKEN = 3.0
 """Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
 # Bytes that any run takes, for figures and report.
 RUN_BYTES = 2**20
+# Seconds for which the speed of the machine is measured.
+MEASURED = 0.1
+# A step of training computes the pass twice more, backwards.
+TRAINING = 3
 Passes = Mapping[str, int]
 """Reader (base, tuned, reference) → number of texts that it scores."""
 
@@ -40,7 +48,12 @@ class Job:
         rounds: how often training and scoring are repeated, such as by the trials of a tuning.
         writes: what is written.
         experiment: of the tracked run; empty for a command that is not tracked.
+        api: how a model behind an API is reached; None for a command that needs one on this machine.
+        adapter: a saved adapter that is attached to the model.
+        further: models beside the one under test and those that it names itself, such as a control model.
+        checks: what else could be refused before the work, each raising a UsageError; a dry run calls them too.
         notes: what the numbers leave out.
+        parts: makes the jobs whose numbers are added up in place of its own, such as the cells of a study.
     """
 
     work: Callable[[], object]
@@ -54,17 +67,49 @@ class Job:
     writes: Sequence[object] = ()
     experiment: str = ""
     notes: Sequence[str] = ()
+    parts: "Callable[[], Sequence[Job]] | None" = None
+    api: APIConfig | None = None
+    adapter: str | None = None
+    further: Sequence[str] = ()
+    checks: Sequence[Callable[[], object]] = ()
 
     def __post_init__(self) -> None:
         prefix, _, domain = self.experiment.partition("-")
         if prefix == "fsd":
             check_name("domain", domain)
 
-    def check(self) -> None:
-        """Refuse what could not be stored."""
+    def check(self, *, dry_run: bool = False) -> None:
+        """Refuse what the work would refuse before it trains or scores; a dry run makes no store for that."""
+        for check in self.checks:
+            check()
+        if self.model:
+            self._check_model(self.model)
+        for name in self.further:
+            check_located(name)
         if self.experiment:
             check_space(chain(self.texts or (), self.trained))
-            distributed.from_main(tracking.check_store)
+            distributed.from_main(partial(tracking.check_store, create=not dry_run))
+
+    def _check_model(self, model: ModelConfig) -> None:
+        from fsd.scoring.model_checks import check_api, check_model
+
+        if self.api and model.model.startswith("api:"):
+            check_api(model, self.api)
+        else:
+            # It refuses an API too.
+            check_tokenizer_located(model.model, model.revision)
+        check_model(model)
+        uri = self.adapter
+        if uri:
+            from fsd.models.adapters import check_unloaded
+
+            folder = distributed.from_main(lambda: tracking.fetch_adapter(uri))
+            check_unloaded(folder, model.model, model.revision)
+        # A model that is not here yet has its modules known after the download.
+        if self.trained and self.training and model_size(model.model, model.revision):
+            from fsd.models.adapters import check_targets
+
+            check_targets(model.model, model.revision, self.training)
 
     def run(self) -> object:
         """Do the work, after a check that its results can be stored."""
@@ -107,35 +152,139 @@ class Job:
             described = f"{name}: not on this machine, to be downloaded; its size is known after that"
         else:
             described = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
-        steps = self._training_steps()
+        parts: Sequence[Job] = [self]
+        if self.parts:
+            parts = self.parts()
+        steps = sum(part.training_steps for part in parts)
         rows = [
             ("model", described),
-            ("forward passes", self._forward_passes()),
+            ("forward passes", _forward_passes(parts)),
             ("training steps", f"{steps:,}"),
         ]
         if size is None:
             return rows
-        from fsd.models.language_model import load_tokenizer, memory, token_ids
+        from fsd.models.language_model import memory
 
-        if self.texts is not None:
-            tokenizer, _ = load_tokenizer(name, revision=self.model.revision)
-            tokens = sum(map(len, token_ids(tokenizer, self.texts)))
-            rows.append(("tokens", f"{tokens:,} in the texts to score"))
         low, high, device = memory(size, self.model, trained=bool(steps))
+        if self.texts is not None:
+            rows += _computed(parts, device)
         rows.append(("memory", f"{byte_size(low)} to {byte_size(high)} on {device}"))
         return rows
 
-    def _training_steps(self) -> int:
+    @property
+    def training_steps(self) -> int:
+        """Optimiser steps of all rounds."""
         if self.training is None:
             return 0
         # The last batch of an epoch may be smaller, but is a step all the same.
         return math.ceil(len(self.trained) / self.training.batch_size) * self.training.epochs * self.rounds
 
-    def _forward_passes(self) -> str:
-        if self.texts is None:
+    @property
+    def total_passes(self) -> Passes:
+        """The passes of all rounds."""
+        return {reader: count * self.rounds for reader, count in self.passes.items()}
+
+    def tokens(self, lengths: Mapping[str, int]) -> "Tokens":
+        """What is computed, by the number of tokens of each text; texts before others are not counted."""
+        texts = self.texts or ()
+        read = sum(map(lengths.__getitem__, texts))
+        mean = read / max(1, len(texts))
+        scored = round(mean * sum(self.total_passes.values()))
+        trained = 0
+        if self.training:
+            epochs = self.training.epochs * self.rounds
+            trained = epochs * sum(map(lengths.__getitem__, self.trained))
+        return Tokens(read, scored, trained)
+
+
+class Tokens(NamedTuple):
+    """Tokens of the texts, and those that are computed in scoring and in training, where a text may count often."""
+
+    read: int
+    scored: int
+    trained: int
+
+    def plus(self, further: "Tokens") -> "Tokens":
+        """The sum of both."""
+        return Tokens(self.read + further.read, self.scored + further.scored, self.trained + further.trained)
+
+
+def _forward_passes(parts: Sequence[Job]) -> str:
+    total = Counter[str]()
+    for part in parts:
+        if part.texts is None:
             return "unknown before the download"
-        work = ", ".join(f"{count * self.rounds:,} by {reader}" for reader, count in self.passes.items())
-        return f"{sum(self.passes.values()) * self.rounds:,} texts ({work})"
+        total.update(part.total_passes)
+    work = ", ".join(f"{count:,} by {reader}" for reader, count in total.items())
+    return f"{total.total():,} texts ({work})"
+
+
+def _computed(parts: Sequence[Job], device: str) -> list[tuple[str, str]]:
+    """Tokens that are computed in all parts, and minutes, where the processor of this machine computes them."""
+    from fsd.net.hub import model_size
+
+    total = Tokens(0, 0, 0)
+    operations = 0.0
+    for model, jobs in _by_model(parts).items():
+        size = model_size(model.model, model.revision)
+        if size is None:
+            return [("tokens", f"unknown before the download of {model.model}")]
+        lengths = _lengths(jobs, model)
+        for job in jobs:
+            tokens = job.tokens(lengths)
+            total = total.plus(tokens)
+            operations += 2 * size.parameters * (tokens.scored + TRAINING * tokens.trained)
+    scored = f"{total.scored:,} in scoring"
+    rows = [("tokens", f"about {scored}, {total.trained:,} in training; {total.read:,} in the texts to score")]
+    if device == "cpu":
+        rows.append(("time", _duration(operations)))
+    return rows
+
+
+def _by_model(parts: Sequence[Job]) -> dict[ModelConfig, list[Job]]:
+    jobs: dict[ModelConfig, list[Job]] = {}
+    for part in parts:
+        if part.model:
+            jobs.setdefault(part.model, []).append(part)
+    return jobs
+
+
+def _lengths(jobs: Sequence[Job], model: ModelConfig) -> dict[str, int]:
+    """Text → its tokens; texts that several jobs share are tokenized once."""
+    from fsd.models.language_model import load_tokenizer, token_ids
+
+    every: set[str] = set()
+    for job in jobs:
+        every.update(job.texts or (), job.trained)
+    texts = sorted(every)
+    tokenizer, _ = load_tokenizer(model.model, revision=model.revision)
+    lengths = map(len, token_ids(tokenizer, texts))
+    return dict(zip(texts, lengths, strict=True))
+
+
+def _duration(operations: float) -> str:
+    """How long the model computes, as a range, by how fast this machine multiplies matrices."""
+    minutes = operations / _speed() / 60
+    # Small models reach a sixth to two thirds of the speed of large matrices.
+    low = max(0.1, 1.5 * minutes)
+    high = max(0.2, 6 * minutes)
+    return f"{low:,.1f} to {high:,.1f} minutes of computing, if this processor has nothing else to do"
+
+
+def _speed() -> float:
+    """Operations a second of the fastest of some products of matrices, which take a tenth of a second together."""
+    import numpy as np
+
+    matrix = np.ones((512, 512), np.float32)
+    # The first one starts the threads.
+    matrix @ matrix
+    seconds: list[float] = []
+    while sum(seconds) < MEASURED:
+        started = time.perf_counter()
+        matrix @ matrix
+        seconds.append(time.perf_counter() - started)
+    # The fastest, since other processes only make a product slower.
+    return float(2 * 512**3 / min(seconds))
 
 
 def check_name(flag: str, name: str) -> None:

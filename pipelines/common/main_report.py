@@ -10,7 +10,7 @@ from fsd.evaluation.findings import Finding, as_findings
 from fsd.evaluation.results import Results, summary
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
-from fsd.reporting.report import Picture, Report, Section, limits
+from fsd.reporting.report import Picture, Reader, Report, Section, limits
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
 from fsd.scores import BASE, FSD, Score, ScoreColumns, columns_of, of_state
 from fsd.token_stats import FloatArray
@@ -78,8 +78,40 @@ def report(
         verdicts=results.calibration is not None,
         description=sentences.description(results),
         metrics=results.metrics(),
+        numbers=gate_numbers(results),
+        reader=Reader(sentences.answer(results), errors(results), [what_was_done, *sentences.sure(results)]),
         artifacts=artifacts,
     )
+
+
+def errors(results: Results) -> list[str]:
+    """How often the answer is wrong, without terms of the field."""
+    members, nonmembers = sentences.families_of(results)
+    lines = [
+        f"The numbers rest on {members} independent texts from the training data and {nonmembers} from outside it; "
+        "other texts of the same kind would give numbers in the ranges that stand in brackets in 95 of 100 cases."
+    ]
+    if results.audit.blind.auc:
+        right = round(100 * results.audit.blind.auc.value)
+        lines.append(
+            f"A program that reads the texts alone, and never asks the model, is right in {right} of 100 pairs; "
+            "guessing gets 50. What it can tell says nothing about the model."
+        )
+    return lines
+
+
+def gate_numbers(results: Results) -> dict[str, float | None]:
+    """The numbers of the answer, by the names of a gate."""
+    blind = results.audit.blind.auc
+    control = results.number(results.headline, "placebo_auc")
+    return {
+        "auc": results.auc.value,
+        "low": results.auc.low,
+        "high": results.auc.high,
+        "blind": blind and blind.value,
+        "control": control and control.value,
+        "found": results.rows[*results.headline, "tpr_at_5fpr"].value,
+    }
 
 
 def _power(results: Results) -> Finding | None:
@@ -108,7 +140,7 @@ def _facts(
     facts = {"Model": identity_text(identity), "Texts": named(sources)}
     facts["Split"] = f"{config.data.split}: {sizes}"
     facts["Adapter"] = config.adapter or trained
-    facts["Placebo"] = results.control_name or "none"
+    facts["Control model"] = results.control_name or "none"
     facts["Calibration"] = _calibrated(results)
     facts["Seed"] = str(config.seed)
     return list(facts.items())
@@ -191,7 +223,8 @@ def _pictures_of_detectors(results: Results, columns: ScoreColumns) -> list[Pict
     which = ""
     if len(results.ranked) > DRAWN:
         left_out = len(results.ranked) - DRAWN
-        which = f"The {DRAWN} best detectors; fsd.plot draws the other {left_out} from scores.parquet. "
+        chosen_on = "validation" if results.parts.validation else "test"
+        which = f"The {DRAWN} best on the {chosen_on} texts; fsd.plot draws the other {left_out} from scores.parquet. "
     roc = Picture(
         figures.png(figures.roc(labels, base, fsd)),
         f"{which}Members found for each share of non-members wrongly called members, with few of these enlarged.",

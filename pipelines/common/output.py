@@ -154,6 +154,19 @@ def check_new_folder(path: Path) -> None:
         raise UsageError(f"out must be a folder that does not exist or is empty; got {path}")
 
 
+def check_parent(path: Path) -> None:
+    """Refuse a file or folder that could not be made, by the nearest folder above it that exists."""
+    above = path.absolute().parent
+    while not above.exists():
+        above = above.parent
+    # Rights alone do not tell: the disk may be full, or of a kind on which nothing can be made.
+    try:
+        with temporary_folder(above, DRAFTS):
+            pass
+    except OSError as error:
+        raise UsageError(f"out must be in a folder that can be written; {path}: {error.strerror}") from error
+
+
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A draft of the folder at `path`, which takes its place when the block ends without an error."""

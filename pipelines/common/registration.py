@@ -23,8 +23,9 @@ from fsd.scoring.scorers import reference_name
 from fsd.tracking import Run, Version, register
 from fsd.tracking import versions as own_versions
 from pipelines.common import adapter_files
+from pipelines.common.context import context
 from pipelines.common.deliver import publish, run_name, tracked_run
-from pipelines.common.detector_settings import BASE
+from pipelines.common.detector_settings import BASE, shots_of
 from pipelines.common.experiment import ControlModel
 from pipelines.common.main_report import named, report
 
@@ -49,7 +50,7 @@ def start(
     name = run_name(
         config.model.model,
         config.data.data or (domain,),
-        f"{method} · seed {config.seed}",
+        f"{method} s{config.seed}",
     )
     tags = {"texts": named(sources), **_model_tags(config, model.identity)}
     settings = params(config, detectors, sources, placebo) | chosen_params(config, detectors)
@@ -97,6 +98,7 @@ def params(
     settings["data"] = list(sources)
     settings["reference_model"] = reference_name(config.model)
     settings["detectors"] = [detector.name for detector in detectors]
+    settings["shots"] = shots_of(config.detection, config.model.model)
     settings["placebo"] = placebo.config.model.model if placebo else "none"
     return settings
 
@@ -177,6 +179,8 @@ def track(
             card=card(name, results, config, model.identity, sources),
             example=adapter_files.example(results.parts),
         )
+    if version and version.present:
+        run.mark_repetition(version.uri, renamed=not context().invocation.name)
     return edited, version
 
 
@@ -208,7 +212,7 @@ def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detecto
         )
     return adapter_files.contents(
         config.model,
-        config.detection,
+        shots_of(config.detection, config.model.model),
         [detector for detector in detectors if str(Score(detector.name)) in results.scores],
         sentences.audit_summary(results),
         results.calibration,

@@ -272,8 +272,12 @@ def job(
     work: Work,
     places: Sequence[str],
     finish: Callable[[Folder], Mapping[str, Path]] | None = None,
+    checks: Sequence[Callable[[], object]] = (),
 ) -> Job:
-    """The job of a command whose output is a folder; `finish` makes further files of all shards."""
+    """The job of a command whose output is a folder; `finish` makes further files of all shards.
+
+    The `checks` are those of `Job`.
+    """
     options: ShardConfig = work.config.shards
     settings = {key: value for key, value in flags(work.config).items() if key not in ELSEWHERE}
     # As the manifest gives them back: lists for tuples, strings for paths.
@@ -292,6 +296,7 @@ def job(
         reads,
         writes=[folder.path],
         notes=["shards are computed one by one, without a tracked run"],
+        checks=checks,
     )
 
 

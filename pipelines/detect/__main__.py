@@ -2,14 +2,15 @@
 
 `fsd detect FILE --adapter models:/fsd-arxiv@champion` scores each text with an adapter registered by
 `fsd run` and compares the score with those of texts known to be non-members. FILE is JSONL, CSV or Parquet with a
-column `text`, a .txt file, or a folder of .txt files. With --known, all texts are also tested together as one data set.
+column `text`, a .txt file, or a folder of the ones or the others. With --known, all texts are also tested together as
+one data set.
 
 Examples:
     fsd detect suspect.txt --adapter models:/fsd-arxiv@champion
     fsd detect texts.jsonl --adapter models:/fsd-arxiv@champion --fpr 0.01 --out verdicts.csv --json
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from fsd.config import (
 )
 from pipelines.common.cli import command
 from pipelines.common.context import stage
-from pipelines.common.deliver import dated, publish, run_name, show, tracked_run
+from pipelines.common.deliver import page_of, publish, run_name, show, tracked_run
 from pipelines.common.job import Job, files
 from pipelines.common.output import check_path, check_table_path, write_table, write_text
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 
     from fsd.data.corpus import Corpus
+    from pipelines.detect.owners import Holder
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class DetectConfig:
     """Texts, adapter and output of pipelines.detect."""
 
     files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE [FILE ...]", help_behavior_hint="")]
-    """JSONL, CSV or Parquet files with a column `text`; .txt files, one text each; folders of .txt files."""
+    """JSONL, CSV or Parquet files with a column `text`; .txt files, one text each; folders of the ones or others."""
     adapter: str
     """Adapter with its calibration: models:/fsd-arxiv@champion, models:/fsd-arxiv/3, runs:/<id> or a folder."""
     fpr: float = 0.05
@@ -83,6 +85,7 @@ def prepare(config: DetectConfig) -> Job:
     from fsd.statistics.multiplicity import check_fdr
     from pipelines.common import shards
     from pipelines.common.inputs import read_cleaned, read_own
+    from pipelines.detect.owners import holders
 
     check_fdr(config.fdr)
     last_day = parse_cutoff(config.cutoff)
@@ -95,7 +98,7 @@ def prepare(config: DetectConfig) -> Job:
             near_duplicates=drops,
         )
         work = shards.Work("pipelines.detect.classifier", config)
-        return shards.job("detect", work, config.files)
+        return shards.job("detect", work, config.files, checks=[partial(check_adapter, config)])
     documents, remarks = read_cleaned(config.files, config.columns, config.cleaning)
     nonmembers = Corpus()
     remarks_on_nonmembers: list[str] = []
@@ -111,6 +114,7 @@ def prepare(config: DetectConfig) -> Job:
         if not config.report.lower().endswith((".html", ".htm")):
             raise UsageError(f"report must end in .html; got {config.report}")
         check_path(Path(config.report), inputs)
+    named = holders(config.files)
     reads = {"texts": files(config.files, len(documents)), "adapter": config.adapter}
     if nonmembers:
         reads["known non-members"] = files(config.known, len(nonmembers))
@@ -118,16 +122,26 @@ def prepare(config: DetectConfig) -> Job:
     if config.model:
         model = ModelConfig(model=config.model, device=config.device)
     passes = "each text takes two forward passes, one with the adapter and one without, by its base model"
+    checks = [partial(check_adapter, config)]
+    counts = {"base": len(documents), "tuned": len(documents)}
     return Job(
-        partial(run, config, documents, nonmembers, remarks + remarks_on_nonmembers, last_day),
+        partial(run, config, documents, nonmembers, remarks + remarks_on_nonmembers, last_day, named),
         reads,
         model,
         texts=documents.texts,
-        passes={"base": len(documents), "tuned": len(documents)},
+        passes=counts,
         writes=[config.out, config.report],
         experiment="of the adapter's domain",
         notes=[*remarks, passes],
+        checks=checks,
     )
+
+
+def check_adapter(config: DetectConfig) -> None:
+    """Refuse an adapter that gives no verdicts at this rate, before its base model is loaded."""
+    from pipelines.detect.classifier import CalibratedAdapter
+
+    CalibratedAdapter(config.adapter, model=config.model, device=config.device).check(config.fpr)
 
 
 def run(
@@ -136,16 +150,16 @@ def run(
     nonmembers: "Corpus",
     remarks: Sequence[str],
     last_day: "Date | None",
+    named: "Mapping[str, Holder]",
 ) -> None:
     """Load the classifier, judge, write, track and print."""
-    from fsd.reporting.report import page
-
     with stage("model"):
         from fsd import tracking
         from fsd.data.knowledge_cutoffs import labels_for
         from fsd.evaluation.verdicts import Rules
         from pipelines.detect.classifier import MembershipClassifier
         from pipelines.detect.error_rates import compare_dataset, on_labelled, on_test
+        from pipelines.detect.owners import owners_table
         from pipelines.detect.report import Findings, report
 
         version = tracking.version_info(config.adapter)
@@ -169,13 +183,14 @@ def run(
             if labels.hold:
                 measured += on_labelled(documents, verdicts)
         with stage("recording"):
-            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, labels.notes)
+            owners = owners_table(documents, verdicts, named, model, last_day)
+            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, labels.notes, owners)
             result = report(findings, adapter, config.files)
             with tracked.storing():
                 write_table(findings.frame, config.out)
             if config.report:
                 with tracked.storing():
-                    write_text(page(dated(result)), Path(config.report))
+                    write_text(page_of(result, tracked), Path(config.report))
             tracked.log_dataset(
                 "suspect",
                 documents.texts,

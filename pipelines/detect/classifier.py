@@ -15,15 +15,16 @@ from fsd.data.corpus import Corpus, as_corpus
 from fsd.data.documents import Document, Documents
 from fsd.data.near_duplicates import NGRAM, ngrams, words
 from fsd.data.readers import read_files
-from fsd.errors import UsageError
+from fsd.errors import UsageError, quoted
 from fsd.evaluation.calibration import VERSION, Calibration, Candidate
 from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import Rules, VerdictMaker, Verdicts
 from fsd.files import read_json
-from fsd.models.adapters import check_adapter, check_base
+from fsd.models.adapters import check_adapter, check_base, check_unloaded
 from fsd.scores import BASE, IN_AUDIT
 from fsd.scoring.deviation import ScoreTable, score_texts
 from fsd.scoring.model import Model, open_model
+from fsd.scoring.model_checks import check_model
 from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.scorers import TABLE
 from fsd.views import Detector
@@ -39,20 +40,19 @@ TRAINED = "the adapter itself was trained on this text or large parts of it"
 Ngram = tuple[str, ...]
 
 
-class MembershipClassifier:
-    """Scores and verdicts by the score that was best on validation, with the calibration made there.
+class CalibratedAdapter:
+    """An adapter with the files that decide its verdicts, before its base model is opened.
 
     `uri` names the adapter: models:/name@alias, models:/name/version, runs:/id or a folder; `overrides` are settings of
     the base model that differ from those of the run: model (its location), device, dtype. None keeps that of the run.
 
     Raises:
-        UsageError: if there is no such adapter, it has no calibration or one by a detector that needs known members,
-            its audit says that a blind classifier explains the results on its benchmark or that the labels do not hold,
-            or its base model cannot be loaded or differs.
+        UsageError: if there is no such adapter, it has no calibration or one by a detector that needs known members, or
+            its audit says that a blind classifier explains the results on its benchmark or that the labels do not hold.
     """
 
     def __init__(self, uri: str, **overrides: Any) -> None:
-        adapter = tracking.fetch_adapter(uri)
+        self.adapter = tracking.fetch_adapter(uri)
         self.files: dict[str, Path] = {}
         for name in FILES:
             path = tracking.fetch_model_file(uri, name)
@@ -68,6 +68,36 @@ class MembershipClassifier:
         self.setup = setup_in(self.files[SETUP])
         self.config = _model_config(self.setup, self.files.get(TABLE), overrides)
         self.candidates = self._load_candidates()
+
+    def _load_candidates(self) -> list[Detector]:
+        """The detectors of the calibration."""
+        candidates = _detectors_of(self.calibration.candidates)
+        if self.audited:
+            candidates = for_adapter_audit(candidates)
+        for detector in candidates:
+            if detector.needs_labels:
+                raise UsageError(
+                    f"adapter must be calibrated by detectors that need no known members, which detect has not; this "
+                    f"one is by {detector.name}: run again with other --detectors"
+                )
+        return candidates
+
+    def check(self, fpr: float) -> None:
+        """Refuse a damaged adapter, a base model that is none or another, and a rate that is not supported."""
+        self.calibration.threshold_at(fpr)
+        check_model(self.config)
+        check_unloaded(self.adapter, self.config.model, self.config.revision)
+
+
+class MembershipClassifier(CalibratedAdapter):
+    """Scores and verdicts by the score that was best on validation, with the calibration made there.
+
+    Arguments and errors are those of `CalibratedAdapter`; also a UsageError if the base model cannot be loaded or
+    differs.
+    """
+
+    def __init__(self, uri: str, **overrides: Any) -> None:
+        super().__init__(uri, **overrides)
         chosen = next(detector for detector in self.candidates if detector.name == self.calibration.detector)
         self.score_title = self.calibration.score.title(paired=chosen.paired)
         # an audited adapter comes without the texts that it was trained on: they are the question
@@ -75,7 +105,7 @@ class MembershipClassifier:
         if UNSEEN in self.files:
             self.unseen = Corpus(read_files([self.files[UNSEEN]])).texts
         self._trained = set().union(*map(_ngrams, self.unseen))
-        self.model = self._open(adapter)
+        self.model = self._open(self.adapter)
         if self.audited:
             self.model = self.model.audited()
         self.language_model = self.model.language_model
@@ -91,19 +121,6 @@ class MembershipClassifier:
         model = open_model(self.config, seed=self.setup.seed)
         check_base(model.language_model.identity, adapter)
         return model
-
-    def _load_candidates(self) -> list[Detector]:
-        """The detectors of the calibration."""
-        candidates = _detectors_of(self.calibration.candidates)
-        if self.audited:
-            candidates = for_adapter_audit(candidates)
-        for detector in candidates:
-            if detector.needs_labels:
-                raise UsageError(
-                    f"adapter must be calibrated by detectors that need no known members, which detect has not; this "
-                    f"one is by {detector.name}: run again with other --detectors"
-                )
-        return candidates
 
     def scores(self, texts: Sequence[str], *, every: bool = False) -> ScoreTable:
         """(N,) scores, higher = more likely a member, of the candidates, or of `every` cheap detector."""
@@ -142,7 +159,8 @@ class MembershipClassifier:
             raise UsageError("at least one text must be given; got none")
         for row, document in enumerate(documents):
             if not isinstance(document.text, str) or not document.text.strip():
-                raise UsageError(f"text must be a string that is not blank; got {document.text!r} in row {row}")
+                raise UsageError(f"text must be a string that is not blank; got {quoted(document.text)} in row {row}")
+        self.verdict_maker.check_rates(documents, rules)
         return self.verdict_maker.classify(
             documents,
             lambda rows: self.scores([documents[row].text for row in rows]).columns,

@@ -15,6 +15,12 @@ from pipelines.detect.classifier import MembershipClassifier
 
 RATES = {"fpr": 0.05, "fdr": 0.1}
 """Parameters of `predict` that are rates, with their defaults."""
+MOST_TEXTS = 10_000
+"""Texts of a request."""
+LONGEST_TEXT = 10**6
+"""Characters of a text of a request; a file may hold longer ones, since nobody waits for its reply."""
+MOST_CHARACTERS = 5 * 10**6
+"""Characters of all texts of a request: each takes about 70 bytes of memory, and five millions half a minute."""
 SAME_SOURCE = "same_source"
 """Parameter of `predict` that asserts that the texts are of the calibrated kind."""
 
@@ -51,7 +57,8 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
         """Verdicts on the texts in column `text` at the rates in `params`, `RATES` if there are none.
 
         A request of fewer than five texts cannot be tested for being of the calibrated kind: it gets scores and ranks
-        alone, unless `params` assert that with `same_source`. Texts without a verdict have the p_value None, and those
+        alone, unless `params` assert that with `same_source`. Number and length of the texts and the rates are checked
+        before a tokenizer or the model sees one. Texts without a verdict have the p_value None, and those
         that are not scored the score None. An MlflowException, INVALID_PARAMETER_VALUE (status 400), has the message of
         the UsageError.
         """
@@ -61,7 +68,9 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
             asserted = settings[SAME_SOURCE]
             if not isinstance(asserted, bool):
                 raise UsageError(f"{SAME_SOURCE} must be true or false; got {asserted!r}")
-            table = self.classifier.verdicts(model_input["text"].tolist(), **rates, same_source=asserted)
+            texts = model_input["text"].tolist()
+            _check_size(texts)
+            table = self.classifier.verdicts(texts, **rates, same_source=asserted)
         except UsageError as error:
             raise mlflow.MlflowException.invalid_parameter_value(str(error)) from error
         return table.astype(object).where(table.notna(), None)  # JSON has no NaN
@@ -72,6 +81,25 @@ def _rate(name: str, value: Any) -> float:
         received = "null" if value is None else repr(value)
         raise UsageError(f"{name} must be a number; got {received}")
     return float(value)
+
+
+def _check_size(texts: list[Any]) -> None:
+    """Refuse a request that would take the memory or the time of all others; what is no text is refused later."""
+    if len(texts) > MOST_TEXTS:
+        raise UsageError(f"a request must have at most {MOST_TEXTS:,} texts; it has {len(texts):,}: send it in parts")
+    total = 0
+    for row, text in enumerate(texts):
+        length = len(text) if isinstance(text, str) else 0
+        if length > LONGEST_TEXT:
+            raise UsageError(
+                f"a text must have at most {LONGEST_TEXT:,} characters; that in row {row} has {length:,}: cut it"
+            )
+        total += length
+    if total > MOST_CHARACTERS:
+        raise UsageError(
+            f"the texts of a request must have at most {MOST_CHARACTERS:,} characters together; they have {total:,}: "
+            "send it in parts"
+        )
 
 
 mlflow.models.set_model(Model())

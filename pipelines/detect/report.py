@@ -1,5 +1,6 @@
 """The report of a set of verdicts, for the terminal and for a reader who knows neither the software nor the field."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fsd.data.documents import Documents
+from fsd.data.readers import files_of_texts
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
@@ -17,6 +19,7 @@ from fsd.files import digest
 from fsd.reporting import figures
 from fsd.reporting.report import (
     Picture,
+    Reader,
     Report,
     Section,
     Table,
@@ -57,6 +60,7 @@ class Findings:
     dataset: DatasetComparison | None = None
     remarks: Sequence[str] = ()
     doubts: Sequence[str] = ()
+    owners: Table | None = None
 
     @property
     def data(self) -> str:
@@ -113,7 +117,7 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
     )
     commands = []
     if not findings.dataset:
-        commands.append(f"fsd detect {' '.join(files)} --adapter {adapter} --known FILE")
+        commands.append(f"fsd detect {shlex.join(files)} --adapter {shlex.quote(adapter)} --known FILE")
     return Report(
         title=f"Were these texts in the {findings.data}?",
         question=question,
@@ -125,8 +129,62 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
         printed=[printed],
         score=f"{findings.verdicts.count(MEMBER)} of {number} called members",
         metrics=findings.metrics,
+        numbers=_gate_numbers(findings),
+        reader=_reader(findings),
         artifacts={"verdicts.parquet": findings.frame},
     )
+
+
+def _reader(findings: Findings) -> Reader:
+    """The answer for somebody who is no engineer."""
+    verdicts = findings.verdicts
+    number = len(findings.documents)
+    called = verdicts.count(MEMBER)
+    unshown = verdicts.count(NOT_SHOWN)
+    fpr = verdicts.rules.fpr
+    answer = [
+        f"{called} of {_count(number)} {_are(called)} called {findings.data}.",
+        f"For {unshown}, this is not shown, which does not mean that the model was not trained on them.",
+    ]
+    if called + unshown < number:
+        answer.append(f"On {number - called - unshown}, no verdict can be given.")
+    errors = [
+        f"Of 1,000 texts on which the model was not trained, about {1000 * fpr:.0f} are called {findings.data} all "
+        "the same."
+    ]
+    if called + unshown > 1:
+        chance = chance_sentence(verdicts, findings.classifier.calibration, findings.data, findings.data)
+        errors.append(_sentence(chance.text))
+    errors += [_sentence(_measurement(measured, fpr).text) for measured in findings.measured]
+    calibration = findings.classifier.calibration
+    rule = (
+        f"The score of each text was compared with those of {len(calibration.families)} texts that are known not to be "
+        f"in the {findings.data}. A text is called {findings.data} if at most {100 * fpr:g} of 100 of these score as "
+        "high."
+    )
+    refused = (
+        "A text that differs from these in script, length, words or in what the model makes of it gets no verdict, "
+        "since the error rate does not apply to it."
+    )
+    compared = [_scoring(findings.classifier), rule, refused]
+    return Reader(answer, errors, compared, [findings.owners] if findings.owners else [])
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _gate_numbers(findings: Findings) -> dict[str, float | None]:
+    """The numbers of the answer, by the names of a gate."""
+    called = findings.verdicts.count(MEMBER)
+    judged = called + findings.verdicts.count(NOT_SHOWN)
+    return {
+        "found": called,
+        "share": called / judged if judged else None,
+        "judged": judged,
+        "selected": int(findings.verdicts.table["selected"].sum()),
+        "p": findings.dataset.verdict.p if findings.dataset else None,
+    }
 
 
 def _sections(findings: Findings) -> list[Section]:
@@ -144,6 +202,8 @@ def _sections(findings: Findings) -> list[Section]:
     table = _texts(findings, REPORT_ROWS, REPORT_CHARACTERS, caption=CAPTION, printed=False)
     whole = numbers("verdicts", findings.frame)
     sections.append(Section("The texts", paragraphs=paragraphs, tables=[table, whole]))
+    if findings.owners:
+        sections.append(Section("By holder", tables=[findings.owners]))
     sections.append(limits(findings.verdicts.rules.fpr))
     return sections
 
@@ -474,6 +534,5 @@ def _picture(findings: Findings) -> Picture:
 
 
 def _sha256(path: Path) -> str:
-    """SHA-256 of a file, or of the .txt files in a folder in sorted order."""
-    files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
-    return digest(*files)
+    """SHA-256 of a file, or of those of a folder in sorted order."""
+    return digest(*files_of_texts(path))

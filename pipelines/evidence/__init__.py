@@ -1,1 +1,1 @@
-"""Commands that answer one question on its own: a book, a benchmark, fine-tuning data, canaries, overlap."""
+"""Commands that answer one question on its own: a book, a benchmark, fine-tuning data, canaries, overlap; bundles."""

@@ -31,7 +31,7 @@ from pipelines.common.output import check_path, write_rows
 if TYPE_CHECKING:
     from fsd.data.overlap import Overlap
     from fsd.data.readers import Passage, TextStream
-    from fsd.reporting.report import Report, Table
+    from fsd.reporting.report import Reader, Report, Table
 
 LISTED = 10
 """Texts of the table."""
@@ -115,6 +115,7 @@ def prepare(config: OverlapConfig) -> Job:
         reads,
         writes=[config.out],
         experiment="fsd-overlap",
+        checks=[texts.check, corpus.check],
     )
 
 
@@ -206,9 +207,33 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
         facts=facts,
         score=score,
         metrics=metrics,
+        reader=reader(summary, config.n),
+        numbers={
+            "found": summary.shared,
+            "texts": metrics["overlap/texts"],
+            "share": share,
+            "longest": summary.longest,
+        },
         files={"table": config.out} if config.out else {},
         next=[reverse],
     )
+
+
+def reader(summary: Summary, n: int) -> "Reader":
+    """The answer for somebody who is no engineer."""
+    from fsd.reporting.report import Reader
+
+    answer = f"{summary.shared:,} of {summary.texts:,} texts share {n} words in a row with the corpus."
+    wrong = [
+        "The comparison is exact: what it finds stands there. Set phrases and quotations stand in many texts, so that "
+        "a match need not be a copy.",
+        "A paraphrase or a translation is not found.",
+    ]
+    compared = (
+        f"Every run of {n} words of each text was looked for in the whole corpus, without regard to capitals and "
+        f"punctuation. The longest passage that stands in both has {summary.longest:,} words."
+    )
+    return Reader([answer], wrong, [compared])
 
 
 def _classes(summary: Summary) -> str:

@@ -128,7 +128,7 @@ def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> N
 
 def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -> "Report":
     """One line per detector, the best mean first."""
-    from fsd.evaluation.findings import FOR, Finding
+    from fsd.evaluation.findings import AGAINST, FOR, Finding
     from fsd.reporting.report import Column, Report, Section, Table
     from fsd.statistics.intervals import Estimate, shortened
 
@@ -163,11 +163,16 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
         kept=(0, 2, 3, 1),
     )
     result = f"{best['detector']} has the highest mean {AUCS[best['measure']]} of {len(names)} runs, {mean}"
-    covered = "the intervals cover the draws of the runs and those of the texts, taken as shared by all runs"
+    covered = Finding(
+        "the intervals cover the draws of the runs and those of the texts, taken as shared by all runs", FOR
+    )
+    if not table["sd"].any():
+        one = "all numbers are equal: the runs are one computation, repeated; compare runs of other seeds (--seed)"
+        covered = Finding(one, AGAINST)
     return Report(
         title="Do the runs agree?",
         question="What is the mean of every score over these runs?",
-        findings=[Finding(result), Finding(covered, FOR)],
+        findings=[Finding(result), covered],
         sections=[Section("The runs compared", tables=[runs])],
         facts=[("Runs", ", ".join(names))],
         score=f"{best['detector']} {mean.short}",

@@ -20,7 +20,7 @@ from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
 from pipelines.common.job import Job, byte_size, files, on_this_machine
-from pipelines.common.output import check_path
+from pipelines.common.output import check_parent, check_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +50,8 @@ class FrequencyConfig:
     """Maximum number of documents. Default: all."""
     tokens: OptionalInt = None
     """Stop after this many tokens, which is slower. Default: all."""
+    document_tokens: OptionalInt = None
+    """Count only the first tokens of each document, which is slower; 1024 in the code of DC-PDD. Default: all."""
 
 
 def prepare(config: FrequencyConfig) -> Job:
@@ -68,6 +70,7 @@ def prepare(config: FrequencyConfig) -> Job:
             shards.Work("pipelines.research.frequencies", config),
             config.corpus,
             finish=partial(_total, config),
+            checks=[partial(check_settings, config)],
         )
     # Without the network: a dry run, or a mistake on the command line, asks nobody for anything.
     local = [file for file in config.corpus if not str(file).startswith("hf:")]
@@ -85,24 +88,54 @@ def prepare(config: FrequencyConfig) -> Job:
     # A folder that does not exist yet is made when the table is written.
     if config.out.parent.is_dir():
         check_path(config.out, inputs)
+    tokenizer = config.model
+    if not on_this_machine(tokenizer):
+        tokenizer += ", to be downloaded"
+    checks = [partial(check_settings, config), partial(check_corpus, config)]
+    return Job(
+        partial(run, config),
+        {
+            "corpus": read,
+            "at most": _limits(config),
+            "tokenizer": tokenizer,
+        },
+        writes=[config.out],
+        notes=notes,
+        checks=checks,
+    )
+
+
+def _limits(config: FrequencyConfig) -> str:
+    """How much of the corpus is counted."""
     limits = []
     if config.limit:
         limits.append(f"{config.limit:,} documents")
     if config.tokens:
         limits.append(f"{config.tokens:,} tokens")
-    tokenizer = config.model
-    if not on_this_machine(tokenizer):
-        tokenizer += ", to be downloaded"
-    return Job(
-        partial(run, config),
-        {
-            "corpus": read,
-            "at most": " and ".join(limits) or "everything",
-            "tokenizer": tokenizer,
-        },
-        writes=[config.out],
-        notes=notes,
-    )
+    if config.document_tokens:
+        limits.append(f"the first {config.document_tokens:,} tokens of each document")
+    return " and ".join(limits) or "everything"
+
+
+def check_settings(config: FrequencyConfig) -> None:
+    """Refuse limits without a meaning, and a tokenizer that is none."""
+    from fsd.errors import at_least
+    from fsd.net.hub import check_tokenizer_located
+
+    at_least(1, **{"limit of documents": config.limit, "limit of tokens": config.tokens})
+    check_tokenizer_located(config.model, config.revision)
+
+
+def check_corpus(config: FrequencyConfig) -> None:
+    """Refuse files on disk whose beginning is of another format, or that have no text at all, and the output file."""
+    from fsd.data.readers import TextStream, check_endings
+    from fsd.errors import UsageError
+
+    check_parent(config.out)
+    check_endings(config.corpus)
+    local = [file for file in config.corpus if not str(file).startswith("hf:")]
+    if local and not TextStream(local, config.column).check() and len(local) == len(config.corpus):
+        raise UsageError(f"corpus must hold at least one token; {_names(map(str, local))} holds none")
 
 
 def run(config: FrequencyConfig) -> None:
@@ -129,6 +162,7 @@ def run(config: FrequencyConfig) -> None:
                 corpus=_names(urls),
                 documents=config.limit,
                 tokens=config.tokens,
+                document_tokens=config.document_tokens,
                 advance=lambda: bar.update(corpus.done - bar.n),
             )
         table.save(config.out)
@@ -164,7 +198,7 @@ def open_worker(config: FrequencyConfig) -> "Worker":
             # From the right, as an address has a colon too.
             url, _, line = origin.rpartition(":")
             texts += [passage.text for passage in passages(url, iter([(int(line), row)]), config.column)]
-        tally = Tally(tokenizer.backend_tokenizer, vocabulary)
+        tally = Tally(tokenizer.backend_tokenizer, vocabulary, config.document_tokens)
         tally.add(texts)
         # Most tokens do not occur in a shard.
         token = np.flatnonzero(tally.total())

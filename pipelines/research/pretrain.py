@@ -31,7 +31,7 @@ from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
 from pipelines.common.job import TOKEN, Job, files, pretraining
-from pipelines.common.output import check_new_folder, new_folder
+from pipelines.common.output import check_new_folder, check_parent, new_folder
 
 if TYPE_CHECKING:
     from fsd.data.documents import Document
@@ -111,7 +111,19 @@ def prepare(config: PretrainConfig) -> Job:
         partial(run, config, sides, background, labelled),
         reads,
         writes=[config.out],
+        checks=[partial(check, config)],
     )
+
+
+def check(config: PretrainConfig) -> None:
+    """Refuse a device or a tokenizer that is none, and a folder that cannot be made."""
+    from fsd.models.language_model import torch_device
+    from fsd.net.hub import check_tokenizer_located
+
+    check_parent(Path(config.out))
+    torch_device(config.device)
+    if config.tokenizer:
+        check_tokenizer_located(config.tokenizer)
 
 
 def read_documents(config: PretrainConfig) -> "list[Document]":

@@ -1,6 +1,6 @@
 """The steps of `fsd score`: its checks, the scoring of texts at once or in shards, and what an API will be asked."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from fsd.net.hub import fingerprint, locate
 from fsd.progress import note
 from fsd.scoring.cache import SQLiteStore
 from fsd.scoring.model import Model, open_model, outline
+from fsd.scoring.model_checks import check_api, check_model
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import frequency_file
 from fsd.token_stats import Prompt
@@ -51,7 +52,9 @@ def prepare(config: ScoreConfig) -> Job:
             engine=by_api and config.shards.engine,
         )
         work = shards.Work(__name__, config)
-        return shards.job("score", work, config.data, finish=_forget_answers)
+        checks: list[Callable[[], object]] = [partial(check_model, config.model)]
+        checks += _checks_of_api(config)
+        return shards.job("score", work, config.data, finish=_forget_answers, checks=checks)
     sources = (*config.data, config.unseen, config.model.frequencies)
     check_table_path(config.out, filter(None, sources))
     documents, left_out = read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
@@ -61,11 +64,12 @@ def prepare(config: ScoreConfig) -> Job:
     labels = labels_for(config.model.model, labelled, last=parse_cutoff(config.cutoff))
     remarks = labels.notes + left_out + blank
     model = outline(config.model, ("base",), chat=config.chat, seed=config.seed)
-    inputs = model.inputs(unseen, shots=config.detection.shots)
+    inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
     texts = documents.texts
     plan = model.plan(detectors, texts, inputs, strict=config.detection.named)
     reads = {"texts": files(config.data, len(documents))}
     scoring = partial(run, config, documents, unseen, detectors, remarks)
+    experiment = f"fsd-{config.domain}"
     return Job(
         scoring,
         reads,
@@ -73,9 +77,16 @@ def prepare(config: ScoreConfig) -> Job:
         texts=texts,
         passes=plan.passes,
         writes=[config.out],
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
         notes=remarks,
+        api=config.api,
     )
+
+
+def _checks_of_api(config: ScoreConfig) -> list[Callable[[], object]]:
+    if not config.model.model.startswith("api:"):
+        return []
+    return [partial(check_api, config.model, config.api)]
 
 
 def _read_unseen(config: ScoreConfig) -> tuple[list[str], list[str]]:
@@ -100,7 +111,7 @@ def run(
         from pipelines.score.report import make_report, measure
 
         model = _open(config, f"{config.out}.partial")
-        inputs = model.inputs(unseen, shots=config.detection.shots)
+        inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
         plan = model.plan(
             requested,
             documents.texts,
@@ -142,7 +153,7 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
     # The cache would grow with the texts; a shard that is there is not computed again anyway.
     uncached = replace(config, model=replace(config.model, cache="none"))
     model = _open(uncached, f"{config.out}/{ANSWERS}")
-    inputs = model.inputs(unseen, shots=config.detection.shots)
+    inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
     # Chosen by an example, so that all shards have the same columns, whatever their texts allow.
     plan = model.plan(detectors, [shards.EXAMPLE.text], inputs, strict=config.detection.named)
     computable = plan.detectors

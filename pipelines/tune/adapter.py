@@ -136,7 +136,9 @@ class AdapterTask:
     def statistics(self, texts: Sequence[str], base: ViewStatistics | None = None) -> ViewStatistics:
         """Token statistics of the base model, unless `base` has them, and of the model with the present adapter."""
         model = self.model()
-        inputs = model.inputs(self.unseen.texts, shots=self.config.detection.shots)
+        inputs = model.inputs(
+            self.unseen.texts, shots=detector_settings.shots_of(self.config.detection, self.config.model.model)
+        )
         return ViewStatistics.compute(texts, self.detectors, model.scorers, inputs, reused=base)
 
     def model(self) -> Model:

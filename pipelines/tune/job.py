@@ -21,6 +21,7 @@ from fsd.tuning.objective import (
     Winner,
     grouped_folds,
 )
+from pipelines.common.detector_settings import shots_of
 from pipelines.common.job import check_name
 
 # Settings of the tuning and of the model under test on which the value of a trial depends.
@@ -111,7 +112,7 @@ def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str,
     setup["training"] = {"adapter": base_run.adapter} if base_run.adapter else asdict(base_run.training)
     for name in OF_MODEL:
         setup[name] = getattr(base_run.model, name)
-    setup["shots"] = base_run.detection.shots
+    setup["shots"] = shots_of(base_run.detection, base_run.model.model)
     # Each detector has a study of its own, so that another choice of detectors continues it.
     setup["detectors"] = base_run.detection.detectors if config.tune == "adapter" else "one a study"
     setup["settings"] = list(base_run.detection.settings)

@@ -11,7 +11,7 @@ from fsd.evaluation.findings import as_findings
 from fsd.scores import Score
 from fsd.tracking import Version
 from fsd.tuning.objective import Winner
-from fsd.tuning.optuna_study import compare_on_test, open_storage
+from fsd.tuning.optuna_study import check_storage, compare_on_test, open_storage
 from pipelines.common import detector_settings, experiment
 from pipelines.common.context import stage
 from pipelines.common.deliver import run_name, show, tracked_run
@@ -49,10 +49,12 @@ def prepare(config: TuneConfig) -> Job:
         notes = [*notes, "trials that are stopped early take less"]
     else:
         trials += " per detector and score, in memory"
+    checks = [partial(check_storage, config.storage)]
     return replace(
         job,
         reads={**job.reads, "trials": trials},
         writes=[config.storage, *job.writes],
+        checks=checks,
         rounds=rounds,
         notes=notes,
     )

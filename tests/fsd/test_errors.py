@@ -1,11 +1,12 @@
 """What a message may not show: credentials, and characters that command a terminal."""
 
 import base64
+import errno
 import time
 
 import pytest
 
-from fsd.errors import UsageError, printable, without_credentials
+from fsd.errors import UsageError, disk_failure, printable, without_credentials
 
 
 @pytest.mark.parametrize(
@@ -79,3 +80,24 @@ def test_long_texts_take_no_time() -> None:
     for part in ("a", "?", "&key", "https://", "://:", "x://a:b ", "#", ";%3bcode", "sk-", "s k - - "):
         without_credentials(part * 20_000, "sk-secret-0123456789")
     assert time.process_time() - begun < 2
+
+
+def test_a_message_has_an_end_and_no_token(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "geheim-17")
+    message = str(UsageError(f"must be short; got geheim-17 {'x' * 10**6} geheim-17"))
+    assert len(message) < 2100
+    assert "geheim" not in message
+
+
+def test_a_full_disk_is_told_whichever_library_passes_it_on():
+    import sqlite3
+
+    from sqlalchemy.exc import OperationalError
+
+    full = sqlite3.OperationalError("database or disk is full")
+    assert disk_failure(OperationalError("insert", {}, full)) == "database or disk is full"
+    assert disk_failure(OSError(errno.ENOSPC, "no")) == "No space left on device"
+    wrapped = ValueError("cannot log")
+    wrapped.__cause__ = full
+    assert disk_failure(wrapped) == "database or disk is full"
+    assert disk_failure(ValueError("must be full")) == ""

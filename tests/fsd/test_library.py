@@ -5,20 +5,28 @@ import importlib
 import math
 import pickle
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError, SkipTestWarning
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import fsd
 from fsd import library
 from fsd.config import AdapterConfig
+from fsd.data import embedded
 from fsd.errors import UsageError
+from fsd.models import finetuning
+from fsd.models.adapters import quiet_peft
 
 
 @pytest.mark.slow
@@ -38,8 +46,8 @@ def test_one_string_or_another_type_in_place_of_texts_is_refused():
     for texts, message in (
         ("one string", "texts must be a list of strings; got one string, 'one string'"),
         ([1], "got 1 in it"),
-        (pd.DataFrame({"text": ["one"]}), "got a DataFrame: take one column of it"),
-        ({"one": 1}, "got a dict"),
+        (pd.DataFrame({"words": ["one"]}), "with a column text; got the columns words: rename one of them"),
+        ({"one": 1}, "got a dict: take one split or column of it"),
     ):
         with pytest.raises(UsageError, match=message):
             fsd.score("embedded", texts, ["loss"])
@@ -146,3 +154,165 @@ def test_the_estimator_follows_the_conventions_of_scikit_learn(tiny, make_rows):
     with pytest.raises(UsageError, match="the model must have the adapter of fit; it was fine-tuned again"):
         detector.score_samples(test)
     assert fsd.__version__
+
+
+@pytest.fixture
+def adapted(tiny):
+    """A model of peft, whose adapter is as it was drawn: B is zero."""
+    with quiet_peft():
+        return get_peft_model(AutoModelForCausalLM.from_pretrained(tiny), LoraConfig(task_type="CAUSAL_LM"))
+
+
+def train(model):
+    """As if the adapter had been trained."""
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_adapter_of_a_model_counts_as_the_fine_tuning(tiny, adapted, make_rows, capsys):
+    texts = [row["text"] for row in make_rows(6, 0)]
+    with pytest.raises(UsageError, match=r"adapter must have been trained, .*it changes nothing"):
+        fsd.deviation(adapted, texts[:2], texts[2:], ["loss"])
+    with pytest.raises(UsageError, match=r"training must be None for a model that has an adapter"):
+        fsd.deviation(adapted, texts[:2], texts[2:], ["loss"], training=AdapterConfig(epochs=1))
+    train(adapted)
+    capsys.readouterr()
+    scores = fsd.deviation(adapted, texts[:2], texts[2:], ["loss"])
+    assert capsys.readouterr().err.count("the model's own adapter counts as the fine-tuning: nothing is trained") == 1
+    assert (scores["loss.fsd"] != 0).all()
+    base = fsd.score(str(tiny), texts[:2], ["loss"])
+    assert scores["loss.base"].to_numpy() == pytest.approx(base["loss.base"], abs=1e-5)
+
+    # As it is: the base with its adapter.
+    current = fsd.score(adapted, texts[:2], ["loss"])
+    assert list(current) == ["loss.base"]
+    assert current["loss.base"].to_numpy() == pytest.approx(scores["loss.tuned"], abs=1e-12)
+    merged = fsd.score(adapted.merge_and_unload(), texts[:2], ["loss"])
+    assert current["loss.base"].to_numpy() == pytest.approx(merged["loss.base"], abs=1e-5)
+
+
+def test_an_adapter_that_the_scores_would_not_see_is_refused(tiny, adapted, make_rows):
+    texts = [row["text"] for row in make_rows(2, 0)]
+    with pytest.raises(UsageError, match=r"model must have no adapter of its own, since fit trains one"):
+        fsd.MembershipDetector(adapted).fit(texts)
+    assert adapted.active_adapters == ["default"]
+    prompts = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    with quiet_peft():
+        learned = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny), prompts)
+    with pytest.raises(UsageError, match="adapter must be one of layers, such as LoRA"):
+        fsd.score(learned, texts, ["loss"])
+
+
+def test_a_model_comes_with_its_tokenizer(tiny, make_rows):
+    texts = [row["text"] for row in make_rows(4, 0)]
+    network, tokenizer = AutoModelForCausalLM.from_pretrained(tiny), AutoTokenizer.from_pretrained(tiny)
+    network.config.name_or_path = ""
+    training = AdapterConfig(epochs=1)
+    expected = fsd.deviation(str(tiny), texts[:2], texts[2:], ["loss"], training=training)
+    pair = (network, tokenizer)
+    scores = fsd.deviation(pair, texts[:2], texts[2:], ["loss"], training=training)
+    pd.testing.assert_frame_equal(scores, expected, atol=1e-5)
+    assert fsd.score(pair, texts[:2], ["loss"])["loss.base"].to_numpy() == pytest.approx(
+        expected["loss.base"], abs=1e-5
+    )
+    estimator = clone(fsd.MembershipDetector(pair, training=training)).fit(texts[2:])
+    assert estimator.score_samples(texts[:2]) == pytest.approx(expected["loss.fsd"].to_numpy(), abs=1e-5)
+    for model, message in (
+        (network, r"or with its tokenizer, as \(model, tokenizer\); \w+ names none"),
+        ((tokenizer, network), "a loaded model, or a pair .* got"),
+        ((network, texts), "tokenizer must be a fast one of transformers; got list"),
+        ((network,), "a pair .* got 1 objects"),
+        (3, "got int"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            fsd.score(model, texts, ["loss"])
+
+
+def test_tables_are_texts_with_labels_and_groups(tiny, make_rows):
+    rows = make_rows(8, 0)
+    frame = pd.DataFrame(rows, index=[f"row {row}" for row in range(8)])
+    dataset = datasets.Dataset.from_list(rows)
+    expected = fsd.score(str(tiny), [row["text"] for row in rows], ["loss"])
+    scores = fsd.score(str(tiny), frame, ["loss"])
+    assert list(scores.index) == list(frame.index)
+    for given in (scores.reset_index(drop=True), fsd.score(str(tiny), dataset, ["loss"])):
+        pd.testing.assert_frame_equal(given, expected)
+
+    by_lists = fsd.evaluate(scores, list(frame["label"]), list(frame["group"]), resamples=20)
+    for table in (frame, dataset):
+        pd.testing.assert_frame_equal(fsd.evaluate(scores, table, resamples=20), by_lists)
+    with pytest.raises(UsageError, match="labels must be a list, or a table with a column label; got the columns text"):
+        fsd.evaluate(scores, frame[["text"]])
+    with pytest.raises(UsageError, match="unseen must be texts that the model has not seen; got 4 with the label 1"):
+        fsd.deviation(str(tiny), frame[:0], dataset, ["loss"])
+    with pytest.raises(UsageError, match="got a DatasetDict: take one split"):
+        fsd.score(str(tiny), datasets.DatasetDict(train=dataset), ["loss"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "groups", "message"),
+    [
+        ([1, 0] * 2, None, "labels must be as many as rows of scores, 6; got 4"),
+        ([1, 0] * 3, ["a"], "groups must be as many as rows of scores, 6; got 1"),
+    ],
+)
+def test_labels_and_groups_are_one_for_each_row(labels, groups, message):
+    scores = pd.DataFrame({"loss.base": np.arange(6.0)})
+    with pytest.raises(UsageError, match=message):
+        fsd.evaluate(scores, labels, groups)
+
+
+def test_completion_offers_what_the_package_exports():
+    assert dir(fsd) == sorted([*fsd.__all__, "__version__"])
+
+
+def test_model_selection_fine_tunes_on_nonmembers_alone(tiny, make_rows, monkeypatch):
+    trained = []
+    finetune = finetuning.finetune
+
+    def recorded(model, texts, config, *, seed):
+        trained.append(set(texts))
+        finetune(model, texts, config, seed=seed)
+
+    monkeypatch.setattr(finetuning, "finetune", recorded)
+    rows = make_rows(12, 0)
+    texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
+    nonmembers = {text for text, label in zip(texts, labels, strict=True) if not label}
+    detector = fsd.MembershipDetector(str(tiny), training=AdapterConfig(epochs=1, batch_size=4))
+    scores = cross_val_score(detector, texts, labels, cv=2, scoring="roc_auc", error_score="raise")
+    assert np.isfinite(scores).all()
+    assert all(fitted < nonmembers for fitted in trained)
+    assert set.union(*trained) == nonmembers
+
+    assert detector.fit(pd.DataFrame(rows[:8])).unseen_ == [text for text in texts[:8] if text in nonmembers]
+    # What is compared without a measure is the AUC as well.
+    assert detector.score(texts[8:], labels[8:]) == get_scorer("roc_auc")(detector, texts[8:], labels[8:])
+    assert detector.classes_.tolist() == [False, True]
+    assert not hasattr(detector, "predict")
+    for wrong, message in ((labels[:3], "labels must be as many as texts, 12; got 3"), ([1] * 12, "at least one 0")):
+        with pytest.raises(UsageError, match=message):
+            detector.fit(texts, wrong)
+
+
+@pytest.mark.slow
+def test_a_grid_search_chooses_the_better_detector_of_the_embedded_model():
+    documents = [document for document in embedded.corpus() if document.member is not None]
+    members = [document for document in documents if document.member][:60]
+    nonmembers = [document for document in documents if not document.member][:60]
+    texts = [document.text for document in [*members, *nonmembers]]
+    labels = [1] * 60 + [0] * 60
+    search = GridSearchCV(
+        fsd.MembershipDetector("embedded"),
+        {"detector": ["loss", "min_k"]},
+        scoring="roc_auc",
+        cv=2,
+        error_score="raise",
+    )
+    search.fit(texts, labels)
+    means = search.cv_results_["mean_test_score"]
+    assert means.min() > 0.55
+    assert search.best_score_ == means.max() > 0.65
+    others = [document.text for document in documents if document.text not in set(texts)][:5]
+    assert search.decision_function(others).shape == (5,)

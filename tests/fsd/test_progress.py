@@ -30,7 +30,7 @@ def test_on_a_terminal_stages_have_a_clock_and_bars_stay_but_for_those_within_ot
     written = shown(Terminal(), monkeypatch)
 
     assert re.search(r"\[1/2\] scoring: base  00:00 *\n$", written)
-    assert re.search(r"\[1/2\] scoring · texts  3 text .*\n", written)
+    assert re.search(r"\[1/2\] scoring · texts  3 texts .*\n", written)
     assert "within" not in written
     assert written.count("\n") >= 2
 
@@ -50,4 +50,4 @@ def test_a_log_gets_a_line_from_time_to_time(monkeypatch):
         bar.refresh()
         monkeypatch.setattr("fsd.progress.EVERY", 0.0)
         bar.refresh()
-    assert re.fullmatch(r"texts  2 of 3 text, 00:00, \S+ left\n", log.getvalue())
+    assert re.fullmatch(r"texts  2 of 3 texts, 00:00, \S+ left\n", log.getvalue())

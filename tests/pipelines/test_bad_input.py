@@ -44,6 +44,8 @@ BASE = {
     "extract": "{book.txt} --model {tiny} --prefix 9 --suffix 9",
     "adapter-audit": "--data {good.jsonl} --model {tiny} --adapter nowhere",
     "contamination": "{unlabelled.jsonl} --model {tiny}",
+    "bundle": "none",
+    "verify": "{bundle}",
 }
 """Arguments of a command beside those of a case, which replace them."""
 FORM = re.compile(r"error: .*\b(must|may|cannot be computed|Unrecognized options|Missing value|too few)\b.*\n")
@@ -98,10 +100,42 @@ FILES: dict[str, bytes] = {
     "deep.jsonl": b"[" * DEEP,
     "deep_row.jsonl": b'{"text": "a b", "label": 1, "x": ' + b"[" * DEEP,
     "half.jsonl.gz": gzip.compress(b'{"text": "a b"}\n' * 900)[:40],
+    "packed.jsonl": gzip.compress(b'{"text": "a b"}\n'),
+    "bomb.yaml": b"a: &a [x, x]\nb: &b [*a, *a]\ntags: [*b, *b]\n",
     "latin.yaml": "domain: \xe9\n".encode("latin-1"),
     "deep.yaml": b"[" * DEEP,
 }
 """Files that are wrong in themselves and are no short texts; bad_files.tsv has the others."""
+_HASH = "0" * 64
+_PROVENANCE: dict[str, Any] = {
+    "command": "extract",
+    "command_line": "fsd extract",
+    "inputs": [],
+    "code": {},
+    "libraries": {},
+    "environment": {},
+    "seed": "",
+}
+_MANIFEST = {
+    "version": 1,
+    "made_by": "fsd",
+    "run": "r",
+    "headline": "",
+    "provenance": _PROVENANCE,
+    "weights": [{"role": "model", "name": "nowhere/model", "fingerprint": "", "files": []}],
+    "protocol": None,
+    "texts": True,
+    "files": [],
+    "left_out": [],
+}
+BUNDLES = {
+    "bundle": _lines(_MANIFEST),
+    "later_bundle": _lines(_MANIFEST | {"version": 2}),
+    "bundle_without_texts": _lines(_MANIFEST | {"texts": False}),
+    "bundle_leading_out": _lines(_MANIFEST | {"files": [{"path": "../x", "size": 1, "sha256": _HASH}]}),
+    "prose_bundle": b"no manifest",
+}
+"""Folders that hold a manifest of a bundle alone."""
 
 
 def _rows(table: Path) -> Iterator[list[str]]:
@@ -147,6 +181,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, make_rows: Callable) -> Pat
     (folder / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
     (folder / "folder.jsonl").mkdir()
     (folder / "empty_folder").mkdir()
+    for name, content in BUNDLES.items():
+        (folder / name).mkdir()
+        (folder / name / "manifest.json").write_bytes(content)
     (folder / "loop.jsonl").symlink_to("loop.jsonl")
     (folder / "dangling.jsonl").symlink_to("nothing")
     (folder / "unreadable.jsonl").symlink_to("/proc/self/mem")
@@ -254,6 +291,42 @@ def test_a_mistake_is_one_line_and_exit_2(
     now = case._replace(message=case.message if case.expects(message) else message, found="".join(loaded[:1]))
     table.append(now)
     assert now == case
+
+
+DURING = {
+    "overlap {good.jsonl} {no_rows.parquet}",
+    "overlap {good.jsonl} {short.txt}",
+}
+"""What is found while a corpus of any size is read, which a dry run does not."""
+DRY = (
+    "run --adapter nowhere|run --placebo ./nowhere|run --reference-model ./nowhere --detectors reference|"
+    "run --frequencies {good.jsonl} --detectors dc_pdd|run --target-modules nothing|detect --adapter nowhere|"
+    "tune --storage nowhere|score --model api:gpt|frequencies --limit 0|collect --domain local --options path=nowhere|"
+    "pretrain --tokenizer ./nowhere|study fsd-t6 --epochs 0|study fsd-t6 --data wikimia:33|overlap --column question|"
+    "run --model api:gpt|score --neighbours 0 --detectors neighbour|extract --samples 0"
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case.values[0], marks=[pytest.mark.slow] * (str(case.values[0]) not in DRY.split("|")), id=case.id)
+        for case in CASES
+        if str(case.values[0]) not in DURING
+    ],
+)
+def test_a_dry_run_accepts_nothing_that_the_command_refuses(
+    case, inputs, tiny, store, loaded, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    monkeypatch.setattr(sys, "argv", ["fsd", *case.words(inputs, tiny), "--dry-run"])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == 2
+    assert FORM.fullmatch(capsys.readouterr().err)
+    assert not loaded
+    assert list(tmp_path.iterdir()) == []
 
 
 TRACKED = ["run", "score", "tune", "detect", "extract", "adapter-audit", "contamination", "study fsd-t6"]

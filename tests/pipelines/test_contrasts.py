@@ -78,6 +78,8 @@ def test_numbers_are_those_of_the_two_kinds_in_the_table_of_scores(finished: Fin
         assert {f"fsd_placebo_auc_{contrast.name}", f"fsd_placebo_lead_{contrast.name}"} <= set(summary)
     within = summary.loc["loss", "fsd_auc_members_vs_contemporaries"]
     assert metrics["auc/loss.fsd"] == pytest.approx(within)
+    assert metrics["auc_members_vs_contemporaries/loss.fsd"] == pytest.approx(within)
+    assert {"auc_members_vs_later/loss.base", "tpr_at_5fpr/loss.base", "tpr_at_5fpr/loss.fsd"} <= metrics.keys()
     assert {"base_auc_members_vs_later_low", "auc_gain_contemporaries_vs_later_p"} <= set(summary.columns)
 
 

@@ -83,7 +83,9 @@ def parse(command: Command, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Calla
         raise Parsed(cli.parse(config, description), prepare)
 
     monkeypatch.setattr(cli, "command", stop)
-    monkeypatch.setattr(sys, "argv", [command.module, *command.arguments])
+    # Some flags are those of commands whose answer is evidence: the name tells.
+    names = {module: f"fsd {name}" for name, module in MODULES.items()}
+    monkeypatch.setattr(sys, "argv", [names.get(command.module, command.module), *command.arguments])
     with pytest.raises(Parsed) as parsed:
         runpy.run_module(command.module, run_name="__main__")
     config, prepare = parsed.value.args

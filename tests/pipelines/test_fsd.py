@@ -64,8 +64,14 @@ def test_a_rerun_with_equal_settings_makes_no_new_version(finished: Any, capsys:
     shutil.copytree(finished.folder, "again")
     with contextlib.chdir("again"):
         prepare(finished.config).run()
-        assert "models:/fsd-arxiv/1 (champion; equal to this run's: no new version)" in capsys.readouterr().out
+        assert (
+            "models:/fsd-arxiv/1 (champion: the best so far; equal to this run's: no new version)"
+            in capsys.readouterr().out
+        )
         assert tracking.version_info("models:/fsd-arxiv/latest").number == 1
+        again = tracking.find_runs("fsd-arxiv", {})[0]
+        assert again.tags["repeats"] == "models:/fsd-arxiv/1"
+        assert again.tags["mlflow.runName"].startswith("again · ")
 
 
 def test_scores_table_has_a_row_a_text_and_fsd_is_base_minus_tuned(artifact: Callable[[str], Path]) -> None:

@@ -13,9 +13,13 @@ from datetime import date
 
 from fsd.collection.source import JSON
 from fsd.data.documents import Document
-from fsd.errors import UsageError, one_of
+from fsd.errors import UsageError, one_of, quoted
 
 REQUIRED = inspect.Parameter.empty
+
+
+def _anything(**_: object) -> None:
+    """Refuse nothing: a domain whose options may have any value of their type."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Domain:
     first: date = date.min
     language: str = ""
     benchmark: str = ""
+    check: Callable[..., object] = _anything
 
     @property
     def options(self) -> JSON:
@@ -45,7 +50,9 @@ class Domain:
             name, equals, text = entry.partition("=")
             if not equals or name not in options or name in values:
                 allowed = _listed(options) or "none"
-                raise UsageError(f"options of {self.name} must be {allowed}, each once; got {entry!r}")
+                # It may be a key, which a user takes for an option.
+                shown = f"{name}=***" if equals and name not in options else entry
+                raise UsageError(f"options of {self.name} must be {allowed}, each once; got {quoted(shown)}")
             values[name] = _parse(name, text.strip(), options[name])
         for name, default in options.items():
             if default is REQUIRED and name not in values:
@@ -90,10 +97,8 @@ def load(name: str) -> Domain:
         raise UsageError(one_of("domain", names(), name))
     # Only the file of the domain that is asked for is imported: each brings its own libraries.
     module = importlib.import_module(f"{__name__}.{name}")
-    return Domain(
-        name,
-        module.texts,
-        getattr(module, "FIRST", Domain.first),
-        getattr(module, "LANGUAGE", Domain.language),
-        getattr(module, "BENCHMARK", Domain.benchmark),
-    )
+    first = getattr(module, "FIRST", Domain.first)
+    language = getattr(module, "LANGUAGE", Domain.language)
+    benchmark = getattr(module, "BENCHMARK", Domain.benchmark)
+    check = getattr(module, "check", Domain.check)
+    return Domain(name, module.texts, first, language, benchmark, check)

@@ -46,6 +46,14 @@ LONGEST_CREDIT = 120
 HEADING = 6
 
 
+def check(*, words: int, places: tuple[str, ...], **_: object) -> None:
+    """Refuse options without a meaning, before a request."""
+    if words < 1 or not places or not set(places) <= set(PLACES):
+        raise UsageError(
+            f"options must have words of 1 or more and places of {','.join(PLACES)}; got {words}, {places}"
+        )
+
+
 def texts(
     window: Window,
     journal: Journal,
@@ -59,10 +67,7 @@ def texts(
 
     `words` is the length of a segment (512 and 1,024 in Dolma-Book); `places` are among head, middle, tail.
     """
-    if words < 1 or not places or not set(places) <= set(PLACES):
-        raise UsageError(
-            f"options must have words of 1 or more and places of {','.join(PLACES)}; got {words}, {places}"
-        )
+    check(words=words, places=places)
     service = Service("gutenberg", URL, interval=2.0, clock=journal.clock, mirror=mirror)
     finished = journal.cursor
     for issued, number in _books(service, window, journal, language):

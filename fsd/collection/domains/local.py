@@ -34,23 +34,10 @@ def texts(
 
 def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Document]:
     """All texts of a file or folder, those without a date last; UsageError if none has a date."""
-    skipped = Counter[str]()
-    try:
-        documents = read_texts([path], parse_columns(columns), skipped=skipped)
-    except UsageError as error:
-        # What is a flag of the other commands is an option of the domain here.
-        raise UsageError(str(error).replace(SYNTAX, COLUMNS_OPTION)) from error
+    documents, skipped = _read(path, columns)
     for reason in skipped.elements():
         journal.drop(reason)
-    if Path(path).is_dir():
-        documents = [_named(document) for document in documents]
     dated_texts = [document for document in documents if document.date]
-    if not dated_texts:
-        raise UsageError(
-            f"{path} must have the date of publication of each text; none of its {len(documents)} texts has a date: "
-            "name the column by columns=date=NAME, or put the dates into the names of a folder's files (the files' own "
-            "times prove nothing)"
-        )
     dated_texts.sort(
         key=lambda document: document.date or Date.min,
         reverse=window.newest_first,
@@ -59,9 +46,35 @@ def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Doc
     return dated_texts + [document for document in documents if not document.date]
 
 
+def check(*, path: str, columns: str, **_: object) -> None:
+    """Refuse files that cannot be read, or whose texts have no dates."""
+    _read(path, columns)
+
+
+def _read(path: str, columns: str) -> tuple[list[Document], Counter[str]]:
+    """The texts with the dates that they or their files name, and the number of rows without a text."""
+    skipped = Counter[str]()
+    try:
+        documents = read_texts([path], parse_columns(columns), skipped=skipped)
+    except UsageError as error:
+        # What is a flag of the other commands is an option of the domain here.
+        raise UsageError(str(error).replace(SYNTAX, COLUMNS_OPTION)) from error
+    if Path(path).is_dir():
+        documents = [_named(document) for document in documents]
+    if not any(document.date for document in documents):
+        raise UsageError(
+            f"{path} must have the date of publication of each text; none of its {len(documents)} texts has a date: "
+            "name the column by columns=date=NAME, or put the dates into the names of a folder's files (the files' own "
+            "times prove nothing)"
+        )
+    return documents, skipped
+
+
 def _named(document: Document) -> Document:
-    """A text with the date and the group that the name of its file gives."""
+    """A text with the date and the group that the name of its file gives; a row of a data file has its own."""
     file = Path(document.origin_url)
+    if file.suffix.lower() != ".txt":
+        return document
     match = DATE.search(file.stem)
     try:
         day = Date.fromisoformat(match[0]) if match else None

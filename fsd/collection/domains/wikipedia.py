@@ -24,6 +24,14 @@ LISTS = re.compile(r"(Lists?|Timeline|Index|Outline|Glossary) of |\d{4} in ")
 BENCHMARK = "wikimia"
 
 
+def check(*, kind: str, language: str, **_: object) -> None:
+    """Refuse options without a meaning, before a request."""
+    if kind not in KINDS:
+        raise UsageError(f"option kind must be one of {', '.join(KINDS)}; got {kind!r}")
+    if not re.fullmatch(r"[a-z][a-z-]*", language):
+        raise UsageError(f"language must be that of an edition, like en, de or zh; got {language!r}")
+
+
 def texts(
     window: Window,
     journal: Journal,
@@ -38,10 +46,7 @@ def texts(
     As in WikiMIA the articles are about events, unless `kind` is all: a category names the year of the first revision
     or the year before ("2024 floods in Europe", "Scheepsramp in 2024"), which works in every language.
     """
-    if kind not in KINDS:
-        raise UsageError(f"option kind must be one of {', '.join(KINDS)}; got {kind!r}")
-    if not re.fullmatch(r"[a-z][a-z-]*", language):
-        raise UsageError(f"language must be that of an edition, like en, de or zh; got {language!r}")
+    check(kind=kind, language=language)
     service = Service(
         SERVICE,
         URL.format(language=language),

@@ -28,6 +28,7 @@ from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
 from fsd.reporting.report import (
     Picture,
+    Reader,
     Report,
     Section,
     Table,
@@ -46,7 +47,7 @@ from fsd.statistics.intervals import observed_rate
 from fsd.tracking import Run, Version
 from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
-from pipelines.common.detector_settings import for_adapter_audit, load_detectors
+from pipelines.common.detector_settings import for_adapter_audit, load_detectors, shots_of
 from pipelines.common.job import Job
 from pipelines.common.output import check_table_path, write_table
 from pipelines.common.power_sentences import measured_power
@@ -83,6 +84,8 @@ def prepare(config: AuditConfig) -> Job:
     }
     registered = "a registered adapter" if config.adapter else None
     work = partial(run, config, parts, judged)
+    further = [config.tuned] if config.tuned else []
+    experiment = f"fsd-{config.domain}"
     return Job(
         work,
         reads,
@@ -90,7 +93,9 @@ def prepare(config: AuditConfig) -> Job:
         texts=texts,
         passes=plan.passes,
         writes=[registered, config.out],
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
+        adapter=config.adapter,
+        further=further,
     )
 
 
@@ -375,9 +380,62 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
         ],
         score=f"{summary.detector} {summary.auc.short}",
         metrics=audit.results.audit.metrics() | charted(audit.table),
+        numbers=gate_numbers(audit),
+        reader=reader(audit, base, name),
         artifacts=artifacts,
         files={"scores": config.out} if config.out else {},
     )
+
+
+def reader(audit: Audit, base: str, name: str) -> Reader:
+    """The answer for somebody who is no engineer."""
+    summary = audit.summary
+    right, low, high = (round(100 * number) for number in summary.auc)
+    verdict = "The texts of the fine-tuning data can be distinguished from others."
+    if summary.auc.low <= 0.5:
+        verdict = "Not shown: guessing distinguishes the texts of the fine-tuning data from others as well."
+    elif summary.explains:
+        verdict = "No answer: the two groups of texts differ without the model."
+    answer = [
+        verdict,
+        "Take one text from the fine-tuning data and one from outside it. The score is higher for the former in "
+        f"{right} of 100 such pairs ({low} to {high}); guessing gets 50.",
+    ]
+    wrong = []
+    if audit.verdicts is not None:
+        called = audit.verdicts.count(MEMBER)
+        judged = called + audit.verdicts.count(NOT_SHOWN)
+        answer.append(f"Of {judged} texts in question that can be judged, {called} are called fine-tuning data.")
+        wrongly = round(1000 * audit.verdicts.rules.fpr)
+        wrong.append(f"Of 1,000 texts outside the fine-tuning data, about {wrongly} are called so all the same.")
+    rate = audit.results.rows[audit.calibration.detector, audit.calibration.state, "tpr_at_5fpr"].value
+    wrong.append(
+        f"If 5 of 100 outside texts may wrongly be called so, {round(100 * rate)} of 100 fine-tuning texts are found."
+    )
+    compared = (
+        f"The model {name} is the model {base} after fine-tuning. Each of the {len(audit.scores)} texts was scored by "
+        "both; the difference can come from the fine-tuning alone. The score was chosen on one half of the texts whose "
+        "origin is known, and measured on the other."
+    )
+    return Reader(answer, wrong, [compared])
+
+
+def gate_numbers(audit: Audit) -> dict[str, float | None]:
+    """The numbers of the answer, by the names of a gate."""
+    summary = audit.summary
+    rate = audit.results.rows[audit.calibration.detector, audit.calibration.state, "tpr_at_5fpr"]
+    answer: dict[str, float | None] = {
+        "auc": summary.auc.value,
+        "low": summary.auc.low,
+        "high": summary.auc.high,
+        "blind": summary.blind and summary.blind.value,
+        "found": rate.value,
+    }
+    if audit.verdicts is not None:
+        called = audit.verdicts.count(MEMBER)
+        judged = called + audit.verdicts.count(NOT_SHOWN)
+        answer |= {"called": called, "share": called / judged if judged else None}
+    return answer
 
 
 def _roc(audit: Audit) -> Picture:
@@ -407,9 +465,10 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     summary = audit.summary
     parts = audit.results.parts
     adapter = str(config.adapter)
+    shots = shots_of(config.detection, config.model.model)
     files = adapter_files.contents(
         config.model,
-        config.detection,
+        shots,
         audit.detectors,
         summary,
         audit.calibration,

@@ -32,14 +32,17 @@ class MakeConfig:
 
     Examples:
         fsd canary make --data documents.jsonl --out canaries
+        fsd canary make --data novel.txt --out canaries
     """
 
     data: Paths
-    """Files (JSONL, CSV, Parquet) with a column `text`; for paraphrases JSONL with a list `variants` in each row."""
+    """Files (JSONL, CSV, Parquet) with a column `text`, .txt files of one document each, or folders of the ones or
+    others; for paraphrases JSONL with a list `variants` in each row."""
     out: Annotated[str, arg(metavar="PATH")]
     """Output folder; must not exist, or be empty."""
     kind: Literal["words", "digits", "paraphrase"] = "words"
-    """Random words after each document, a string of digits, or one of the document's own paraphrases in its place."""
+    """Random words after each document, a string of digits, or one of the document's own paraphrases in its place,
+    which suits authors: nothing is added that their readers would see."""
     variants: int = 1000
     """Number N of equally likely canaries per document: the smallest p-value of one document is 1/N."""
     length: int = 8

@@ -18,7 +18,9 @@ from pipelines.common.output import new_folder
 PUBLISHED = "published.jsonl"
 SEALED = "sealed.json"
 COMMITMENT = "commitment.txt"
-VERSION = 2
+VERSION = 3
+OLDEST = 2
+"""The oldest version that can be tested: its canaries may be published, and may hold a word twice."""
 BREAK = "\n\n"
 """Between a document and its canary."""
 SEPARATOR = "\x1f"
@@ -27,7 +29,7 @@ SEPARATOR = "\x1f"
 
 def _current(version: int) -> int:
     # A ValueError, which pydantic reports with the name of the field.
-    if version < VERSION:
+    if version < OLDEST:
         raise ValueError(
             f"got version {version}, in which one seed gave other documents the same canaries: make them anew"
         )
@@ -150,7 +152,7 @@ def read(folder: Path) -> Canaries:
     sealed = from_json(
         Sealed,
         content,
-        f"{path} must be a sealed list of version {VERSION}",
+        f"{path} must be a sealed list of version {OLDEST} or {VERSION}",
     )
     return Canaries(sealed, digest, _contexts(sealed, folder / PUBLISHED))
 

@@ -1,6 +1,7 @@
 """The variants of each document, one of which is drawn, and the folder that is made of them."""
 
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,7 @@ from statistics import mode
 
 from fsd.data.corpus import Corpus
 from fsd.data.documents import content_hash
-from fsd.data.readers import document, parse_columns, read_files, read_rows
+from fsd.data.readers import document, parse_columns, read_rows, read_texts
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, as_findings
 from fsd.evidence.canaries import (
@@ -49,12 +50,17 @@ def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> Non
     notes = [f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test"]
     if config.seed:
         notes.append("the seed was chosen by you: whoever guesses it knows which variants are published")
+    if config.kind != "paraphrase":
+        notes.append(
+            f"readers see the {config.kind} after each document; where its wording must stay yours, write variants of "
+            "it and publish one by --kind paraphrase"
+        )
     headline = f"{len(sealed.documents)} documents, published {sealed.copies} times in all"
     report = Report(
         headline=headline,
         findings=as_findings(notes, AGAINST),
         files={"canaries": config.out},
-        next=[f"fsd canary test {config.out} --model MODEL"],
+        next=[f"fsd canary test {shlex.quote(str(config.out))} --model MODEL"],
     )
     deliver.show(report)
 
@@ -71,10 +77,12 @@ def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:
         scheme = Scheme(seed, max(map(len, listed)), length=1)
         tokenizer = ""
     else:
-        texts = Corpus(read_files(config.data, parse_columns(config.columns))).texts
+        texts = Corpus(read_texts(config.data, parse_columns(config.columns))).texts
         listed = [[]] * len(texts)
         words, tokenizer = _words(config, texts)
-        scheme = Scheme(seed, config.variants, config.length, words)
+        # A reader would take a word that stands twice for a slip; digits may.
+        distinct = config.kind == "words"
+        scheme = Scheme(seed, config.variants, config.length, words, distinct)
         scheme.check()
     # The hash of the text is part of the key, so that one seed gives other documents other canaries.
     keys = [(f"{number:06d}", content_hash(text)) for number, text in enumerate(texts, 1)]
@@ -143,7 +151,7 @@ def _words(config: MakeConfig, texts: Sequence[str]) -> tuple[list[str], str]:
     from fsd.scoring.token_frequencies import fingerprint
 
     if config.words:
-        texts = Corpus(read_files(config.words)).texts
+        texts = Corpus(read_texts(config.words)).texts
     words = word_pool(texts, config.rarity)
     if not config.tokenizer:
         return words, ""

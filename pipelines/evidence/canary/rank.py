@@ -19,6 +19,7 @@ from fsd.reporting import figures
 from fsd.reporting.report import (
     Column,
     Picture,
+    Reader,
     Report,
     Section,
     Table,
@@ -26,6 +27,8 @@ from fsd.reporting.report import (
     p_value,
 )
 from fsd.scoring.deviation import ViewStatistics
+from fsd.scoring.model import Model, outline
+from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.statistics.intervals import Estimate, observed_rate
 from fsd.statistics.multiplicity import holm
@@ -90,13 +93,20 @@ def prepare(config: RankConfig) -> Job:
     # One text a document, as all variants of a canary are about equally long.
     texts = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
     scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
+    requested = load_detectors(config.detection)
+    reads = {"canaries": f"{len(texts):,} documents in {config.folder}"}
+    model = outline(config.model, ("base",))
+    checks = [partial(plan, config, canaries, requested, model)]
+    work = partial(run, config, canaries, requested)
     return Job(
-        partial(run, config, canaries, load_detectors(config.detection)),
-        {"canaries": f"{len(texts):,} documents in {config.folder}"},
+        work,
+        reads,
         config.model,
         texts=texts,
         passes={"base": scored},
         experiment=f"fsd-{config.domain}",
+        api=config.api,
+        checks=checks,
     )
 
 
@@ -135,17 +145,7 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
                 sealed.tokenizer,
                 name,
             )
-        # What a detector reads besides would be of the canary without its document.
-        unfit = [detector.name for detector in requested if FURTHER_VIEWS.intersection(detector.views)]
-        # They tell whether a detector can be computed, which an API has to be asked.
-        examples = sealed.candidates(sealed.documents[0])[:2]
-        plan = model.plan(
-            requested,
-            examples,
-            excluded=dict.fromkeys(unfit, "it does not score a text after a context alone"),
-            strict=config.detection.named,
-            use="computed on canaries",
-        )
+        planned = plan(config, canaries, requested, model)
     with examination(
         config,
         "canary",
@@ -156,17 +156,33 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
             # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
             scores = score(
                 canaries,
-                plan.detectors,
+                planned.detectors,
                 model.scorers,
                 withheld=config.withheld,
                 seed=config.seed,
             )
-            names = [detector.name for detector in plan.detectors]
+            names = [detector.name for detector in planned.detectors]
             results = rank_tests(scores, names, alpha=config.alpha, seed=config.seed)
         deliver(
-            partial(report, scores, results, canaries, config, plan.remarks),
+            partial(report, scores, results, canaries, config, planned.remarks),
             tracked,
         )
+
+
+def plan(config: RankConfig, canaries: Canaries, requested: Sequence[Detector], model: Model) -> ScoringPlan:
+    """The detectors that can be computed on canaries; a UsageError if one that is named cannot."""
+    sealed = canaries.sealed
+    # What a detector reads besides would be of the canary without its document.
+    unfit = [detector.name for detector in requested if FURTHER_VIEWS.intersection(detector.views)]
+    # They tell whether a detector can be computed, which an API has to be asked.
+    examples = sealed.candidates(sealed.documents[0])[:2]
+    return model.plan(
+        requested,
+        examples,
+        excluded=dict.fromkeys(unfit, "it does not score a text after a context alone"),
+        strict=config.detection.named,
+        use="computed on canaries",
+    )
 
 
 def check_tokenizer(its_hash: str, expected: str, model: str) -> None:
@@ -228,8 +244,30 @@ def report(
         changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
         score=f"{best} p {p_value(of_all['p_holm'][best])}",
         metrics=metrics,
+        reader=reader(float(of_all["p_holm"][best]), canaries, config),
+        numbers={
+            "p": float(of_all["p_holm"][best]),
+            "found": float(of_all["found"][best]),
+        },
         artifacts={"canaries.parquet": scores},
     )
+
+
+def reader(p: float, canaries: Canaries, config: RankConfig) -> Reader:
+    """The answer for somebody who is no engineer."""
+    model = config.model.model
+    answer = f"No evidence that {model} was trained on the published texts; this does not show that it was not."
+    if p <= config.alpha:
+        answer = f"{model} was trained on the published texts, or on something made of them."
+    chance = f"Chance alone gives a result like this one, or a clearer one, in {100 * p:.2g} of 100 cases."
+    limit = f"Evidence is what chance gives in at most {100 * config.alpha:g} of 100 cases; this limit was set before."
+    compared = (
+        f"Each of {len(canaries.sealed.documents)} documents was published with a random piece of text, drawn among "
+        "others that were kept secret. The list was sealed before: its hash is below. A model that never read the "
+        "documents prefers the published piece no more often than any other."
+    )
+    seal = f"The sealed list has SHA-256 {canaries.sha256}."
+    return Reader([answer], [chance, limit], [compared, seal])
 
 
 def score(

@@ -1,6 +1,7 @@
 """The tests of a whole data set, each with one p-value, and what they say together."""
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,6 +37,7 @@ from fsd.evidence.dataset_tests import (
 from fsd.progress import progress
 from fsd.reporting.report import (
     Column,
+    Reader,
     Report,
     Section,
     Table,
@@ -51,7 +53,7 @@ from fsd.token_stats import FloatArray
 from fsd.views import Detector
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
-from pipelines.common.detector_settings import cheap, load_detectors
+from pipelines.common.detector_settings import cheap, load_detectors, shots_of
 from pipelines.common.job import Job, files
 from pipelines.evidence.contamination import ContaminationConfig
 from pipelines.evidence.contamination.powers import Simulated, inference_power, order_power, strongest
@@ -166,6 +168,7 @@ def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object])
         training=config.training,
         experiment=f"fsd-{config.domain}",
         notes=notes,
+        api=config.api,
     )
 
 
@@ -269,7 +272,7 @@ def report(
         advice = "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
         # The training split of a benchmark is of the same kind, if the model has not read that as well.
         split = training_split(config.files[0]) or "FILE"
-        commands = [f"fsd contamination {' '.join(config.files)} --model {name} --known {split}"]
+        commands = [f"fsd contamination {shlex.join(config.files)} --model {shlex.quote(name)} --known {split}"]
     metrics = {f"contamination_p/{test}": p for test, p in p_values(outcomes).items()}
     if verdict and verdict.blind:
         metrics["audit/blind_auc"] = verdict.blind.value
@@ -300,7 +303,38 @@ def report(
         next=commands,
         score=f"p {p_value(table['p_holm'].min())}",
         metrics=metrics,
+        reader=reader(table, findings[len(doubts)].text, config),
+        numbers={
+            "p": float(table["p_holm"].min()),
+            "share": metrics.get("contamination/share"),
+            "blind": metrics.get("audit/blind_auc"),
+        },
     )
+
+
+def reader(table: pd.DataFrame, result: str, config: ContaminationConfig) -> Reader:
+    """The answer for somebody who is no engineer."""
+    tests = int(table["p"].count())
+    level = f"{100 * config.level:g}"
+    wrong = (
+        f"If the model was not trained on the data set, such tests together find evidence all the same in at most "
+        f"{level} of 100 cases: the limit was set before, and is divided among {tests} tests."
+    )
+    smallest = f"{100 * float(table['p_holm'].min()):.2g}"
+    chance = f"Chance alone gives a result like this one, or a clearer one, in up to {smallest} of 100 cases."
+    order = (
+        f"The model read the texts of the data set in the order in which they were published, and in {config.orders} "
+        "random orders. A model that was trained on the file finds its own order easier."
+    )
+    compared = [order]
+    if config.known:
+        others = ", ".join(config.known)
+        compared.append(
+            f"It also read texts on which it cannot have been trained ({others}), and the two groups were compared."
+        )
+    else:
+        compared.append("No texts on which it cannot have been trained were given, so that nothing else was compared.")
+    return Reader([f"{result[0].upper()}{result[1:]}."], [chance, wrong], compared)
 
 
 def p_values(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -369,7 +403,8 @@ def rank_tests(
     sets += [[nonmembers[index] for index in indices] for indices in reference]
     null = f"rank among {config.sets} known sets of {len(chosen)} texts"
     scorer = model.scorers["base"]
-    shares = [codec(texts, scorer, shots=config.detection.shots, seed=config.seed) for texts in sets]
+    shots = shots_of(config.detection, config.model.model)
+    shares = [codec(texts, scorer, shots=shots, seed=config.seed) for texts in sets]
     outcomes = [_ranked(CODEC, shares, ".2f", null)]
     if model.local:
         scores = divergences(model.local, sets, config)

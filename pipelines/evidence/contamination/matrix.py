@@ -14,7 +14,7 @@ import pandas as pd
 
 from fsd import tracking
 from fsd.config import flags
-from fsd.data.documents import Documents, content_hash
+from fsd.data.documents import content_hash
 from fsd.data.harness import TRAIN, is_task
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
@@ -60,48 +60,30 @@ def prepare(config: ContaminationConfig) -> Job:
     models = config.models or (config.model.model,)
     if len(models) == 1 and len(config.files) == 1:
         return dataset.prepare(_cell_config(config, models[0], config.files[0]))
-    _check(models, config.files)
-    cells = [_cell(_cell_config(config, model, file)) for model in models for file in config.files]
-    return _job(config, models, cells)
-
-
-def _check(models: Sequence[str], files: Sequence[str]) -> None:
-    """Refuse what would be the same cell twice, and several models that would share the answers of an API."""
-    for name, entries in (("models", models), ("files", files)):
+    for name, entries in (("models", models), ("files", config.files)):
         if len(set(entries)) < len(entries):
             raise UsageError(f"{name} must be different; got {', '.join(entries)}")
-    behind_api = [name for name in models if name.startswith("api:")]
-    if behind_api and len(models) > 1:
+    if len(models) > 1 and any(name.startswith("api:") for name in models):
         raise UsageError(f"models must be on this machine, or one alone behind an API; got {', '.join(models)}")
-
-
-def _job(config: ContaminationConfig, models: Sequence[str], cells: Sequence[Cell]) -> Job:
-    """The job of all cells; what it costs is that of the first model, once for each model."""
-    count = f"{len(cells)} cells; those that an earlier run has finished are not computed again"
+    cells = [_cell(_cell_config(config, model, file)) for model in models for file in config.files]
+    of_one_model = [cell for cell in cells if cell.config.model.model == models[0]]
+    jobs = [dataset.job(cell.config, cell.inputs, list) for cell in of_one_model]
+    reads = {"data sets": ", ".join(job.reads["data set"] for job in jobs), "models": ", ".join(models)}
+    notes = dict.fromkeys(line for job in jobs for line in job.notes)
     passes = Counter[str]()
-    texts: list[str] = []
-    trained: list[str] = []
-    data_sets = []
-    notes: list[str] = []
-    # The cells of the first model come first, one for each data set.
-    for cell in cells[: len(config.files)]:
-        job = dataset.job(cell.config, cell.inputs, list)
+    for job in jobs:
         passes.update(job.passes)
-        texts += job.texts or ()
-        trained += job.trained
-        data_sets.append(job.reads["data set"])
-        notes += job.notes
     return Job(
         partial(run, config, cells),
-        {"data sets": ", ".join(data_sets), "models": ", ".join(models)},
-        cells[0].config.model,
-        texts=texts,
+        reads,
+        jobs[0].model,
+        texts=[text for job in jobs for text in job.texts or ()],
         passes=passes,
-        trained=trained,
+        trained=[text for job in jobs for text in job.trained],
         training=config.training,
         rounds=len(models),
         experiment=f"fsd-{config.domain}",
-        notes=[*dict.fromkeys(notes), count],
+        notes=[*notes, f"{len(cells)} cells; those that an earlier run has finished are not computed again"],
     )
 
 
@@ -131,24 +113,20 @@ def _cell(config: ContaminationConfig) -> Cell:
 
 def _tag(config: ContaminationConfig, inputs: Inputs) -> str:
     """The tag of a cell, which depends on weights and texts, not on their names."""
-    model = config.model
-    device, dtype = resolve_precision(model)
+    sides = (inputs.suspect, inputs.nonmembers)
+    device, dtype = resolve_precision(config.model)
     content = {
-        "model": _weights(model.model, model.revision),
-        "precision": [device.type, str(dtype), model.bits],
+        "model": _weights(config.model.model, config.model.revision),
+        "precision": [device.type, str(dtype), config.model.bits],
         "address": config.api.base_url,
-        "reference": [model.reference_model, model.frequencies, model.neighbour_model],
-        "texts": [_hashes(inputs.suspect), _hashes(inputs.nonmembers)],
+        "reference": [config.model.reference_model, config.model.frequencies, config.model.neighbour_model],
+        "texts": [[(content_hash(document.text), document.group) for document in side] for side in sides],
         "detectors": {detector.name: dict(detector.settings) for detector in inputs.detectors},
         "shots": config.detection.shots,
         "training": asdict(config.training),
         "tests": [config.shard, config.orders, config.sets, config.level, config.seed],
     }
     return tag(content)
-
-
-def _hashes(documents: Documents) -> list[tuple[str, str]]:
-    return [(content_hash(document.text), document.group) for document in documents]
 
 
 @cache
@@ -217,22 +195,21 @@ def report(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence
     frame = pd.DataFrame(rows)
     names = [cell.name for cell in cells]
     # A cell none of whose tests can succeed has no p-value.
-    p_values = {name: float(p) for name, p in zip(names, frame["p"], strict=True) if pd.notna(p)}
-    corrected = holm(p_values)
+    p_values = pd.Series(frame["p"].to_numpy(float), names).dropna()
+    corrected = holm({str(name): float(p) for name, p in p_values.items()})
     frame.insert(3, "p_holm", [corrected.get(name) for name in names])
     read = [name for name, p in corrected.items() if p <= config.level]
-    facts = [
-        ("Models", ", ".join(dict.fromkeys(frame["model"]))),
-        ("Data sets", ", ".join(config.files)),
-        ("Known non-members", ", ".join(config.known) or "none"),
-        ("Seed", str(config.seed)),
-    ]
     return Report(
         title="Was it in the training data? Models and data sets",
         question="Which of these models was trained on which of these data sets?",
         findings=_conclusions(read, frame, config),
         sections=[Section("Cells", tables=[_table(frame)])],
-        facts=facts,
+        facts=[
+            ("Models", ", ".join(dict.fromkeys(frame["model"]))),
+            ("Data sets", ", ".join(config.files)),
+            ("Known non-members", ", ".join(config.known) or "none"),
+            ("Seed", str(config.seed)),
+        ],
         score=f"{len(read)} of {len(cells)}",
         metrics={"contamination/cells": len(cells), "contamination/found": len(read)},
     )

@@ -81,6 +81,7 @@ def prepare(config: ExtractConfig) -> Job:
         texts=scored,
         passes={"base": len(scored or ())},
         experiment=f"fsd-{config.domain}",
+        api=config.api,
     )
 
 

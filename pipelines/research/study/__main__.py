@@ -2,7 +2,8 @@
 
 Without a model and texts a study runs at a small scale, offline, on the embedded model and corpus. Cells are cached
 by content: an interrupted study resumes, and cells shared by several studies run only once. `lab` in place of NAME runs
-the laboratory, whose targets' training texts are all known, and `real` one real model: see --help of both.
+the laboratory, whose targets' training texts are all known, `real` one real model, and `papers` writes the page of all
+studies: see --help of each.
 
 Examples:
     fsd study --list
@@ -11,7 +12,7 @@ Examples:
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -21,7 +22,7 @@ from pipelines.common.cli import command, deferred, program
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, run_name, show, tracked_run
 from pipelines.common.job import Job, check_space
-from pipelines.research.study.grid import StudyConfig
+from pipelines.research.study.grid import PageConfig, StudyConfig
 from pipelines.research.study.lab import LabConfig, RealConfig
 
 if TYPE_CHECKING:
@@ -39,10 +40,12 @@ REAL = {
     "untouched": "the untouched model",
     "recording": "recording",
 }
-# First arguments that run the laboratory, or the page of a real model, in place of a study of the papers.
+PAGE = {"recording": "page"}
+# First arguments that run the laboratory or write a page, in place of a study of the papers.
 OWN: dict[str, tuple[type[Any], str, dict[str, str]]] = {
     "lab": (LabConfig, "pipelines.research.study.lab.command", STAGES),
     "real": (RealConfig, "pipelines.research.study.real", REAL),
+    "papers": (PageConfig, "pipelines.research.study.page", PAGE),
 }
 
 
@@ -63,29 +66,61 @@ def prepare(config: StudyConfig) -> Job:
         # A detector stays that a model was given for, although it takes further passes.
         asked = [name for name in ("reference", "neighbour") if getattr(config, f"{name}_model")]
         study = cells.at_small_scale(study, asked)
+    if config.fpr_bound == "exclusive":
+        study = cells.below_the_bounds(study)
     planned = plan(name, study, config)
     models, data = _used(planned)
+    _check_texts(name, study, data)
     notes = [_described(study, cell) for cell in planned]
+    parts: Callable[[], list[Job]] | None = partial(_jobs, planned, study)
+    checks: list[Callable[[], object]] = [partial(cells.check_settings, planned, study)]
     if any(map(benchmarks.is_name, data)):
+        parts = None
         # Published texts are read when the work begins, so that a dry run downloads nothing.
         inputs = Inputs(planned[0].config, cells.load_detectors(study.detectors))
     else:
         inputs = cells.read(planned[0], study)
-        start = f"the numbers are those of the first cell, {planned[0].name}, times {len(planned)}"
+        checks.append(partial(cells.check_texts, planned[1:], study))
         notes[:0] = inputs.remarks
-        notes.insert(0, start)
     reads = {
         "cells": f"{len(planned):,}, less those that earlier runs hold",
         "models": ", ".join(models),
         "texts": ", ".join(data) or "the embedded corpus",
     }
+    job = experiment.job(partial(run, config, name, study, planned), inputs)
     return replace(
-        experiment.job(partial(run, config, name, study, planned), inputs),
+        job,
         reads=reads,
         rounds=len(planned),
+        parts=parts,
         writes=[f"a run for each of {len(planned)} cells"],
         notes=notes,
+        checks=checks,
     )
+
+
+def _check_texts(name: str, study: "Study", data: "Sequence[str]") -> None:
+    """Refuse a study whose texts are in files that are not given, and say how to get them."""
+    from fsd.data import benchmarks
+    from fsd.errors import UsageError
+
+    if data or not study.benchmark:
+        return
+    source = benchmarks.sources()[study.benchmark]
+    files = f"{study.benchmark}:{','.join(source.parts)}"
+    raise UsageError(f"study {name} must have texts: give --data {files} ({source.obtain}), or labelled files")
+
+
+def _jobs(planned: "Sequence[Cell]", study: "Study") -> list[Job]:
+    """The job of each cell, whose numbers make those of the study."""
+    from pipelines.common import experiment
+    from pipelines.research.study import cells
+
+    jobs = []
+    for cell in planned:
+        inputs = cells.read(cell, study)
+        jobs.append(experiment.job(lambda: None, inputs))
+    return jobs
 
 
 def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:
@@ -165,31 +200,39 @@ def show_catalogue() -> None:
     lines = []
     for name, study in catalogue.studies().items():
         cells = len(plan(name, study, StudyConfig()))
-        axes = {axis.name for axis in study.axes}
-        # What the paper does not name has to be given, and is shown as a flag.
-        full = StudyConfig(
-            scale="full",
-            model=() if study.model or catalogue.MODEL in axes else ("--model ID",),
-            frequencies=("FILE",) if catalogue.FREQUENCIES in axes else (),
-        )
-        models, data = _used(plan(name, study, full))
-        if len(data) > 4:
-            data[3:] = [f"… {len(data)} in all"]
-        requirements = [online, f"models {', '.join(models)}"]
-        requirements.append(f"data {', '.join(data)} (or --data FILE)" if data else "--data FILE")
-        if study.needs:
-            requirements.append(study.needs)
         aliases = f" (also {', '.join(study.aliases)})" if study.aliases else ""
         count = "1 cell" if cells == 1 else f"{cells} cells"
-        lines += [
-            f"{name}{aliases}: {study.place}. {study.title}",
-            f"    small: can run here; {count}, embedded model and corpus",
-            f"    full:  {'; '.join(requirements)}",
-        ]
+        lines.append(f"{name}{aliases}: {study.place}. {study.title}")
+        lines.append(f"    small: can run here; {count}, embedded model and corpus")
+        lines.append(f"    full:  {'; '.join([online, *_requirements(name, study)])}")
     show(
         Report(headline="studies", findings=as_findings(lines)),
         text=lambda: print("\n".join(lines)),
     )
+
+
+def _requirements(name: str, study: "Study") -> list[str]:
+    """What a study needs at full scale: models, texts and flags."""
+    from pipelines.research.study import catalogue
+    from pipelines.research.study.grid import plan
+
+    axes = {axis.name for axis in study.axes}
+    # What the paper does not name has to be given, and is shown as a flag.
+    full = StudyConfig(scale="full")
+    if not study.model and catalogue.MODEL not in axes:
+        full = replace(full, model=("--model ID",))
+    if catalogue.FREQUENCIES in axes:
+        full = replace(full, frequencies=("FILE",))
+    models, data = _used(plan(name, study, full))
+    if len(data) > 4:
+        data[3:] = [f"… {len(data)} in all"]
+    requirements = [f"models {', '.join(models)}"]
+    requirements.append(f"data {', '.join(data)} (or --data FILE)" if data else "--data FILE")
+    if study.references:
+        requirements.append("the paper's reference models (or --reference-model)")
+    if study.needs:
+        requirements.append(study.needs)
+    return requirements
 
 
 if __name__ == "__main__":

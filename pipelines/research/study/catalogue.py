@@ -50,6 +50,9 @@ class TextOptions:
     other: Names = ()
     unseen_from: Literal["own", "both", "other"] = "own"
     unseen_count: int | None = None
+    reserved: int | None = None
+    tested: int | None = None
+    validated: int | None = None
 
 
 class Axis(NamedTuple):
@@ -95,21 +98,25 @@ class Study:
     axes: tuple[Axis, ...] = ()
     rows: Names = ("detector",)
     columns: Names = ("state",)
-    metrics: tuple[Literal["auc", "tpr_at_5fpr", "accuracy"], ...] = ("auc",)
+    metrics: Names = ("auc",)
     states: tuple[Literal["base", "fsd"], ...] = ("base", "fsd")
     one_at_a_time: bool = False
-    figure: Literal["dots", "curve", "roc", "scores", "heat map"] = "dots"
+    figure: Literal["dots", "curve", "roc", "scores", "before and after", "tokens", "rates", "heat map"] = "dots"
     x: str = ""
     y: str = ""
     against: str = ""
     model: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)
+    references: Mapping[str, str] = field(default_factory=dict)
+    benchmark: str = ""
     needs: str = ""
     aliases: Names = ()
     paper: Mapping[Names, float] = field(default_factory=dict)
     """(model, data, detector, setting, state, metric) → number."""
     note: str = ""
+    agrees: str = ""
+    differs: str = ""
 
     @property
     def trained(self) -> bool:
@@ -119,24 +126,46 @@ class Study:
     @property
     def has_foreign_texts(self) -> bool:
         """Whether an axis trains on texts of another domain."""
-        return any("texts.unseen_from" in settings for axis in self.axes for settings in axis.levels.values())
+        for axis in self.axes:
+            for settings in axis.levels.values():
+                if "texts.unseen_from" in settings:
+                    return True
+        return False
+
+    @property
+    def source(self) -> "Paper | None":
+        """The paper that it is of; None for a study of our own."""
+        return papers().get(self.place.partition(",")[0])
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What holds of every number of a paper: see the head of catalogue.yaml."""
+
+    title: str
+    arxiv: str
+    rate: str
+    code: str = ""
+    agrees: str = ""
+    differs: str = ""
 
 
 def parse(name: str, declared: Mapping[str, Any]) -> Study:
     """A study from its block in the catalogue, with the numbers that papers.csv has under its name and its aliases."""
-    # A declaration is never changed, so that its lists become tuples.
-    fields: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in declared.items()
-    }
-    fields["detectors"] = tuple(chain.from_iterable(map(_detectors, declared["detectors"])))
-    fields["axes"] = tuple(starmap(_axis, declared.get("axes", {}).items()))
+    fields: dict[str, Any] = {}
+    for key, value in declared.items():
+        # A declaration is never changed, so that its lists become tuples.
+        if isinstance(value, list):
+            value = tuple(value)
+        fields[key] = value
+    detectors = map(_detectors, declared["detectors"])
+    fields["detectors"] = tuple(chain.from_iterable(detectors))
+    axes = declared.get("axes", {})
+    fields["axes"] = tuple(starmap(_axis, axes.items()))
     for key in ("settings", "small_settings"):
         fields[key] = _settings(declared.get(key, {}))
     places = (name, *fields.get("aliases", ()))
-    paper = {}
-    for place, *labels, number in _printed():
-        if place in places:
-            paper[tuple(labels)] = number
+    paper = {labels: number for place, labels, number in _printed() if place in places}
     return Study(**fields, paper=paper)
 
 
@@ -147,8 +176,10 @@ def _detectors(entry: str | Mapping[str, Any]) -> Sequence[DetectorSpec]:
     name = entry["name"]
     label = entry.get("label", "")
     single = []
-    for values in product(*map(_entries, entry["settings"].values())):
-        settings = dict(zip(entry["settings"], values, strict=True))
+    names = list(entry["settings"])
+    choices = map(_entries, entry["settings"].values())
+    for values in product(*choices):
+        settings = dict(zip(names, values, strict=True))
         single.append(DetectorSpec(name, settings, label.format(**settings)))
     if entry.get("best"):
         return [DetectorSpec(name, grid=tuple(single))]
@@ -174,8 +205,10 @@ def _levels(values: Any, setting: str) -> Levels:
         values = dict(zip(values, values, strict=True))
     levels = {}
     for label, value in values.items():
+        if not isinstance(value, Mapping):
+            value = {setting: value}
         # YAML reads a label such as 8 as a number.
-        levels[str(label)] = _settings(value if isinstance(value, Mapping) else {setting: value})
+        levels[str(label)] = _settings(value)
     return levels
 
 
@@ -193,20 +226,52 @@ def _entries(value: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def _printed() -> list[tuple[Any, ...]]:
-    """The rows of papers.csv: place, model, data, detector, setting, state, metric, value."""
+def _printed() -> list[tuple[str, Names, float]]:
+    """The rows of papers.csv: place; model, data, detector, setting, state and metric; number."""
+    rows = []
     with PAPERS.open(encoding="utf-8", newline="") as file:
-        return [(*labels, float(value)) for *labels, value in list(csv.reader(file))[1:]]
+        lines = csv.reader(file)
+        next(lines)
+        for line in lines:
+            labels = tuple(line[1:-1])
+            rows.append((line[0], labels, float(line[-1])))
+    return rows
+
+
+@functools.cache
+def _blocks() -> Mapping[str, Any]:
+    """The blocks of the catalogue by name, in the order of the file."""
+    import yaml
+
+    declared = CATALOGUE.read_text(encoding="utf-8")
+    blocks: Mapping[str, Any] = yaml.safe_load(declared)
+    return blocks
+
+
+@functools.cache
+def papers() -> Mapping[str, Paper]:
+    """The papers by the beginning of the places of their studies."""
+    declared = _blocks()["_papers"]
+    return {name: Paper(**fields) for name, fields in declared.items()}
+
+
+def without_study() -> list[tuple[str, str]]:
+    """Place of each table and figure that is no study, and why."""
+    declared = _blocks()["_without_study"]
+    return [(entry["place"], entry["why"]) for entry in declared]
 
 
 @functools.cache
 def studies() -> Mapping[str, Study]:
     """All studies of the catalogue by name, in alphabetical order."""
-    import yaml
+    blocks = _blocks()
+    return {name: parse(name, blocks[name]) for name in sorted(in_order())}
 
-    blocks = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+
+def in_order() -> list[str]:
+    """The names of the studies in the order of the file, which is that of the papers."""
     # Blocks that begin with _ hold what several studies share, and are none themselves.
-    return {name: parse(name, block) for name, block in sorted(blocks.items()) if not name.startswith("_")}
+    return [name for name in _blocks() if not name.startswith("_")]
 
 
 def load(name: str) -> tuple[str, Study]:

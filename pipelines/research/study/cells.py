@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
 from importlib.metadata import version
-from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,12 +19,16 @@ import pandas as pd
 
 import detectors
 from detectors import Detector
+from detectors.surp import surprising
 from fsd import tracking
 from fsd.config import DataConfig, ModelConfig, check_training
 from fsd.data import benchmarks, embedded
 from fsd.data.ablations import (
     add_unseen,
+    balanced,
+    counted,
     fine_tuning_set,
+    hold_out_each,
     retime,
     take_unseen,
     truncate,
@@ -52,22 +55,42 @@ from fsd.models.language_model import (
     quantization_options,
     resolve_precision,
 )
-from fsd.net.hub import fingerprint, locate
+from fsd.net.hub import check_tokenizer_located, fingerprint, locate
 from fsd.progress import note, progress
-from fsd.scores import BASE, Score
+from fsd.scores import BASE, Score, columns_of
+from fsd.scoring import model as scoring
+from fsd.scoring.model_checks import check_model
 from fsd.scoring.scorers import cache_folder, frequency_file, reference_name
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
-from fsd.statistics.metrics import auc
+from fsd.statistics.intervals import Estimate
+from fsd.statistics.metrics import FPR_SLACK, auc, roc
+from fsd.token_stats import Prompt
 from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
+from pipelines.common.detector_settings import shots_of
 from pipelines.common.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
 from pipelines.common.registration import log_texts, training_params
 from pipelines.research.study.catalogue import DetectorSpec, Study
 from pipelines.research.study.grid import Cell
 
-METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}
+METRICS = {
+    "auc": "AUC",
+    "tpr_at_1fpr": "TPR@1%FPR",
+    "tpr_at_5fpr": "TPR@5%FPR",
+    "tpr_at_10fpr": "TPR@10%FPR",
+    "accuracy": "accuracy",
+    "tpr_at_1fpr_below": "TPR@<1%FPR",
+    "tpr_at_5fpr_below": "TPR@<5%FPR",
+    "tpr_at_10fpr_below": "TPR@<10%FPR",
+}
+RATES = {"tpr_at_1fpr": 0.01, "tpr_at_5fpr": 0.05, "tpr_at_10fpr": 0.1}
+# Ending of the metrics at a false-positive rate below the bound, where the others are at one up to it.
+BELOW = "_below"
 SCORES = "scores.parquet"
+TOKENS = "tokens.parquet"
+# Tokens of each class that are drawn in a figure of tokens.
+DRAWN_TOKENS = 2000
 # Prefix of a reference corpus that consists of the docstrings of an installed package.
 DOCSTRINGS = "docstrings:"
 PARAGRAPHS = 300
@@ -153,15 +176,35 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
     data = cell.config.data
     words = cell.texts.words
     loaded = _labelled_texts(data.data, cell)
-    remarks = tuple(chain(loaded.labels(cell.config).notes, loaded.remarks))
+    labels = loaded.labels(cell.config)
+    remarks = (*labels.notes, *loaded.remarks)
     documents = retime(loaded.documents, cell.texts.timestamps)
     if words:
         documents = _shortened(documents, words, cell.texts.where)
     if not documents:
-        raise UsageError(f"texts must have at least {words} words; none of {', '.join(data.data)} has")
+        longest = max(len(text.split()) for text in loaded.documents.texts)
+        raise UsageError(
+            f"texts must have at least {words} words; none of {', '.join(data.data)} has, the longest has {longest}"
+        )
     if trained:
         return _split(documents, cell), remarks
-    return Split((), (), documents).without_later(), remarks
+    parts = Split((), (), documents).without_later()
+    _check_classes(parts.test, cell)
+    return parts, remarks
+
+
+def _check_classes(tested: Corpus, cell: Cell) -> None:
+    """Refuse texts of one class, such as where all texts of the other are too short, before anything is scored."""
+    members = int(tested.members.sum())
+    nonmembers = len(tested) - members
+    if members and nonmembers:
+        return
+    words = cell.texts.words
+    length = f" of at least {words} words" if words else ""
+    raise UsageError(
+        f"texts{length} must be of both classes; {', '.join(cell.config.data.data)} has {members} members and "
+        f"{nonmembers} non-members"
+    )
 
 
 def _shortened(documents: Sequence[Document], words: int, where: str | None) -> tuple[Document, ...]:
@@ -170,7 +213,8 @@ def _shortened(documents: Sequence[Document], words: int, where: str | None) -> 
         return truncate(documents, words)
     shortened = []
     for document in documents:
-        shortened += [replace(document, text=text) for text in segments(document.text, words, (where,))]
+        for text in segments(document.text, words, (where,)):
+            shortened.append(replace(document, text=text))  # noqa: PERF401 - a loop in a loop
     return tuple(shortened)
 
 
@@ -179,14 +223,31 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
     options = cell.texts
     seed = cell.config.seed
     share = float(cell.config.data.unseen)
+    validation = cell.config.data.validation
+    if options.validated and cell.config.data.split == "paper":
+        validation = 0.0
     common: dict[str, Any] = {
-        "validation": cell.config.data.validation,
+        "validation": validation,
         "scheme": cell.config.data.split,
         "seed": seed,
     }
     if options.trained_on:
         return fine_tuning_set(documents, options.trained_on, share=share, **common)
-    parts = split(documents, unseen=share, **common)
+    if options.reserved:
+        parts = counted(
+            documents,
+            unseen=options.reserved,
+            tested=options.tested or len(documents),
+            scheme=common["scheme"],
+            seed=seed,
+        )
+    else:
+        parts = split(documents, unseen=share, **common)
+        if options.tested:
+            parts = balanced(parts, options.tested, seed=seed)
+    # The grouped split has held out whole families already.
+    if options.validated and common["scheme"] == "paper":
+        parts = hold_out_each(parts, options.validated, seed=seed)
     if options.unseen_from != "own":
         # Split in the same way, the other domain gives as large a share of its texts.
         foreign = split(
@@ -200,12 +261,20 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
     return parts
 
 
+def below_the_bounds(study: Study) -> Study:
+    """The study with true-positive rates at false-positive rates below the bounds, as in the papers' code."""
+    below = {metric: metric + BELOW for metric in RATES}
+    metrics = [below.get(metric, metric) for metric in study.metrics]
+    return replace(study, metrics=tuple(metrics))
+
+
 def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
     """The study without detectors that need more than one forward pass per text and model state, unless `given`."""
     cheap = []
     omitted = []
     for spec in study.detectors:
-        if spec.name in given or set(detectors.load(spec.name).views) <= CHEAP_VIEWS:
+        views = detectors.load(spec.name).views
+        if spec.name in given or CHEAP_VIEWS.issuperset(views):
             cheap.append(spec)
         else:
             omitted.append(spec.shown)
@@ -223,7 +292,8 @@ def load_detectors(specs: Iterable[DetectorSpec]) -> list[Detector]:
         if spec.grid:
             loaded += load_detectors(spec.grid)
         else:
-            loaded.append(replace(detectors.load(spec.name, **spec.settings), name=spec.key))
+            detector = detectors.load(spec.name, **spec.settings)
+            loaded.append(replace(detector, name=spec.key))
     return loaded
 
 
@@ -248,6 +318,25 @@ def read(cell: Cell, study: Study) -> Inputs:
     )
 
 
+def check_settings(cells: Iterable[Cell], study: Study) -> None:
+    """Refuse models and numbers of trainings that no cell could run with; their texts may not be here yet."""
+    for cell in cells:
+        with _naming(cell):
+            for entry in filter(benchmarks.is_name, cell.config.data.data):
+                benchmarks.check_entry(entry)
+            model = cell.config.model
+            check_tokenizer_located(model.model, model.revision)
+            check_model(model)
+            if study.trained:
+                check_training(cell.config.training)
+
+
+def check_texts(cells: Iterable[Cell], study: Study) -> None:
+    """Refuse texts of files that a cell cannot be split from."""
+    for cell in cells:
+        read(cell, study)
+
+
 def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
     """Texts and tag of a cell, whose model is located but not loaded."""
     cell = replace(
@@ -268,35 +357,41 @@ def _tag(inputs: Inputs, study: Study) -> str:
     device, dtype = resolve_precision(model)
     # For its refusals: what cannot be loaded is told before any cell is run.
     quantization_options(model.bits, dtype)
-    views = set(chain.from_iterable(detector.views for detector in inputs.detectors))
-    # What no detector reads is not part of the tag, so that a further flag leaves finished cells valid.
-    reference = None
-    if {"reference", "difference"} & views and (name := reference_name(model)):
-        reference = _weights(name)
-    frequencies = None
-    if "unigram" in views:
-        frequencies = _table(model.model, model.revision, frequency_file(model))
-    neighbours = model.neighbour_model
-    if neighbours not in (None, "words"):
-        neighbours = _weights(neighbours)
-    # The choice of a grid depends on all of its settings.
-    grids = {spec.key: [candidate.key for candidate in spec.grid] for spec in study.detectors if spec.grid}
+    content: dict[str, Any] = _further_models(inputs)
+    content["model"] = _weights(model.model, model.revision)
+    content["precision"] = [device.type, str(dtype), model.bits]
+    content["first token"] = model.first_token
+    content["shots"] = shots_of(config.detection, config.model.model)
+    content["seed"] = config.seed
+    # A figure of tokens has a file that other studies of the same scores have not.
+    content["tokens"] = study.figure == "tokens"
     # Base scores are the same however an adapter would be trained.
-    training = asdict(config.training) if inputs.split.unseen else None
-    content = {
-        "model": _weights(model.model, model.revision),
-        "precision": [device.type, str(dtype), model.bits],
-        "reference": reference,
-        "frequencies": frequencies,
-        "neighbours": neighbours,
-        "training": training,
-        "detectors": {detector.name: dict(detector.settings) for detector in inputs.detectors},
-        "grids": grids,
-        "shots": config.detection.shots,
-        "seed": config.seed,
-        "texts": [list(map(_identity, part)) for part in inputs.split],
-    }
+    content["training"] = asdict(config.training) if inputs.split.unseen else None
+    content["detectors"] = {detector.name: dict(detector.settings) for detector in inputs.detectors}
+    content["grids"] = {}
+    for spec in study.detectors:
+        if spec.grid:
+            # The choice of a grid depends on all of its settings.
+            content["grids"][spec.key] = [candidate.key for candidate in spec.grid]
+    content["texts"] = [list(map(_identity, part)) for part in inputs.split]
     return experiment.tag(content)
+
+
+def _further_models(inputs: Inputs) -> dict[str, Any]:
+    """What the detectors read besides the model; the rest is no part of the tag, so that it leaves cells valid."""
+    model = inputs.config.model
+    views: set[str] = set()
+    for detector in inputs.detectors:
+        views.update(detector.views)
+    further: dict[str, Any] = {}
+    reference = reference_name(model)
+    if reference and {"reference", "difference"} & views:
+        further["reference"] = _weights(reference)
+    if "unigram" in views:
+        further["frequencies"] = _table(model.model, model.revision, frequency_file(model))
+    if model.neighbour_model not in (None, "words"):
+        further["neighbours"] = _weights(str(model.neighbour_model))
+    return further
 
 
 def _identity(document: Document) -> tuple[object, ...]:
@@ -321,7 +416,8 @@ def _table(model: str, revision: str | None, file: Path | None) -> str | None:
     """Hash of a token-frequency table; refuses one that was made with another tokenizer than the model's."""
     if file is None:
         return None
-    FrequencyTable.load(file).matching(*load_tokenizer(model, revision=revision), model)
+    tokenizer, vocabulary = load_tokenizer(model, revision=revision)
+    FrequencyTable.load(file).matching(tokenizer, vocabulary, model)
     return digest(file)
 
 
@@ -333,7 +429,8 @@ def _with_counted_table(config: ModelConfig) -> ModelConfig:
     if not package or folder is None:
         return config
     # The manual changes with the version of the package, and the tokens with the model.
-    file = folder / "frequencies" / f"{_weights(config.model, config.revision)}-{package}-{version(package)}.npz"
+    weights = _weights(config.model, config.revision)
+    file = folder / "frequencies" / f"{weights}-{package}-{version(package)}.npz"
     if not file.exists():
         tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
         texts = docstring_paragraphs((package,), limit=PARAGRAPHS, seed=0)
@@ -399,7 +496,8 @@ def run_cells(
         else:
             results.append((prepared, finished[prepared.tag]))
     if not results:
-        raise UsageError(f"cell {cells[0].cell.name}: {refusals[cells[0].tag]}")
+        refused = cells[0]
+        raise UsageError(f"cell {refused.cell.name}: {refusals[refused.tag]}")
     return results, left_out
 
 
@@ -461,7 +559,13 @@ def _run(
         "base_model": config.model.model,
     }
     title = f"{name}: {cell.name}"
-    with tracking.run(parent.record.experiment, title, params=params, tags=tags, parent=parent) as opened:
+    with tracking.run(
+        parent.record.experiment,
+        title,
+        params=params,
+        tags=tags,
+        parent=parent,
+    ) as opened:
         counts = {f"texts/{part}": len(documents) for part, documents in parts._asdict().items()}
         counts["texts/test_members"] = int(parts.test.members.sum())
         opened.log_metrics(counts)
@@ -475,7 +579,13 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     """Fine-tune, score and evaluate as the main pipeline does, and log the scores and all numbers to the run."""
     parts = inputs.split
     seed = inputs.config.seed
-    plan, scored = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
+    plan, scored = experiment.measure(
+        model,
+        parts,
+        inputs.detectors,
+        inputs.config,
+        run,
+    )
     metrics: dict[str, float] = {}
     if parts.unseen:
         measured = results.compute_results(parts, scored, None, inputs.detectors, seed=seed)
@@ -483,9 +593,11 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
         table = measured.table
         metrics |= measured.audit.metrics()
     else:  # base scores only: no threshold is chosen, so there is no accuracy
-        scores, names = best_of_grids(results.score_table(parts, scored).drop(columns="text"), study)
+        scores = results.score_table(parts, scored).drop(columns="text")
+        scores, names = best_of_grids(scores, study)
         test = scores[scores["split"] == "test"]
-        table = results.evaluate(test, test["label"], list(test["group"]), seed=seed)
+        groups = list(test["group"])
+        table = results.evaluate(test, test["label"], groups, seed=seed)
     for (score, _), replaced in scored.fallbacks.items():
         if score.state == BASE and score.detector in names:
             key = f"fallback/{Score(names[score.detector], BASE)}"
@@ -495,15 +607,63 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     # A table shows the interval of every number, where the main pipeline tracks that of the AUC alone.
     for (detector, state, metric), row in by_key(table).items():
         if metric in METRICS:
-            name = f"{detector}.{state}"
-            metrics |= {
-                f"{metric}_low/{name}": row.low,
-                f"{metric}_high/{name}": row.high,
-            }
+            metrics |= _ends(metric, f"{detector}.{state}", row.estimate)
+    metrics |= _rates_below(scores)
     run.log_metrics(metrics)
     chosen = {key: name for name, key in names.items() if key != name}
-    run.set_tags({"left_out": json.dumps(plan.left_out), "chosen": json.dumps(chosen)})
+    left_out = json.dumps(plan.left_out)
+    run.set_tags({"left_out": left_out, "chosen": json.dumps(chosen)})
     run.log(SCORES, scores)
+    if study.figure == "tokens":
+        run.log(TOKENS, _tokens(inputs, model))
+
+
+def _ends(metric: str, score: str, estimate: Estimate) -> dict[str, float]:
+    """The ends of the interval of a number, as metrics of a run."""
+    low = f"{metric}_low/{score}"
+    high = f"{metric}_high/{score}"
+    return {low: estimate.low, high: estimate.high}
+
+
+def _rates_below(scores: pd.DataFrame) -> dict[str, float]:
+    """The true-positive rates at false-positive rates below the bounds, where the others are at rates up to them."""
+    test = scores[scores["split"] == "test"]
+    member = test["label"] == 1
+    metrics = {}
+    for score, column in columns_of(test).items():
+        alarms, hits, _ = roc(member, column)
+        for metric, bound in RATES.items():
+            allowed = alarms < bound - FPR_SLACK
+            metrics[f"{metric}{BELOW}/{score}"] = float(hits[allowed].max())
+    return metrics
+
+
+def _tokens(inputs: Inputs, model: LanguageModel) -> pd.DataFrame:
+    """Entropy and log-probability of tokens of the tested texts, drawn at random, and which ones each detector selects.
+
+    One row a token: label, entropy, logp, and a column of a setting of surp by its key.
+    """
+    seed = inputs.config.seed
+    test = inputs.split.test
+    opened = scoring.open_model(
+        inputs.config.model,
+        states=("base",),
+        local=model,
+        seed=seed,
+    )
+    # The statistics that the detectors were given, from the cache.
+    statistics = opened.scorers["base"](list(map(Prompt, test.texts)))
+    frames = []
+    for member, text in zip(test.members, statistics, strict=True):
+        frame = pd.DataFrame({"entropy": -text.mean, "logp": text.logp})
+        frame["label"] = int(member)
+        for detector in inputs.detectors:
+            frame[detector.name] = surprising(text, **detector.settings)
+        frames.append(frame)
+    tokens = pd.concat(frames)
+    sizes = tokens["label"].value_counts()
+    fewest = min(DRAWN_TOKENS, int(sizes.min()))
+    return tokens.groupby("label").sample(fewest, random_state=seed)
 
 
 def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -513,6 +673,7 @@ def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dic
     """
     test = scores[scores["split"] == "test"]
     names = {}
+    columns = {}
     for spec in study.detectors:
         if not spec.grid:
             names[spec.key] = spec.key
@@ -523,11 +684,19 @@ def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dic
             # A detector that cannot be computed, such as for lack of a model, has no column.
             if column in scores:
                 aucs[candidate.key] = auc(test["label"] == 1, test[column])
-        if aucs:
-            best = max(aucs, key=aucs.__getitem__)
-            names[best] = spec.key
-            scores = scores.drop(columns=[f"{key}.base" for key in aucs if key != best])
-    return scores.rename(columns={f"{name}.base": f"{key}.base" for name, key in names.items()}), names
+        if not aucs:
+            continue
+        best = max(aucs, key=aucs.__getitem__)
+        names[best] = spec.key
+        columns[f"{best}.base"] = f"{spec.key}.base"
+        del aucs[best]
+        scores = scores.drop(columns=[f"{key}.base" for key in aucs])
+    return scores.rename(columns=columns), names
+
+
+def read_tokens(record: RunRecord) -> pd.DataFrame:
+    """The tokens that a cell has for a figure."""
+    return pd.read_parquet(tracking.fetch_artifact(record.id, TOKENS))
 
 
 def read_scores(record: RunRecord, part: str = "test") -> pd.DataFrame:

@@ -1,10 +1,10 @@
 """Settings of the command line, and the cells that a study consists of with these settings."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import Positional, arg
 
@@ -35,8 +35,11 @@ from pipelines.research.study.catalogue import (
     TextOptions,
 )
 
+Value = TypeVar("Value")
 # The single axis of a study that varies one axis at a time.
 SETTING = "setting"
+# Where the settings of a cell have the reference models of its study, until its model is known.
+REFERENCES = "references"
 # Settings that no study varies: the flags of these names hold for every cell.
 FIXED = (
     "data.domain",
@@ -48,6 +51,7 @@ FIXED = (
     "model.device",
     "model.dtype",
     "model.bits",
+    "model.first_token",
     "model.max_batch_tokens",
     "model.neighbour_model",
 )
@@ -70,7 +74,9 @@ class StudyConfig:
     other: OptionalPaths = ()
     """Labelled texts of another domain, for the study that fine-tunes on them."""
     split: Literal["grouped", "paper"] = "grouped"
-    """`grouped` keeps articles and near-duplicates in one part; `paper` draws rows as the papers do, and may leak."""
+    """`grouped` keeps articles and near-duplicates in one part; `paper` draws rows as the FSD paper does, and leaks."""
+    fpr_bound: Literal["inclusive", "exclusive"] = "inclusive"
+    """A true-positive rate at 5 % is that at a false-positive rate of at most 5 %, or of less, as the papers' code."""
     frequencies: OptionalPaths = ()
     """Token-frequency table for dc_pdd, made by `fsd frequencies`: one for all models, or one for each."""
     columns: Columns = ""
@@ -85,9 +91,12 @@ class StudyConfig:
         tuple[str | None, ...],
         arg(metavar="[MODEL ...]", help_behavior_hint=""),
     ] = ()
-    """Smaller model of the same family, for the detector `reference`: one for all, or one (or None) for each."""
+    """Smaller model of the same family, for the detector `reference`: one for all, or one (or None) for each. Default:
+    the paper's for each of its models."""
     neighbour_model: OptionalModel = None
     """Masked language model for the detector `neighbour`."""
+    first_token: Literal["scored", "given"] = "scored"
+    """`scored` after a start token (BOS, else EOS), or `given`: no start token, as in the code of the papers."""
     revision: OptionalName = None
     """Branch, tag or commit of a hub id."""
     device: str = "auto"
@@ -105,7 +114,24 @@ class StudyConfig:
     @property
     def embedded(self) -> bool:
         """Whether only embedded models are used, so that texts default to the embedded corpus."""
-        return set(self.model) <= set(EMBEDDED_MODELS) and (self.scale == "small" or bool(self.model))
+        if not self.model:
+            return self.scale == "small"
+        return set(self.model) <= set(EMBEDDED_MODELS)
+
+
+@dataclass(frozen=True)
+class PageConfig:
+    """Write the page docs/papers.md from the catalogue: each table and figure of the papers, and its study.
+
+    Examples:
+        fsd study papers
+        fsd study papers --out papers.md
+    """
+
+    out: Path = Path("docs/papers.md")
+    """Output file."""
+    update: bool = False
+    """Take over what the newest run of each study in the store has measured at the small scale."""
 
 
 @dataclass(frozen=True)
@@ -125,30 +151,47 @@ class Cell:
 def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     """Expand a study into its cells, in the order of its axes; refuses missing and surplus flags."""
     axes = {axis.name: _levels(axis, config) for axis in study.axes}
-    models = [level["model.model"] for level in axes.get(MODEL, {}).values()]
+    compared = axes.get(MODEL, {})
+    models = [level["model.model"] for level in compared.values()]
     _check(name, study, config, set(axes), max(1, len(models)))
-    shared = {key: getattr(config, key.partition(".")[2]) for key in FIXED}
+    shared = _shared(study, config)
+    cells = []
+    for labels, varied in _combinations(study, axes):
+        settings = {**shared, **varied}
+        cells.append(_cell(labels, settings, config, models))
+    return cells
+
+
+def _shared(study: Study, config: StudyConfig) -> dict[str, Any]:
+    """The settings of every cell."""
+    shared = {}
+    for key in FIXED:
+        flag = key.partition(".")[2]
+        shared[key] = getattr(config, flag)
     shared["model.model"] = "embedded"
     if config.scale == "full" and study.model:
         shared["model.model"] = study.model
     shared |= study.settings
     if config.scale == "small":
         shared |= study.small_settings
-    cells = []
+    shared[REFERENCES] = study.references
+    return shared
+
+
+def _combinations(study: Study, axes: Mapping[str, Levels]) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+    """The labels and the settings of each cell: all combinations of levels, or one axis varied at a time."""
     if study.one_at_a_time:
         for axis, levels in axes.items():
             for level, settings in levels.items():
                 # The levels of all axes share one heading, so that each is labelled with its axis.
-                labels = {SETTING: f"{axis} {level}"}
-                cells.append(_cell(labels, {**shared, **settings}, config, models))
-        return cells
+                yield {SETTING: f"{axis} {level}"}, dict(settings)
+        return
     for combination in product(*axes.values()):
         labels = dict(zip(axes, combination, strict=True))
-        settings = shared.copy()
+        varied: dict[str, Any] = {}
         for axis, level in labels.items():
-            settings |= axes[axis][level]
-        cells.append(_cell(labels, settings, config, models))
-    return cells
+            varied |= axes[axis][level]
+        yield labels, varied
 
 
 def _check(name: str, study: Study, config: StudyConfig, axes: Set[str], models: int) -> None:
@@ -174,7 +217,8 @@ def _check_single(study: str, flag: str, values: Sequence[object], models: int =
     if len(values) in (0, 1, models):
         return
     allowed = f", or one for each of its {models} models" if models > 1 else ""
-    raise UsageError(f"study {study} must have one {flag}{allowed}; got {', '.join(map(str, values))}")
+    received = ", ".join(map(str, values))
+    raise UsageError(f"study {study} must have one {flag}{allowed}; got {received}")
 
 
 def _levels(axis: Axis, config: StudyConfig) -> Levels:
@@ -192,13 +236,19 @@ def _levels(axis: Axis, config: StudyConfig) -> Levels:
     setting = FLAGS[axis.name]["setting"]
     levels = {}
     for name, value in zip(labels, values, strict=True):
-        levels[name] = {setting: (value,) if axis.name == DATA else value}
+        level: Any = value
+        if axis.name == DATA:
+            level = (value,)
+        levels[name] = {setting: level}
     return levels
 
 
 def label(value: str) -> str:
     """The name of a file or folder without its path and .npz; hub ids and benchmarks unchanged."""
-    return Path(value).name.removesuffix(".npz") if Path(value).exists() else value
+    path = Path(value)
+    if not path.exists():
+        return value
+    return path.name.removesuffix(".npz")
 
 
 def _cell(
@@ -209,15 +259,19 @@ def _cell(
 ) -> Cell:
     """The cell of some settings, in which flags go before the declaration unless an axis varies the same."""
     # The model of the declaration decides which table is whose, so this comes before --model replaces it.
-    model = settings["model.model"]
-    place = models.index(model) if model in models else 0
-    # The modulus gives all models the only table or reference model, where there is just one.
+    place = 0
+    if settings["model.model"] in models:
+        place = models.index(settings["model.model"])
     if config.frequencies and FREQUENCIES not in labels:
-        settings["model.frequencies"] = config.frequencies[place % len(config.frequencies)]
-    if config.reference_model:
-        settings["model.reference_model"] = config.reference_model[place % len(config.reference_model)]
+        settings["model.frequencies"] = _of_model(config.frequencies, place)
     if config.model and MODEL not in labels:
         settings["model.model"] = config.model[0]
+    model = settings["model.model"]
+    references = settings.pop(REFERENCES)
+    if config.reference_model:
+        settings["model.reference_model"] = _of_model(config.reference_model, place)
+    elif model in references:
+        settings["model.reference_model"] = references[model]
     if config.data and DATA not in labels:
         settings["data.data"] = config.data
     elif config.embedded and not settings.get("data.data", ("",))[0].startswith("embedded"):
@@ -225,16 +279,31 @@ def _cell(
         settings["data.data"] = ("embedded",)
     if config.other and "texts.unseen_from" in settings:
         settings["texts.other"] = config.other
+    texts = TextOptions(**_section(settings, "texts."))
+    return Cell(labels, _run_config(settings, config), texts)
 
-    def section(prefix: str) -> dict[str, Any]:
-        return {key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)}
 
-    run = FSDConfig(
-        data=DataConfig(**section("data.")),
-        model=ModelConfig(**section("model.")),
-        training=replace(config.training, **section("training.")),
+def _of_model(values: Sequence[Value], place: int) -> Value:
+    """The value for the model at a place among those that are compared, or the only one for all of them."""
+    return values[place % len(values)]
+
+
+def _run_config(settings: Mapping[str, Any], config: StudyConfig) -> FSDConfig:
+    """The configuration of the main pipeline with the settings of a cell."""
+    return FSDConfig(
+        data=DataConfig(**_section(settings, "data.")),
+        model=ModelConfig(**_section(settings, "model.")),
+        training=replace(config.training, **_section(settings, "training.")),
         # The papers have no control model, which would double the cost of every cell.
         placebo="none",
         seed=config.seed,
     )
-    return Cell(labels, run, TextOptions(**section("texts.")))
+
+
+def _section(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The settings that begin with the prefix, without it."""
+    section = {}
+    for key, value in settings.items():
+        if key.startswith(prefix):
+            section[key.removeprefix(prefix)] = value
+    return section

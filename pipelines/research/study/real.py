@@ -10,7 +10,7 @@ import pandas as pd
 
 from fsd.config import DetectorConfig, ModelConfig
 from fsd.data.embedded import unread
-from fsd.data.splitting import LATER
+from fsd.data.splitting import LATER, MEMBER
 from fsd.errors import UsageError
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models.language_model import LanguageModel
@@ -35,15 +35,10 @@ from pipelines.evidence.extract import report as extract
 from pipelines.evidence.extract import works
 from pipelines.research.study.lab import RealConfig, corpora, results
 from pipelines.research.study.lab.corpora import Sides
-from pipelines.research.study.lab.results import COMBINED, SHOWN, TITLES, score_names
-from pipelines.research.study.lab.targets import (
-    Base,
-    Cell,
-    scores,
-    shared,
-    train_shared_models,
-    trained,
-)
+from pipelines.research.study.lab.models import Base, shared, train
+from pipelines.research.study.lab.report import SHOWN
+from pipelines.research.study.lab.results import COMBINED, TITLES, score_names
+from pipelines.research.study.lab.targets import Cell, Target, scores, trained
 
 EXPERIMENT = "fsd-real"
 CORPUS = "wikipedia"
@@ -70,19 +65,24 @@ def prepare(config: RealConfig) -> Job:
     if not 0 < config.learning_rate < 1:
         raise UsageError(f"learning-rate must be above 0 and below 1; got {config.learning_rate}")
     locate(config.model, weights=False)
-    sides = corpora.draw(corpora.load(CORPUS), config.seed, config.texts)
+    sides = corpora.draw(
+        corpora.load(CORPUS),
+        config.seed,
+        config.texts,
+    )
     texts = [document.text for document in chain.from_iterable(sides.values())]
+    # The reference of both models is the untouched one, beside which each of the four is read.
+    passes = {
+        "base": 2 * len(texts),
+        "tuned": 2 * len(texts),
+        "reference": 4 * len(texts),
+    }
     return Job(
         partial(run, config, sides),
         {"texts": _sizes(sides)},
         ModelConfig(config.model),
         texts=texts,
-        # The reference of both models is the untouched one, beside which each of the four is read.
-        passes={
-            "base": 2 * len(texts),
-            "tuned": 2 * len(texts),
-            "reference": 4 * len(texts),
-        },
+        passes=passes,
         experiment=EXPERIMENT,
         notes=["the model is trained further in full, which needs sixteen bytes a parameter and bfloat16 factors"],
     )
@@ -96,51 +96,94 @@ def run(config: RealConfig, sides: Sides) -> None:
     """Train, ask, and ask the untouched model the same."""
     with stage("data"):
         base = Base.of(config.model, config.learning_rate)
-        common = shared(default_folder(config.cache) / "real", ("pandas",), PARAGRAPHS, base)
-        target = Cell(CORPUS, exposures=1, seed=config.seed, sides=sides, **common)
-        train_shared_models(target)
+        lab = shared(
+            default_folder(config.cache) / "real",
+            ("pandas",),
+            PARAGRAPHS,
+            base,
+        )
+        members = tuple(sides[MEMBER].texts)
+        target = Target(
+            lab,
+            exposures=1,
+            seed=config.seed,
+            sources=(members,),
+        )
+        train(lab, ())
         abstracts = unread()
-        canaries, published = demo.make_canaries(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
+        canaries, published = demo.make_canaries(
+            abstracts[:DOCUMENTS],
+            abstracts,
+            f"real {config.seed}",
+            **SCHEME,
+        )
         chosen = abstracts[DOCUMENTS : DOCUMENTS + SEEN + UNSEEN]
         published += chosen[:SEEN] * COPIES
     answers = {}
     with tracked_run(config, EXPERIMENT, f"{base.name} · seed {config.seed}") as tracked:
-        for name, cell in (
-            ("trained", target),
-            ("untouched", replace(target, exposures=0)),
-        ):
+        cell = Cell(
+            target,
+            CORPUS,
+            sides,
+            "before",
+        )
+        control = replace(cell, target=replace(target, exposures=0))
+        for name, asked in (("trained", cell), ("untouched", control)):
             # The weights change in place, so that each model is loaded anew.
-            with stage(name), cell.precision:
-                answers[name] = _ask(cell, canaries, published, chosen)
-        deliver(partial(report, config, answers, target), tracked)
+            with stage(name), lab.precision:
+                answers[name] = _ask(
+                    asked,
+                    canaries,
+                    published,
+                    chosen,
+                )
+        deliver(partial(report, config, answers, cell), tracked)
 
 
 def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> dict[str, Any]:
     """The answers of a model: canaries, extraction, scores, and the audit of the adapter of the untouched one."""
-    model = trained(cell, more)
+    model = trained(cell.target, more)
     scorers = open_model(cell.config.model, local=model).scorers
-    answers: dict[str, Any] = {
-        "canary": demo.rank_by_loss(canaries, scorers, alpha=SCHEME["alpha"], seed=cell.seed),
-        "extraction": works.seen_and_unseen(model, chosen, SEEN, COPIES),
-        # This trains an adapter, and leaves it in the model for the audit.
-        "scores": scores(cell, model),
-    }
-    if not cell.exposures:
+    answers: dict[str, Any] = {}
+    answers["canary"] = demo.rank_by_loss(
+        canaries,
+        scorers,
+        alpha=SCHEME["alpha"],
+        seed=cell.target.seed,
+    )
+    answers["extraction"] = works.seen_and_unseen(
+        model,
+        chosen,
+        SEEN,
+        COPIES,
+    )
+    # This trains an adapter, and leaves it in the model for the audit.
+    answers["scores"] = scores(cell, model)
+    if not cell.target.exposures:
         answers["audit"] = _audit(cell, model)
     return answers
 
 
 def _audit(cell: Cell, model: LanguageModel) -> Table:
     """The audit of the adapter: texts that it was trained on against later ones."""
-    config = AuditConfig(detection=DetectorConfig(AUDIT), seed=cell.seed, validation=0.2)
+    config = AuditConfig(
+        detection=DetectorConfig(AUDIT),
+        seed=cell.target.seed,
+        validation=0.2,
+    )
     # Both sides are later texts, so that they differ in the training alone.
-    parts = audit.split_by_training(cell.sides[corpora.UNSEEN], cell.sides[LATER], config)
+    parts = audit.split_by_training(
+        cell.sides[corpora.UNSEEN],
+        cell.sides[LATER],
+        config,
+    )
     audited = open_model(cell.config.model, local=model).audited()
     return audit.detectors_table(audit.measure(parts, [], audited, config))
 
 
 def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -> Report:
     """One page: the contrasts, the audit, the canary and the extraction, each beside the untouched model."""
+    lab = cell.target.lab
     texts = {CORPUS: list(chain.from_iterable(cell.sides.values()))}
     scored = []
     canary = {}
@@ -157,38 +200,55 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     measured = results.measure(scores)
     seen = results.seen_in_training(measured)
     untouched = results.tracked(measured.drop(seen.index))
-    metrics = {f"{name}.untouched": auc for name, auc in untouched.items()} | results.tracked(seen)
+    metrics = results.tracked(seen)
+    for name, auc in untouched.items():
+        metrics[f"{name}.untouched"] = auc
+    canaries = rank.by_model(
+        canary,
+        title="canaries, detector loss",
+        name="canary",
+    )
+    extraction = extract.results(
+        extractions,
+        "model",
+        title="extraction",
+        kept=(1, 0, 3),
+    )
     tables = {
         "Three contrasts": _contrasts(measured),
         "An adapter, trained on other articles": answers["untouched"]["audit"],
-        "Canaries": rank.by_model(canary, title="canaries, detector loss", name="canary"),
-        "Extraction": extract.results(extractions, "model", title="extraction", kept=(1, 0, 3)),
+        "Canaries": canaries,
+        "Extraction": extraction,
     }
-    facts = [
-        (
-            "Model",
-            f"{config.model}, weights {cell.base.fingerprint if cell.base else ''}",
-        ),
+    sections = [Section(title, tables=[table]) for title, table in tables.items()]
+    sections.append(limits())
+    members = len(cell.sides[MEMBER])
+    artifacts = {
+        "scores.parquet": scores,
+        "results.parquet": measured,
+    }
+    return Report(
+        title=f"A real model with exact truth: {lab.size}",
+        question=f"What do the scores see in {lab.size}, trained further on {members} articles?",
+        findings=list(_findings(seen, canary)),
+        sections=sections,
+        facts=_facts(config, cell),
+        score=lab.size,
+        metrics=metrics,
+        artifacts=artifacts,
+    )
+
+
+def _facts(config: RealConfig, cell: Cell) -> list[tuple[str, str]]:
+    base = cell.target.lab.base
+    weights = base.fingerprint if base else ""
+    training = f"once on each member, learning rate {config.learning_rate:g}, factors in bfloat16"
+    return [
+        ("Model", f"{config.model}, weights {weights}"),
         ("Texts", _sizes(cell.sides)),
-        (
-            "Training",
-            f"once on each member, learning rate {config.learning_rate:g}, factors in bfloat16",
-        ),
+        ("Training", training),
         ("Seed", str(config.seed)),
     ]
-    return Report(
-        title=f"A real model with exact truth: {cell.size}",
-        question=f"What do the scores see in {cell.size}, trained further on {len(cell.sides['member'])} articles?",
-        findings=list(_findings(seen, canary)),
-        sections=[
-            *(Section(title, tables=[table]) for title, table in tables.items()),
-            limits(),
-        ],
-        facts=facts,
-        score=cell.size,
-        metrics=metrics,
-        artifacts={"scores.parquet": scores, "results.parquet": measured},
-    )
 
 
 def _contrasts(measured: pd.DataFrame) -> Table:
@@ -197,16 +257,26 @@ def _contrasts(measured: pd.DataFrame) -> Table:
     half = 1.96 * measured["auc_error"]
     low = (measured["auc"] - half).clip(lower=0)
     high = (measured["auc"] + half).clip(upper=1)
+    estimates = map(
+        Estimate,
+        measured["auc"],
+        low,
+        high,
+    )
     intervals = measured.assign(
         score=score_names(measured),
-        auc=list(map(str, map(Estimate, measured["auc"], low, high))),
+        auc=list(map(str, estimates)),
     )
-    aucs = intervals.pivot(index=["exposures", "score"], columns="contrast", values="auc")
+    aucs = intervals.pivot(
+        index=["exposures", "score"],
+        columns="contrast",
+        values="auc",
+    )
     # Membership alone, the period alone, and both, as benchmarks have them.
     names = list(reversed(TITLES))
     lines = []
     for model, exposures in (("trained", 1), ("untouched", 0)):
-        scores = aucs.loc[exposures, names].reindex(list(SHOWN)).dropna(how="all")
+        scores = aucs.loc[exposures, names].reindex(SHOWN).dropna(how="all")
         lines += [[model, *line] for line in scores.itertuples()]
     # On a narrow terminal a heading breaks before its second kind.
     headings = [name.replace("_vs_", "\nvs ").replace("_", " ") for name in names]
@@ -231,5 +301,8 @@ def _findings(seen: pd.DataFrame, canary: dict[str, pd.DataFrame]) -> Iterator[F
         rest = f"combined {shortened(aucs[COMBINED])}, FSD of loss {shortened(aucs['loss.fsd'])}"
         yield Finding(f"{title}: {best}; {rest}")
     # The rows of 0 repetitions are those of all documents together.
-    trained, untouched = (p_value(tests["p"][tests["repetitions"] == 0].item()) for tests in canary.values())
-    yield Finding(f"canaries: p {trained} by the trained model, {untouched} by the untouched", FOR)
+    p = {}
+    for model, tests in canary.items():
+        together = tests["p"][tests["repetitions"] == 0]
+        p[model] = p_value(together.item())
+    yield Finding(f"canaries: p {p['trained']} by the trained model, {p['untouched']} by the untouched", FOR)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, product
+from textwrap import fill
 from typing import Any
 
 import pandas as pd
@@ -38,12 +39,14 @@ from pipelines.research.study.catalogue import (
     DetectorSpec,
     Study,
 )
-from pipelines.research.study.cells import METRICS, PreparedCell, read_scores
+from pipelines.research.study.cells import BELOW, METRICS, RATES, PreparedCell, read_scores, read_tokens
 from pipelines.research.study.grid import SETTING, Cell, label
 
 STATES = {"base": "base", "fsd": "FSD"}
 # Number of columns above which intervals are omitted, since the lines would not fit a page.
 WIDE = 8
+# Characters in a line of the title of a figure.
+TITLE = 76
 # Share of texts scored by a fallback above which a note says so.
 FALLBACK_SHARE = 0.1
 # Maximum number of detectors listed in a note.
@@ -52,8 +55,8 @@ MAX_LISTED = 5
 MAX_BANDS = 5
 SPLITS = {
     "grouped": "grouped: articles and near-duplicates are in one part",
-    "paper": "paper: of the rows drawn at random, non-members are trained on and members dropped; near-duplicates may "
-    "be in two parts",
+    "paper": "paper: of the rows drawn at random in each file, non-members are trained on and members dropped; "
+    "near-duplicates may be in two parts",
 }
 
 # The cells of a study, and the run that holds the numbers and scores of each, which may be of an earlier study.
@@ -68,18 +71,19 @@ def report(study: Study, results: Results, left_out: Mapping[str, str]) -> Repor
     plain_numbers = frame(study, arranged)
     notes = list(notes_on(study, results, left_out, arranged, table))
     points = "".join(f"- {note}\n" for note in notes)
-    drawn = figure(study, results[0][1], measured)
+    page = f"# {study.place}\n\n{study.title}\n\n{markdown(table)}\n{points}"
     artifacts = {
         "table.csv": plain_numbers,
         "table.json": plain_numbers,
         "cells.csv": measured,
-        "table.md": f"# {study.place}\n\n{study.title}\n\n{markdown(table)}\n{points}",
-        "figure.png": figures.png(drawn),
+        "table.md": page,
+        "figure.png": figures.png(figure(study, results[0][1], measured)),
     }
+    section = Section("", tables=[table, numbers("results", measured)])
     return Report(
         headline=f"{study.place}: {study.title}",
         findings=as_findings(notes),
-        sections=[Section("", tables=[table, numbers("results", measured)])],
+        sections=[section],
         artifacts=artifacts,
         page="table.md",
     )
@@ -92,38 +96,42 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
     `paper`, the paper's number, or NaN where anything differs; `run`, the id of the run.
     """
     rows = []
-    for (prepared, run), spec, state, metric in product(results, study.detectors, study.states, study.metrics):
+    places = product(
+        results,
+        study.detectors,
+        study.states,
+        study.metrics,
+    )
+    for (prepared, run), spec, state, metric in places:
         measured = state
         # A cell without training has no FSD; its base score takes the place.
         if f"auc/{spec.key}.{state}" not in run.metrics:
             measured = "base"
-        name = f"{spec.key}.{measured}"
-        value = run.metrics.get(f"{metric}/{name}")
-        if value is None:
+        estimate = _estimate(run, f"{spec.key}.{measured}", metric)
+        if estimate is None:
             continue
-        settings = {setting: f"{level:g}" for setting, level in spec.settings.items()}
-        numbers = {
-            "value": value,
-            "low": run.metrics.get(f"{metric}_low/{name}", value),
-            "high": run.metrics.get(f"{metric}_high/{name}", value),
-            "paper": _printed(study, prepared.cell, spec, measured, metric),
-        }
-        labels = {
-            "detector": spec.shown,
-            "state": STATES[state],
-            "metric": METRICS[metric],
-        }
-        rows.append(
-            {
-                **prepared.cell.labels,
-                **settings,
-                **labels,
-                **numbers,
-                "run": run.id,
-            }
-        )
+        row: dict[str, Any] = dict(prepared.cell.labels)
+        for setting, level in spec.settings.items():
+            row[setting] = f"{level:g}"
+        row["detector"] = spec.shown
+        row["state"] = STATES[state]
+        row["metric"] = METRICS[metric]
+        row |= estimate._asdict()
+        row["paper"] = _printed(study, prepared.cell, spec, measured, metric)
+        row["run"] = run.id
+        rows.append(row)
     rows += _paired_tests(study, results)
     return pd.DataFrame(rows)
+
+
+def _estimate(run: RunRecord, score: str, metric: str) -> Estimate | None:
+    """A number of a run with its interval, or without one as an interval of no width; None if it has no such number."""
+    value = run.metrics.get(f"{metric}/{score}")
+    if value is None:
+        return None
+    low = run.metrics.get(f"{metric}_low/{score}", value)
+    high = run.metrics.get(f"{metric}_high/{score}", value)
+    return Estimate(value, low, high)
 
 
 def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: str) -> float:
@@ -132,7 +140,10 @@ def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: s
         return math.nan
     # The parts of this benchmark are samples of one, of which the paper prints a single number.
     data = ["patentmia" if entry.startswith("patentmia:") else entry for entry in cell.config.data.data]
-    varied = ", ".join(level for axis, level in cell.labels.items() if axis not in (MODEL, DATA))
+    levels = dict(cell.labels)
+    levels.pop(MODEL, None)
+    levels.pop(DATA, None)
+    varied = ", ".join(levels.values())
     settings = [varied]
     if spec.grid:
         settings = [BEST]
@@ -141,33 +152,38 @@ def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: s
     elif state == "base":
         # A setting is empty in papers.csv where it makes no difference, as that of the training to base scores.
         settings = [varied, ""]
+    # The codes take rates below the bound, and the prints do not tell: both ways stand beside theirs, with a remark.
+    rate = metric.removesuffix(BELOW)
     for setting in settings:
-        number = study.paper.get(
-            (
-                cell.config.model.model,
-                ", ".join(data),
-                spec.name,
-                setting,
-                state,
-                metric,
-            )
+        labels = (
+            cell.config.model.model,
+            ", ".join(data),
+            spec.name,
+            setting,
+            state,
+            rate,
         )
-        if number is not None:
-            return number
+        if labels in study.paper:
+            return study.paper[labels]
     return math.nan
 
 
 def _as_printed(study: Study, cell: Cell) -> bool:
     """Whether the weights are whole, and the split and the training those of the papers but for what is varied."""
-    if cell.config.model.bits or (study.trained and cell.config.data.split != "paper"):
+    if cell.config.model.bits:
+        return False
+    if study.trained and cell.config.data.split != "paper":
         return False
     varied: set[str] = set()
     for axis in study.axes:
         # Of a study that varies one axis at a time, the cell has the paper's values on the others.
         if not study.one_at_a_time or cell.labels[SETTING].startswith(f"{axis.name} "):
             varied.update(*axis.levels.values())
-    differing = asdict(cell.config.training).items() - asdict(AdapterConfig()).items()
-    return {f"training.{name}" for name, _ in differing} <= varied
+    defaults = asdict(AdapterConfig())
+    for name, value in asdict(cell.config.training).items():
+        if value != defaults[name] and f"training.{name}" not in varied:
+            return False
+    return True
 
 
 def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
@@ -182,21 +198,17 @@ def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
         if against is None:
             continue
         bootstrap = Bootstrap.draw(table["label"] == 1, list(table["group"]))
-        for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
-            row = {
-                "detector": labels[name],
-                "state": "base",
-                "metric": f"p against {labels[study.against]}",
-            }
+        tests = compare(bootstrap, scores, dict.fromkeys(scores, against))
+        for name, test in tests.items():
+            row: dict[str, Any] = dict(prepared.cell.labels)
+            row["detector"] = labels[name]
+            row["state"] = "base"
+            row["metric"] = f"p against {labels[study.against]}"
             # A p-value has no interval.
-            p = dict.fromkeys(("value", "low", "high"), test.p_holm)
-            yield {
-                **prepared.cell.labels,
-                **row,
-                **p,
-                "paper": math.nan,
-                "run": run.id,
-            }
+            row |= dict.fromkeys(("value", "low", "high"), test.p_holm)
+            row["paper"] = math.nan
+            row["run"] = run.id
+            yield row
 
 
 def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
@@ -217,15 +229,23 @@ def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
     ordered = measured.copy()
     for axis in headings:
         # Levels stay in the order of the cells, where a pivot would sort them as words.
-        ordered[axis] = pd.Categorical(measured[axis], measured[axis].unique())
+        column = measured[axis]
+        ordered[axis] = pd.Categorical(column, column.unique())
     return ordered.drop_duplicates(headings, keep="last")
 
 
 def _pivot(study: Study, table: pd.DataFrame, column: str) -> pd.DataFrame:
     """One column of the arranged measurements in the paper's layout, with nested headings in one line."""
-    pivot = table.pivot_table(column, list(study.rows), list(study.columns), "first", observed=True)
+    pivot = table.pivot_table(
+        column,
+        list(study.rows),
+        list(study.columns),
+        "first",
+        observed=True,
+    )
+    labels = pivot.columns.to_frame().to_numpy()
     # A label is empty where equal base scores are merged.
-    pivot.columns = pd.Index([" · ".join(filter(None, labels)) for labels in pivot.columns.to_frame().to_numpy()])
+    pivot.columns = pd.Index([" · ".join(filter(None, levels)) for levels in labels])
     return pivot
 
 
@@ -245,8 +265,9 @@ def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
 def layout(study: Study, table: pd.DataFrame) -> Table:
     """The table as it is shown, with intervals of AUCs unless it is wide."""
     wide = len(table[list(study.columns)].drop_duplicates()) > WIDE
-    texts = table.assign(text=[_text(number, wide=wide) for number in table.itertuples()])
-    cells = _pivot(study, texts, "text").fillna("–").reset_index().astype(str)
+    texts = [_text(number, wide=wide) for number in table.itertuples()]
+    pivot = _pivot(study, table.assign(text=texts), "text")
+    cells = pivot.fillna("–").reset_index().astype(str)
     return plain(
         list(map(str, cells)),
         cells.to_numpy().tolist(),
@@ -263,7 +284,9 @@ def _text(number: Any, *, wide: bool) -> str:
         text = shortened(number.value)
     else:
         text = str(Estimate(number.value, number.low, number.high))
-    return text if math.isnan(number.paper) else f"{text} (paper {shortened(number.paper)})"
+    if math.isnan(number.paper):
+        return text
+    return f"{text} (paper {shortened(number.paper)})"
 
 
 def notes_on(
@@ -285,13 +308,14 @@ def notes_on(
     for remark in remarks:
         yield f"{remark}."
     yield from _on_texts(study, configs, metrics)
+    yield from _on_references(study, configs)
     if "accuracy" in study.metrics:
         yield _on_threshold(study, runs, metrics)
     if "[" in "".join(chain.from_iterable(table.rows)):
         yield "In brackets: 95 % bootstrap intervals, resampled by groups of related texts."
-    # Rounded first, so that cells that hardly differ are not shown as a range.
-    blind = {round(run.metrics["audit/blind_auc"], 2) for run in runs if "audit/blind_auc" in run.metrics}
-    if blind:
+    if "audit/blind_auc" in metrics:
+        # Rounded first, so that cells that hardly differ are not shown as a range.
+        blind = metrics["audit/blind_auc"].dropna().round(2)
         yield f"A blind classifier, which never sees the model, reaches AUC {_range(blind)} on the same texts."
     if study.note:
         yield study.note
@@ -304,14 +328,18 @@ def notes_on(
     for name, reason in dict.fromkeys(missing):
         yield f"{name} is missing where it cannot be computed: {reason}."
     if not study.place.startswith(OWN):
-        yield _on_paper(study, arranged)
+        yield from _on_paper(study, arranged)
 
 
 def _on_texts(study: Study, configs: Sequence[FSDConfig], metrics: pd.DataFrame) -> Iterator[str]:
     """Models, texts and split of the cells."""
-    models = ", ".join(dict.fromkeys(label(config.model.model) for config in configs))
-    data = "; ".join(dict.fromkeys(", ".join(map(label, config.data.data)) for config in configs))
-    yield f"Model: {models}. Texts: {data}; {_count(metrics, 'test')} test texts, seed {configs[0].seed}."
+    models: dict[str, None] = {}
+    data: dict[str, None] = {}
+    for config in configs:
+        models[label(config.model.model)] = None
+        data[", ".join(map(label, config.data.data))] = None
+    texts = f"{'; '.join(data)}; {_count(metrics, 'test')} test texts"
+    yield f"Model: {', '.join(models)}. Texts: {texts}, seed {configs[0].seed}."
     if not study.trained:
         yield "Base scores of all texts: nothing is split or trained on."
         return
@@ -334,31 +362,60 @@ def _count(metrics: pd.DataFrame, part: str) -> str:
     return _range(metrics[f"texts/{part}"].astype(int))
 
 
-def _on_paper(study: Study, arranged: pd.DataFrame) -> str:
+def _on_paper(study: Study, arranged: pd.DataFrame) -> Iterator[str]:
+    """Whether the paper's numbers are shown, and what differs all the same."""
     if not study.paper:
-        return "The paper prints no numbers for this, or none that are on record here."
-    if arranged["paper"].notna().any():
-        return "In parentheses: the paper's numbers, where model, texts, split, training, detector and setting agree."
-    return "The paper's own numbers are for other models, texts, splits or settings."
+        yield "The paper prints no numbers for this, or none that are on record here."
+        return
+    if not arranged["paper"].notna().any():
+        yield "The paper's own numbers are for other models, texts, splits or settings."
+        return
+    yield "In parentheses: the paper's numbers, where model, texts, split, training, detector and setting agree."
+    source = study.source
+    if source and source.code:
+        yield f"{source.code}."
+    metrics = {metric.removesuffix(BELOW) for metric in study.metrics}
+    if source and metrics & RATES.keys():
+        yield f"{source.rate}."
+
+
+def _on_references(study: Study, configs: Sequence[FSDConfig]) -> Iterator[str]:
+    """The reference models that the study took by itself."""
+    pairs: dict[str, None] = {}
+    for config in configs:
+        model = config.model.model
+        reference = config.model.reference_model
+        if reference and study.references.get(model) == reference:
+            pairs[f"{reference} for {model}"] = None
+    if pairs:
+        yield f"Reference models, as the paper names them: {'; '.join(pairs)}."
 
 
 def _on_settings(study: Study, runs: Sequence[RunRecord]) -> Iterator[str]:
     """Which settings of the grids were chosen."""
-    chosen = [json.loads(run.tags["chosen"]) for run in runs]
     for spec in study.detectors:
-        if spec.grid:
+        if not spec.grid:
+            continue
+        best = Counter[str]()
+        for run in runs:
+            chosen = json.loads(run.tags["chosen"])
             # A cell in which no detector of the grid can be computed has no choice.
-            best = Counter(names[spec.key].removeprefix(f"{spec.name} ") for names in chosen if spec.key in names)
-            settings = ", ".join(f"{setting} ({cells})" for setting, cells in best.most_common())
-            yield (
-                f"{spec.shown}: of {len(spec.grid)} settings, the one with the highest AUC on the tested texts "
-                f"themselves, as in the paper, so that it is too high. Chosen in the cells: {settings}."
-            )
+            if spec.key in chosen:
+                best[chosen[spec.key].removeprefix(f"{spec.name} ")] += 1
+        settings = ", ".join(f"{setting} ({cells})" for setting, cells in best.most_common())
+        yield (
+            f"{spec.shown}: of {len(spec.grid)} settings, the one with the highest AUC on the tested texts "
+            f"themselves, as in the paper, so that it is too high. Chosen in the cells: {settings}."
+        )
 
 
 def _on_fallbacks(study: Study, highest: pd.Series) -> Iterator[str]:
     """Which detectors often fell back, by the highest share of texts in a cell."""
-    often = [spec.shown for spec in study.detectors if highest.get(f"fallback/{spec.key}.base", 0) > FALLBACK_SHARE]
+    often = []
+    for spec in study.detectors:
+        share = highest.get(f"fallback/{spec.key}.base", 0)
+        if share > FALLBACK_SHARE:
+            often.append(spec.shown)
     if not often:
         return
     names = ", ".join(often)
@@ -369,26 +426,35 @@ def _on_fallbacks(study: Study, highest: pd.Series) -> Iterator[str]:
 
 def _widest(study: Study, runs: Sequence[RunRecord]) -> str:
     """What other, equally good thresholds would give for the detector for which they differ most."""
-    widest = (0.0, "")
+    widest = 0.0
+    sentence = ""
     for run in runs:
         held = read_scores(run, "validation")
         test = read_scores(run)
-        member = test["label"] == 1
         for spec, state in product(study.detectors, study.states):
             column = f"{spec.key}.{state}"
             if column not in test:
                 continue
             # All of them are as good on validation: the choice of one is arbitrary, and no interval shows it.
             thresholds = best_thresholds(held["label"] == 1, held[column])
-            accuracies = [float(((test[column] >= threshold) == member).mean()) for threshold in thresholds]
-            low = min(accuracies)
-            high = max(accuracies)
-            sentence = (
-                f"; {len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and give "
-                f"test accuracies from {shortened(low)} to {shortened(high)}"
-            )
-            widest = max(widest, (high - low, sentence))
-    return widest[1]
+            member = test["label"] == 1
+            low, high = _accuracies(member, test[column], thresholds)
+            if high - low > widest:
+                widest = high - low
+                sentence = (
+                    f"; {len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and "
+                    f"give test accuracies from {shortened(low)} to {shortened(high)}"
+                )
+    return sentence
+
+
+def _accuracies(member: pd.Series, scores: pd.Series, thresholds: Iterable[float]) -> tuple[float, float]:
+    """The lowest and the highest accuracy at some thresholds."""
+    accuracies = []
+    for threshold in thresholds:
+        called = scores >= threshold
+        accuracies.append(float((called == member).mean()))
+    return min(accuracies), max(accuracies)
 
 
 def _range(values: Iterable[float]) -> str:
@@ -397,41 +463,54 @@ def _range(values: Iterable[float]) -> str:
 
 
 def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
-    """The study's figure: of the scores of its only cell, or of the AUCs of all cells."""
+    """The study's figure: of the scores of its only cell, or of the numbers of all cells."""
     if study.figure in ("roc", "scores"):
         return _of_scores(study, run)
-    aucs = measured[measured["metric"] == "AUC"]
-    title = f"{study.place}\n{study.title}"
+    if study.figure == "before and after":
+        return _before_and_after(study, run)
+    if study.figure == "tokens":
+        return _of_tokens(study, run)
+    aucs = measured[measured["metric"] == METRICS["auc"]]
+    title = f"{study.place}\n{fill(study.title, TITLE)}"
     if study.figure == "curve":
         return _curve(study, aucs, title)
     if study.figure == "heat map":
         return _heat_map(study, aucs, title)
-    panels: dict[str, dict[str, dict[str, Estimate]]] = {}
-    series = zip(
-        _names(aucs, study.columns),
-        aucs["state"],
-        _names(aucs, study.rows),
-        _estimates(aucs),
+    if study.figure == "rates":
+        rates = measured[measured["metric"] != METRICS["auc"]]
+        panels = _series(rates, rates["metric"], _names(rates, study.rows))
+        return figures.dots(panels, x_name="members found", title=title)
+    headings = _names(aucs, study.columns)
+    panels = _series(aucs, headings, _names(aucs, study.rows))
+    return figures.dots(panels, x_name="AUC", title=title, chance=0.5)
+
+
+def _series(measured: pd.DataFrame, panels: Iterable[str], rows: Iterable[str]) -> figures.Panels:
+    """Panel → state → row → number with its interval."""
+    series: dict[str, dict[str, dict[str, Estimate]]] = {}
+    places = zip(
+        panels,
+        measured["state"],
+        rows,
+        _estimates(measured),
         strict=True,
     )
-    for panel, state, row, auc in series:
-        panels.setdefault(panel, {}).setdefault(state, {})[row] = auc
-    return figures.dots(panels, x_name="AUC", title=title, chance=0.5)
+    for panel, state, row, estimate in places:
+        states = series.setdefault(fill(panel, figures.WIDTH), {})
+        states.setdefault(state, {})[row] = estimate
+    return series
 
 
 def _names(aucs: pd.DataFrame, axes: Iterable[str]) -> list[str]:
     """The labels of each number on some axes, but state and metric, which a figure shows in another way."""
     labels = [axis for axis in axes if axis not in ("state", "metric")]
-    return list(map(" · ".join, aucs[labels].to_numpy()))
+    rows = aucs[labels].to_numpy()
+    return list(map(" · ".join, rows))
 
 
 def _estimates(aucs: pd.DataFrame) -> list[Estimate]:
-    return list(
-        map(
-            Estimate._make,
-            aucs[["value", "low", "high"]].itertuples(index=False),
-        )
-    )
+    rows = aucs[["value", "low", "high"]].itertuples(index=False)
+    return list(map(Estimate._make, rows))
 
 
 def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
@@ -440,7 +519,8 @@ def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     x = list(aucs[study.x].unique())
     y = list(aucs[study.y].unique())
     settings = load(study.detectors[0].name).settings
-    default = (f"{settings[study.x]:g}", f"{settings[study.y]:g}")
+    default_x = f"{settings[study.x]:g}"
+    default_y = f"{settings[study.y]:g}"
     values = table.loc[y, x].to_numpy()
     return figures.heat_map(
         x,
@@ -450,21 +530,21 @@ def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
         y_name=study.y,
         name="AUC",
         title=title,
-        default=default,
+        default=(default_x, default_y),
     )
 
 
 def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     x = [float(level) for level in aucs[study.x].unique()]
-    hidden = set(chain.from_iterable(spec.settings for spec in study.detectors))
+    hidden: set[str] = set()
+    for spec in study.detectors:
+        hidden.update(spec.settings)
     # A line has all labels but x in its name, or the name of the detector if only a setting of it is varied.
     if study.x in hidden:
         hidden.add("detector")
     hidden.add(study.x)
-    names = _names(
-        aucs,
-        [axis for axis in study.rows + study.columns if axis not in hidden],
-    )
+    axes = [axis for axis in study.rows + study.columns if axis not in hidden]
+    names = _names(aucs, axes)
     # Too many lines are drawn without their intervals, as bare numbers.
     bands = len(set(names)) <= MAX_BANDS
     lines: dict[str, list[Estimate | float]] = {}
@@ -472,7 +552,8 @@ def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
         line = lines.setdefault(name or study.detectors[0].name, [])
         line.append(auc if bands else auc.value)
     # Numbers over two powers of ten would lie on one another.
-    x_log = min(x) > 0 and max(x) / min(x) >= 100
+    lowest = min(x)
+    x_log = lowest > 0 and max(x) / lowest >= 100
     return figures.curves(
         x,
         {title: lines},
@@ -493,3 +574,32 @@ def _of_scores(study: Study, run: RunRecord) -> Figure:
                 columns[spec.shown] = table[f"{spec.key}.{state}"].to_numpy()
     draw = figures.roc if study.figure == "roc" else figures.score_distributions
     return draw(table["label"].to_numpy() == 1, base, fsd)
+
+
+def _before_and_after(study: Study, run: RunRecord) -> Figure:
+    """What the first detector measures, before fine-tuning and after it."""
+    spec = study.detectors[0]
+    table = read_scores(run)
+    base = table[f"{spec.key}.base"].to_numpy()
+    # The FSD is the base score less that of the fine-tuned model.
+    tuned = base - table[f"{spec.key}.fsd"].to_numpy()
+    # Members score higher, so that a perplexity is a score with the other sign.
+    sign = -1 if spec.name == "perplexity" else 1
+    member = table["label"].to_numpy() == 1
+    return figures.before_and_after(
+        member,
+        sign * base,
+        sign * tuned,
+        name=spec.shown,
+    )
+
+
+def _of_tokens(study: Study, run: RunRecord) -> Figure:
+    table = read_tokens(run)
+    selections = {spec.shown: table[spec.key].to_numpy() for spec in study.detectors}
+    return figures.tokens(
+        table["label"].to_numpy() == 1,
+        table["entropy"].to_numpy(),
+        table["logp"].to_numpy(),
+        selections,
+    )

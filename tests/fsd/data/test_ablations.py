@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsd.data import ablations
-from fsd.data.ablations import add_unseen, fine_tuning_set, retime, take_unseen, truncate
+from fsd.data.ablations import (
+    add_unseen,
+    balanced,
+    counted,
+    fine_tuning_set,
+    hold_out_each,
+    retime,
+    take_unseen,
+    truncate,
+)
 from fsd.data.documents import Document
 from fsd.data.splitting import Split, split
 from fsd.errors import UsageError
@@ -28,8 +37,14 @@ def test_truncate_keeps_white_space_and_leaves_out_what_is_shorter():
     assert [d.text for d in truncate(texts("a - b c"), 3)] == ["a - b"]  # as str.split counts
 
 
-def test_truncate_counts_two_characters_of_chinese_as_a_word():
-    kept = {"中国的首都": ["中国的首"], "中国，首都北": ["中国，首都"], "GPU 中国的卡": ["GPU 中国"], "中国的": []}
+def test_truncate_counts_words_of_chinese_by_jieba():
+    pytest.importorskip("jieba", exc_type=ImportError)
+    kept = {"中国的首都": ["中国的"], "中国，首都北": ["中国，"], "GPU 中国的显卡": ["GPU "], "中国": []}
+    assert {text: [d.text for d in truncate(texts(text), 2)] for text in kept} == kept
+
+
+def test_truncate_counts_two_characters_of_another_script_without_spaces_as_a_word():
+    kept = {"これはペンです": ["これはペ"], "東京は、日本": ["東京は、日"], "GPUはこれ": ["GPUはこ"], "これは": []}
     assert {text: [d.text for d in truncate(texts(text), 2)] for text in kept} == kept
 
 
@@ -106,9 +121,46 @@ def test_take_unseen_is_nested():
     assert some == sorted(some)
 
 
+@pytest.mark.parametrize("scheme", ["grouped", "paper"])
+def test_a_number_of_unseen_texts_and_as_many_members_as_others_tested(scheme):
+    documents = singles(80, 60)
+    for unseen, tested in ((1, 10), (20, 40), (25, 30)):
+        parts = counted(documents, unseen=unseen, tested=tested, scheme=scheme, seed=3)
+        assert [len(part) for part in parts] == [unseen, 0, 2 * tested]
+        assert parts.test.members.sum() == tested
+        assert not parts.unseen.members.any()
+        assert not set(parts.unseen) & set(parts.test)
+    other = counted(documents, unseen=20, tested=40, scheme=scheme, seed=4)
+    assert set(other.unseen) != set(counted(documents, unseen=20, tested=40, scheme=scheme, seed=3).unseen)
+
+
+def test_families_stay_whole_but_under_the_papers_split():
+    documents = [replace(d, group=str(i // 3)) for i, d in enumerate(singles(60, 60))]
+    parts = counted(documents, unseen=20, tested=1000)
+    assert not {d.group for d in parts.unseen} & {d.group for d in parts.test}
+    assert (len(parts.unseen), len(parts.test)) == (20, 2 * 39)  # 21 in whole families, one of which is dropped
+    by_row = counted(documents, unseen=20, tested=40, scheme="paper")
+    assert {d.group for d in by_row.unseen} & {d.group for d in by_row.test}
+
+
+def test_texts_of_each_class_are_held_out_of_the_tested_ones():
+    parts = split(singles(60, 60), scheme="paper")
+    held = hold_out_each(parts, 10)
+    assert (len(held.validation), held.validation.members.sum()) == (20, 10)
+    assert Counter((*held.validation, *held.test)) == Counter(parts.test)
+    assert held.unseen == parts.unseen
+    assert len(balanced(parts, 5).test) == 10
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
+        (lambda: counted(singles(9, 9), unseen=9, tested=1), "more than 9 non-members to fine-tune on, .*; got 9"),
+        (
+            lambda: counted(singles(9, 9), unseen=4, tested=6, scheme="paper"),
+            "must leave 6 members and 6 non-members to test on beside 4 unseen texts; got 9 and 5",
+        ),
+        (lambda: hold_out_each(PARTS, 2), "more than 2 texts of each class to hold out; got 2"),
         (lambda: truncate([], 0), "size must be at least 1 word; got 0"),
         (lambda: fine_tuning_set(singles(1, 30), "mem", scheme="paper", share=0.1), "holds no mem text"),
         (lambda: add_unseen(PARTS, singles(1, 1), own=True), "must be non-members; 1 of 2 are members"),

@@ -10,7 +10,18 @@ from fsd.data.readers import NAMES
 from fsd.errors import UsageError
 
 ALL = (
-    *("arxivtection", "booktection", "bookmia", "dolma_book", "hubble", "mimir", "olmo_detect", "patentmia", "pile"),
+    *(
+        "arxivtection",
+        "booktection",
+        "bookmia",
+        "dolma_book",
+        "hubble",
+        "mimir",
+        "olmo_detect",
+        "patentmia",
+        "pile",
+        "pile_nih",
+    ),
     *("toaa", "wikimia", "wikimia25"),
 )
 
@@ -100,7 +111,7 @@ def test_dolma_book_by_hand(tmp_path):
     new = write(tmp_path / "new.jsonl", [row])
     found = benchmarks.load(f"dolma_book:{dolma},{new},3")
     assert [(d.text, d.member, d.group) for d in found.documents] == [
-        ("m0 m1 m2", True, "dolma:7"), ("m3 m4 m5", True, "dolma:7"), ("m7 m8 m9", True, "dolma:7"),
+        ("m0 m1 m2", True, "dolma:7"), ("m3 m4 m5", True, "dolma:7"), ("m6 m7 m8", True, "dolma:7"),
         ("n0 n1 n2", False, "new:7"),
     ]  # fmt: skip
     assert found.source == f"{dolma}, {new}"
@@ -112,7 +123,12 @@ def test_dolma_book_by_hand(tmp_path):
         benchmarks.load(f"dolma_book:{new},{dolma}")
     write(tmp_path / "new.jsonl", [row, {**row, "text": book(3, "o")}])
     assert len(benchmarks.load(f"dolma_book:{dolma},{new},3").documents) == 5
-    with pytest.raises(UsageError, match=r"one row a book if tail alone is asked for; 7 has 2: .* places=tail"):
+    with pytest.raises(UsageError, match=r"one row a book if middle alone is asked for; 7 has 2: .* places=middle"):
+        benchmarks.load(f"dolma_book:{dolma},{new},3,middle")
+    tail = benchmarks.load(f"dolma_book:{dolma},{new},3,tail")  # the last two segments of a book
+    assert [d.text for d in tail.documents] == ["m3 m4 m5", "m6 m7 m8", "n0 n1 n2", "o0 o1 o2"]
+    write(tmp_path / "new.jsonl", [row] * 3)
+    with pytest.raises(UsageError, match=r"at most 2 rows a book if tail alone is asked for; 7 has 3"):
         benchmarks.load(f"dolma_book:{dolma},{new},3,tail")
 
 

@@ -15,9 +15,17 @@ def test_content_hash_is_sha256_of_utf8_and_the_day_of_a_time_is_that_of_utc():
 
 @pytest.mark.parametrize(
     ("count", "places", "starts"),
-    [(9, "head", []), (10, "tail", [0]), (29, "head,middle,tail", [0, 19]), (30, "head,middle,tail", [0, 10, 20])],
+    [
+        (9, "head", []),
+        (10, "tail", [0]),
+        (25, "tail", [0, 10]),
+        (29, "head,middle,tail", [0, 10]),
+        (39, "middle", [10]),
+        (40, "head,middle,tail", [0, 20, 30]),
+        (105, "head,middle,tail", [0, 50, 80, 90]),
+    ],
 )
-def test_segments_do_not_overlap(count, places, starts):
+def test_segments_are_those_of_the_surp_paper(count, places, starts):
     text = " ".join(f"w{n}" for n in range(count))
     found = segments(text, 10, tuple(places.split(",")))
     assert [segment.split() for segment in found] == [[f"w{n + i}" for i in range(10)] for n in starts]

@@ -82,6 +82,12 @@ def pile():
     return {"README.md": f"{card}---\n".encode(), **files}
 
 
+def nih():
+    """Three splits, of which the last two are non-members."""
+    rows = {split: [{"text": f"{split} grant {i}"} for i in (0, 1)] for split in ("train", "validation", "test")}
+    return {f"data/{split}-00000-of-00001.parquet": parquet(content) for split, content in rows.items()}
+
+
 def mimir():
     """JSON strings, one a line; the sides need not be of one length; a loading script beside them."""
     files = {"mimir.py": b"raise RuntimeError\n"}
@@ -138,6 +144,7 @@ def hub():
         "avduarte333/arXivTection": {"0_arXivTection_data.csv": tection()},
         "avduarte333/BookTection": {"0_BookTection_data.csv": tection(("small", "medium", "large"))},
         "pratyushmaini/llm_dataset_inference": pile(),
+        "parameterlab/scaling_mia_the_pile_00_NIH_ExPorter": nih(),
         "iamgroot42/mimir": mimir(),
     }
 
@@ -146,7 +153,7 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve, in_fresh_proc
     url, _ = serve(hub())
     entries = [
         "wikimia", "wikimia:64", "bookmia", "arxivtection", "booktection", "booktection:medium",
-        "wikimia25:paper_subset", "hubble:wikipedia", "toaa:random_1tok_16x",
+        "wikimia25:paper_subset", "hubble:wikipedia", "toaa:random_1tok_16x", "pile_nih",
         "pile:wikipedia", "mimir:arxiv", "mimir:arxiv/ngram_7_0.2", "mimir:full_pile",
     ]  # fmt: skip
     found = dict(zip(entries, in_fresh_process(CODE, url, entries), strict=True))
@@ -161,6 +168,7 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve, in_fresh_proc
         others = "later" if isinstance(source.later, date) else unknown
         assert got["kinds"] == sorted([others, "member"])
     rows = {entry: got["rows"] for entry, got in found.items()}
+    assert [row[1] for row in rows["pile_nih"]] == [True, True, False, False, False, False]
     assert [row[:2] for row in rows["wikimia25:paper_subset"]] == [["paper_subset 0", False], ["paper_subset 1", True]]
     assert [row[:2] for row in rows["hubble:wikipedia"]] == [
         [f"{split} passage, {i}", split == "train"] for split in ("train", "test") for i in (0, 1)

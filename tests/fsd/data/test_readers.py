@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,8 +19,19 @@ import zstandard
 
 from fsd.data import readers
 from fsd.data.documents import Document
-from fsd.data.readers import PASSAGE, RowError, TextStream, last_cut, parse_columns, read_files, read_texts
+from fsd.data.readers import (
+    PASSAGE,
+    RowError,
+    TextStream,
+    files_of_texts,
+    last_cut,
+    parse_columns,
+    read_files,
+    read_rows,
+    read_texts,
+)
 from fsd.errors import UsageError
+from fsd.net.hub import files_at
 
 ROWS: list[dict[str, Any]] = [
     {"text": 'one, "two"\nthree', "label": 1, "group": "g", "date": "2023-01-31", "more": 1},
@@ -339,3 +351,90 @@ def test_empty_and_missing_texts_are_left_out_and_bad_files_named(tmp_path):
     ):
         with pytest.raises(UsageError, match=message):
             list(TextStream([write(tmp_path / name, content)]))
+
+
+def test_a_folder_stands_for_its_shards(tmp_path):
+    for number, name in enumerate(("a.jsonl", "b.jsonl", "deep/c.jsonl")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, f'{{"text": "text {number}", "label": 0}}\n')
+    for read in (read_files, read_texts):
+        documents = read([tmp_path])
+        assert [document.text for document in documents] == ["text 0", "text 1", "text 2"]
+        assert documents[2].origin_url == f"{tmp_path}/deep/c.jsonl:1"
+    assert [file.name for file in files_of_texts(tmp_path)] == ["a.jsonl", "b.jsonl", "c.jsonl"]
+    write(tmp_path / "README.txt", "not a text")
+    with pytest.raises(UsageError, match=r"or data files alone; \S+ has README.txt and a.jsonl"):
+        read_texts([tmp_path])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"a folder of data must hold files that end in .*; \S+empty has none"):
+        read_files([tmp_path / "empty"])
+
+
+def test_a_saved_data_set_is_read_and_one_of_its_splits_chosen(tmp_path):
+    rows = [{"text": f"text {number}", "label": number % 2} for number in range(5)]
+    dataset = datasets.Dataset.from_list(rows)
+    dataset.select([3, 1, 2]).save_to_disk(str(tmp_path / "one"), num_shards=2)
+    write(tmp_path / "one" / "cache-1234.arrow", "no data")  # what `datasets` may leave there
+    for read in (read_files, read_texts):
+        read_rows = read([tmp_path / "one"])
+        assert [(document.text, document.member) for document in read_rows] == [
+            ("text 3", True),
+            ("text 1", True),
+            ("text 2", False),
+        ]
+    datasets.DatasetDict(train=dataset, test=dataset).save_to_disk(str(tmp_path / "two"))
+    with pytest.raises(UsageError, match=r"one split of a saved data set; \S+two holds test, train: give \S+two/test"):
+        read_files([tmp_path / "two"])
+    assert len(read_files([tmp_path / "two" / "train"])) == 5
+    for content, message in (
+        ('{"_data_files": [{"filename": "../x.arrow"}]}', "list files of its folder"),
+        ('{"_data_files": [{}]}', "it lists no files"),
+        ("[]", "must be the state of a saved data set"),
+    ):
+        write(tmp_path / "one" / "state.json", content)
+        with pytest.raises(UsageError, match=message):
+            read_files([tmp_path / "one"])
+    write(tmp_path / "one" / "state.json", '{"_data_files": [{"filename": "cache-1234.arrow"}]}')
+    with pytest.raises(UsageError, match="must be an Arrow file of a saved data set"):
+        read_files([tmp_path / "one"])
+
+
+def test_a_hub_id_is_told_how_to_become_a_file():
+    with pytest.raises(UsageError, match=r"load_dataset\('owner/name', split='train'\).to_json\('data.jsonl'\)"):
+        read_files(["owner/name"])
+    with pytest.raises(UsageError, match=r"there is no owner/name.jsonl$"):
+        read_files(["owner/name.jsonl"])
+
+
+@pytest.mark.parametrize("kind", ["a link to nothing", "a pipe"])
+def test_an_entry_of_a_folder_that_cannot_be_read_is_named(tmp_path, kind):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for ending in ("txt", "jsonl"):
+        (folder / f"good.{ending}").write_text('{"text": "a b"}')
+        if kind == "a pipe":
+            os.mkfifo(folder / f"bad.{ending}")
+        else:
+            (folder / f"bad.{ending}").symlink_to("nothing")
+    for read in (lambda: read_texts([folder]), lambda: TextStream([folder]), lambda: files_at(str(folder), [".jsonl"])):
+        with pytest.raises(UsageError, match=r"must be files; \S+bad\.\w+ is none: mend or remove it"):
+            read()
+    skipped = Counter()
+    assert len(read_texts([folder], skipped=skipped)) == 1
+    assert skipped == {"no file": 1}
+
+
+def test_a_link_to_a_file_is_read_wherever_it_stands(tmp_path):
+    (tmp_path / "elsewhere.jsonl").write_text('{"text": "a b"}')
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "link.jsonl").symlink_to("../elsewhere.jsonl")
+    assert [Path(file.url).name for file in files_at(str(folder), [".jsonl"])] == ["link.jsonl"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lambda content: b"PK\x03\x04" + content])
+def test_a_packed_file_under_a_plain_name_is_called_packed(tmp_path, pack):
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(pack(b'{"text": "a b"}'))
+    with pytest.raises(UsageError, match="it is packed, as files that end in"):
+        read_rows([file])

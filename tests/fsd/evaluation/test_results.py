@@ -190,7 +190,7 @@ def test_what_is_said_is_of_the_detector_chosen_on_validation(results):
     first, placebo = sentences.conclusions(results)[:2]
     assert first.startswith("early FSD")
     assert "the best of 4 scores on the validation texts" in first
-    assert placebo.startswith("placebo: early FSD")
+    assert placebo.startswith("control model, trained on none of these texts: early FSD")
     assert (results.calibration.detector, results.calibration.settings) == ("early", {"k": 1})
     (caveat,) = sentences.caveats(results)
     assert caveat.startswith("too few independent non-members, 20, for the intervals of TPR@1%FPR")
@@ -269,6 +269,11 @@ def test_contrasts_are_evaluations_of_two_kinds():
                 assert found is None
     within = rows["late", "fsd", "auc_members_vs_contemporaries"]
     assert rows["late", "fsd", "auc"].estimate == within.estimate
+    tracked_numbers = results.metrics()
+    for contrast in CONTRASTS:
+        assert f"auc_{contrast.name}/{results.headline}" in tracked_numbers
+    assert f"tpr_at_5fpr/{results.headline}" in tracked_numbers
+    assert not any("_vs_" in name for name in judged().metrics())
     for periods, measured in ((("2020",), "members_vs_contemporaries"), (("2022", "2020"), "members_vs_later")):
         names = {metric for _, _, metric in by_key(judged(periods=periods).table)}
         assert {name for name in names if "_vs_" in name} == {f"{measure}_{measured}" for measure in MEASURES}

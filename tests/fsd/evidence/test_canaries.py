@@ -87,3 +87,30 @@ def test_error_rate_is_exact_for_any_scores() -> None:
 
     assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 400)
     assert np.mean(np.array(p) <= 0.05) >= 0.02
+
+
+def test_no_word_stands_twice_where_words_are_distinct() -> None:
+    scheme = Scheme("seed", 300, 8, WORDS, distinct=True)
+    scheme.check()
+    drawn = [canary.split() for canary in scheme.candidates(("1", "a"))]
+    assert all(len(set(words)) == 8 for words in drawn)
+    # Those without a repetition are as before: only the others are drawn again.
+    plain = [canary.split() for canary in Scheme("seed", 300, 8, WORDS).candidates(("1", "a"))]
+    repeated = [len(set(words)) < 8 for words in plain]
+    assert 20 < sum(repeated) < 150
+    assert [words for words, twice in zip(drawn, repeated, strict=True) if not twice] == [
+        words for words, twice in zip(plain, repeated, strict=True) if not twice
+    ]
+    # Uniform in every place, also in the last, where most words are drawn again.
+    few = Scheme("seed", 600, 5, tuple("abcdef"), distinct=True)
+    last = [canary.split()[-1] for canary in few.candidates(("1", "a"))]
+    assert stats.chisquare(np.unique(last, return_counts=True)[1]).pvalue > 0.01
+
+
+def test_distinct_words_are_counted_without_repetition() -> None:
+    # 6 · 5 · 4 = 120 canaries, where repetition would give 216.
+    with pytest.raises(UsageError, match="length must allow 200 different canaries for 2 variants; got 3 out of 6"):
+        Scheme("s", 2, 3, tuple("abcdef"), distinct=True).check()
+    Scheme("s", 2, 3, tuple("abcdef")).check()
+    with pytest.raises(UsageError, match="length must allow"):
+        Scheme("s", 2, 7, tuple("abcdef"), distinct=True).check()

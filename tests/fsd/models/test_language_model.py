@@ -93,6 +93,12 @@ def without_tokenizer(folder):
         file.unlink()
 
 
+def with_growth(folder):
+    """A normalizer that makes 20⁶ characters of an a."""
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 20}
+    change(folder / "tokenizer.json", normalizer={"type": "Sequence", "normalizers": [step] * 6})
+
+
 def without_start(folder):
     file = folder / "tokenizer_config.json"
     kept = {k: v for k, v in json.loads(file.read_text()).items() if k not in ("bos_token", "eos_token")}
@@ -103,10 +109,16 @@ def without_start(folder):
     ("spoil", "message"),
     [
         (without_a_layer, r"all its weights; 1 missing, e.g. gpt_neox.layers.1.mlp.dense_h_to_4h"),
+        (lambda f: change(f / "config.json", num_hidden_layers=1), "must use all its weights; .* leaves out 12, e.g."),
+        (lambda f: change(f / "config.json", num_hidden_layers=0), "must use all its weights; .* leaves out 24, e.g."),
         (lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:-1000]), "whole safetensors file; .* damaged"),
         (lambda f: (f / WEIGHTS).unlink(), "must hold weights"),
         (without_tokenizer, "must be a whole causal language model"),
         (lambda f: change(f / "config.json", hidden_size=16), "must be a whole causal language model"),
+        (lambda f: change(f / "config.json", num_hidden_layers=10**7), "num_hidden_layers of a model must be at most"),
+        (lambda f: change(f / "config.json", max_position_embeddings=-1), "max_position_embeddings .* at least 2"),
+        (lambda f: change(f / "config.json", max_position_embeddings=1), "max_position_embeddings .* at least 2"),
+        (with_growth, "may replace a character by 64,000,000, more than 1,000"),
         (without_start, "must have a BOS or EOS token"),
     ],
 )

@@ -115,7 +115,14 @@ def test_the_short_form_fits_one_screen(monkeypatch, capsys):
     assert len(lines) <= 24
     assert "d5" in "".join(lines)
     assert "d6" not in "".join(lines)
-    end = ["✓ for   ! against", "more by --verbose: 8 rows, 1 table, 10 remarks", "", "run   a", "next  fsd ui"]
+    hidden = "hidden: 8 rows, 1 table, 10 remarks; --verbose shows them"
+    end = [
+        "✓ for   ! against",
+        hidden,
+        "",
+        "run   a",
+        "next  fsd ui",
+    ]
     assert lines[-5:] == end
     print_report(report)
     assert len(capsys.readouterr().out.splitlines()) > 40
@@ -131,4 +138,4 @@ def test_signs_of_findings_are_all_shown_and_rows_give_way_to_them(monkeypatch, 
     assert [f"! doubt {at}" for at in range(9)] == [line[:9] for line in lines if line.startswith("!")]
     assert "✓ reason" in lines
     assert "d2" not in "".join(lines)
-    assert lines[-1] == "more by --verbose: 12 rows, 1 remark"
+    assert lines[-1] == "hidden: 12 rows, 1 remark; --verbose shows them"

@@ -154,3 +154,22 @@ def test_twelve_detectors_equal_scores_and_a_single_text_can_be_drawn():
         plots.dots(PANELS, x_name="AUC", title="Table", chance=0.5),
     ):
         assert plots.png(figure).startswith(b"\x89PNG")
+
+
+def test_before_and_after_have_all_texts_of_both_sides_over_one_axis():
+    values = np.append(np.linspace(1.0, 2.0, 59), 1000.0)
+    figure = plots.before_and_after(LABELS, values, values - 0.5, name="perplexity")
+    before, after = figure.axes
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["before fine-tuning", "after fine-tuning"]
+    assert before.get_xlim() == after.get_xlim()
+    assert sum(patch.get_height() for patch in before.patches if hasattr(patch, "get_height")) == 30  # non-members
+    assert _legend(figure) == ["non-members", "members"]
+
+
+def test_tokens_have_a_panel_of_all_and_one_of_each_selection():
+    chosen = np.arange(60) < 15
+    figure = plots.tokens(LABELS, np.arange(60.0), -np.arange(60.0), {"low": chosen})
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["all tokens", "low"]
+    assert [len(axis.collections[0].get_offsets()) for axis in figure.axes] == [60, 15]
+    assert figure.axes[1].texts[0].get_text() == "25 % of them"
+    assert _legend(figure) == ["members", "non-members"]

@@ -10,7 +10,7 @@ import pytest
 from fsd.evaluation.findings import Finding, as_findings
 from fsd.evaluation.results import evaluate
 from fsd.evaluation.rows import Row, by_key
-from fsd.reporting.report import Picture, Report, Section, limits, p_value, page, plain, shown
+from fsd.reporting.report import Picture, Report, Section, document, limits, p_value, page, plain, shown
 from fsd.reporting.results import detectors_table, placebo_table
 from fsd.scores import IN_RUN, Score
 
@@ -145,3 +145,8 @@ def test_numbers_as_shown():
     assert shown(None) == "–"
     assert shown(Row("loss", "fsd", "auc", 0.5, 0.4, 0.6)) == ".50 [.40, .60]"
     assert [p_value(p) for p in (None, 0.0001, 0.0123, 1.0)] == ["–", "< .001", ".012", "1.000"]
+
+
+def test_the_name_of_a_file_begins_no_tag_in_a_card():
+    card = document("card.md", base={"id": "b"}, texts="<script>alert(1)</script>.jsonl, p < .05")
+    assert "&lt;script>alert(1)&lt;/script>.jsonl, p < .05" in card

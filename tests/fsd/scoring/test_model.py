@@ -40,10 +40,10 @@ def test_the_texts_for_which_the_prefix_is_cut_are_counted(opened):
     cut = sum(size > model.context for size in sizes)
     assert unchanged == [size > model.context + 1 for size in sizes]  # the start token is cut off first
     assert 0 < cut < len(texts)
-    assert planned.remarks == [
-        f"recall: the prefix is too long for the {model.context}-token context in {cut} of 8 texts and was cut; try "
-        "--shots 1"
-    ]
+    remark = f"recall: the prefix is too long for the {model.context}-token context in {cut} of 8 texts and was cut; "
+    assert planned.remarks == [f"{remark}shorter texts would fit"]
+    twice = opened.plan([detectors.load("recall")], texts, opened.inputs(unseen * 2, shots=2))
+    assert twice.remarks[0].endswith("texts and was cut; try --shots 1")
 
 
 def test_a_reference_model_of_another_tokenizer_excludes_what_compares_tokens(tiny, other):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from fsd.config import ModelConfig
 from fsd.errors import UsageError
 from fsd.models.language_model import load
 from fsd.scoring import model_scorer
@@ -54,6 +55,20 @@ def slow_text(model, text, context=""):
     ids = [model.start, *(model.tokens([context])[0] if context else []), *tokens]
     first = len(ids) - len(tokens)
     return np.array([slow(model, ids[:i], ids[i]) for i in range(first, len(ids))]).T
+
+
+@pytest.mark.parametrize("context", ["", "the text"])
+def test_without_a_start_token_the_first_token_is_given_and_the_others_are_scored(tiny, context):
+    model = load(ModelConfig(str(tiny), device="cpu", first_token="given"))
+    text = "the score of an unseen text"
+    (stats,) = score(model, [text], context)
+    tokens = model.tokens([text])[0]
+    ids = [*(model.tokens([context])[0] if context else []), *tokens]
+    numbers = [slow(model, ids[:end], ids[end]) for end in range(len(ids) - len(tokens) + 1, len(ids))]
+    assert arrays(stats) == pytest.approx(np.array(numbers).T, abs=1e-5)
+    assert stats.token.tolist() == tokens[1:]
+    with pytest.raises(UsageError, match="at least 2 tokens, the first of which is not scored; got 'x'"):
+        score(model, ["x"])
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

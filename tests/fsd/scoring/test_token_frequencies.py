@@ -234,6 +234,19 @@ def test_limits_of_documents_and_tokens(monkeypatch):
         count([Passage(ENGLISH)], made, 5, model="m", corpus="c")
 
 
+def test_the_first_tokens_of_each_document_alone_are_counted(tmp_path):
+    made = tokenizer()
+    texts = ["one two three four five", "", "one", "six seven " * 90]
+    for most in (1, 3, 1000):
+        ids = [made.backend_tokenizer.encode(text, add_special_tokens=False).ids[:most] for text in texts]
+        counts = count(map(Passage, texts), made, 800, model="m", corpus="c", document_tokens=most).counts
+        assert counts.tolist() == np.bincount(np.concatenate(ids).astype(int), minlength=800).tolist()
+    parts = [Passage("one two"), Passage("three", opens=False)]  # the rest of a long document
+    assert count(parts, made, 800, model="m", corpus="c", document_tokens=1024).tokens == len(
+        made("one two")["input_ids"]
+    )
+
+
 def test_a_long_text_file_counts_as_in_one_piece(tmp_path):
     made = tokenizer()
     text = " ".join(f"{ENGLISH}{i}" for i in range(4000))

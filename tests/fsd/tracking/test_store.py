@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
-from fsd.errors import UsageError
+from fsd.errors import StorageError, UsageError
 from fsd.tracking import store
 from fsd.tracking.store import load_mlflow
 
@@ -257,3 +257,26 @@ def test_many_processes_open_a_new_tuning_database(postgres):
     url = postgres("trials")
     with ThreadPoolExecutor(4) as pool:
         assert len(list(pool.map(lambda _: open_storage(url), range(4)))) == 4
+
+
+def test_a_disk_that_is_full_when_the_store_is_made_is_one_line(tmp_path, monkeypatch):
+    from sqlalchemy.exc import OperationalError
+
+    def full(_):
+        raise OperationalError("create table", {}, sqlite3.OperationalError("database or disk is full"))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(store, "_create", full)
+    with pytest.raises(StorageError, match=r"store \S+mlruns/mlflow.db cannot be written: database or disk is full"):
+        tracking.open_store()
+    assert not (tmp_path / "mlruns" / "mlflow.db").exists()
+
+
+def test_a_check_and_an_address_make_no_store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/store.db")
+    tracking.check_store(create=False)
+    for uri, message in (("models:/a@b", "registered model; there are none"), ("runs:/a", "there is no store")):
+        with pytest.raises(UsageError, match=message):
+            tracking.fetch_adapter(uri)
+    assert list(tmp_path.iterdir()) == []

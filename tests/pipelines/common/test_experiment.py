@@ -83,7 +83,7 @@ def test_a_control_computes_the_detectors_that_it_can(job) -> None:
     assert remarks == []
     assert plan(job, "reference") == (
         None,
-        ["no placebo: the control model can compute none of these detectors"],
+        ["no control model: it can compute none of these detectors"],
     )
 
 

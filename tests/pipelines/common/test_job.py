@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import sys
 
@@ -57,7 +58,12 @@ def test_the_main_job(plan):
     assert rows["forward passes"] == f"{4 * scored:,} texts ({2 * scored} by base, {2 * scored} by tuned)"
     assert int(rows["training steps"]) == 2 * -(-unseen // 4)
     assert "parameters" in rows["model"]
-    assert rows["tokens"].endswith("in the texts to score")
+    tokens = re.fullmatch(r"about (\S+) in scoring, (\S+) in training; (\S+) in the texts to score", rows["tokens"])
+    assert tokens
+    computed, trained, read = (int(number.replace(",", "")) for number in tokens.groups())
+    assert computed == pytest.approx(4 * read, abs=1)
+    assert trained > 0
+    assert re.fullmatch(r"\S+ to \S+ minutes of computing, if this processor has nothing else to do", rows["time"])
     assert rows["writes"] == "a registered adapter, a run of the experiment fsd-arxiv"
 
 
@@ -67,8 +73,7 @@ def test_the_main_job(plan):
         ("score", "--data data.jsonl --detectors loss --out out.csv", "forward passes", "60 texts (60 by base)"),
         ("tune", "--data data.jsonl --detectors min_k --validation 0.4", "forward passes", "texts ("),
         ("extract", "book.txt --prefix 9 --suffix 9", "forward passes", "by base)"),
-        ("adapter-audit", "--data data.jsonl --tuned o --detectors loss", "forward passes", "120 texts (60 by base"),
-        ("adapter-audit", "--data data.jsonl --tuned http://u:pw@h", "fine-tuned model", "http://***@h"),
+        ("adapter-audit", "--data data.jsonl --tuned TINY --detectors loss", "forward passes", "120 texts (60 by base"),
         ("contamination", "data.jsonl --detectors loss", "forward passes", "1,260 texts (1,260 by base)"),
         ("study", "fsd-t6 --data data.jsonl", "forward passes", "by tuned)"),
         ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),
@@ -98,7 +103,13 @@ def test_other_commands(module, arguments, row, value, plan):
     assert not scores or "parameters" in rows["model"]
 
 
-def test_what_would_be_downloaded_is_named(plan):
+def test_a_plan_shows_no_credentials():
+    facts = dict(Job(lambda: None, {"fine-tuned model": "http://u:pw@h"}).plan().facts)
+    assert facts["fine-tuned model"] == "http://***@h"
+
+
+def test_what_would_be_downloaded_is_named(plan, monkeypatch):
+    monkeypatch.setattr("fsd.net.hub.hub_reachable", lambda: True)
     rows = plan("run", "--data", "wikimia:64", "--model", "nobody/nothing", "--placebo", "none")
 
     assert rows["texts"] == "wikimia:64: downloaded, if it is not in the cache"
@@ -122,6 +133,15 @@ def test_steps_and_passes_of_all_rounds_by_hand():
     rows = dict(plan.facts)
     assert rows["training steps"] == "30"
     assert rows["forward passes"] == "65 texts (35 by base, 30 by tuned)"
+
+
+def test_the_numbers_of_a_study_are_those_of_all_cells_together(plan):
+    """The base model alone is the first of five cells, and trains nothing."""
+    rows = plan("study", "fsd-fig4")
+    base, tuned = map(int, re.findall(r"(\d+) by", rows["forward passes"].replace(",", "")))
+    assert int(rows["training steps"].replace(",", "")) > 0
+    assert base / 5 == tuned / 4
+    assert rows["tokens"].startswith("about ")
 
 
 def test_a_model_from_scratch_is_announced_as_large_as_it_becomes():

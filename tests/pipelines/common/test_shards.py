@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_other_texts_weights_and_versions_are_refused(
         (lambda: (mine / "data" / "c.jsonl").write_text('{"text": "new"}\n'), "has inputs"),
         (lambda: (mine / "data" / "c.jsonl").write_text(""), ""),
         (lambda: shutil.copytree(other, mine / "model", dirs_exist_ok=True), "has model_weights"),
-        (lambda: monkeypatch.setattr(shards, "version", lambda _: "9"), 'has fsd "0.1.0", not "9"'),
+        (lambda: monkeypatch.setattr(shards, "version", lambda _: "9"), f'has fsd "{version("fsd")}", not "9"'),
     ):
         change()
         if not message:

@@ -131,6 +131,25 @@ def test_the_served_model_refuses_what_makes_no_sense(served, make_rows):
         assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
 
 
+def test_a_request_that_is_too_large_or_has_a_wrong_rate_costs_no_work(served, monkeypatch):
+    of_model = served.unwrap_python_model().classifier
+
+    def works(*_):
+        pytest.fail("a text was read before the request was refused")
+
+    monkeypatch.setattr(of_model, "_excluded", works)
+    monkeypatch.setattr(of_model.verdict_maker, "outside", works)
+    for texts, fpr, message in (
+        (["a b"], 0.001, "fpr must be at least"),
+        (["a b"] * 10_001, 0.1, "at most 10,000 texts; it has 10,001"),
+        (["a b", "a" * 1_000_001], 0.1, "at most 1,000,000 characters; that in row 1 has 1,000,001"),
+        (["a" * 900_000] * 6, 0.1, "at most 5,000,000 characters together; they have 5,400,000"),
+    ):
+        with pytest.raises(mlflow.MlflowException, match=message) as caught:
+            served.predict(pd.DataFrame({"text": texts}), params={"fpr": fpr})
+        assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
+
+
 def test_texts_of_another_kind_get_no_verdict_and_are_not_scored(classifier, make_rows, prose, monkeypatch):
     """Length alone places a megabyte outside, and no pass over it keeps a server busy."""
     long = "a word of a very long text " * 40_000

@@ -13,6 +13,8 @@ from fsd.config import (
     OptionalPath,
 )
 
+Reference = Literal["before", "earlier", "smaller", "ordinary"]
+
 
 @dataclass(frozen=True)
 class LabConfig:
@@ -20,12 +22,14 @@ class LabConfig:
 
     Small targets are trained on half of the older texts of a corpus a given number of times, and an adapter is
     fine-tuned on later texts. Three kinds of text are then compared: members, contemporaries, which are as old and were
-    never trained on, and later texts. Finished cells are kept, so that an interrupted laboratory goes on. With --base a
-    real model is trained further in place of small ones; unchanged, it is the control and the reference.
+    never trained on, and later texts. A target may learn several corpora, and is compared with each of the references.
+    Finished cells are kept, so that an interrupted laboratory goes on. With --base a real model is trained further in
+    place of small ones; unchanged, it is the control and the reference.
 
     Examples:
         fsd study lab --small
         fsd study lab --base smollm2 --corpora wikipedia arxiv own-code --exposures 0 1 --seeds 3
+        fsd study lab --sources 1 3 --references before earlier smaller ordinary --exposures 0 2
         fsd study lab --corpora wikipedia code --seeds 3 --dry-run
     """
 
@@ -35,6 +39,14 @@ class LabConfig:
     columns: Columns = ""
     exposures: tuple[int, ...] = (0, 1, 2, 4, 8)
     """How often a target is trained on its members; 0, the control, must be among them."""
+    sources: tuple[int, ...] = (1,)
+    """How many corpora a target learns: each corpus alone, or with those that follow it in the list."""
+    references: tuple[Reference, ...] = ()
+    """Reference models: the weights `before`, an `earlier` checkpoint with training on other texts in between, a
+    `smaller` model, or an `ordinary` one of the same size; with a base one of the first two. Default: smaller, with a
+    base before."""
+    adapters: bool = True
+    """Whether adapters are trained, for FSDs; without them a cell takes half of the time."""
     seeds: int = 5
     """Number of targets for each corpus and exposure, each with a draw of members of its own."""
     size: Literal["tiny", "1M", "8M"] = "1M"

@@ -2,13 +2,11 @@
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -16,6 +14,7 @@ from fsd import tracking
 from fsd.data.docstrings import PACKAGES
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import refuse_copies
+from fsd.data.splitting import MEMBER
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import default_folder
 from fsd.tracking import Run
@@ -23,36 +22,32 @@ from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, tracked_run
 from pipelines.common.job import Job, pretraining
 from pipelines.common.output import check_table_path, write_table
-from pipelines.research.study.lab import LabConfig, corpora, results
-from pipelines.research.study.lab.corpora import LabCorpus
-from pipelines.research.study.lab.targets import SIZES, Base, Cell, compute, shared
+from pipelines.research.study.lab import LabConfig, Reference, corpora, results
+from pipelines.research.study.lab.corpora import LabCorpus, Sides
+from pipelines.research.study.lab.models import SIZES, Base, Lab, shared
+from pipelines.research.study.lab.report import report
+from pipelines.research.study.lab.targets import Cell, Target, compute
 
 EXPERIMENT = "fsd-lab"
 # Folder in the cache with the models and finished cells.
 FOLDER = "lab"
 SMALL_TEXTS = 120
+SMALL_SEEDS = 2
+SMALL_EXPOSURES = (0, 4)
 SMALL_PARAGRAPHS = 800
 # Its docstrings alone are background enough for tiny targets.
 SMALL_PACKAGES = ("pandas",)
+# Name of a corpus, and what a seed draws of it.
+DrawnCorpus = tuple[str, Sides]
 
 
 def prepare(config: LabConfig) -> Job:
     """Check the settings and the corpora but `code`, which takes a minute to cut."""
-    if config.small:
-        config = replace(
-            config,
-            size="tiny",
-            seeds=min(config.seeds, 2),
-            exposures=(0, 4),
-            paragraphs=min(config.paragraphs, SMALL_PARAGRAPHS),
-            texts=config.texts or SMALL_TEXTS,
-        )
+    config = _with_defaults(config)
     _check(config)
     base = None
     model = pretraining(SIZES[config.size], 0)["model"]
     note = "a cell takes one to three minutes on a core; `tiny` ones are faster, those of 8M slower"
-    # One for each corpus, number of exposures and seed.
-    cells = len(config.corpora) * len(set(config.exposures)) * config.seeds
     if config.base:
         base = Base.of(
             config.base,
@@ -62,12 +57,10 @@ def prepare(config: LabConfig) -> Job:
         )
         model = f"{base.model}, continued"
         note = "a cell of smollm2 takes 5 GB of memory, and for 320 texts eleven minutes of one core"
-        # Unchanged, it is the control of all seeds of a corpus.
-        cells -= len(config.corpora) * (config.seeds - 1)
     folder = default_folder(config.cache) / FOLDER
     reads = {
         "corpora": ", ".join(config.corpora),
-        "cells": f"{cells:,}, less those that are finished",
+        "cells": f"{_count(config):,}, less those that are finished",
         "background": f"{config.paragraphs:,} paragraphs",
         "model": model,
     }
@@ -80,16 +73,56 @@ def prepare(config: LabConfig) -> Job:
     )
 
 
+def _with_defaults(config: LabConfig) -> LabConfig:
+    if not config.references:
+        usual: Reference = "before" if config.base else "smaller"
+        config = replace(config, references=(usual,))
+    if not config.small:
+        return config
+    return replace(
+        config,
+        size="tiny",
+        seeds=min(config.seeds, SMALL_SEEDS),
+        exposures=SMALL_EXPOSURES,
+        paragraphs=min(config.paragraphs, SMALL_PARAGRAPHS),
+        texts=config.texts or SMALL_TEXTS,
+    )
+
+
+def _count(config: LabConfig) -> int:
+    """Number of cells: one for each corpus, target and reference."""
+    seen = len(set(config.exposures)) - 1
+    trained = seen * len(set(config.sources)) * config.seeds
+    # An unchanged base is the control of all seeds of a corpus.
+    controls = 1 if config.base else config.seeds
+    targets = trained + controls
+    return targets * len(config.corpora) * len(set(config.references))
+
+
 def _check(config: LabConfig) -> None:
     """Refuse settings before anything is computed."""
     exposures = sorted(set(config.exposures))
     if exposures[:1] != [0] or len(exposures) < 2:
-        listed = " ".join(map(str, config.exposures)) or "none"
+        listed = _listed(config.exposures)
         raise UsageError(f"exposures must be 0, for the control, and at least one number above; got {listed}")
-    at_least(1, seeds=config.seeds, workers=config.workers, texts=config.texts)
+    at_least(
+        1,
+        seeds=config.seeds,
+        workers=config.workers,
+        texts=config.texts,
+    )
     at_least(100, paragraphs=config.paragraphs)
     if len(set(config.corpora)) < len(config.corpora) or not config.corpora:
-        raise UsageError(f"corpora must be at least one, each once; got {' '.join(config.corpora) or 'none'}")
+        raise UsageError(f"corpora must be at least one, each once; got {_listed(config.corpora)}")
+    most = len(config.corpora)
+    if not config.sources or not all(1 <= number <= most for number in config.sources):
+        raise UsageError(
+            f"sources must be numbers from 1 to that of the corpora, {most}; got {_listed(config.sources)}"
+        )
+    unusual = set(config.references) - {"before", "earlier"}
+    if config.base and unusual:
+        names = _listed(sorted(unusual))
+        raise UsageError(f"references must be before or earlier with a base, which has no other relatives; got {names}")
     check_table_path(config.out, config.corpora)
     rate = config.learning_rate
     if rate is not None and not 0 < rate < math.inf:
@@ -100,63 +133,115 @@ def _check(config: LabConfig) -> None:
             corpora.load(name, config.columns)
 
 
-def _cells(config: LabConfig, corpus: LabCorpus, shared: dict[str, Any]) -> Iterator[Cell]:
-    """The cells of a corpus, seed by seed."""
+def _listed(values: Iterable[object]) -> str:
+    return " ".join(map(str, values)) or "none"
+
+
+def _cells(config: LabConfig, loaded: Sequence[LabCorpus], lab: Lab) -> Iterator[Cell]:
+    """The cells of all corpora, seed by seed, so that what an interrupted laboratory has finished are whole seeds."""
     for seed in range(config.seeds):
-        sides = corpora.draw(corpus, seed, config.texts)
-        for exposures in sorted(set(config.exposures)):
-            # An unchanged base is the control of every seed, and is computed with the first.
-            if exposures or not seed or not shared["base"]:
-                yield Cell(
-                    corpus.name,
-                    exposures=exposures,
-                    seed=seed,
-                    sides=sides,
-                    **shared,
-                )
+        drawn = [(corpus.name, corpora.draw(corpus, seed, config.texts)) for corpus in loaded]
+        # An unchanged base is the control of every seed, and is computed with the first.
+        if not lab.base or seed == 0:
+            yield from _scored(
+                config,
+                Target(lab, 0, seed, ()),
+                drawn,
+            )
+        for exposures in sorted(set(config.exposures) - {0}):
+            for number in sorted(set(config.sources)):
+                for learned, judged in groups(drawn, number):
+                    members = tuple(tuple(sides[MEMBER].texts) for _, sides in learned)
+                    yield from _scored(
+                        config,
+                        Target(lab, exposures, seed, members),
+                        judged,
+                    )
+
+
+def groups(drawn: Sequence[DrawnCorpus], size: int) -> Iterator[tuple[Sequence[DrawnCorpus], Sequence[DrawnCorpus]]]:
+    """The corpora that each target learns, and those of them by which it is judged; each corpus is judged once."""
+    for start in range(0, len(drawn), size):
+        judged = drawn[start : start + size]
+        # The last target begins the list anew, so that it learns as many as the others.
+        yield [*judged, *drawn[: size - len(judged)]], judged
+
+
+def _scored(config: LabConfig, target: Target, judged: Sequence[DrawnCorpus]) -> Iterator[Cell]:
+    for name, sides in judged:
+        for reference in dict.fromkeys(config.references):
+            yield Cell(
+                target,
+                name,
+                sides,
+                reference,
+                config.adapters,
+            )
 
 
 def run(config: LabConfig, folder: Path, base: Base | None) -> None:
     """Compute the cells that are not finished yet, and record tables and figure."""
     with stage("data"):
         packages = SMALL_PACKAGES if config.small else PACKAGES
-        common = shared(folder, packages, config.paragraphs, base, config.size)
-        background = [Document(text) for text in common["background"]]
+        continued = "earlier" in config.references
+        lab = shared(
+            folder,
+            packages,
+            config.paragraphs,
+            base,
+            config.size,
+            continued=continued,
+        )
+        trained_on = lab.background
+        if {"earlier", "ordinary"}.intersection(config.references):
+            trained_on += lab.other_texts
+        background = list(map(Document, trained_on))
         texts = {}
-        cells: list[Cell] = []
+        loaded = []
         for name in config.corpora:
             corpus = corpora.load(name, config.columns)
             documents = texts[corpus.name] = list(chain(corpus.older, corpus.later))
             # A copy in the background would be trained on, whatever its label.
             refuse_copies(documents, background)
-            cells += _cells(config, corpus, common)
-        cells.sort(key=attrgetter("seed"))  # what an interrupted laboratory has finished are whole seeds
-    params = {name: getattr(config, name) for name in ("corpora", "exposures", "seeds", "paragraphs")}
-    params["size"] = common["size"]
+            loaded.append(corpus)
+        cells = list(_cells(config, loaded, lab))
+    named = ("corpora", "exposures", "sources", "references", "adapters", "seeds", "paragraphs")
+    params = {name: getattr(config, name) for name in named}
+    params["size"] = lab.size
     if base:
         params |= {
             "learning_rate": base.recipe.learning_rate,
             "dtype": base.dtype,
         }
-    title = f"lab · {common['size']} · {len(cells)} cells"
+    title = f"lab · {lab.size} · {len(cells)} cells"
     with tracked_run(config, EXPERIMENT, title, params=params, tags={"study": "lab"}) as tracked:
         with stage("scoring"):
             # A real model fills the memory, so that its cells follow one another.
             compute(cells, config.workers or (1 if base else os.cpu_count()) or 1)
             scores = [(cell.labels, pd.read_parquet(cell.file)) for cell in cells]
             measured = results.measure(results.joined(scores, texts))
-            _track_cells(cells, measured, tracked)
-        report = results.report(measured, len(cells))
+            _track_cells(
+                cells,
+                measured,
+                tracked,
+            )
+        page = report(measured, len(cells))
         write_table(measured, config.out)
         files = {"results": config.out} if config.out else {}
-        deliver(replace(report, files=files), tracked)
+        deliver(replace(page, files=files), tracked)
 
 
 def _track_cells(cells: Sequence[Cell], measured: pd.DataFrame, parent: Run) -> None:
     """Record the AUCs of each cell in a run of its own."""
-    by_cell = dict(list(measured.groupby(["corpus", "exposures", "seed"])))
+    keys = [*results.TARGET, "seed"]
+    by_cell = dict(list(measured.groupby(keys)))
     for cell in cells:
-        tags = {"study": "lab", "kind": "cell", "cell": cell.file.stem}
-        name = f"lab: {cell.corpus}, {cell.exposures} exposures, seed {cell.seed}"
-        with tracking.run(EXPERIMENT, name, params=cell.labels, tags=tags, parent=parent) as child:
-            child.log_metrics(results.tracked(by_cell[cell.corpus, cell.exposures, cell.seed]))
+        labels = cell.labels
+        tags = {
+            "study": "lab",
+            "kind": "cell",
+            "cell": cell.file.stem,
+        }
+        name = f"lab: {cell.corpus}, {labels['exposures']} exposures, seed {labels['seed']}"
+        with tracking.run(EXPERIMENT, name, params=labels, tags=tags, parent=parent) as child:
+            child.log_metrics(results.tracked(by_cell[tuple(labels[key] for key in keys)]))

@@ -67,7 +67,11 @@ def load(name: str, columns: str = "") -> LabCorpus:
         older = []
         for package, limit in OWN_FUNCTIONS.items():
             older += functions([package], limit)
-        return LabCorpus(name, older, [])
+        return LabCorpus(
+            name,
+            older,
+            [],
+        )
     if name in embedded.CORPORA:
         documents = Corpus(embedded.corpus(name))
     elif Path(name).suffix:
@@ -145,11 +149,27 @@ def draw(corpus: LabCorpus, seed: int, limit: int | None = None) -> Sides:
     older = rng.sample(corpus.older, min(limit or len(corpus.older), len(corpus.older)))
     later = rng.sample(corpus.later, min(limit or len(corpus.later), len(corpus.later)))
     if later:
-        members, contemporaries = hold_out(older, 0.5, seed=seed)
-        tested, unseen = hold_out(later, 0.5, seed=seed)
+        members, contemporaries = hold_out(
+            older,
+            0.5,
+            seed=seed,
+        )
+        tested, unseen = hold_out(
+            later,
+            0.5,
+            seed=seed,
+        )
     else:
-        members, rest = hold_out(older, 1 - 1 / 3, seed=seed)
-        contemporaries, unseen = hold_out(rest, 0.5, seed=seed)
+        members, rest = hold_out(
+            older,
+            1 - 1 / 3,
+            seed=seed,
+        )
+        contemporaries, unseen = hold_out(
+            rest,
+            0.5,
+            seed=seed,
+        )
         tested = Corpus()
     # Older and later texts were held out apart, so that a family may have texts on both sides.
     family = Corpus(unseen + members + contemporaries + tested).family

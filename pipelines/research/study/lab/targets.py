@@ -1,204 +1,125 @@
-"""One cell of the laboratory: a target is trained on its members, and every score of its texts is computed.
+"""Targets of the laboratory, and one cell: the scores of the texts of a corpus by a target, against a reference.
 
 All targets continue one model that was pretrained on the background alone, so that the targets of a corpus differ in
-nothing but what they are trained on: `exposures` copies of each member, shuffled with some of the background. The
-control of a seed, the target with 0 exposures, is trained on that background and nothing else: members and
-contemporaries do not differ there, and whatever a score shows between older and later texts is a difference of the
-texts. The reference model is, as in practice, a smaller one with the same tokenizer, pretrained on the background from
-another seed.
+nothing but what they are trained on: `exposures` copies of each member of their sources, shuffled with some of the
+background. The control of a seed, the target with 0 exposures, is trained on that background and nothing else: members
+and contemporaries do not differ there, and whatever a score shows between older and later texts is a difference of the
+texts.
 
-Given a real model as base, all targets continue that one. Unchanged, it is the control and the reference.
+Given a real model as base, all targets continue that one. Unchanged, it is the control.
 """
 
 import multiprocessing
 import os
 import random
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
 
 import pandas as pd
 import torch
 
-from fsd.config import AdapterConfig, FSDConfig, ModelConfig, Recipe
-from fsd.data.docstrings import docstring_paragraphs
+from fsd.config import AdapterConfig, FSDConfig
 from fsd.data.documents import Document, content_hash
-from fsd.data.readers import Passage
-from fsd.data.splitting import MEMBER, Split
-from fsd.models.language_model import (
-    LanguageModel,
-    load,
-    load_tokenizer,
-    torch_device,
-)
-from fsd.models.pretraining import continue_pretraining, pretrain
-from fsd.net.hub import fingerprint, locate
+from fsd.data.splitting import Split
+from fsd.models.language_model import LanguageModel, load
+from fsd.models.pretraining import continue_pretraining
 from fsd.progress import progress
-from fsd.scoring.scorers import TABLE
-from fsd.scoring.token_counting import count
+from fsd.scoring.model import open_model
+from fsd.scoring.scorers import STATES
 from pipelines.common import detector_settings, experiment
-from pipelines.common.output import new_folder, write_table
+from pipelines.common.output import write_table
+from pipelines.research.study.lab import Reference, models
 from pipelines.research.study.lab.corpora import UNSEEN, Sides
+from pipelines.research.study.lab.models import Lab
 
-SIZES = {
-    "tiny": Recipe(
-        hidden_size=64,
-        layers=2,
-        heads=2,
-        vocabulary=1024,
-        context=256,
-        passes=2,
-        learning_rate=3e-3,
-    ),
-    "1M": Recipe(passes=2),
-    "8M": Recipe(hidden_size=256, layers=10, heads=8, passes=2, learning_rate=1e-3),
-}
-# How a real model is trained further.
-BASE_RECIPE = Recipe(context=256, batch_size=8, learning_rate=5e-5)
-# Learning rate of an adapter in place of all weights.
-LORA_RATE = 5e-4
-# Cells after which a worker is replaced, since its memory grows; with a base after each.
+# Targets after which a worker is replaced, since its memory grows; with a base after each.
 TASKS = 8
 # Paragraphs of the background that the members are shuffled with, and those of a real model.
 TRAINED_WITH = 250
 BASE_TRAINED_WITH = 125
-REFERENCE_SEED = 1000
-BACKGROUND = "background"
-REFERENCE = "reference"
 
 
 @dataclass(frozen=True)
-class Base:
-    """A real model that targets continue, as `recipe` says; `bfloat16` rounds the factors of matrix products."""
+class Target:
+    """A model whose every training text is known; the seed is that of the order of training, and of the adapter."""
 
-    model: str
-    fingerprint: str
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    method: Literal["full", "lora"] = "full"
-    recipe: Recipe = BASE_RECIPE
-
-    @classmethod
-    def of(cls, model: str, rate: float | None, **options: Any) -> "Base":
-        """The model of a name; the usual rate is that of all weights, or of an adapter."""
-        usual = LORA_RATE if options.get("method") == "lora" else BASE_RECIPE.learning_rate
-        recipe = replace(BASE_RECIPE, learning_rate=rate or usual)
-        return cls(model, fingerprint(locate(model)[0]), recipe=recipe, **options)
-
-    @property
-    def name(self) -> str:
-        """What its targets are labelled with."""
-        stem = Path(self.model).stem
-        return f"{stem} by lora" if self.method == "lora" else stem
+    lab: Lab
+    exposures: int
+    seed: int
+    sources: tuple[tuple[str, ...], ...]
+    """The members of each corpus that it is trained on."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A target and its texts; the seed is that of the draw of the members, the order of training, and the adapter."""
+    """The texts of a corpus, and what they are scored by."""
 
+    target: Target
     corpus: str
-    size: str
-    exposures: int
-    seed: int
     sides: Sides
-    background: tuple[str, ...]
-    models: Path
-    """Folder of the models that cells share."""
-    base: Base | None = None
-    """In place of the small models, whose size `size` is otherwise."""
+    reference: Reference
+    adapters: bool = True
+    """Whether an adapter is trained on the unseen texts, for FSDs."""
 
     @property
     def labels(self) -> dict[str, str | int]:
         """What its scores are labelled with."""
-        return {
-            "corpus": self.corpus,
-            "size": self.size,
-            "exposures": self.exposures,
-            "seed": self.seed,
-        }
-
-    @property
-    def precision(self) -> AbstractContextManager[object]:
-        """The context of all its computations; weights change, so that rounded ones must not be kept."""
-        if self.base is None or self.base.dtype == "float32":
-            return nullcontext()
-        return torch.autocast(torch_device("auto").type, torch.bfloat16, cache_enabled=False)
+        target = self.target
+        labels: dict[str, str | int] = {"corpus": self.corpus, "size": target.lab.size}
+        labels["sources"] = len(target.sources)
+        labels["reference"] = self.reference
+        labels["exposures"] = target.exposures
+        labels["seed"] = target.seed
+        return labels
 
     @property
     def config(self) -> FSDConfig:
         """What its target is loaded and scored with."""
-        if self.base:
-            model = ModelConfig(
-                self.base.model,
-                reference_model=self.base.model,
-                # Rounded weights would lose the small steps of the training; `precision` rounds their products.
-                dtype="float32",
-                frequencies=str(self.models / TABLE),
-                cache=str(self.models),
-            )
-        else:
-            model = ModelConfig(
-                str(self.models / BACKGROUND),
-                reference_model=str(self.models / REFERENCE),
-                device="cpu",
-                dtype="float32",
-                cache="none",
-            )
-        return FSDConfig(model=model, seed=self.seed)
+        return FSDConfig(model=self.target.lab.model(self.reference), seed=self.target.seed)
 
     @property
     def file(self) -> Path:
         """Where the finished cell is, and will be found again."""
-        hashes = [sorted(map(content_hash, side.texts)) for side in self.sides.values()]
-        content = [
-            self.models.name,
-            self.exposures,
-            self.seed,
-            hashes,
-            asdict(AdapterConfig()),
-        ]
-        if self.base:
-            content.append(asdict(self.base))
-        return self.models.with_name(f"{experiment.tag(content)}.parquet")
+        target = self.target
+        lab = target.lab
+        content: list[object] = [lab.models.name, lab.continued]
+        content += [target.exposures, target.seed, self.reference]
+        content += map(_hashes, target.sources)
+        for kind, side in self.sides.items():
+            content += [kind, _hashes(side.texts)]
+        if self.adapters:
+            content.append(asdict(AdapterConfig()))
+        if lab.base:
+            content.append(asdict(lab.base))
+        return lab.models.with_name(f"{experiment.tag(content)}.parquet")
 
 
-def shared(
-    folder: Path,
-    packages: Sequence[str],
-    paragraphs: int,
-    base: Base | None,
-    size: str = "",
-) -> dict[str, Any]:
-    """What cells share: background, base or size, and where their models are; of a base the frequencies alone."""
-    background = tuple(docstring_paragraphs(packages=packages, limit=paragraphs, seed=0))
-    # Neither the rate nor the method of a base moves the statistics of its unchanged model, which are kept there.
-    origin = [base.fingerprint, base.dtype] if base else asdict(SIZES[size])
-    models = folder / f"models-{experiment.tag([origin, list(map(content_hash, background))])}"
-    return {
-        "size": base.name if base else size,
-        "background": background,
-        "models": models,
-        "base": base,
-    }
+def _hashes(texts: Iterable[str]) -> list[str]:
+    return sorted(map(content_hash, texts))
 
 
 def compute(cells: Sequence[Cell], workers: int) -> None:
-    """Compute the cells that no earlier call has finished, side by side."""
+    """Compute the cells that no earlier call has finished, targets side by side."""
     missing = [cell for cell in cells if not cell.file.exists()]
     with progress(len(cells), "lab", "cell") as bar:
         bar.update(len(cells) - len(missing))
         if not missing:
             return
+        lab = missing[0].target.lab
+        targets = [list(group) for _, group in groupby(missing, attrgetter("target"))]
         # A forked worker would share locks with the threads of torch.
         spawn = multiprocessing.get_context("spawn")
-        tasks = 1 if missing[0].base else TASKS
-        with spawn.Pool(min(workers, len(missing)), start_worker, maxtasksperchild=tasks) as pool:  # ends them too
+        tasks = 1 if lab.base else TASKS
+        with spawn.Pool(min(workers, len(targets)), start_worker, maxtasksperchild=tasks) as pool:  # ends them too
             # Once, before the cells, all of which read them.
-            pool.apply(train_shared_models, (missing[0],))
-            for _ in pool.imap_unordered(run_cell, missing):
-                bar.update(1)
+            wanted = tuple({cell.reference for cell in missing})
+            pool.apply(models.train, (lab, wanted))
+            for finished in pool.imap_unordered(run_cells, targets):
+                bar.update(finished)
 
 
 def start_worker() -> None:
@@ -207,78 +128,54 @@ def start_worker() -> None:
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
 
 
-def train_shared_models(cell: Cell) -> None:
-    """Train the models that cells share, unless they are there: of the background alone, and a smaller reference."""
-    if cell.models.exists():
-        return
-    # The folder appears when it is complete, so that an interrupted call leaves no half of it.
-    with new_folder(cell.models) as folder:
-        if cell.base:
-            tokenizer, vocabulary = load_tokenizer(cell.base.model)
-            _save_frequencies(cell, tokenizer, vocabulary, folder)
-            return
-        recipe = replace(SIZES[cell.size], exposures=0)
-        model = pretrain([], cell.background, recipe, device="cpu")
-        tokenizer = model.tokenizer
-        smaller = replace(
-            recipe,
-            hidden_size=recipe.hidden_size // 2,
-            layers=recipe.layers // 2,
-            heads=recipe.heads // 2,
-            seed=REFERENCE_SEED,
-        )
-        reference = pretrain([], cell.background, smaller, tokenizer=tokenizer, device="cpu")
-        for name, trained in ((BACKGROUND, model), (REFERENCE, reference)):
-            trained.base.save_pretrained(folder / name)
-            tokenizer.save_pretrained(folder / name)
-        _save_frequencies(cell, tokenizer, len(tokenizer), folder / BACKGROUND)
+def run_cells(cells: Sequence[Cell]) -> int:
+    """Store the scores of each cell of one target, which is trained once; returns their number."""
+    lab = cells[0].target.lab
+    with lab.precision:
+        model = trained(cells[0].target)
+        corpus = ""
+        for cell in cells:
+            # Cells that differ in the reference alone share the adapter, which the first of them trains.
+            write_table(scores(cell, model, adapted=cell.corpus == corpus), cell.file)
+            corpus = cell.corpus
+    return len(cells)
 
 
-def _save_frequencies(cell: Cell, tokenizer: Any, vocabulary: int, folder: Path) -> None:
-    """Count the tokens of the background."""
-    table = count(
-        map(Passage, cell.background),
-        tokenizer,
-        vocabulary,
-        model="lab",
-        corpus="background",
-    )
-    table.save(folder / TABLE)
-
-
-def run_cell(cell: Cell) -> None:
-    """Store the scores of the texts of a cell."""
-    with cell.precision:
-        write_table(scores(cell, trained(cell)), cell.file)
-
-
-def trained(cell: Cell, more: Sequence[str] = ()) -> LanguageModel:
-    """The target of a cell, trained on `more` texts too; a real model of 0 exposures is the unchanged one."""
-    base = cell.base
-    target = load(cell.config.model)
-    if base and not cell.exposures:
-        return target
-    rng = random.Random(cell.seed)
-    texts = cell.sides[MEMBER].texts * cell.exposures
-    texts += more
-    texts += rng.sample(
-        cell.background,
-        min(BASE_TRAINED_WITH if base else TRAINED_WITH, len(cell.background)),
-    )
-    recipe = replace(base.recipe if base else SIZES[cell.size], seed=cell.seed)
+def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
+    """The target, trained on `more` texts too; a real model of 0 exposures is the unchanged one."""
+    lab = target.lab
+    base = lab.base
+    model = load(lab.model("before"))
+    if base and not target.exposures:
+        return model
+    texts = list(more)
+    for source in target.sources:
+        texts += source * target.exposures
+    amount = BASE_TRAINED_WITH if base else TRAINED_WITH
+    rng = random.Random(target.seed)
+    texts += rng.sample(lab.background, min(amount, len(lab.background)))
+    recipe = base.recipe if base else models.SIZES[lab.size]
     lora = AdapterConfig() if base and base.method == "lora" else None
-    continue_pretraining(target, texts, recipe, lora=lora, shown=False)
-    return target
+    continue_pretraining(
+        model,
+        texts,
+        replace(recipe, seed=target.seed),
+        lora=lora,
+        shown=False,
+    )
+    return model
 
 
-def scores(cell: Cell, target: LanguageModel) -> pd.DataFrame:
+def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.DataFrame:
     """`kind` and `text` (its hash) of each text of a cell, and a column a score; the target keeps the adapter.
 
     `recall` and `neighbour`, which take several further passes over each text, are left out, and for a real model
-    `lowercase`, which takes one. The unchanged one is scored once: its numbers are kept beside the models.
+    `lowercase`, which takes one. The unchanged one is scored once: its numbers are kept beside the models. A model that
+    is `adapted` has the adapter of the cell's unseen texts already.
     """
-    detectors = detector_settings.cheap(detector_settings.load_detectors(cell.config.detection))
-    if cell.base:
+    config = cell.config
+    detectors = detector_settings.cheap(detector_settings.load_detectors(config.detection))
+    if cell.target.lab.base:
         detectors = [detector for detector in detectors if "lower" not in detector.views]
     documents: list[Document] = []
     rows = []
@@ -286,6 +183,36 @@ def scores(cell: Cell, target: LanguageModel) -> pd.DataFrame:
         if kind != UNSEEN:
             documents += side
             rows += [{"kind": kind, "text": content_hash(document.text)} for document in side]
-    split = Split(cell.sides[UNSEEN], (), documents)
-    _, scored = experiment.measure(target, split, detectors, cell.config, None)
-    return pd.concat([pd.DataFrame(rows), scored.frame()], axis=1)
+    split = Split(
+        cell.sides[UNSEEN],
+        (),
+        documents,
+    )
+    states = STATES if cell.adapters else ("base",)
+    opened = open_model(
+        config.model,
+        states=states,
+        local=model,
+        seed=config.seed,
+    )
+    if cell.adapters and not adapted:
+        plan = experiment.prepare(
+            opened,
+            split,
+            detectors,
+            config,
+        )
+        experiment.train_adapter(
+            model,
+            split.unseen,
+            config,
+            None,
+        )
+    else:
+        plan = experiment.planned(
+            opened,
+            split,
+            detectors,
+            config,
+        )
+    return pd.concat([pd.DataFrame(rows), plan.score().frame()], axis=1)

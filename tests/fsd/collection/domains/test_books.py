@@ -78,7 +78,7 @@ def test_segments_of_new_books_without_header_and_licence(library, fake_time):
     documents, journal = collected(fake, fake_time, words=10)
     books_of = [("gutenberg:70002", date(2023, 3, 1)), ("gutenberg:70003", date(2023, 3, 2))]
     assert [(d.group, d.date) for d in documents] == [books_of[0]] * 3 + [books_of[1]] * 2
-    assert [d.text.split() for d in documents] == [WORDS[:10], WORDS[15:25], WORDS[30:], WORDS[:10], WORDS[15:25]]
+    assert [d.text.split() for d in documents] == [WORDS[:10], WORDS[20:30], WORDS[30:], WORDS[:10], WORDS[10:20]]
     assert documents[0].origin_url == "https://www.gutenberg.org/ebooks/70002"
     assert journal.dropped == {"no date": 1, "no plain text": 1, "no Gutenberg markers": 1, "not UTF-8": 1}
     assert journal.cursor == ["2023-03-09", 70009]

@@ -67,6 +67,39 @@ def test_the_same_seed_makes_the_same_folder_and_no_seed_another(folder: Path, d
     assert sealed[0] == (folder / "sealed.json").read_bytes()
 
 
+def test_a_list_of_version_2_may_hold_a_word_twice(data: Path, tmp_path: Path) -> None:
+    sealed, published = make.draw(making(data, tmp_path, length=12))
+    old = replace(sealed, version=2, scheme=replace(sealed.scheme, distinct=False))
+    repeated = 0
+    for entry in old.documents:
+        document = published[entry.id].removesuffix(sealed.candidates(entry)[entry.published])
+        canary = old.candidates(entry)[entry.published]
+        repeated += len(set(canary.split())) < 12
+        published[entry.id] = document + canary
+    assert repeated
+    files.write(tmp_path / "old", old, published)
+    content = json.loads((tmp_path / "old" / "sealed.json").read_text())
+    del content["scheme"]["distinct"]  # which the program of that time did not write
+    sealed_json = json.dumps(content)
+    (tmp_path / "old" / "sealed.json").write_text(sealed_json)
+    digest = hashlib.sha256(sealed_json.encode()).hexdigest()
+    (tmp_path / "old" / "commitment.txt").write_text(f"sha256 {digest}\n")
+    read = files.read(tmp_path / "old").sealed
+    assert read.scheme.distinct is False
+    assert [read.candidates(entry) for entry in read.documents] == [old.candidates(entry) for entry in old.documents]
+
+
+def test_a_novel_is_one_document(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    novel = tmp_path / "novel.txt"
+    novel.write_text("\n\n".join(document.text for document in corpus()))
+    make.prepare(MakeConfig((str(novel),), str(tmp_path / "out"))).run()
+    (row,) = (tmp_path / "out" / "published.jsonl").read_text().splitlines()
+    text, _, canary = json.loads(row)["text"].rpartition("\n\n")
+    assert text == novel.read_text().strip()
+    assert len(set(canary.split())) == 8
+    assert "--kind paraphrase" in capsys.readouterr().out
+
+
 def test_documents_with_every_line_separator(data: Path, tmp_path: Path) -> None:
     texts = [f"text {at} with{chr(code)}a break" for at, code in enumerate((0x85, 0x2028, 0x2029, 0x0B, 0x0C, 0x1C))]
     (tmp_path / "d.jsonl").write_text("".join(json.dumps({"text": f"{text}\r\n"}) + "\n" for text in texts))
@@ -172,7 +205,7 @@ def test_a_wrong_field_of_a_list_that_fits_its_commitment(folder: Path, tmp_path
         out = corrupted(folder, tmp_path / str(at), "sealed.json", lambda _, changed=changed: changed)
         (out / "commitment.txt").write_text(f"sha256 {hashlib.sha256(changed.encode()).hexdigest()}\n")
 
-        with pytest.raises(UsageError, match=f"must be a sealed list of version 2; .*{re.escape(message)}"):
+        with pytest.raises(UsageError, match=f"must be a sealed list of version 2 or 3; .*{re.escape(message)}"):
             files.read(out)
 
 

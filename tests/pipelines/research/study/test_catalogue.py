@@ -10,7 +10,7 @@ from fsd.data import benchmarks
 from fsd.net.hub import EMBEDDED
 from pipelines.research.study import catalogue
 from pipelines.research.study.catalogue import DATA, FLAGS
-from pipelines.research.study.cells import at_small_scale, load_detectors
+from pipelines.research.study.cells import METRICS, at_small_scale, load_detectors
 from pipelines.research.study.grid import SETTING, StudyConfig, plan
 
 STUDIES = catalogue.studies()
@@ -18,7 +18,8 @@ SMALL_CELLS = 9
 EXPECTED = {
     *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16)),
     *(f"fsd-fig{number}" for number in (2, 3, 4, 5, 6)),
-    *("surp-t1", "surp-t2", "surp-t3", "surp-fig3", "surp-fig4"),
+    *("surp-t1", "surp-t2", "surp-t3", "surp-fig2", "surp-fig3", "surp-fig4", "surp-fig4-tail"),
+    *("surp-tpr", "surp-books512", "surp-dedup", "surp-temporal"),
     *("domains", "truth"),
     *("dcpdd-t2", "dcpdd-t3", "dcpdd-t4", "dcpdd-t5", "dcpdd-fig2", "dcpdd-fig3"),
 }
@@ -31,7 +32,7 @@ def planned(name, **more):
 def test_every_table_and_figure_has_one_study():
     names = [name for known, study in STUDIES.items() for name in (known, *study.aliases)]
     assert sorted(names) == sorted(EXPECTED)
-    for alias, name in (("fsd-fig3", "fsd-fig2"), ("FSD-T11", "fsd-t1"), ("fsd-t12", "fsd-t2"), ("fsd-t13", "fsd-t5")):
+    for alias, name in (("FSD-T11", "fsd-t1"), ("fsd-t12", "fsd-t2"), ("fsd-t13", "fsd-t5")):
         assert catalogue.load(alias) == (name, STUDIES[name])
         assert STUDIES[name].metrics == ("auc", "tpr_at_5fpr")
 
@@ -41,12 +42,13 @@ def test_the_models_and_texts_of_the_paper_are_preset():
     pythias = "pythia-2.8b pythia-6.9b pythia-12b gpt-neo-2.7B"
     for name, models, data in (
         ("fsd-t6", "llama-7b", {"wikimia"}),
-        ("fsd-t14", "pythia-6.9b", {f"pile:{part}" for part in benchmarks.sources()["pile"].parts}),
+        ("fsd-t14", "pythia-6.9b", {f"pile:{part}" for part in benchmarks.sources()["pile"].parts} | {"pile_nih"}),
         ("fsd-t15", "llama-7b", {"wikimia", "arxivtection"}),
         ("fsd-fig5", "llama-7b", {"arxivtection"}),
         ("fsd-fig6", "pythia-6.9b", {"pile:bookcorpus2"}),
         ("surp-t1", f"llama-7b llama-13b {pythias}", {f"wikimia:{words}" for words in (32, 64, 128, 256)}),
         ("surp-t3", pythias, mimir),
+        ("surp-dedup", " ".join(f"pythia-{size}b-deduped" for size in ("2.8", "6.9", "12")), mimir),
         ("surp-fig3", "llama-13b", {"wikimia:64"}),
         ("dcpdd-t2", "opt-6.7b pythia-6.9b llama-13b gpt-neox-20b", {"wikimia:128"}),
     ):
@@ -58,11 +60,25 @@ def test_the_models_and_texts_of_the_paper_are_preset():
 def test_printed_numbers_are_of_studies_or_sizes_of_benchmarks():
     with catalogue.PAPERS.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == len({tuple(value for name, value in row.items() if name != "value") for row in rows}) == 992
+    assert len(rows) == len({tuple(value for name, value in row.items() if name != "value") for row in rows}) == 1000
     sizes = [row for row in rows if row["metric"] == "texts"]
     assert {row["place"] for row in sizes} == {"fsd-t7", "fsd-t8", "dcpdd-t1"}
     assert {row["place"] for row in rows if row not in sizes} < EXPECTED
     assert all(0 < float(row["value"]) < 1 for row in rows if row not in sizes)
+
+
+def test_the_numbers_of_texts_and_the_steps_are_those_of_the_papers():
+    def texts(name):
+        options = {(cell.texts.reserved, cell.texts.tested) for cell in planned(name, scale="full")}
+        return options, [cell.texts.unseen_count for cell in planned(name, scale="full")]
+
+    assert texts("fsd-fig2") == ({(100, 630)}, [None])
+    assert texts("fsd-fig4") == ({(300, 465)}, [0, 30, 50, 100, 150, 200, 250, 300])
+    assert texts("fsd-fig6") == ({(500, 1400)}, [*range(0, 501, 50)])
+    assert {cell.texts.validated for cell in planned("fsd-t3", scale="full")} == {500}
+    assert {(c.texts.words, c.texts.where) for c in planned("surp-fig4-tail", scale="full", data=("a.jsonl",))} == {
+        (1024, "tail")
+    }
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
@@ -88,7 +104,11 @@ def test_every_declaration(study):
     assert {study.x, study.y} <= {"", *axes, *settings}
     assert bool(study.x) == (study.figure in ("curve", "heat map"))
     assert bool(study.y) == (study.figure == "heat map")
-    assert study.figure not in ("roc", "scores") or (not study.axes and study.trained)
+    assert study.figure not in ("roc", "scores", "before and after") or (not study.axes and study.trained)
+    assert set(study.metrics) <= METRICS.keys()
+    assert all(cell.texts.tested for cell in plan("it", study, StudyConfig()) if cell.texts.reserved)
+    assert study.source or study.place.startswith(catalogue.OWN)
+    assert not study.benchmark or study.benchmark in benchmarks.sources()
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
@@ -108,7 +128,7 @@ def test_every_plan(study):
     # flags replace model, data and frequencies, whose axes vary nothing else
     for axis in study.axes:
         if axis.name in FLAGS:
-            allowed = {FLAGS[axis.name]["setting"], *(["texts.other"] if axis.name == DATA else [])}
+            allowed = {FLAGS[axis.name]["setting"], *(["texts.other", "texts.tested"] if axis.name == DATA else [])}
             assert all(set(change) <= allowed for change in axis.levels.values())
     other = ("other.jsonl",) if study.has_foreign_texts else ()
     config = StudyConfig(model=("a/model",), data=("texts.jsonl",), frequencies=("a.npz",), other=other)
@@ -176,4 +196,20 @@ def test_each_model_has_its_own_table_and_reference_model_or_all_share_one():
     tables, references = ("o.npz", "p.npz", "l.npz", "n.npz"), ("opt", "pythia", None, "neo")
     assert given(tables, references) == set(zip(names, tables, references, strict=True))
     assert given(("t.npz",), ("r",)) == {(name, "t.npz", "r") for name in names}
-    assert given((), ()) == {(name, None, None) for name in names}
+    of_the_paper = {"opt-6.7b": "opt-350m", "pythia-6.9b": "pythia-70m", "llama-13b": "llama-7b"}
+    taken = {(name, reference.partition("/")[2]) for name, _, reference in given((), ())}
+    assert taken == {*of_the_paper.items(), ("gpt-neox-20b", "gpt-neo-125m")}
+
+
+def test_the_papers_reference_models_are_taken_by_the_study_for_its_models_alone():
+    def references(name, **more):
+        return {c.config.model.model: c.config.model.reference_model for c in planned(name, **more)}
+
+    assert references("surp-t2", scale="full") == {
+        "allenai/OLMo-1B-hf": None,
+        "allenai/OLMo-7B-hf": "allenai/OLMo-1B-hf",
+    }
+    assert references("dcpdd-t2", scale="full", model=("Qwen/Qwen1.5-14B",)) == {"Qwen/Qwen1.5-14B": "Qwen/Qwen1.5-7B"}
+    assert references("dcpdd-t2", scale="full", model=("a/b",), data=("a.jsonl",)) == {"a/b": None}
+    assert references("surp-temporal", scale="full") == {"EleutherAI/pythia-6.9b": "EleutherAI/pythia-70m"}
+    assert references("surp-t1") == {"embedded": None, "embedded-twin": None}

@@ -1,5 +1,6 @@
 """The texts of a cell, and the tag by which a finished one is found."""
 
+import json
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -10,10 +11,18 @@ import torch
 
 from fsd.config import AdapterConfig, DataConfig
 from fsd.errors import UsageError
+from fsd.statistics import metrics
 from pipelines.common import experiment
 from pipelines.research.study import catalogue
 from pipelines.research.study.catalogue import DetectorSpec, Study
-from pipelines.research.study.cells import best_of_grids, load, prepare_cell, split_texts
+from pipelines.research.study.cells import (
+    _rates_below,
+    below_the_bounds,
+    best_of_grids,
+    load,
+    prepare_cell,
+    split_texts,
+)
 from pipelines.research.study.grid import StudyConfig, plan
 
 TRAINING = AdapterConfig(epochs=2, batch_size=2)
@@ -33,11 +42,19 @@ def test_the_tag_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_
     same = tmp_path / "elsewhere.jsonl"
     shutil.copy(texts, same)
     assert key() == key() == key(data=str(same)) == key(domain="wikipedia") == key(device="cpu", dtype="float32")
-    for base_scores in ("surp-t3", "fsd-fig4"):  # do not depend on the training
+    for base_scores in ("surp-t3", "dcpdd-fig2"):  # do not depend on the training
         assert key(base_scores, at=0) == key(base_scores, at=0, training=TRAINING)
     changed = tmp_path / "changed.jsonl"
     changed.write_text(same.read_text().replace("a0", "b0"))
-    keys = [key(), key(at=1), key(model=other), key(seed=1), key(data=str(changed)), key(training=TRAINING)]
+    keys = [
+        key(),
+        key(at=1),
+        key(model=other),
+        key(seed=1),
+        key(first_token="given"),
+        key(data=str(changed)),
+        key(training=TRAINING),
+    ]
     monkeypatch.setattr(
         "pipelines.research.study.cells.quantization_options", lambda *_: {}
     )  # bitsandbytes may not be there
@@ -122,13 +139,49 @@ def test_timestamps_and_lengths():
     assert ["2023" in documents[-1].text for documents in tested] == [False, False, True]
     for cell in plan("surp-t1", catalogue.studies()["surp-t1"], StudyConfig()):
         assert {len(d.text.split()) for d in split_texts(cell, trained=False)[0].test} == {cell.texts.words}
-    head, middle, tail = (parts.test[0].text for parts in parts_of("surp-t2", trained=False)[:3])
-    assert first.text.startswith(head)
-    assert first.text.endswith(tail)
-    assert middle in first.text
-    assert head != middle != tail
+    head, middle, tail = ([d.text for d in parts.test] for parts in parts_of("surp-t2", trained=False)[:3])
+    words = first.text.split()
+    count = len(words) // 32
+    assert first.text.startswith(head[0])
+    assert middle[0].split() == words[count // 2 * 32 :][:32]
+    assert tail[1].split() == words[(count - 1) * 32 :][:32]
+    assert len(tail) == 2 * len(head)  # the last two segments
 
 
 def test_too_few_unseen_texts_are_refused(texts):
-    with pytest.raises(UsageError, match="count of unseen texts must be from 0 to 6; got 10"):
+    with pytest.raises(UsageError, match="must have more than 60 non-members to fine-tune on"):
         parts_of("fsd-fig4", data=(texts,))
+
+
+def test_a_length_without_rows_and_one_without_a_class_are_refused(tmp_path):
+    file = tmp_path / "texts.jsonl"
+    rows = [{"text": " ".join(f"{label}-{n}" for n in range(24 if label else 9)), "label": label} for label in (0, 1)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(
+        UsageError, match=r"at least 16 words must be of both classes; .*texts.jsonl has 1 members and 0"
+    ):
+        parts_of("surp-t1", trained=False, data=(str(file),))
+    with pytest.raises(UsageError, match=r"at least 32 words; none of .*texts.jsonl has, the longest has 24"):
+        parts_of("surp-t2", trained=False, data=(str(file),))
+
+
+def test_the_papers_numbers_of_texts():
+    for parts in parts_of("fsd-fig2", split="paper"):
+        assert [len(part) for part in parts] == [40, 0, 200]
+        assert parts.test.members.sum() == 100
+    with pytest.raises(UsageError, match="must leave 630 members and 630 non-members"):
+        parts_of("fsd-fig2", split="paper", scale="full", model=("embedded",))
+    parts = parts_of("fsd-t3", split="paper")[0]
+    assert (len(parts.validation), parts.validation.members.sum()) == (40, 20)
+
+
+def test_true_positive_rates_below_the_bound_leave_out_a_rate_of_exactly_the_bound():
+    falling = list(range(40, 0, -1))
+    labels = [1, 0, 1, 1] + [1] * 17 + [0] * 19  # 20 non-members, of which one scores higher than 20 members
+    scores = pd.DataFrame({"split": "test", "label": labels, "loss.base": falling})
+    below = _rates_below(scores)
+    assert metrics.tpr_at_fpr(scores["label"], scores["loss.base"], 0.05) == 1
+    assert below["tpr_at_5fpr_below/loss.base"] == pytest.approx(1 / 20)
+    assert below["tpr_at_10fpr_below/loss.base"] == 1
+    study = below_the_bounds(catalogue.studies()["fsd-t6"])
+    assert study.metrics == ("auc", "tpr_at_5fpr_below")

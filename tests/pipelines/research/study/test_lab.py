@@ -5,6 +5,7 @@ import multiprocessing
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from fsd import tracking
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.statistics import intervals
-from pipelines.research.study.lab import LabConfig, corpora, results
+from pipelines.research.study.lab import LabConfig, command, corpora, report, results
 from pipelines.research.study.lab.command import prepare
 
 
@@ -71,6 +72,62 @@ def test_a_finished_laboratory_is_not_computed_again(
     )
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"sources": (1, 3)}, "sources must be numbers from 1 to that of the corpora, 2; got 1 3"),
+        ({"sources": ()}, "sources must be numbers from 1 to that of the corpora, 2; got none"),
+        ({"sources": (0,)}, "sources must be .*; got 0"),
+        (
+            {"base": "embedded-twin", "references": ("before", "smaller", "ordinary")},
+            "references must be before or earlier with a base, which has no other relatives; got ordinary smaller",
+        ),
+    ],
+)
+def test_sources_and_references_that_there_are_not_are_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        prepare(LabConfig(corpora=("wikipedia", "arxiv"), small=True, **more))
+
+
+def test_each_corpus_is_judged_once_by_targets_of_as_many_sources() -> None:
+    corpora = [(name, {}) for name in "abcde"]
+    groups = []
+    for learned, judged in command.groups(corpora, 3):
+        groups.append(("".join(name for name, _ in learned), "".join(name for name, _ in judged)))
+    assert groups == [("abc", "abc"), ("dea", "de")]
+    assert len(list(command.groups(corpora, 1))) == 5
+    assert len(list(command.groups(corpora, 5))) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_target_of_two_sources_against_four_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = LabConfig(
+        corpora=("wikipedia", "arxiv"), small=True, seeds=1, workers=1, texts=72, adapters=False, sources=(2,),
+        references=("before", "earlier", "smaller", "ordinary"), cache=str(tmp_path / "cache"), out="results.parquet",
+    )  # fmt: skip
+    job = prepare(config)
+    assert job.reads["cells"] == "16, less those that are finished"
+    job.run()
+
+    table = pd.read_parquet("results.parquet")
+    assert set(table["reference"]) == set(config.references)
+    assert set(table.loc[table["exposures"] == 0, "sources"]) == {0}
+    assert set(table.loc[table["exposures"] == 4, "sources"]) == {2}
+    assert set(table["state"]) == {"base"}
+    assert {"unread_z", "ez", "ht", "info_rmia", "standardised_ratio", "wbc"} <= set(table["detector"])
+    scores = table["detector"] + "." + table["state"]
+    seen = table[(table["exposures"] == 4) & (table["contrast"] == "members_vs_contemporaries")]
+    # Without a reference a score is the same beside each of them, and with one it is not.
+    by_reference = seen[scores == "loss.base"].groupby("corpus")["auc"].nunique()
+    assert set(by_reference) == {1}
+    assert seen[scores == "wbc.base"]["auc"].nunique() > 2
+    assert auc(table, "members_vs_contemporaries", 4, "wbc.base") > 0.6
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: pytest.fail("a cell is computed"))
+    prepare(config).run()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["full", "lora"])
 def test_a_real_model_is_its_own_control_and_reference(
@@ -111,7 +168,7 @@ def test_intervals_are_of_seeds_and_texts() -> None:
     assert (error, degrees) == pytest.approx(((0.01 / 3 + 0.01) ** 0.5, 32))
 
 
-TARGET = {"corpus": "x", "size": "tiny", "exposures": 2}
+TARGET = {"corpus": "x", "size": "tiny", "sources": 1, "reference": "smaller", "exposures": 2}
 
 
 def scored(seed: int) -> pd.DataFrame:
@@ -131,10 +188,10 @@ def test_texts_of_one_family_count_once() -> None:
     cell = scored(seed=0)
     copies = pd.concat([cell] * 3)
     single, copied, loose = errors([cell]), errors([copies]), errors([copies.assign(family=range(240))])
-    assert single.loc["combined", "lead_error"] == 0
+    assert single.loc["combined", "lead_error_combined"] == 0
     for column in ("auc_error", "tpr_at_5fpr_error"):
         assert copied.loc["loss", column] == pytest.approx(single.loc["loss", column])
-    for column in ("auc_error", "lead_error"):
+    for column in ("auc_error", "lead_error_combined"):
         assert loose.loc["loss", column] == pytest.approx(single.loc["loss", column] / 3**0.5, rel=0.15)
 
 
@@ -149,7 +206,8 @@ def test_errors_over_texts_are_of_the_mean_over_seeds_that_share_them() -> None:
 
 def rows(auc: dict[str, list[float]], **more: object) -> pd.DataFrame:
     """Results of one corpus: score → AUC of each seed."""
-    named = {"contrast": "members_vs_contemporaries", **dict.fromkeys(results.ERRORS, 0.0), "lead_error": 0.0, **more}
+    errors = (*results.ERRORS, "lead_error_combined", "lead_error_unread_z")
+    named = {"contrast": "members_vs_contemporaries", **dict.fromkeys(errors, 0.0), **more}
     return pd.DataFrame(
         {
             **TARGET,
@@ -186,7 +244,7 @@ def test_the_lead_is_over_the_best_single_score_and_paired() -> None:
     assert table["best"].item() == "min_k_pp.base"
     assert table["gain"].item() == pytest.approx(0.07)
     assert table["p"].item() == table["p_holm"].item() == pytest.approx(0.1772, abs=1e-4)  # t = .07 / .02, 1 df
-    table = results.gains(rows(AUC, lead_error=0.04))
+    table = results.gains(rows(AUC, lead_error_combined=0.04))
     # error (.02² + .04²)^½ = .0447; (.0004 + .0016)² / .0004² = 25 degrees of freedom
     assert table["p"].item() == pytest.approx(0.1301, abs=1e-4)
     assert table["high"].item() == pytest.approx(0.07 + 2.059539 * 0.002**0.5, abs=1e-6)
@@ -195,24 +253,61 @@ def test_the_lead_is_over_the_best_single_score_and_paired() -> None:
 def test_the_regret_of_the_advice_by_hand() -> None:
     auc = {"loss.base": [0.9], "min_k_pp.base": [0.7], "wbc.base": [0.85]}
     later = rows(auc, contrast="members_vs_later")  # no score is advised there
-    regret = results.regrets(pd.concat([rows(auc), later])).set_index("setting")["regret"]
-    assert regret["reference"] == pytest.approx(0.05)  # wbc is advised, loss is best
-    assert regret["no reference"] == pytest.approx(0.2)  # min_k_pp is advised
+    table = results.regrets(pd.concat([rows(auc), later]))
+    regret = table.set_index(["setting", "score"])["regret"]
+    assert regret["reference", "wbc.base"] == pytest.approx(0.05)  # loss is best
+    assert regret["reference", "loss.base"] == 0
+    assert regret["no reference", "min_k_pp.base"] == pytest.approx(0.2)
+    assert ("no reference", "wbc.base") not in regret
+    assert dict(table[["setting", "advised"]].to_numpy()) == {
+        "reference": "wbc.base",
+        "no reference": "min_k_pp.base",
+    }
 
 
-def test_the_page_has_a_table_a_corpus_the_lead_and_the_regret() -> None:
-    found = results.report(rows(AUC), cells=2)
+def test_the_page_has_a_table_a_corpus_the_leads_and_the_regrets() -> None:
+    found = report.report(rows(AUC), cells=2)
     assert set(found.artifacts) == {"results.parquet", "summary.csv", "lab.md", "lab.png"}
     lines = found.artifacts["lab.md"].splitlines()
     assert [line for line in lines if line.startswith("#")] == [
-        "### x, tiny",
-        "### combined against the best single score in hindsight",
-        "### Regret of the advice, members against contemporaries",
+        "### x, tiny, reference smaller",
+        "### Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR",
+        "### Scores of this project against the best published one in hindsight",
+        "### Regret, members against contemporaries: mean (largest) loss of AUC to the best score in hindsight",
     ]
-    where = "members against contemporaries | 2 |"
-    assert f"| {where} .70 [.00, 1.00] | – | .71 [.58, .84] | – | – | – | .78 [.40, 1.00] |" in lines
-    assert f"| x | {where} `min_k_pp.base` | +0.070 [-0.184, +0.324] | 0.177 |" in lines
-    assert "| reference | `min_k_pp.base` | 2 | 0.070 | 0.090 |" in lines
+    where = "members against contemporaries"
+    assert f"| {where} | 1 | 2 | .70 [.00, 1.00] | .71 [.58, .84] | .78 [.40, 1.00] |" in lines
+    assert "| score | tiny, sources 1, smaller (2) |" in lines
+    assert "| `combined.fsd` | .780 · .22 |" in lines
+    assert "| best in hindsight | .780 · .22 |" in lines
+    lead = "| `combined.fsd` | members against contemporaries | x | tiny | 1 | smaller | 2 | `min_k_pp.base` |"
+    assert f"{lead} +0.070 [-0.184, +0.324] | 0.177 |" in lines
+    assert "| reference | `min_k_pp.base` | advised | 0.070 (0.090) |" in lines
+    assert "| no reference | `loss.base` |  | 0.050 (0.100) |" in lines
+
+
+def test_a_period_alone_is_shown_beside_the_untouched_model() -> None:
+    """What the control separates as well is a difference of the texts, which no training added."""
+    period = {"contrast": "contemporaries_vs_later"}
+    target = rows({"loss.base": [0.7, 0.8]}, **period)
+    control = rows({"loss.base": [0.66, 0.68]}, **period, sources=0, exposures=0)
+    membership = rows({"loss.base": [0.9, 0.9], "combined.fsd": [0.9, 0.9]})
+    measured = pd.concat([target, control, membership])
+    (row,) = results.periods(measured).itertuples()
+    assert (row.auc, row.untouched, row.added) == pytest.approx((0.75, 0.67, 0.08))
+    assert (
+        "| x | tiny | 1 | smaller | 2 | `loss.base` | .75 | .67 | +0.08 |"
+        in report.report(measured, 2).artifacts["lab.md"]
+    )
+
+
+def test_every_score_of_this_project_is_compared_with_the_best_published_one() -> None:
+    auc = {"wbc.base": [0.8, 0.8], "unread_z.base": [0.83, 0.85], "min_k_reference.base": [0.9, 0.9]}
+    table = results.gains(rows(auc)).set_index("score")
+    assert list(table.index) == ["unread_z.base"]
+    # min_k_reference is of this project.
+    assert table.loc["unread_z.base", "best"] == "wbc.base"
+    assert table.loc["unread_z.base", "gain"] == pytest.approx(0.04)
 
 
 def test_families_stay_on_one_side() -> None:

@@ -86,7 +86,7 @@ def test_a_cell_that_cannot_be_trained_is_left_out_with_its_reason(here, config,
     assert f"- AdaLoRA is missing where it cannot be computed: {reason}." in capsys.readouterr().out
     assert [training.method for training in ran] == ["ia3", "lora"]
     with pytest.raises(UsageError, match=f"^cell all: {reason}$"):
-        prepare(replace(config("fsd-fig2"), training=replace(short, method="adalora"))).run()
+        prepare(replace(config("fsd-fig3"), training=replace(short, method="adalora"))).run()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), UsageError("no memory")])
@@ -201,6 +201,14 @@ def test_models_with_different_tokenizers_have_their_own_tables(here, texts, two
     computed = cells[cells["metric"] == "AUC"].groupby("model")["detector"].agg(set)
     detectors = {detector.shown for detector in catalogue.studies()["dcpdd-t2"].detectors}
     assert computed.to_dict() == {"tiny": detectors, "second": detectors}
+
+
+def test_a_study_whose_texts_are_not_here_says_how_to_get_them(here, capsys):
+    said = r"give --data patentmia:FILE \(unpack data.zip of github.com/zhang-wei-chao/DC-PDD\), or labelled files"
+    with pytest.raises(UsageError, match=said):
+        prepare(StudyConfig("dcpdd-fig3", scale="full", frequencies=("t.npz",)))
+    with pytest.raises(UsageError, match=r"there is no P.jsonl: unpack data.zip"):
+        prepare(StudyConfig("dcpdd-fig3", scale="full", model=("embedded",), data=("patentmia:P.jsonl",))).run()
 
 
 def test_the_list_names_every_study_and_what_it_needs(capsys):

@@ -1,0 +1,301 @@
+"""A bundle of evidence: its manifest, what differs from it, and texts that stand as hashes."""
+
+import hashlib
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, Field
+
+from fsd.data.documents import content_hash
+from fsd.files import from_json
+from fsd.unspaced import UNSPACED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VERSION = 1
+"""Version of the form of a bundle."""
+MANIFEST = "manifest.json"
+SIGNATURES = (f"{MANIFEST}.sig", f"{MANIFEST}.minisig")
+"""Detached signatures of the manifest, by ssh-keygen and by minisign; no manifest can list them."""
+QUOTED_WORDS = 5
+"""Words in a row that make a file a quotation of a text."""
+REDACTED = "sha256:"
+"""Stands before the hash of a text that is left out."""
+RELATIVE, ABSOLUTE = 1e-4, 1e-5
+"""Numbers of two machines that differ by no more are the same; trainings of two processors differ by 2e-6."""
+TABLES = (".parquet", ".csv", ".json", ".jsonl")
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Size = Annotated[int, Field(ge=0)]
+
+
+def _current(version: int) -> int:
+    # A ValueError, which pydantic reports with the name of the field.
+    if version != VERSION:
+        raise ValueError(f"got version {version}, this fsd reads version {VERSION}")
+    return version
+
+
+def _inside(path: str) -> str:
+    """Refuse a path that leads out of the bundle, which may be somebody else's."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\\" in path:
+        raise ValueError(f"paths must lie in the bundle; got {path!r}")
+    return path
+
+
+Inside = Annotated[str, AfterValidator(_inside)]
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file of an input: its name in the input, empty for the input itself, and the hash of each text in it."""
+
+    name: str
+    size: Size
+    sha256: Sha256
+    texts: Sequence[Sha256] = ()
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a setting of the command named: its files, none if it is not on this machine, and its copy in the bundle."""
+
+    flag: str
+    name: str
+    files: Sequence[InputFile] = ()
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the numbers of a run come from, as recorded when it began."""
+
+    command: str
+    command_line: str
+    inputs: Sequence[Input]
+    code: Mapping[str, str]
+    libraries: Mapping[str, str]
+    environment: Mapping[str, str]
+    seed: str
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of a model that took part: as what, its name, the project's hash of the tensors, and its files."""
+
+    role: str
+    name: str
+    fingerprint: str
+    files: Sequence[InputFile] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the bundle; `original` is the hash of the run's own, where its texts were replaced by hashes."""
+
+    path: Inside
+    size: Size
+    sha256: Sha256
+    original: Sha256 | None = None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A file of the run that is not in the bundle, as it quotes texts."""
+
+    path: Inside
+    size: Size
+    sha256: Sha256
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a bundle holds, and what it is evidence of."""
+
+    version: Annotated[int, AfterValidator(_current)]
+    made_by: str
+    run: str
+    headline: str
+    provenance: Provenance
+    weights: Sequence[Weights]
+    protocol: Sha256 | None
+    texts: bool
+    files: Sequence[Entry]
+    left_out: Sequence[LeftOut] = field(default_factory=tuple)
+
+
+def read_manifest(content: bytes, place: str) -> Manifest:
+    """The manifest of a bundle; a UsageError names the field that is not of this version."""
+    return from_json(Manifest, content, f"{place} must be the manifest of a bundle of version {VERSION}")
+
+
+class Alteration(NamedTuple):
+    """A file that is not as the manifest says."""
+
+    path: str
+    what: str
+
+
+class Present(NamedTuple):
+    """A file that is there: its size, and its hash, "" for what is no regular file."""
+
+    size: int
+    sha256: str
+
+
+def alterations(manifest: Manifest, present: Mapping[str, Present]) -> list[Alteration]:
+    """What differs between the files of a bundle and its manifest: changed, missing, renamed and added ones."""
+    altered = []
+    listed = {entry.path: entry for entry in manifest.files}
+    added = {path: file for path, file in present.items() if path not in listed}
+    for path, entry in listed.items():
+        file = present.get(path)
+        if file is None:
+            renamed = [other for other, there in added.items() if there.sha256 == entry.sha256]
+            what = "missing"
+            if renamed:
+                what = f"renamed to {renamed[0]}"
+                del added[renamed[0]]
+            altered.append(Alteration(path, what))
+        elif not file.sha256:
+            altered.append(Alteration(path, "no regular file"))
+        elif file != (entry.size, entry.sha256):
+            altered.append(Alteration(path, f"changed: SHA-256 {file.sha256 or '–'}, in the manifest {entry.sha256}"))
+    altered += [Alteration(path, "added") for path in added]
+    return altered
+
+
+class Difference(NamedTuple):
+    """A value of an answer that came out otherwise."""
+
+    place: str
+    recorded: str
+    recomputed: str
+
+
+def differences(recorded: Any, recomputed: Any, place: str = "") -> Iterator[Difference]:
+    """Where two tables of an answer, as JSON, differ in numbers beyond rounding, or in verdicts."""
+    if isinstance(recorded, dict) and isinstance(recomputed, dict):
+        for name in recorded.keys() | recomputed.keys():
+            yield from differences(recorded.get(name), recomputed.get(name), f"{place}.{name}".lstrip("."))
+    elif isinstance(recorded, list) and isinstance(recomputed, list):
+        if len(recorded) != len(recomputed):
+            yield Difference(f"{place}: rows", str(len(recorded)), str(len(recomputed)))
+        for index, values in enumerate(zip(recorded, recomputed, strict=False)):
+            yield from differences(*values, f"{place}[{index}]")
+    elif not _same(recorded, recomputed, place):
+        yield Difference(place, str(recorded), str(recomputed))
+
+
+def _same(recorded: Any, recomputed: Any, place: str) -> bool:
+    if isinstance(recorded, str) and isinstance(recomputed, str):
+        # Sentences and places of texts are told differently elsewhere; a verdict is a result.
+        return recorded == recomputed or not place.endswith(".verdict")
+    if isinstance(recorded, float | int) and isinstance(recomputed, float | int):
+        return math.isclose(recorded, recomputed, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    return bool(recorded == recomputed)
+
+
+class Quotations:
+    """Recognises texts in files, and replaces them by their hashes."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._pieces: set[tuple[str, ...]] = set()
+        self._short: set[str] = set()
+        for text in texts:
+            words = _words(text)
+            if len(words) < QUOTED_WORDS:
+                self._short.add(text.strip())
+            self._pieces.update(_pieces(words))
+
+    def in_text(self, text: str) -> bool:
+        """Whether a text is one of them, or shares `QUOTED_WORDS` words in a row with one."""
+        if text.strip() in self._short:
+            return True
+        return not self._pieces.isdisjoint(_pieces(_words(text)))
+
+    def in_file(self, name: str, content: bytes) -> bool:
+        """Whether a file quotes a text; a picture shows none."""
+        if name.endswith((".png", ".safetensors", ".npz")):
+            return False
+        if name.endswith(".parquet"):
+            import pandas as pd
+
+            frame = pd.read_parquet(io.BytesIO(content))
+            return any(self.in_text(value) for name in frame for value in _strings(frame[name]))
+        if name.endswith((".json", ".jsonl")):
+            # JSON may write letters as escapes.
+            values = [json.loads(line) for line in _documents(name, content)]
+            return any(map(self.in_text, _leaves(values)))
+        text = content.decode("utf-8", errors="replace")
+        return self.in_text(text) or any(map(self.in_text, text.splitlines()))
+
+    def without(self, name: str, content: bytes) -> bytes | None:
+        """A table of the run with hashes in place of the texts; None if the file is none."""
+        if not name.endswith(TABLES):
+            return None
+        if name.endswith((".json", ".jsonl")):
+            hashed = [self._hashed(json.loads(line)) for line in _documents(name, content)]
+            return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in hashed).encode()
+        import pandas as pd
+
+        parquet = name.endswith(".parquet")
+        frame = pd.read_parquet(io.BytesIO(content)) if parquet else pd.read_csv(io.BytesIO(content))
+        for column in frame:
+            if any(self.in_text(value) for value in _strings(frame[column])):
+                frame[column] = frame[column].map(self._hashed)
+        return frame.to_parquet(index=False) if parquet else frame.to_csv(index=False).encode()
+
+    def _hashed(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._hashed(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [self._hashed(entry) for entry in value]
+        if isinstance(value, str) and self.in_text(value):
+            return REDACTED + content_hash(value)
+        return value
+
+
+def _documents(name: str, content: bytes) -> list[bytes]:
+    """The JSON documents of a file: one, or one a line."""
+    if name.endswith(".json"):
+        return [content]
+    return list(filter(bytes.strip, content.splitlines()))
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """The strings in a JSON value."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for entry in value:
+            yield from _leaves(entry)
+    elif isinstance(value, str):
+        yield value
+
+
+def _strings(column: "pd.Series[Any]") -> list[str]:
+    return [value for value in column.tolist() if isinstance(value, str)]
+
+
+def _words(text: str) -> list[str]:
+    # A page writes signs as entities, whose letters are no words of the text.
+    return re.findall(rf"[{UNSPACED}]|[^\W{UNSPACED}]+", re.sub(r"&#?\w+;", " ", text.lower()))
+
+
+def _pieces(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for start in range(len(words) - QUOTED_WORDS + 1):
+        yield tuple(words[start : start + QUOTED_WORDS])
+
+
+def sha256(content: bytes) -> str:
+    """The hash of a content in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()

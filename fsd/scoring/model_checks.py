@@ -1,0 +1,67 @@
+"""What can be told about a model before it is opened: whether its parts exist and its numbers make sense."""
+
+from fsd.config import APIConfig, ModelConfig
+from fsd.errors import UsageError, at_least
+from fsd.net.hub import check_located, check_tokenizer_located
+from fsd.scoring.scorers import API, embedded_target, frequency_file, reference_name
+
+# Name of the neighbours that need no model.
+WORDS = "words"
+
+
+def check_model(config: ModelConfig) -> None:
+    """Refuse what opening and scoring the model would refuse, without a download and without weights in memory.
+
+    A UsageError for a model, reference model or neighbour model that is none, a table of token frequencies that is none
+    or of another tokenizer, an unknown device or dtype, and numbers out of range.
+    """
+    at_least(
+        1,
+        **{
+            "neighbours": config.neighbours,
+            "samples": config.samples,
+            "max-batch-tokens": config.max_batch_tokens,
+        },
+    )
+    if not config.model.startswith(API):
+        _check_precision(config)
+        check_located(config.model, config.revision)
+    reference = reference_name(config)
+    if reference:
+        check_located(reference)
+    if config.neighbour_model not in (None, WORDS):
+        check_located(config.neighbour_model)
+    _check_frequencies(config)
+
+
+def _check_precision(config: ModelConfig) -> None:
+    from fsd.models.language_model import quantization_options, resolve_precision
+
+    _, dtype = resolve_precision(config)
+    quantization_options(config.bits, dtype)
+
+
+def _check_frequencies(config: ModelConfig) -> None:
+    file = frequency_file(config)
+    # Those of the embedded models are tested where they are made.
+    if file is None or (embedded_target(config) and not config.frequencies):
+        return
+    from fsd.scoring.token_frequencies import FrequencyTable
+
+    FrequencyTable.load(file)
+
+
+def check_api(config: ModelConfig, api: APIConfig) -> None:
+    """Refuse the settings of an API that makes no sense, without asking it."""
+    from fsd.scoring.api import Client, key_for
+
+    if api.base_url is None:
+        raise UsageError(
+            f"model {config.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none"
+        )
+    if api.price is not None and not api.price >= 0:
+        raise UsageError(f"price must be at least 0; got {api.price}")
+    Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
+    at_least(1, concurrency=api.concurrency)
+    if api.tokenizer is not None:
+        check_tokenizer_located(api.tokenizer, config.revision)

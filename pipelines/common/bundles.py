@@ -1,0 +1,162 @@
+"""Bundles on disk: a folder or a zip file, and the detached signature of its manifest by programs of the user's."""
+
+import hashlib
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fsd.errors import UsageError
+from fsd.evidence.bundle import MANIFEST, SIGNATURES, Present
+from fsd.files import LARGEST
+from fsd.leftovers import temporary_folder
+
+NAMESPACE = "fsd-bundle"
+"""What an SSH signature is for, so that one of another use is none of a bundle."""
+SSH, MINISIGN = ("ssh", "minisign")
+PROGRAMS = {SSH: "ssh-keygen", MINISIGN: "minisign"}
+"""Kind of a key → the program that signs with it."""
+SIGNATURE = dict(zip((SSH, MINISIGN), SIGNATURES, strict=True))
+SIGNER = "signer"
+
+
+class Key(NamedTuple):
+    """A key of the user's: its kind and its file, which is never read here."""
+
+    kind: str
+    file: Path
+
+
+def parse_key(flag: str, text: str) -> Key:
+    """A key written ssh:FILE or minisign:FILE, whose program must be here."""
+    kind, _, file = text.partition(":")
+    if kind not in PROGRAMS or not file:
+        raise UsageError(f"{flag} must look like ssh:FILE or minisign:FILE; got {text!r}")
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise UsageError(f"{flag} must name a key file; there is no {file}")
+    if shutil.which(PROGRAMS[kind]) is None:
+        raise UsageError(f"{flag} must have the program {PROGRAMS[kind]}; it is not on this machine: install it")
+    return Key(kind, path)
+
+
+def sign(manifest: Path, key: Key) -> None:
+    """Write the detached signature beside the manifest; the program asks for a passphrase itself."""
+    command = [PROGRAMS[key.kind]]
+    if key.kind == SSH:
+        command += ["-Y", "sign", "-f", str(key.file), "-n", NAMESPACE, str(manifest)]
+    else:
+        command += ["-S", "-s", str(key.file), "-m", str(manifest)]
+    # Its stdout is none of ours, which may be a JSON document.
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode or not manifest.with_name(SIGNATURE[key.kind]).is_file():
+        reason = (done.stderr.strip().splitlines() or ["no signature was written"])[-1]
+        raise UsageError(f"sign must name a key that {command[0]} can sign with; {key.file}: {reason}")
+
+
+def is_signed(manifest: bytes, signature: bytes, key: Key) -> bool:
+    """Whether the signature of the manifest is by the owner of a public key."""
+    with temporary_folder() as folder:
+        content = folder / MANIFEST
+        content.write_bytes(manifest)
+        detached = folder / SIGNATURE[key.kind]
+        detached.write_bytes(signature)
+        command = [PROGRAMS[key.kind]]
+        if key.kind == SSH:
+            allowed = folder / "allowed_signers"
+            allowed.write_text(f"{SIGNER} {key.file.read_text(encoding='utf-8').strip()}\n", encoding="utf-8")
+            command += ["-Y", "verify", "-f", str(allowed), "-I", SIGNER, "-n", NAMESPACE, "-s", str(detached)]
+        else:
+            command += ["-V", "-p", str(key.file), "-m", str(content)]
+        done = subprocess.run(command, input=manifest, capture_output=True, check=False)
+    return done.returncode == 0
+
+
+class Bundle:
+    """A bundle to be read, which may be somebody else's: nothing of it is written anywhere before it is verified."""
+
+    def __init__(self, place: str) -> None:
+        path = Path(place)
+        self.place = place
+        self._root: Any = path
+        if path.is_file():
+            self._root = zipfile.Path(_archive(path))
+        elif not path.is_dir():
+            raise UsageError(f"a bundle must be a folder or a zip file that fsd bundle made; there is no {place}")
+        if not (self._root / MANIFEST).is_file():
+            raise UsageError(f"a bundle must hold {MANIFEST}; {place} has none")
+
+    def read(self, path: str) -> bytes | None:
+        """The content of a file; None if there is none."""
+        file = self._root / path
+        return bytes(file.read_bytes()) if file.is_file() else None
+
+    def files(self) -> dict[str, Present]:
+        """Path → size and hash of every file, without the manifest and its signatures."""
+        present = {}
+        for path, file in _walk(self._root, ""):
+            if path not in (MANIFEST, *SIGNATURES):
+                present[path] = _present(file)
+        return present
+
+    def copy(self, paths: list[str], folder: Path) -> None:
+        """Copy files that were verified."""
+        for path in paths:
+            copied = folder / path
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            copied.write_bytes((self._root / path).read_bytes())
+
+
+def _archive(path: Path) -> zipfile.ZipFile:
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise UsageError(f"a bundle must be a folder or a zip file; {path} is neither ({error})") from error
+    names = archive.namelist()
+    # Of two entries of one name, another program may take the other one.
+    if len(set(names)) < len(names):
+        raise UsageError(f"a bundle must hold each file once; {path} holds one twice")
+    for entry in archive.infolist():
+        if entry.file_size > LARGEST:
+            raise UsageError(f"files of a bundle must have at most {LARGEST:,} bytes; {entry.filename} has more")
+    return archive
+
+
+def _walk(folder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    for file in folder.iterdir():
+        path = f"{prefix}{file.name}"
+        link = isinstance(file, Path) and file.is_symlink()
+        if file.is_dir() and not link:
+            yield from _walk(file, f"{path}/")
+        else:
+            yield path, file
+
+
+def _present(file: Any) -> Present:
+    # A link may lead out of the bundle, and a pipe has no end.
+    if not file.is_file() or (isinstance(file, Path) and file.is_symlink()):
+        return Present(0, "")
+    total = hashlib.sha256()
+    size = 0
+    try:
+        with file.open("rb") as stream:
+            while block := stream.read(2**20):
+                total.update(block)
+                size += len(block)
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        raise UsageError(f"files of a bundle must be readable; {file}: {error}") from error
+    return Present(size, total.hexdigest())
+
+
+def pack(folder: Path, out: Path) -> None:
+    """Write the files of a folder as a zip file; the same files give the same bytes."""
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(folder.rglob("*")):
+            if file.is_file():
+                # A fixed date: that of the copies says nothing.
+                entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), (1980, 1, 1, 0, 0, 0))
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, file.read_bytes())

@@ -1,0 +1,138 @@
+"""The protocol: texts, settings, tests and level of a command, fixed and published before the model is asked."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from fsd import distributed
+from fsd.config import APIConfig, flags
+from fsd.errors import UsageError
+from fsd.evidence.bundle import Input, Provenance
+from fsd.files import digest, read_json
+from fsd.leftovers import write_whole
+from fsd.progress import note
+from pipelines.common.context import ASKING, context, demands
+from pipelines.common.provenance import inputs
+
+VERSION = 1
+"""Version of the file."""
+LEVELS = {
+    "contamination": "level",
+    "canary test": "alpha",
+    "detect": "fpr",
+    "adapter-audit": "fpr",
+}
+"""Command → its setting that is the level; the others give intervals of 95 %."""
+TESTS = {
+    "run": "AUC of the best score with its 95 % interval, beside a blind classifier and the control model",
+    "detect": "conformal p-value of each text, after the domain check; with --known also all texts together",
+    "adapter-audit": "AUC of the best score with its 95 % interval, beside a blind classifier",
+    "contamination": "exchangeability; with --known also dataset inference, CoDeC and kernel divergence; Holm",
+    "extract": "share of the work that can be extracted with its 95 % interval, beside that of the control",
+    "canary test": "rank of the published canaries among the withheld ones, all documents together; Holm",
+}
+"""Command → what is tested."""
+ELSEWHERE = {"out", "report", "answers", "device", "cache", "max_batch_tokens"}
+ELSEWHERE |= flags(APIConfig()).keys() - {"start_token", "tokenizer"}
+"""Settings on which no number depends."""
+
+
+def _current(version: int) -> int:
+    if version != VERSION:
+        raise ValueError(f"got version {version}, this fsd reads version {VERSION}")
+    return version
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What is fixed: the hashes of the texts by setting, the settings, the tests and the level."""
+
+    version: Annotated[int, AfterValidator(_current)]
+    command: str
+    texts: Mapping[str, Sequence[str]]
+    settings: Mapping[str, Any]
+    tests: str
+    level: float
+
+    def mismatch(self, run: "Protocol") -> str:
+        """What of a run is not of this protocol, in a few words; "" if all of it is."""
+        if self.command != run.command:
+            return f"command {self.command}; the run is of {run.command}"
+        for flag in sorted(self.texts.keys() | run.texts.keys()):
+            if self.texts.get(flag) != run.texts.get(flag):
+                return f"other texts of {flag}"
+        for name in sorted(self.settings.keys() | run.settings.keys()):
+            fixed = self.settings.get(name)
+            value = run.settings.get(name)
+            if fixed != value:
+                return f"{name} {fixed}; the run has {value}"
+        if self.level != run.level or self.tests != run.tests:
+            return "other tests or another level"
+        return ""
+
+
+def protocol(command: str, config: Any) -> Protocol:
+    """The protocol of a command with these settings, with the files as they are now."""
+    return _protocol(command, inputs(command, config), flags(config))
+
+
+def recorded(provenance: Provenance, settings: Mapping[str, Any]) -> Protocol:
+    """The protocol that a finished run kept, by what it recorded and its configuration file."""
+    named = {name.replace("-", "_"): value for name, value in settings.items() if name not in ("version", "command")}
+    return _protocol(provenance.command, provenance.inputs, named)
+
+
+def _protocol(command: str, named: Sequence[Input], settings: Mapping[str, Any]) -> Protocol:
+    texts: dict[str, list[str]] = {}
+    for entry in named:
+        # Of a published benchmark or a task, the name is all there is here.
+        hashes = [file.sha256 for file in entry.files] or [entry.name]
+        texts.setdefault(entry.flag, []).extend(hashes)
+    plain = json.loads(json.dumps(settings, default=str))
+    kept = {name: value for name, value in plain.items() if name not in ELSEWHERE and name not in texts}
+    level = LEVELS.get(command)
+    return Protocol(VERSION, command, texts, kept, TESTS[command], settings[level] if level else 0.05)
+
+
+def read(path: str | Path) -> Protocol:
+    """The protocol in a file."""
+    return read_json(Protocol, path, f"a protocol of version {VERSION}, made by --protocol with --dry-run")
+
+
+def apply(config: Any) -> None:
+    """Write the protocol of a dry run, or refuse a run that is not of its protocol; nothing without --protocol."""
+    path = demands().protocol
+    if path is None:
+        return
+    here = context()
+    if here.command not in ASKING:
+        raise UsageError(f"protocol must be of a command that asks a model ({', '.join(ASKING)}); got {here.command}")
+    _check_adapter(flags(config).get("adapter"))
+    run = protocol(here.command, config)
+    if here.invocation.dry_run and not Path(path).exists():
+        _write(Path(path), run)
+    else:
+        reason = read(path).mismatch(run)
+        if reason:
+            raise UsageError(f"the run must be as its protocol; {path} has {reason}")
+    if distributed.is_main_process():
+        note(f"protocol {path}: SHA-256 {digest(path)}")
+
+
+def _check_adapter(adapter: str | None) -> None:
+    """Refuse an alias of a registered adapter, which may move to another version after the protocol is published."""
+    if adapter and re.search(r"^models:.*(@|/latest$)", adapter):
+        raise UsageError(f"a protocol must name a version of the adapter, models:/NAME/VERSION; got {adapter}")
+
+
+def _write(path: Path, run: Protocol) -> None:
+    content = json.dumps(vars(run), indent=2, ensure_ascii=False) + "\n"
+    try:
+        write_whole(path, content.encode())
+    except OSError as error:
+        raise UsageError(f"protocol must be a path that can be written; {path}: {error.strerror or error}") from error

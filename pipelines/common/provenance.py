@@ -1,0 +1,105 @@
+"""Where the numbers of an answer come from: its input files, code, libraries, environment and command line, hashed."""
+
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fsd import tracking
+from fsd.config import flags
+from fsd.errors import without_credentials
+from fsd.evidence.bundle import Input, InputFile, Provenance
+from fsd.files import digest
+
+INPUTS: Mapping[str, tuple[str, ...]] = {
+    "run": ("data", "unseen", "frequencies"),
+    "detect": ("files", "known"),
+    "adapter-audit": ("data", "frequencies"),
+    "contamination": ("files", "known", "frequencies"),
+    "extract": ("book", "control"),
+    "canary test": ("folder", "frequencies"),
+}
+"""Command that asks a model for evidence → its settings that name files."""
+LIBRARIES = (
+    "accelerate",
+    "numpy",
+    "pandas",
+    "peft",
+    "safetensors",
+    "scikit-learn",
+    "scipy",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "trl",
+)
+"""Libraries on whose versions numbers may depend."""
+
+
+def values(settings: Mapping[str, Any], name: str) -> list[str]:
+    """The files that a setting names, if any."""
+    value = settings.get(name)
+    if isinstance(value, str):
+        return [value]
+    # A share, such as that of --unseen, names no file.
+    return list(map(str, value)) if isinstance(value, list | tuple) else []
+
+
+def inputs(command: str, config: Any) -> list[Input]:
+    """The inputs of a command with the hashes of their files; a published benchmark or task has no files here."""
+    settings = flags(config)
+    named = [(flag, value) for flag in INPUTS[command] for value in values(settings, flag)]
+    return [Input(flag, without_credentials(value), list(_files(Path(value)))) for flag, value in named if value]
+
+
+def _files(path: Path) -> Iterator[InputFile]:
+    """The files of an input; the name of the one file of a path is empty."""
+    if path.is_dir():
+        for file in sorted(path.rglob("*")):
+            if file.is_file():
+                yield _file(file, file.relative_to(path).as_posix())
+    elif path.is_file():
+        yield _file(path, "")
+
+
+def _file(path: Path, name: str) -> InputFile:
+    return InputFile(name, path.stat().st_size, digest(path))
+
+
+def provenance(command: str, config: Any) -> dict[str, Any]:
+    """What is recorded with the run of a command, as JSON."""
+    typed = shlex.join(["fsd", *command.split(), *sys.argv[1:]])
+    recorded = Provenance(
+        command=command,
+        command_line=without_credentials(typed),
+        inputs=inputs(command, config),
+        code=tracking.versions(),
+        libraries=_libraries(),
+        environment=_environment(),
+        seed=str(getattr(config, "seed", "")),
+    )
+    return asdict(recorded)
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "cores": str(os.cpu_count()),
+    }
+
+
+def _libraries() -> dict[str, str]:
+    versions = {}
+    for name in LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,284 @@
+"""Is this bundle of evidence as it was made? Checks every hash, the manifest's own, and its signature.
+
+`fsd verify BUNDLE` needs no model and no network. `--sha256` is the hash that was published, `--signed-by` the public
+key of whoever made the bundle: without one of them somebody could have replaced files and manifest together. With
+`--recompute` the command of the bundle runs again, with the weights, and the numbers that differ are named.
+
+Examples:
+    fsd verify evidence.zip --sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+    fsd verify evidence.zip --signed-by ssh:their_key.pub --recompute --model ./their-model
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from fsd.config import OptionalModel, OptionalName
+from fsd.errors import CheckFailed, UsageError
+from pipelines.common.bundles import SIGNATURE, Bundle, Key, is_signed, parse_key
+from pipelines.common.cli import command
+from pipelines.common.context import stage
+from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
+from pipelines.common.job import Job
+
+if TYPE_CHECKING:
+    from fsd.evidence.bundle import Alteration, Difference, Input, Manifest
+    from fsd.reporting.report import Report
+
+CONFIG = "run/config.yaml"
+PLACES = ("out", "report", "answers", "cache")
+"""Settings of the run that are places of its own machine, which a repetition must not write to."""
+SHOWN = 20
+"""Alterations and differences that are printed; `--json` has all."""
+
+
+@dataclass(frozen=True)
+class VerifyConfig:
+    """A bundle, and what its manifest must be."""
+
+    bundle: Annotated[Positional[str], arg(metavar="BUNDLE")]
+    """Folder or zip file that `fsd bundle` made."""
+    sha256: OptionalName = None
+    """SHA-256 of the manifest as it was published."""
+    signed_by: Annotated[str | None, arg(metavar="ssh:FILE|minisign:FILE", help_behavior_hint="")] = None
+    """Public key of whoever signed the manifest."""
+    recompute: FlagCreatePairsOff[bool] = False
+    """Run the command of the bundle again, and compare its numbers; needs the weights and the texts."""
+    model: OptionalModel = None
+    """Where the model under test is on this machine, for --recompute. Default: where the run had it."""
+
+
+def prepare(config: VerifyConfig) -> Job:
+    """Read the manifest, and check the settings and, to recompute, that the weights are here."""
+    from fsd.evidence.bundle import MANIFEST, read_manifest
+
+    if config.sha256 and not re.fullmatch(r"[0-9a-f]{64}", config.sha256.lower()):
+        raise UsageError(f"sha256 must be 64 hexadecimal digits; got {config.sha256!r}")
+    if config.model and not config.recompute:
+        raise UsageError("model must come with --recompute; got it alone")
+    key = parse_key("signed-by", config.signed_by) if config.signed_by else None
+    bundle = Bundle(config.bundle)
+    content = bundle.read(MANIFEST) or b""
+    manifest = read_manifest(content, f"{config.bundle}: {MANIFEST}")
+    if config.recompute:
+        check_repeatable(manifest, config.model)
+    reads = {"bundle": f"{config.bundle}: {len(manifest.files)} files of a run of {manifest.provenance.command}"}
+    return Job(partial(run, config, bundle, manifest, content, key), reads)
+
+
+def check_repeatable(manifest: "Manifest", model: str | None) -> None:
+    """Refuse to repeat a run whose texts or weights are not here, before anything is done."""
+    from pipelines.common.weights import local_weights
+
+    if not manifest.texts:
+        raise UsageError("recompute must have the texts; this bundle has their hashes alone (--without-texts)")
+    for entry in manifest.provenance.inputs:
+        if not entry.path:
+            raise UsageError(f"recompute must have all inputs in the bundle; {entry.name} is not in it")
+    for weights in manifest.weights:
+        name = model if model and weights.role == "model" else weights.name
+        _, files = local_weights(name, None)
+        if not files:
+            raise UsageError(f"weights must be on this machine; there are none at {name}: name their place by --model")
+        recorded = {file.name: file.sha256 for file in weights.files}
+        if recorded and recorded != {file.name: file.sha256 for file in files}:
+            raise UsageError(f"weights must be those of the bundle; the files of {name} have other hashes")
+
+
+def run(config: VerifyConfig, bundle: Bundle, manifest: "Manifest", content: bytes, key: Key | None) -> None:
+    """Compare, repeat the run if asked to, print, and end with exit code 1 if something is not as it was."""
+    from fsd.evidence.bundle import alterations, sha256
+
+    with stage("hashing"):
+        altered = check_manifest(config, bundle, content, key)
+        altered += alterations(manifest, bundle.files())
+        if not altered:
+            altered = check_contents(bundle, manifest)
+    # Of files that are not those of the run, nothing is run.
+    differing: Sequence[Difference] | None = None
+    if config.recompute and not altered:
+        with stage("scoring"):
+            differing = recompute(bundle, manifest, config.model)
+    show(report(config, manifest, sha256(content), altered, differing))
+    if altered:
+        first = altered[0]
+        raise CheckFailed(f"the bundle is not as it was made: {first.path} is {first.what}{_further(altered)}")
+    if differing:
+        place, recorded, recomputed = differing[0]
+        raise CheckFailed(f"numbers differ: {place} is {recomputed}, recorded {recorded}{_further(differing)}")
+
+
+def _further(items: Sequence[object]) -> str:
+    return f"; {len(items) - 1} more" if len(items) > 1 else ""
+
+
+def check_manifest(config: VerifyConfig, bundle: Bundle, content: bytes, key: Key | None) -> "list[Alteration]":
+    """Whether the manifest is the one that was published, or signed."""
+    from fsd.evidence.bundle import MANIFEST, Alteration, sha256
+
+    altered = []
+    if config.sha256 and config.sha256.lower() != sha256(content):
+        altered.append(Alteration(MANIFEST, f"edited: SHA-256 {sha256(content)}, published {config.sha256.lower()}"))
+    if key:
+        signature = bundle.read(SIGNATURE[key.kind])
+        if signature is None:
+            altered.append(Alteration(SIGNATURE[key.kind], "missing"))
+        elif not is_signed(content, signature, key):
+            altered.append(Alteration(MANIFEST, f"not signed by {config.signed_by}"))
+    return altered
+
+
+def check_contents(bundle: Bundle, manifest: "Manifest") -> "list[Alteration]":
+    """Whether the parts of a bundle belong together: inputs, provenance and protocol are those of its run."""
+    import yaml
+
+    from fsd.evidence.bundle import Alteration, Provenance, sha256
+    from fsd.files import from_json
+    from pipelines.common import protocol
+
+    altered = []
+    recorded = from_json(Provenance, bundle.read(f"run/{PROVENANCE}") or b"", f"{PROVENANCE} must be a provenance")
+    if _hashes(recorded.inputs) != _hashes(manifest.provenance.inputs):
+        altered.append(Alteration("inputs", "other than the run recorded when it began"))
+    altered += _wrong_copies(manifest)
+    content = bundle.read(f"run/{PROTOCOL}")
+    if (sha256(content) if content else None) != manifest.protocol:
+        altered.append(Alteration(PROTOCOL, "other than in the manifest"))
+    if content:
+        agreed = from_json(protocol.Protocol, content, f"{PROTOCOL} must be a protocol")
+        settings = yaml.safe_load(bundle.read(CONFIG) or b"")
+        reason = agreed.mismatch(protocol.recorded(recorded, settings))
+        if reason:
+            altered.append(Alteration(PROTOCOL, f"not that of the run: it has {reason}"))
+    return altered
+
+
+def _hashes(inputs: "Sequence[Input]") -> list[tuple[str, str, list[str]]]:
+    return [(entry.flag, entry.name, [file.sha256 for file in entry.files]) for entry in inputs]
+
+
+def _wrong_copies(manifest: "Manifest") -> "list[Alteration]":
+    """The copies of inputs that are not the files that the run read."""
+    from fsd.evidence.bundle import Alteration
+
+    present = {entry.path: entry.sha256 for entry in manifest.files}
+    wrong = []
+    for entry in manifest.provenance.inputs:
+        for file in entry.files:
+            path = f"{entry.path}/{file.name}".rstrip("/")
+            if entry.path and present.get(path) != file.sha256:
+                wrong.append(Alteration(path, "not the file that the run read"))
+    return wrong
+
+
+def recompute(bundle: Bundle, manifest: "Manifest", model: str | None) -> "list[Difference]":
+    """Repeat the run in a process and a store of its own, and compare the tables of its answer."""
+    from fsd.evidence.bundle import differences
+    from fsd.leftovers import temporary_folder
+    from fsd.tracking.runs import PACKAGE
+
+    recorded = json.loads(bundle.read(f"run/{ANSWER}") or b"{}")
+    provenance = manifest.provenance
+    with temporary_folder() as folder:
+        copies = folder / "bundle"
+        bundle.copy([entry.path for entry in manifest.files], copies)
+        file = folder / "config.yaml"
+        file.write_text(settings_again(copies, manifest, model), encoding="utf-8")
+        environment = dict(os.environ)
+        paths = [str(PACKAGE), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/store.db"
+        # Numbers of an earlier run would not be computed again.
+        environment["FSD_CACHE"] = str(folder / "cache")
+        line = [sys.executable, "-m", "pipelines", *provenance.command.split(), "--config", str(file), "--json"]
+        done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise UsageError(f"the command of the bundle must run on this machine; it ended with: {reason}")
+    return list(differences(recorded["tables"], json.loads(done.stdout)["tables"]))
+
+
+def settings_again(copies: Path, manifest: "Manifest", model: str | None) -> str:
+    """The configuration file of the run, with the files of the bundle in place of the run's."""
+    import yaml
+
+    settings = yaml.safe_load((copies / CONFIG).read_text(encoding="utf-8"))
+    for name in PLACES:
+        settings.pop(name, None)
+    by_flag: dict[str, list[str]] = {}
+    for entry in manifest.provenance.inputs:
+        by_flag.setdefault(entry.flag, []).append(str(copies / entry.path))
+    for flag, paths in by_flag.items():
+        several = isinstance(settings[flag], list)
+        settings[flag] = paths if several else paths[0]
+    if settings.get("adapter"):
+        settings["adapter"] = str(copies / "adapter")
+    for weights in manifest.weights:
+        place = model if model and weights.role == "model" else weights.name
+        # Relative to the working folder of whoever verifies, not to the one of the repetition.
+        local = Path(place).expanduser()
+        settings[weights.role.replace("_", "-")] = str(local.resolve()) if local.exists() else place
+    return str(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+
+
+def report(
+    config: VerifyConfig,
+    manifest: "Manifest",
+    digest: str,
+    altered: "Sequence[Alteration]",
+    differing: "Sequence[Difference] | None",
+) -> "Report":
+    """What was checked, and what is not as it was."""
+    import pandas as pd
+
+    from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
+    from fsd.evidence.bundle import ABSOLUTE, RELATIVE, Alteration, Difference
+    from fsd.reporting.report import Report, Section, numbers
+
+    files = len(manifest.files)
+    if altered:
+        result = f"{len(altered)} alterations of a bundle of {files} files"
+    else:
+        result = f"nothing was altered: {files} files are as in the manifest, whose SHA-256 is {digest}"
+    findings = [Finding(result), Finding(f"the answer of the run: {manifest.headline}")]
+    if not (config.sha256 or config.signed_by):
+        unproven = "the manifest is not proven: compare its SHA-256 with the published one (--sha256, --signed-by)"
+        findings.append(Finding(unproven, AGAINST))
+    if manifest.protocol and not altered:
+        kept = f"the run is that of the protocol with SHA-256 {manifest.protocol}: compare it with the published one"
+        findings.append(Finding(kept, FOR))
+    if differing is not None:
+        again = f"recomputed: every number is the same, within {RELATIVE:g} of itself or {ABSOLUTE:g}"
+        if differing:
+            again = f"recomputed: {len(differing)} numbers differ"
+        findings.append(Finding(again, not differing))
+    findings += as_findings((f"{path}: {what}" for path, what in altered[:SHOWN]), AGAINST)
+    for place, recorded, recomputed in (differing or ())[:SHOWN]:
+        findings.append(Finding(f"{place}: {recomputed}, recorded {recorded}", AGAINST))
+    tables = [
+        numbers("alterations", pd.DataFrame(altered, columns=Alteration._fields)),
+        numbers("differences", pd.DataFrame(differing or [], columns=Difference._fields)),
+    ]
+    return Report(findings=findings, sections=[Section("", tables=tables)])
+
+
+if __name__ == "__main__":
+    command(
+        VerifyConfig,
+        prepare,
+        __doc__ or "",
+        stages={
+            "data": "manifest",
+            "hashing": "hashing",
+            "scoring": "running the command again",
+        },
+    )

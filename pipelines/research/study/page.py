@@ -1,0 +1,222 @@
+"""The page docs/papers.md: every table and figure of the papers, what is as in the paper here, and what is not."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from fsd import tracking
+from fsd.config import FSDConfig
+from fsd.errors import UsageError
+from fsd.evaluation.findings import Finding
+from fsd.reporting.report import Report
+from fsd.statistics.intervals import shortened
+from fsd.tracking import RunRecord
+from pipelines.common.context import stage
+from pipelines.common.deliver import show
+from pipelines.common.job import Job
+from pipelines.common.output import check_path, write_text
+from pipelines.research.study.catalogue import OWN, Paper, Study, in_order, papers, studies, without_study
+from pipelines.research.study.grid import PageConfig
+
+# What the studies measured at the small scale; `fsd study papers --update` writes it.
+RESULTS = Path(__file__).with_name("small.csv")
+HEADINGS = (
+    "in the paper",
+    "study",
+    "as in the paper",
+    "not as in the paper, and why",
+    "prints",
+    "small scale here, AUC",
+)
+# Detectors named in the column of results; of more, such as the settings of a grid, the range is given.
+NAMED = 5
+INTRODUCTION = """# The three papers, table by table
+
+For whoever compares a number of this package with a printed one. Each table and figure with results is a study, which
+runs at the paper's scale by the command beside it, given a GPU and the hub. **None was run at that scale here.** The
+last column is what `fsd study NAME` measures on the embedded model and corpus: the range over the study's cells, base
+score and FSD. It shows that the study works, and nothing about the paper's models.
+
+A study shows the paper's numbers beside its own only where model, texts, split, training, detector and setting agree;
+`prints` is how many are on record. What holds of a whole paper stands above its table. How to run a study, and what its
+table shows, is in [studies](results.md).
+
+This page is made by `fsd study papers`. Do not edit it: change `pipelines/research/study/catalogue.yaml`.
+"""
+
+
+class Line(NamedTuple):
+    """The AUCs of a detector in a state over the cells of a study."""
+
+    study: str
+    detector: str
+    state: str
+    low: float
+    high: float
+
+
+def prepare(config: PageConfig) -> Job:
+    """Check the output file."""
+    check_path(config.out)
+    return Job(partial(run, config), {"studies": "their declarations"}, writes=[config.out], experiment="")
+
+
+def run(config: PageConfig) -> None:
+    """Write the page; with --update first take over what the newest runs of the studies have measured."""
+    with stage("recording"):
+        if config.update:
+            measured = pd.DataFrame(_measured(f"fsd-{FSDConfig().data.domain}"))
+            write_text(measured.to_csv(index=False), RESULTS)
+            results.cache_clear()
+        write_text(page(), config.out)
+    note = Finding(f"{len(studies())} studies")
+    show(Report(headline=f"page: {config.out}", findings=[note], files={"page": config.out}))
+
+
+def page() -> str:
+    """The text of the page."""
+    parts = [INTRODUCTION]
+    for name, paper in papers().items():
+        parts.append(_section(name, paper))
+    parts.append(_own())
+    return "\n".join(parts)
+
+
+def _section(name: str, paper: Paper) -> str:
+    """The part of the page on one paper."""
+    lines = [f"## {name}", ""]
+    lines.append(f'"{paper.title}", [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv}).')
+    lines.append("")
+    remarks = filter(None, (paper.agrees, paper.differs, paper.code, paper.rate))
+    lines += [f"- {remark}." for remark in remarks]
+    lines.append("")
+    start = f"{name},"
+    lines += _table([study for study in in_order() if studies()[study].place.startswith(start)])
+    lines.append("")
+    for place, why in without_study():
+        if place.startswith(start):
+            lines.append(f"- {place}: no study; {why}.")
+    lines.append("")
+    return "\n".join(lines)
+
+
+def _own() -> str:
+    """The part of the page on the studies that are of no paper."""
+    lines = ["## Studies of our own", ""]
+    for name in in_order():
+        study = studies()[name]
+        if study.place.startswith(OWN):
+            lines.append(f"- `fsd study {name} --scale full`: {study.title} Small scale: {small_scale(name)}.")
+    return "\n".join([*lines, ""])
+
+
+def _table(names: Sequence[str]) -> Iterator[str]:
+    """The lines of the table of some studies."""
+    yield _row(HEADINGS)
+    yield _row(["---"] * len(HEADINGS))
+    for name in names:
+        study = studies()[name]
+        prints = str(len(study.paper) or "–")
+        cells = (
+            study.place,
+            f"`{command(name, study)}`",
+            study.agrees,
+            study.differs or "–",
+            prints,
+            small_scale(name),
+        )
+        yield _row(cells)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def command(name: str, study: Study) -> str:
+    """The command that runs a study as in the paper."""
+    words = ["fsd study", name, "--scale full"]
+    settings = set(study.settings)
+    for axis in study.axes:
+        for varied in axis.levels.values():
+            settings.update(varied)
+    if not study.model and "model.model" not in settings:
+        words.append("--model ID")
+    if study.benchmark:
+        words.append(f"--data {study.benchmark}:FILES")
+    elif "data.data" not in settings:
+        words.append("--data FILE")
+    if any(detector.name == "dc_pdd" for detector in study.detectors):
+        words.append("--frequencies TABLE.npz")
+    if study.trained:
+        words.append("--split paper")
+    return " ".join(words)
+
+
+def small_scale(name: str) -> str:
+    """What a study measured at the small scale, in one line."""
+    detectors: dict[str, list[str]] = {}
+    ends = []
+    for line in results():
+        if line.study == name:
+            detectors.setdefault(line.detector, []).append(_state(line))
+            ends += [line.low, line.high]
+    if not detectors:
+        return "–"
+    if len(detectors) > NAMED:
+        return f"{len(detectors)} detectors or settings, {_range(min(ends), max(ends))}"
+    parts = []
+    for detector, states in detectors.items():
+        parts.append(f"{detector} {', '.join(states)}")
+    return "; ".join(parts)
+
+
+def _state(line: Line) -> str:
+    numbers = _range(line.low, line.high)
+    return numbers if line.state == "base" else f"{line.state} {numbers}"
+
+
+def _range(low: float, high: float) -> str:
+    ends = dict.fromkeys((shortened(low), shortened(high)))
+    return " to ".join(ends)
+
+
+@functools.cache
+def results() -> Sequence[Line]:
+    """What the studies measured at the small scale."""
+    table = pd.read_csv(RESULTS)
+    return [Line(*row) for row in table.itertuples(index=False)]
+
+
+def summary(name: str, measured: pd.DataFrame) -> list[Line]:
+    """The range of the AUCs of a study over its cells, for each detector and state, from its table cells.csv."""
+    aucs = measured[measured["metric"] == "AUC"]
+    lines = []
+    for (detector, state), values in aucs.groupby(["detector", "state"], sort=False)["value"]:
+        low = round(values.min(), 2)
+        high = round(values.max(), 2)
+        lines.append(Line(name, str(detector), str(state), low, high))
+    return lines
+
+
+def _measured(experiment: str) -> list[Line]:
+    """The summaries of the newest runs of all studies at the small scale."""
+    lines = []
+    for name in in_order():
+        small = list(filter(_is_plain, tracking.find_runs(experiment, {"study": name})))
+        if not small:
+            raise UsageError(f"store must hold a run of each study at the small scale; it has none of {name}")
+        # The newest comes first.
+        lines += summary(name, pd.read_csv(tracking.fetch_artifact(small[0].id, "cells.csv")))
+    return lines
+
+
+def _is_plain(run: RunRecord) -> bool:
+    """Whether a run is of a whole study at the small scale, on the embedded models and texts."""
+    if "kind" in run.tags or run.params.get("scale") != "small":
+        return False
+    # What is not given is not recorded.
+    return not {"model", "data"} & run.params.keys()

@@ -1,0 +1,335 @@
+"""Bundles: made, altered in each part, verified, recomputed; protocols, gates and the page for readers."""
+
+import json
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fsd import tracking
+from fsd.evidence.bundle import Difference, Quotations, alterations, differences, read_manifest
+from pipelines.common.bundles import Bundle
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
+TEST = "contamination new.jsonl --model {tiny} --device cpu --cache none --orders 3 --report-for reader"
+
+
+class Made(NamedTuple):
+    """A run under a protocol, and its bundle."""
+
+    folder: Path
+    run: str
+    sha256: str
+
+    def bundle(self) -> Path:
+        return self.folder / "bundle"
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def made(tiny: Path, run_command: Callable, make_rows: Callable, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("bundled")
+    write(folder / "new.jsonl", [{"text": row["text"]} for row in make_rows(20, 1)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        line = f"{TEST.format(tiny=tiny)} --protocol p.json"
+        run_command(f"{line} --dry-run")
+        printed = json.loads(run_command(f"{line} --json"))
+        run = printed["run"]["id"]
+        bundled = json.loads(run_command(f"bundle {run} --out bundle --json"))
+    return Made(folder, run, bundled["headline"].rpartition(" ")[2])
+
+
+@pytest.fixture
+def copy(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the bundle in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(made.bundle(), "bundle")
+    return tmp_path / "bundle"
+
+
+@pytest.fixture
+def fails(run_command: Callable, capsys: pytest.CaptureFixture) -> Callable[..., str]:
+    """Runs a command that must fail with an exit code, and gives its last line."""
+
+    def run(line: str, code: int = 1) -> str:
+        with pytest.raises(SystemExit) as ended:
+            run_command(line)
+        assert ended.value.code == code
+        return capsys.readouterr().err.strip().splitlines()[-1]
+
+    return run
+
+
+def test_a_bundle_holds_the_run_and_what_it_read_and_verifies(made: Made, run_command: Callable, tiny: Path) -> None:
+    manifest = read_manifest((made.bundle() / "manifest.json").read_bytes(), "here")
+    paths = {entry.path for entry in manifest.files}
+    assert {"inputs/files-1/new.jsonl", "run/answer.json", "run/config.yaml", "run/report.html"} <= paths
+    assert {"run/protocol.json", "run/provenance.json", "run/results.json"} <= paths
+    (texts,) = (file.texts for entry in manifest.provenance.inputs for file in entry.files)
+    assert len(texts) == 20
+    (weights,) = manifest.weights
+    assert "model.safetensors" in {file.name for file in weights.files}
+    assert re.fullmatch("[0-9a-f]{32}", weights.fingerprint)
+    assert {"torch", "numpy"} <= manifest.provenance.libraries.keys()
+    printed = run_command(f"verify {made.bundle()} --sha256 {made.sha256}")
+    assert printed.startswith(f"nothing was altered: {len(paths)} files")
+    assert "the run is that of the protocol" in printed
+
+
+def test_every_file_that_is_changed_is_found(made: Made, copy: Path) -> None:
+    manifest = read_manifest((copy / "manifest.json").read_bytes(), "here")
+    for entry in manifest.files:
+        path = copy / entry.path
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        (altered,) = alterations(manifest, Bundle("bundle").files())
+        assert altered.path == entry.path
+        assert altered.what.startswith("changed")
+        path.write_bytes(content)
+    assert not alterations(manifest, Bundle("bundle").files())
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    file = folder / "manifest.json"
+    content = json.loads(file.read_bytes())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def consistent(folder: Path) -> None:
+    """An input and the hashes of it in the manifest."""
+    import hashlib
+
+    path = folder / "inputs/files-1/new.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"text": "another"}\n')
+    new, size = hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size
+
+    def change(content: dict[str, Any]) -> None:
+        (entry,) = (entry for entry in content["files"] if entry["path"] == "inputs/files-1/new.jsonl")
+        entry |= {"sha256": new, "size": size}
+        content["provenance"]["inputs"][0]["files"][0] |= {"sha256": new, "size": size}
+
+    edit(folder, change)
+
+
+def link(folder: Path) -> None:
+    (folder / "run/report.html").rename(folder.parent / "report.html")
+    (folder / "run/report.html").symlink_to(folder.parent / "report.html")
+
+
+ALTERATIONS = {
+    "missing": (lambda folder: (folder / "run/report.html").unlink(), "run/report.html is missing"),
+    "added": (lambda folder: (folder / "run/more.txt").write_text("x"), "run/more.txt is added"),
+    "renamed": (
+        lambda folder: (folder / "run/report.html").rename(folder / "run/page.html"),
+        "run/report.html is renamed to run/page.html",
+    ),
+    "link": (link, "run/report.html is no regular file"),
+    "edited": (lambda folder: edit(folder, lambda content: content.update(headline="yes")), "manifest.json is edited"),
+    "consistent": (consistent, "manifest.json is edited"),
+}
+
+
+@pytest.mark.parametrize("kind", ALTERATIONS)
+def test_an_alteration_is_found(kind: str, made: Made, copy: Path, fails: Callable) -> None:
+    alter, message = ALTERATIONS[kind]
+    alter(copy)
+    assert f"failed: the bundle is not as it was made: {message}" in fails(f"verify bundle --sha256 {made.sha256}")
+
+
+def test_inputs_other_than_those_that_the_run_recorded_are_found_without_a_hash(copy: Path, fails: Callable) -> None:
+    consistent(copy)
+    assert "inputs is other than the run recorded" in fails("verify bundle")
+
+
+def test_a_zip_file_is_verified_as_a_folder_is(
+    made: Made, run_command: Callable, fails: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(made.folder)
+    out = tmp_path / "evidence.zip"
+    run_command(f"bundle {made.run} --out {out}")
+    assert run_command(f"verify {out}").startswith("nothing was altered")
+    with zipfile.ZipFile(out, "a") as archive:
+        archive.writestr("run/more.txt", "x")
+    assert "run/more.txt is added" in fails(f"verify {out}")
+    with zipfile.ZipFile(out, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("run/more.txt", "y")
+    assert "holds one twice" in fails(f"verify {out}", 2)
+
+
+def test_texts_can_stand_as_hashes(made: Made, run_command: Callable, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(made.folder)
+    run_command(f"bundle {made.run} --out {tmp_path}/hashed --without-texts")
+    assert not list(tmp_path.rglob("new.jsonl"))
+    texts = [json.loads(line)["text"] for line in (made.folder / "new.jsonl").read_text().splitlines()]
+    for path in tmp_path.rglob("*.*"):
+        assert not any(text[:40] in path.read_text() for text in texts), path
+    assert run_command(f"verify {tmp_path}/hashed").startswith("nothing was altered")
+
+
+def test_quotations_are_replaced_in_tables_and_found_on_pages() -> None:
+    quotations = Quotations(["One two three, four five six.", "short", "一二三四五六七"])
+    assert quotations.in_file("page.html", b"<td>two three four&#160;five six</td>")
+    assert quotations.in_file("page.html", "<td>二三四五六</td>".encode())
+    assert not quotations.in_file("page.html", b"<td>one two three four</td>")
+    table = json.dumps({"a": ["short", "two three four five six", 1, "else"]}).encode()
+    hashed = json.loads(quotations.without("a.json", table) or b"")
+    assert [str(value)[:7] for value in hashed["a"]] == ["sha256:", "sha256:", "1", "else"]
+    text = (quotations.without("a.csv", b"text,n\nshort,3\n") or b"").partition(b",3")[0]
+    assert b"sha256:" in text
+    assert quotations.without("page.html", b"") is None
+
+
+def test_an_input_that_has_changed_since_the_run_is_refused(made: Made, fails: Callable, monkeypatch: Any) -> None:
+    monkeypatch.chdir(made.folder)
+    file = made.folder / "new.jsonl"
+    content = file.read_bytes()
+    file.write_bytes(content + b'{"text": "more"}\n')
+    assert "new.jsonl has been changed since" in fails(f"bundle {made.run} --out other", 2)
+    file.unlink()
+    assert "there is no new.jsonl" in fails(f"bundle {made.run} --out other", 2)
+    file.write_bytes(content)
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+def test_a_signature_by_the_users_own_key(
+    made: Made, run_command: Callable, fails: Callable, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(made.folder)
+    for name in ("mine", "other"):
+        line = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(line, check=True)
+    run_command(f"bundle {made.run} --out {tmp_path}/signed --sign ssh:{tmp_path}/mine")
+    signed = f"verify {tmp_path}/signed --signed-by ssh:{tmp_path}"
+    assert run_command(f"{signed}/mine.pub").startswith("nothing was altered")
+    assert "not signed by" in fails(f"{signed}/other.pub")
+    edit(tmp_path / "signed", lambda content: content.update(headline="yes"))
+    assert "not signed by" in fails(f"{signed}/mine.pub")
+    (tmp_path / "signed/manifest.json.sig").unlink()
+    assert "manifest.json.sig is missing" in fails(f"{signed}/mine.pub")
+
+
+def test_a_program_that_is_missing_is_one_line(copy: Path, fails: Callable) -> None:
+    Path("key.pub").write_text("x")
+    if shutil.which("minisign") is None:
+        assert "must have the program minisign" in fails("verify bundle --signed-by minisign:key.pub", 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [("--orders 4", "p.json has orders 3; the run has 4"), ("--level .01", "p.json has level 0.05; the run has 0.01")],
+)
+def test_a_run_that_is_not_its_protocol_is_refused_before_the_model_is_loaded(
+    change: str, message: str, made: Made, tiny: Path, fails: Callable, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(made.folder)
+    monkeypatch.setattr("fsd.models.language_model.load", lambda *_, **__: pytest.fail("a model was loaded"))
+    line = TEST.format(tiny=tiny).replace("--orders 3", "") if "orders" in change else TEST.format(tiny=tiny)
+    assert message in fails(f"{line} {change} --protocol p.json", 2)
+
+
+def test_a_protocol_fixes_the_texts_and_not_their_place(
+    made: Made, tiny: Path, run_command: Callable, fails: Callable, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(made.folder)
+    line = f"{TEST.format(tiny=tiny)} --protocol p.json --dry-run"
+    shutil.copy("new.jsonl", tmp_path / "moved.jsonl")
+    run_command(line.replace("new.jsonl", str(tmp_path / "moved.jsonl")))
+    with (tmp_path / "moved.jsonl").open("a") as file:
+        file.write('{"text": "more"}\n')
+    assert "has other texts of files" in fails(line.replace("new.jsonl", str(tmp_path / "moved.jsonl")), 2)
+    other = f"extract new.jsonl --model {tiny} --prefix 9 --suffix 9 --protocol p.json --dry-run"
+    assert "has command contamination; the run is of extract" in fails(other, 2)
+
+
+def test_a_protocol_in_the_bundle_that_is_not_of_the_run_is_found(copy: Path, fails: Callable) -> None:
+    import hashlib
+
+    file = copy / "run/protocol.json"
+    content = json.loads(file.read_bytes())
+    content["settings"]["orders"] = 9
+    file.write_text(json.dumps(content))
+    new = hashlib.sha256(file.read_bytes()).hexdigest()
+
+    def change(manifest: dict[str, Any]) -> None:
+        (entry,) = (entry for entry in manifest["files"] if entry["path"] == "run/protocol.json")
+        entry |= {"sha256": new, "size": file.stat().st_size}
+        manifest["protocol"] = new
+
+    edit(copy, change)
+    assert "protocol.json is not that of the run: it has orders 9; the run has 3" in fails("verify bundle")
+
+
+def test_a_gate_ends_with_status_1_and_the_run_is_finished(made: Made, tiny: Path, fails: Callable, tmp_path: Path,
+                                                           monkeypatch: Any) -> None:  # fmt: skip
+    monkeypatch.chdir(made.folder)
+    line = f'{TEST.format(tiny=tiny)} --fail-if "p <= 1" "p < 0" "share > .5"'
+    message = fails(line)
+    assert re.match(r"failed: p is [\d.]+; the limit is `p <= 1`; the answer has no number share", message)
+    newest = tracking.find_runs("fsd-contamination")[0]
+    assert newest.tags["gate"].startswith("p is")
+
+
+def test_numbers_beyond_rounding_and_verdicts_differ() -> None:
+    recorded = {"t": [{"p": 0.5, "verdict": "member", "text": "a"}, {"p": None, "verdict": "member"}]}
+    again = {"t": [{"p": 0.50001, "verdict": "not shown", "text": "b"}, {"p": 0.1, "verdict": "member"}]}
+    found = list(differences(recorded, again))
+    assert sorted(found) == [
+        Difference("t[0].verdict", "member", "not shown"),
+        Difference("t[1].p", "None", "0.1"),
+    ]
+    assert list(differences([1], [1, 2])) == [Difference(": rows", "1", "2")]
+
+
+def test_the_page_for_a_reader_has_no_terms_of_the_field(made: Made) -> None:
+    page = (made.bundle() / "run/report.html").read_text()
+    assert not re.search(r"\b(AUC|ROC|TPR|FPR|Holm)\b", page)
+    for heading in ("The question", "The answer", "How often is such an answer wrong?", "What was compared"):
+        assert f"<h2>{heading}</h2>" in page
+    assert "SHA-256" in page
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_bundles_of_every_command_verify_and_recompute(
+    finished_run: Any, make_rows: Callable, tiny: Path, run_command: Callable, tmp_path: Path, monkeypatch: Any
+) -> None:
+    shutil.copytree(finished_run.folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    texts = [row["text"] for row in make_rows(20, 1)]
+    owned = [{"text": text, "owner": "AB"[n % 2], "reserved": "2024-06-30"} for n, text in enumerate(texts)]
+    write(tmp_path / "new.jsonl", owned)
+    (tmp_path / "new.txt").write_text(" ".join(texts))
+    write(tmp_path / "audit.jsonl", [*make_rows(60, 3), *({"text": row["text"]} for row in make_rows(5, 4))])
+    write(tmp_path / "words.jsonl", [{"text": " ".join(f"{a}{b}" for a in "bdfgkl" for b in "aeiouy" * 2)}])
+    run_command("canary make --data new.jsonl --kind digits --out canaries --variants 20 --alpha .05 --seed s")
+    (adapter,) = tmp_path.glob("mlruns/*/*/artifacts/adapter")
+    model = f"--model {tiny} --device cpu"
+    lines = [
+        "detect new.jsonl --adapter models:/fsd-arxiv/1 --fpr .1 --device cpu",
+        f"extract new.txt {model} --prefix 10 --suffix 10",
+        f"canary test canaries {model}",
+        f"adapter-audit --data audit.jsonl {model} --adapter {adapter.relative_to(tmp_path)} --detectors loss --fpr .1",
+        f"run --data data.jsonl {model} --detectors loss --validation .4 --batch-size 4 --epochs 1 --placebo none "
+        "--audit-repeats 1",
+    ]
+    for number, line in enumerate(lines):
+        run = json.loads(run_command(f"{line} --json --report-for reader"))["run"]["id"]
+        run_command(f"bundle {run} --out {number}.zip")
+        assert "recomputed: every number is the same" in run_command(f"verify {number}.zip --recompute")
+        run_command(f"bundle {run} --out hashed{number} --without-texts")
+        assert run_command(f"verify hashed{number}").startswith("nothing was altered")
+        for path in (tmp_path / f"hashed{number}").rglob("*"):
+            if path.suffix in (".html", ".json", ".jsonl", ".csv"):
+                assert not any(text[:45] in path.read_text() for text in texts), path
+        page = zipfile.Path(f"{number}.zip") / "run" / "report.html"
+        assert not re.search(r"\b(AUC|ROC|TPR|FPR)\b", page.read_text())

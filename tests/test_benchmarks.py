@@ -1,0 +1,102 @@
+"""Benchmarks in their smallest form: each ends well, and its table comes out."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fsd.data.embedded import CORPUS
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+EVERY = 5
+"""Of the embedded corpus, whose members come first, every fifth text is enough for every split."""
+ON_CPU = (
+    "--device cpu --dtype float32 --shapes 14m --texts 2 --rounds 1 --matmul 64 --trained 2 --scored 2 --no-compiled"
+)
+
+
+class Smallest(NamedTuple):
+    """The arguments of a benchmark's smallest form, and a regular expression of a line of its table."""
+
+    arguments: str
+    row: str
+
+
+FORMS: Mapping[str, Smallest] = {
+    "blind_audit": Smallest(
+        "--data small.jsonl --changes word --shares 1 --permutations 1", r"^word \| 1\.00 \| \d\.\d+ \["
+    ),
+    "corpus_fpr": Smallest(
+        "--data small.jsonl --splits 2 --permutations 19 --kinds power --sizes 10",
+        r"^\| 10 members \| \d of 2 \|",
+    ),
+    "frequencies": Smallest("--megabytes .01 --corpora code", r"^code +fsd \(each word once\) +\d"),
+    "gpu": Smallest(ON_CPU, r"^experiment, 14m: fine-tuning [\d.]+ s, scoring"),
+    "growth": Smallest("--sizes 40 --commands near-duplicates", r"^near-duplicates +40 +[\d.]+ s"),
+    "kills": Smallest(
+        "--commands frequencies --moments counting --signals KILL",
+        r"^\| frequencies \| counting \| SIGKILL \| -9 \| none \| exit 0 \| equal \| nothing \|",
+    ),
+    "mutants": Smallest("--only SPLIT).sum()", r"^1 of 1 changes are noticed"),
+    "pairs": Smallest("--shapes 14m --texts 2 --rounds 1", r"^pair +\d"),
+    "run_profile": Smallest("--texts 2", r"^all \| [\d,]+ \|"),
+    "scoring": Smallest("--shapes 14m --texts 2 --rounds 1", r"^textbook +\d"),
+    "screens": Smallest("frequencies --columns 80", r"^\| `fsd frequencies .*` \| \d+ \|"),
+    "shards": Smallest("large --size 3e6", r"^0\.00 GB, \d+ shards: cut in"),
+    "tasks": Smallest(
+        "--data abstracts=small.jsonl again=small.jsonl:text --model embedded --texts 16 --words 20 --epochs 1",
+        r"^ *again +",
+    ),
+    "tuning": Smallest("--texts 20 --trials 2 --workers 1", r"^ +journal +surp +1 +\d"),
+    "verdict_mixtures": Smallest(
+        "--folder targets --small --counts 1 --draws 1 --mixtures 1",
+        r"^\| targets of 1 sources \| \d+ \|",
+    ),
+}
+ELSEWHERE = {"hostile": "tests/pipelines/test_hostile.py"}
+"""Benchmark → the test file that runs it."""
+BY_HAND = ("edited_texts", "evidence")
+"""They train targets of their own, which takes minutes in the smallest form too."""
+
+
+def run(name: str, arguments: str, root: Path, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """A benchmark on one thread, in a folder of its own."""
+    own = {"PYTHONPATH": str(root), "FSD_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1", **variables}
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments.split()]
+    environment = {**os.environ, **own}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_every_benchmark_is_run_by_a_test_or_by_hand(root: Path) -> None:
+    modules = {path.stem for path in BENCHMARKS.glob("*.py")}
+    packages = {path.parent.name for path in BENCHMARKS.glob("*/__main__.py")}
+    assert modules | packages == {*FORMS, *ELSEWHERE, *BY_HAND}
+    for name, file in ELSEWHERE.items():
+        assert f"benchmarks.{name}" in (root / file).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", FORMS)
+def test_the_smallest_form_ends_with_its_table(name: str, root: Path, tmp_path: Path) -> None:
+    if name == "tasks":
+        pytest.importorskip("lm_eval", reason="lm-eval is not installed")
+    lines = CORPUS.read_text(encoding="utf-8").splitlines()[::EVERY]
+    (tmp_path / "small.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+    done = run(name, FORMS[name].arguments, root, tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(FORMS[name].row, done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.slow
+def test_without_a_card_the_benchmark_of_cards_refuses_in_one_line(root: Path, tmp_path: Path) -> None:
+    done = run("gpu", "", root, tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 2
+    assert done.stderr == "no GPU here: this benchmark needs one that torch can use\n"
