@@ -39,7 +39,8 @@ def families(rng: np.random.Generator, count: int, shift: float = 0.0) -> FloatA
     """(N, 4) correlated scores of texts."""
     common = rng.standard_normal((count, 1))
     own = rng.standard_normal((count, 4))
-    return np.sqrt(SHARED) * common + np.sqrt(1 - SHARED) * own + shift
+    scores: FloatArray = np.sqrt(SHARED) * common + np.sqrt(1 - SHARED) * own + shift
+    return scores
 
 
 def canaries(shift: float, data_sets: int, rng: np.random.Generator) -> tuple[Estimate, Estimate]:

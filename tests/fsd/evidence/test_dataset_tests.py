@@ -60,6 +60,11 @@ def test_sets_are_disjoint_and_equally_large() -> None:
     assert {part.size for part in (suspect, *known)} == {7}
     with pytest.raises(UsageError, match=r"at least 5 suspect texts and 95 known non-members .* got 100 and 45"):
         equal_sets(100, 45, 19)
+    with pytest.raises(UsageError, match=r"got 100 and 45: --sets 9 works, but .* below 1/10$"):
+        equal_sets(100, 45, 19)
+    assert len(equal_sets(100, 45, 9)[1]) == 9
+    with pytest.raises(UsageError, match=r"got 4 and 45$"):
+        equal_sets(4, 45, 19)
     with pytest.raises(UsageError, match="sets must be at least 1"):
         equal_sets(100, 45, 0)
 

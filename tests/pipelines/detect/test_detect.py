@@ -249,7 +249,7 @@ def test_known_non_members_add_a_verdict_on_the_data_set(make_rows, tmp_path, ca
     assert "independent texts against" in capsys.readouterr().out
     p = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].metrics["detect/corpus_p"]
     assert 0 < p <= 1
-    with pytest.raises(UsageError, match=r"known must hold other texts .* alike \(copy\)"):
+    with pytest.raises(UsageError, match=r"known must hold other texts 20 pairs are alike: .* \(copy\)"):
         detect(tmp_path / "v.parquet", suspect, known=(suspect,))
     few = jsonl(tmp_path / "few.jsonl", [{"text": row["text"]} for row in make_rows(3, 8)])
     with pytest.raises(UsageError, match="at least 5 groups of texts"):

@@ -125,6 +125,16 @@ def test_the_smallest_p_is_first_and_tests_without_one_are_not_corrected_for() -
     assert corrected(outcomes)["p_holm"].tolist() == pytest.approx([0.02, 0.04, math.nan], nan_ok=True)
 
 
+def test_tests_that_cannot_reach_the_level_are_named_and_not_corrected_for(tiny) -> None:
+    outcomes = [Outcome("a", p=0.03), Outcome("b", p=1 / 8, finest=1 / 8), Outcome("c", p=0.5, finest=1 / 8)]
+
+    assert corrected(outcomes, 0.05)["p_holm"].tolist() == pytest.approx([0.03, math.nan, math.nan], nan_ok=True)
+    assert corrected(outcomes, 1 / 8)["p_holm"].tolist() == pytest.approx([0.09, 0.25, 0.5])
+    notes = report(Examined(outcomes), configured(tiny, known=(), sets=7)).notes
+    assert notes[0].startswith("evidence that")
+    assert "b and c cannot fall below 1/8 here, and so not to the level of 0.05: left out; --sets 19" in notes[1]
+
+
 def test_evidence_is_claimed_by_the_corrected_p_value(tiny) -> None:
     """Of two tests, .03 is .06 after Holm's correction; alone it is below the level of .05."""
     for others, claimed in (([], True), ([Outcome("b", p=0.5)], False)):
