@@ -329,16 +329,17 @@ def test_a_dry_run_accepts_nothing_that_the_command_refuses(
     assert list(tmp_path.iterdir()) == []
 
 
-TRACKED = ["run", "score", "tune", "detect", "extract", "adapter-audit", "contamination", "study fsd-t6"]
+TRACKED = ["run", "score", "tune", "extract", "contamination", "study fsd-t6"]
+OF_A_VERSION = [(command, "--json --adapter models:/fsd-arxiv/1") for command in ("detect", "adapter-audit")]
 
 
-@pytest.mark.parametrize("command", TRACKED)
+@pytest.mark.parametrize(("command", "flags"), [*((command, "--json") for command in TRACKED), *OF_A_VERSION])
 def test_a_store_that_cannot_be_opened_is_refused_before_the_model_is_loaded(
-    command, inputs, tiny, loaded, tmp_path, monkeypatch, capsys
+    command, flags, inputs, tiny, loaded, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{inputs}/good.jsonl")
-    monkeypatch.setattr(sys, "argv", ["fsd", *Case(command, "--json", "").words(inputs, tiny)])
+    monkeypatch.setattr(sys, "argv", ["fsd", *Case(command, flags, "").words(inputs, tiny)])
     with pytest.raises(SystemExit) as ended:
         program.main()
 

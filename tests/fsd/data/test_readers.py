@@ -408,19 +408,26 @@ def test_a_hub_id_is_told_how_to_become_a_file():
 
 @pytest.mark.parametrize("kind", ["a link to nothing", "a pipe"])
 def test_an_entry_of_a_folder_that_cannot_be_read_is_named(tmp_path, kind):
-    folder = tmp_path / "texts"
-    folder.mkdir()
     for ending in ("txt", "jsonl"):
+        folder = tmp_path / ending
+        folder.mkdir()
         (folder / f"good.{ending}").write_text('{"text": "a b"}')
         if kind == "a pipe":
             os.mkfifo(folder / f"bad.{ending}")
         else:
             (folder / f"bad.{ending}").symlink_to("nothing")
-    for read in (lambda: read_texts([folder]), lambda: TextStream([folder]), lambda: files_at(str(folder), [".jsonl"])):
+    texts = tmp_path / "txt"
+    tables = tmp_path / "jsonl"
+    for read in (
+        lambda: read_texts([texts]),
+        lambda: read_texts([tables]),
+        lambda: TextStream([tables]),
+        lambda: files_at(str(tables), [".jsonl"]),
+    ):
         with pytest.raises(UsageError, match=r"must be files; \S+bad\.\w+ is none: mend or remove it"):
             read()
     skipped = Counter()
-    assert len(read_texts([folder], skipped=skipped)) == 1
+    assert len(read_texts([texts], skipped=skipped)) == 1
     assert skipped == {"no file": 1}
 
 

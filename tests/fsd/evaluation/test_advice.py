@@ -55,10 +55,14 @@ def test_the_page_has_the_table_row_by_row() -> None:
 @pytest.mark.parametrize("metric", ["auc", "auc_members_vs_contemporaries"])
 def test_no_advice_that_the_labels_of_the_run_contradict(metric: str) -> None:
     agreeing = run({"wbc.base": 0.8, "loss.base": 0.7, "loss.fsd": 0.9}, "wbc", metric)
-    assert advice(agreeing) == [
+    (line,) = advice(agreeing)
+    assert line.startswith(
         "advice without labels, within one period: trust wbc, base score: windows of tokens vote between the model and "
         "its reference; against later texts no score is advised"
-    ]
+    )
+    # The answer is by a score that labels chose, which need not be the advised one.
+    assert line.endswith(f"; here labels chose {agreeing.title(agreeing.headline)}, by which the answer is given")
+    assert advice(replace(agreeing, headline=agreeing.best_base))[0].endswith("no score is advised")
     other_choice = replace(agreeing, best_base=Score("loss", "base"))
     assert advice(other_choice) == []
     # Validation chose the advised score, but the printed table has another one above it.
@@ -74,6 +78,5 @@ def test_what_decides_is_membership_within_one_period() -> None:
 
 def test_a_run_without_a_score_to_trust_has_no_advice() -> None:
     assert advice(run({"zlib.base": 0.9}, "zlib")) == []
-    assert advice(run({"loss.base": 0.6}, "loss"))[0].endswith(
-        "trust loss, base score: no better detector is in use; against later texts no score is advised"
-    )
+    (line,) = advice(run({"loss.base": 0.6}, "loss"))
+    assert "trust loss, base score: no better detector is in use; against later texts no score is advised" in line

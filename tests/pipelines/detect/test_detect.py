@@ -100,7 +100,8 @@ def test_a_shard_is_judged_as_a_file_of_its_own(unlabelled, tmp_path):
     shard = detect(tmp_path / "out", unlabelled, shards=ShardConfig(shard_rows=100))
     assert shard["label"].isna().all()
     expected = alone.drop(columns=["rank", "selected"])  # some from the cache, of other batches
-    pd.testing.assert_frame_equal(shard.drop(columns="label"), expected, rtol=1e-5, atol=1e-7)
+    # What earlier tests left in the cache changes the batches, and so the rounding: by 1.1e-7 after the golden ones.
+    pd.testing.assert_frame_equal(shard.drop(columns="label"), expected, rtol=1e-5, atol=3e-7)
 
 
 def test_pyfunc_and_the_pipeline_agree(served, unlabelled, tmp_path):
@@ -249,7 +250,7 @@ def test_known_non_members_add_a_verdict_on_the_data_set(make_rows, tmp_path, ca
     assert "independent texts against" in capsys.readouterr().out
     p = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].metrics["detect/corpus_p"]
     assert 0 < p <= 1
-    with pytest.raises(UsageError, match=r"known must hold other texts 20 pairs are alike: .* \(copy\)"):
+    with pytest.raises(UsageError, match=r"known must hold other texts .* 20 pairs are alike: .* \(copy\)"):
         detect(tmp_path / "v.parquet", suspect, known=(suspect,))
     few = jsonl(tmp_path / "few.jsonl", [{"text": row["text"]} for row in make_rows(3, 8)])
     with pytest.raises(UsageError, match="at least 5 groups of texts"):
