@@ -88,7 +88,11 @@ def _aucs(summary: pd.DataFrame) -> pd.DataFrame:
     """AUCs of the scores that are shown, a column each, by the labels of the cells."""
     numbers = summary[["auc", "auc_low", "auc_high"]].to_numpy()
     # pandas would take a list of named tuples for three columns.
-    aucs = pd.Series(list(starmap(Estimate, numbers)), dtype=object)
+    aucs = pd.Series(
+        list(starmap(Estimate, numbers)),
+        index=summary.index,
+        dtype=object,
+    )
     contrast = pd.Categorical(summary["contrast"], list(TITLES))
     estimates = summary.assign(
         auc=aucs,

@@ -301,6 +301,13 @@ def test_a_period_alone_is_shown_beside_the_untouched_model() -> None:
     )
 
 
+def test_the_figure_has_the_targets_of_the_first_reference() -> None:
+    measured = pd.concat([rows(AUC), rows(AUC, reference="before")])
+    # Rows of the summary that are left out must not shift the others.
+    last = report.report(measured.iloc[::-1], cells=4)
+    assert last.artifacts["lab.png"]
+
+
 def test_every_score_of_this_project_is_compared_with_the_best_published_one() -> None:
     auc = {"wbc.base": [0.8, 0.8], "unread_z.base": [0.83, 0.85], "min_k_reference.base": [0.9, 0.9]}
     table = results.gains(rows(auc)).set_index("score")
