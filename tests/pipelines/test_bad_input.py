@@ -270,6 +270,15 @@ def cases() -> Iterator[Any]:
 CASES = list(cases())
 
 
+@pytest.fixture(autouse=True)
+def without_quantization(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package that two lines ask for is not installed, wherever the tests run."""
+    from fsd.models import language_model
+
+    find = language_model.find_spec
+    monkeypatch.setattr(language_model, "find_spec", lambda name: None if name == "bitsandbytes" else find(name))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_mistake_is_one_line_and_exit_2(
     case, inputs, tiny, store, loaded, table, tmp_path, monkeypatch, capsys
@@ -296,8 +305,10 @@ def test_a_mistake_is_one_line_and_exit_2(
 DURING = {
     "overlap {good.jsonl} {no_rows.parquet}",
     "overlap {good.jsonl} {short.txt}",
+    "overlap {short.txt} {good.jsonl}",
+    "contamination --protocol nowhere.json",
 }
-"""What is found while a corpus of any size is read, which a dry run does not."""
+"""What is found while a corpus is read, which a dry run does not; and a protocol, which a dry run writes."""
 DRY = (
     "run --adapter nowhere|run --placebo ./nowhere|run --reference-model ./nowhere --detectors reference|"
     "run --frequencies {good.jsonl} --detectors dc_pdd|run --target-modules nothing|detect --adapter nowhere|"

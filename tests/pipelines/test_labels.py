@@ -33,7 +33,7 @@ def test_a_run_says_so_first_and_its_adapter_judges_nothing(young, run_command):
     told = json.loads(run_command(f"{line} --audit-repeats 1 --json"))
 
     assert told["notes"][0] == f"{DOUBT}30 of 30 dated non-members are not later"
-    assert told["headline"].startswith("No answer: ")
+    assert told["headline"].startswith("Was it in the training data? No answer: ")
     assert told["tables"]["results"]
     assert told["registered"]["aliases"] == []
     (run,) = tracking.find_runs("fsd-arxiv", {})

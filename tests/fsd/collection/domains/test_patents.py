@@ -27,7 +27,11 @@ def publish(texts, service, folder):
     pytest.importorskip("jieba", exc_type=ImportError)
     han = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说"
     days = enumerate(day for day, _ in texts)
-    records = [patent("".join(Random(n).choices(han, k=200)), f"CN{n:09}A", str(day)) for n, day in days]
+    records = []
+    for n, day in days:
+        record = patent("".join(Random(n).choices(han, k=200)), f"CN{n:09}A", str(day))
+        # Members are dated by publication, others by priority.
+        records.append(record | {"publication_date": str(day)})
     return (f"path={rows(folder / 'dump.jsonl', records)}", "words=60")
 
 
