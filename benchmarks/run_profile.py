@@ -22,6 +22,7 @@ from fsd.scoring.model_scorer import ModelScorer, windows
 from fsd.token_stats import FloatArray, Prompt
 from fsd.views import DRAWS, FORMS
 from pipelines.common import experiment
+from pipelines.common.detector_settings import shots_of
 from pipelines.common.inputs import read as read_inputs
 
 WAYS = {"before": (1, 10**9), "now": (model_scorer.WORKERS, model_scorer.SHARED)}
@@ -54,7 +55,7 @@ def main(settings: Settings) -> None:
     experiment.train_adapter(model, split.unseen, config, None)
     texts = [Prompt(document.text) for document in (*split.validation, *split.test)][: settings.texts]
     unseen = [document.text for document in split.unseen]
-    given = opened.inputs(unseen, shots=config.detection.shots)
+    given = opened.inputs(unseen, shots=shots_of(config.detection, config.model.model))
     print(f"{date.today()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {len(texts)} texts")
     print("state, what is read | tokens | " + " | ".join(f"{way}: s wall (s cpu)" for way in WAYS) + " | ratio")
     totals, tokens, furthest = dict.fromkeys(WAYS, 0.0), 0, 0.0

@@ -54,14 +54,10 @@ FORMS: Mapping[str, Smallest] = {
         r"^ *again +",
     ),
     "tuning": Smallest("--texts 20 --trials 2 --workers 1", r"^ +journal +surp +1 +\d"),
-    "verdict_mixtures": Smallest(
-        "--folder targets --small --counts 1 --draws 1 --mixtures 1",
-        r"^\| targets of 1 sources \| \d+ \|",
-    ),
 }
 ELSEWHERE = {"hostile": "tests/pipelines/test_hostile.py"}
 """Benchmark → the test file that runs it."""
-BY_HAND = ("edited_texts", "evidence")
+BY_HAND = ("edited_texts", "evidence", "verdict_mixtures")
 """They train targets of their own, which takes minutes in the smallest form too."""
 
 

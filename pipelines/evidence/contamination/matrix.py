@@ -27,6 +27,7 @@ from fsd.statistics.multiplicity import holm
 from fsd.tracking import Run, RunRecord
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, publish, run_name
+from pipelines.common.detector_settings import shots_of
 from pipelines.common.experiment import tag
 from pipelines.common.job import Job
 from pipelines.common.power_sentences import TIMES
@@ -140,7 +141,7 @@ def _tag(config: ContaminationConfig, inputs: Inputs) -> str:
         "reference": [config.model.reference_model, config.model.frequencies, config.model.neighbour_model],
         "texts": [[(content_hash(document.text), document.group) for document in side] for side in sides],
         "detectors": {detector.name: dict(detector.settings) for detector in inputs.detectors},
-        "shots": config.detection.shots,
+        "shots": shots_of(config.detection, config.model.model),
         "training": asdict(config.training),
         "tests": [config.shard, config.orders, config.sets, config.level, config.seed],
     }

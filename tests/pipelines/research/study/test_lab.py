@@ -117,12 +117,12 @@ def test_a_target_of_two_sources_against_four_references(tmp_path: Path, monkeyp
     assert set(table.loc[table["exposures"] == 4, "sources"]) == {2}
     assert set(table["state"]) == {"base"}
     assert {"unread_z", "ez", "ht", "info_rmia", "standardised_ratio", "wbc"} <= set(table["detector"])
-    scores = table["detector"] + "." + table["state"]
+    table["score"] = table["detector"] + "." + table["state"]
     seen = table[(table["exposures"] == 4) & (table["contrast"] == "members_vs_contemporaries")]
     # Without a reference a score is the same beside each of them, and with one it is not.
-    by_reference = seen[scores == "loss.base"].groupby("corpus")["auc"].nunique()
+    by_reference = seen[seen["score"] == "loss.base"].groupby("corpus")["auc"].nunique()
     assert set(by_reference) == {1}
-    assert seen[scores == "wbc.base"]["auc"].nunique() > 2
+    assert seen[seen["score"] == "wbc.base"]["auc"].nunique() > 2
     assert auc(table, "members_vs_contemporaries", 4, "wbc.base") > 0.6
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: pytest.fail("a cell is computed"))
     prepare(config).run()
