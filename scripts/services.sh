@@ -5,6 +5,8 @@
 # neither a password nor a port. The MLflow server listens on 127.0.0.1 alone and passes artifacts through.
 # PG_BIN names the folder of PostgreSQL's programs, PYTHON the interpreter that has MLflow.
 set -euo pipefail
+# runuser is there on Debian, which a user's PATH may lack
+PATH=$PATH:/usr/sbin:/sbin
 
 fail() {
     echo "services: $*" >&2

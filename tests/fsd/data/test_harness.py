@@ -87,7 +87,7 @@ def test_texts_are_those_that_the_harness_scores(task, kind) -> None:
             assert [part for part in (answer.context, answer.text) if part] == list(right)
     assert [(p.text, p.origin_url) for p in TextStream([entry])] == [(d.text, d.origin_url) for d in whole]
     (train,) = read_files([f"{entry}:train"])
-    assert train.source == f"lm-eval:mine_{kind}:train:1"
+    assert train.origin_url == f"lm-eval:mine_{kind}:train:1"
 
 
 @pytest.mark.filterwarnings("ignore")
