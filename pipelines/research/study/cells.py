@@ -326,6 +326,9 @@ def check_settings(cells: Iterable[Cell], study: Study) -> None:
                 benchmarks.check_entry(entry)
             model = cell.config.model
             check_tokenizer_located(model.model, model.revision)
+            if _counted_package(model):
+                # The table is made when the cell is prepared, which needs the model's tokenizer.
+                model = replace(model, frequencies=None)
             check_model(model)
             if study.trained:
                 check_training(cell.config.training)
@@ -421,10 +424,14 @@ def _table(model: str, revision: str | None, file: Path | None) -> str | None:
     return digest(file)
 
 
+def _counted_package(config: ModelConfig) -> str:
+    """The PACKAGE of `docstrings:PACKAGE`; empty for another table, such as a path, and for none."""
+    return (config.frequencies or "").partition(DOCSTRINGS)[2]
+
+
 def _with_counted_table(config: ModelConfig) -> ModelConfig:
     """The settings with a file in place of `docstrings:PACKAGE`; the tokens of its manual are counted once."""
-    # Another value, such as a path, has nothing after the prefix, and stays.
-    package = (config.frequencies or "").partition(DOCSTRINGS)[2]
+    package = _counted_package(config)
     folder = cache_folder(config)
     if not package or folder is None:
         return config

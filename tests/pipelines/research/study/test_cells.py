@@ -19,6 +19,7 @@ from pipelines.research.study.cells import (
     _rates_below,
     below_the_bounds,
     best_of_grids,
+    check_settings,
     load,
     prepare_cell,
     split_texts,
@@ -36,6 +37,13 @@ def key(tiny, texts):
         return prepare_cell(plan(name, study, config)[at], study).tag
 
     return key
+
+
+def test_a_table_that_is_counted_later_passes_the_check_before_it():
+    study = catalogue.studies()["dcpdd-t4"]
+    planned = plan("dcpdd-t4", study, StudyConfig())
+    assert [cell.config.model.frequencies for cell in planned][1:] == ["docstrings:matplotlib", "docstrings:pandas"]
+    check_settings(planned, study)
 
 
 def test_the_tag_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_path, texts, monkeypatch):
