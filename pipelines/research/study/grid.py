@@ -123,6 +123,8 @@ class StudyConfig:
 class PageConfig:
     """Write the page docs/papers.md from the catalogue: each table and figure of the papers, and its study.
 
+    A table with more of each study, papers.tsv, is written beside it.
+
     Examples:
         fsd study papers
         fsd study papers --out papers.md

@@ -1,4 +1,7 @@
-"""The page docs/papers.md: every table and figure of the papers, what is as in the paper here, and what is not."""
+"""The page docs/papers.md: every table and figure of the papers, and what is not as in the paper here.
+
+The table docs/papers.tsv has more of each study: what is as in the paper, and what was measured at the small scale.
+"""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -24,7 +27,9 @@ from pipelines.research.study.grid import PageConfig
 
 # What the studies measured at the small scale; `fsd study papers --update` writes it.
 RESULTS = Path(__file__).with_name("small.csv")
-HEADINGS = (
+TABLE_SUFFIX = ".tsv"
+HEADINGS = ("in the paper", "command", "not as in the paper, and why")
+TABLE_HEADINGS = (
     "in the paper",
     "study",
     "as in the paper",
@@ -37,15 +42,13 @@ NAMED = 5
 INTRODUCTION = """# The three papers, table by table
 
 For whoever compares a number of this package with a printed one. Each table and figure with results is a study, which
-runs at the paper's scale by the command beside it, given a GPU and the hub. **None was run at that scale here.** The
-last column is what `fsd study NAME` measures on the embedded model and corpus: the range over the study's cells, base
-score and FSD. It shows that the study works, and nothing about the paper's models.
+runs at the paper's scale by the command beside it, given a GPU and the hub. **None was run at that scale here.**
+[Studies](results.md) says how to run one, and which choices of the papers' code are flags.
 
-A study shows the paper's numbers beside its own only where model, texts, split, training, detector and setting agree;
-`prints` is how many are on record. What holds of a whole paper stands above its table. How to run a study, and what its
-table shows, is in [studies](results.md).
+[A table](papers.tsv) has more: what is as in the paper, how many printed numbers are on record, and the AUCs of the
+embedded model, which say nothing about the papers' models.
 
-This page is made by `fsd study papers`. Do not edit it: change `pipelines/research/study/catalogue.yaml`.
+`fsd study papers` makes this page from `pipelines/research/study/catalogue.yaml`.
 """
 
 
@@ -60,25 +63,37 @@ class Line(NamedTuple):
 
 
 def prepare(config: PageConfig) -> Job:
-    """Check the output file."""
-    check_path(config.out)
-    return Job(partial(run, config), {"studies": "their declarations"}, writes=[config.out], experiment="")
+    """Check the output files."""
+    if config.out.suffix == TABLE_SUFFIX:
+        raise UsageError(f"--out must be the page, beside which its table ({TABLE_SUFFIX}) goes; got {config.out}")
+    writes = [config.out, _beside(config.out)]
+    for path in writes:
+        check_path(path)
+    return Job(partial(run, config), {"studies": "their declarations"}, writes=writes, experiment="")
 
 
 def run(config: PageConfig) -> None:
-    """Write the page; with --update first take over what the newest runs of the studies have measured."""
+    """Write page and table; with --update first take over what the newest runs of the studies have measured."""
+    table_file = _beside(config.out)
     with stage("recording"):
         if config.update:
             measured = pd.DataFrame(_measured(f"fsd-{FSDConfig().data.domain}"))
             write_text(measured.to_csv(index=False), RESULTS)
             results.cache_clear()
         write_text(page(), config.out)
+        write_text(table(), table_file)
     note = Finding(f"{len(studies())} studies")
-    show(Report(headline=f"page: {config.out}", findings=[note], files={"page": config.out}))
+    files = {"page": config.out, "table": table_file}
+    show(Report(headline=f"page: {config.out}", findings=[note], files=files))
+
+
+def _beside(page_file: Path) -> Path:
+    """The file of the table."""
+    return page_file.with_suffix(TABLE_SUFFIX)
 
 
 def page() -> str:
-    """The text of the page."""
+    """The text of the page, in Markdown."""
     parts = [INTRODUCTION]
     for name, paper in papers().items():
         parts.append(_section(name, paper))
@@ -86,12 +101,29 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def table() -> str:
+    """The table of all studies, with tabs between its columns."""
+    lines = ["\t".join(TABLE_HEADINGS)]
+    for name in in_order():
+        study = studies()[name]
+        cells = (
+            study.place,
+            command(name, study),
+            study.agrees,
+            study.differs,
+            str(len(study.paper)),
+            small_scale(name),
+        )
+        lines.append("\t".join(cells))
+    return "\n".join([*lines, ""])
+
+
 def _section(name: str, paper: Paper) -> str:
     """The part of the page on one paper."""
     lines = [f"## {name}", ""]
     lines.append(f'"{paper.title}", [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv}).')
     lines.append("")
-    remarks = filter(None, (paper.agrees, paper.differs, paper.code, paper.rate))
+    remarks = filter(None, (paper.agrees, paper.differs))
     lines += [f"- {remark}." for remark in remarks]
     lines.append("")
     start = f"{name},"
@@ -106,11 +138,9 @@ def _section(name: str, paper: Paper) -> str:
 
 def _own() -> str:
     """The part of the page on the studies that are of no paper."""
-    lines = ["## Studies of our own", ""]
-    for name in in_order():
-        study = studies()[name]
-        if study.place.startswith(OWN):
-            lines.append(f"- `fsd study {name} --scale full`: {study.title} Small scale: {small_scale(name)}.")
+    lines = ["## Studies of our own", "", "[Measured](benchmarks.md#what-was-measured) on the embedded models:", ""]
+    unpublished = [name for name in in_order() if studies()[name].place.startswith(OWN)]
+    lines += [f"- `fsd study {name} --scale full`" for name in unpublished]
     return "\n".join([*lines, ""])
 
 
@@ -120,16 +150,7 @@ def _table(names: Sequence[str]) -> Iterator[str]:
     yield _row(["---"] * len(HEADINGS))
     for name in names:
         study = studies()[name]
-        prints = str(len(study.paper) or "–")
-        cells = (
-            study.place,
-            f"`{command(name, study)}`",
-            study.agrees,
-            study.differs or "–",
-            prints,
-            small_scale(name),
-        )
-        yield _row(cells)
+        yield _row([study.place, f"`{command(name, study)}`", study.differs])
 
 
 def _row(cells: Sequence[str]) -> str:

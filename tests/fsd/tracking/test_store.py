@@ -109,7 +109,7 @@ for name, *moment in moments:
 
 @pytest.mark.slow
 def test_a_creation_that_is_killed_at_ten_moments_leaves_a_store_that_works(here):
-    """The table is that of docs/reliability.md."""
+    """A row has the moment, what the killed process left, how the next one ended, and the files then."""
     done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=True)
     rows = done.stdout.splitlines()
     assert len(rows) == 10
