@@ -72,7 +72,7 @@ COMMANDS = {
         "mlruns/**/scores.parquet",
         [
             Moment("reading the texts", "pipelines.common.inputs:load_texts"),
-            Moment("loading the model", "pipelines.common.experiment:open_model", after=True),
+            Moment("loading the model", "pipelines.common.experiment:open_with_adapter", after=True),
             Moment("creating the store", CREATION),
             Moment("store created", CREATION, after=True),
             Moment("opening the run", START),

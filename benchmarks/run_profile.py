@@ -50,7 +50,7 @@ def main(settings: Settings) -> None:
     """Print a row for each view: tokens, seconds in either way, and their ratio."""
     inputs = read_inputs(FSDConfig())
     config, split = inputs.config, inputs.split
-    opened = experiment.open_model(config)
+    opened = experiment.open_with_adapter(config)
     model = opened.language_model
     experiment.train_adapter(model, split.unseen, config, None)
     texts = [Prompt(document.text) for document in (*split.validation, *split.test)][: settings.texts]

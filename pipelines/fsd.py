@@ -52,7 +52,7 @@ def run(inputs: "Inputs") -> None:
         from pipelines.common import experiment, registration
         from pipelines.common.inputs import with_adapter_texts
 
-        model = experiment.open_model(config)
+        model = experiment.open_with_adapter(config)
         language_model = model.language_model
         # From here on as it is in effect, also for the control model.
         config = replace(

@@ -313,12 +313,14 @@ class CollectionJob:
         documents, duplicates = distinct(partial.documents, benchmark)
         dropped = partial.dropped + duplicates
         if not documents:
+            # Nothing is worth resuming from: the partial file is deleted when it is closed.
             partial.cursor = None
             raise UsageError(
                 f"{spec.domain} must have suitable texts published {spec.window}; "
                 f"of {partial.found} found none is left: {_counts(dropped) or 'nothing'}"
             )
-        # An earlier run with a larger limit may have left more rows than are wanted now.
+        # An earlier run with a larger limit may have left more rows than are wanted now. Where there are fewer, the
+        # number is negative, and `+=` on counters leaves it out.
         dropped += Counter({"over the limit": len(documents) - self.limit})
         documents = documents[: self.limit]
         content = b"".join(map(json_line, documents))

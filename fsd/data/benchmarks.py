@@ -162,6 +162,7 @@ def _tables(
     config: str | None,
     revision: str | None,
 ) -> Mapping[str, Any]:
+    """Split → table of a data set, from the hub, or from its cache where the hub is out of reach."""
     import datasets
 
     online = hub_reachable()

@@ -247,12 +247,12 @@ def _both_classes(
     rng: Generator,
 ) -> Parts:
     """(N,) unseen and validation texts: a share of every side, in whole families of any kind."""
-    taken = _hold_out(side, family, unseen, rng)
-    held = np.zeros_like(taken)
-    rest = ~taken
+    is_unseen = _hold_out(side, family, unseen, rng)
+    is_validation = np.zeros_like(is_unseen)
+    rest = ~is_unseen
     # a share of all texts is a larger one of those that are left
-    held[rest] = _hold_out(side[rest], family[rest], validation / (1 - unseen), rng)
-    return taken, held
+    is_validation[rest] = _hold_out(side[rest], family[rest], validation / (1 - unseen), rng)
+    return is_unseen, is_validation
 
 
 def _grouped(
@@ -265,14 +265,14 @@ def _grouped(
     """(N,) unseen and validation texts; the former come from families without a member or a contemporary."""
     sizes = _sizes(side, family)
     order = rng.permutation(len(sizes))
-    has_others_alone = sizes[:, :OTHERS].sum(axis=1) == 0
+    has_others_alone = sizes[:, [MEMBERS, CONTEMPORARIES]].sum(axis=1) == 0
     free = order[has_others_alone[order]]
     wanted = unseen * sizes[:, OTHERS].sum()
-    taken = free[_fill(sizes[free], np.array([0, 0, wanted]))]
-    rest = order[~np.isin(order, taken)]
+    unseen_families = free[_fill(sizes[free], np.array([0, 0, wanted]))]
+    rest = order[~np.isin(order, unseen_families)]
     target = validation / (1 - unseen) * sizes[rest].sum(axis=0)
-    held = rest[_fill(sizes[rest], target)]
-    return np.isin(family, taken), np.isin(family, held)
+    validation_families = rest[_fill(sizes[rest], target)]
+    return np.isin(family, unseen_families), np.isin(family, validation_families)
 
 
 def _check(corpus: Corpus, validation: float) -> None:

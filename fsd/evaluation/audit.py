@@ -316,12 +316,12 @@ def controls(
     )
     return {
         "blind": by_text,
-        "length": alone(lengths, labels, groups, seed=seed),
-        "date": alone(dates, labels, groups, seed=seed),
+        "length": single_number_auc(lengths, labels, groups, seed=seed),
+        "date": single_number_auc(dates, labels, groups, seed=seed),
     }
 
 
-def alone(
+def single_number_auc(
     values: Sequence[float | None],
     labels: ArrayLike,
     groups: Groups = None,

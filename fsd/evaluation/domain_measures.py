@@ -280,6 +280,7 @@ class Kind(Measure):
             label,
             np.append(group, other_groups),
         )
+        # Texts of this kind are labelled 1, and novelty grows the other way: hence the minus signs.
         self.novelties = -predicted[: len(texts)]
 
     @override

@@ -122,7 +122,7 @@ def ratio(
     work: Estimate,
     control: Estimate,
 ) -> Estimate:
-    """Ratio of two shares with a conservative interval, from the ends of both intervals; infinite if undefined."""
+    """Ratio of two shares with a conservative interval from the ends of both; infinite by 0, NaN for 0 by 0."""
     # The lowest quotient of two intervals has the lower end above and the upper end below.
     return Estimate(
         _quotient(work.value, control.value),

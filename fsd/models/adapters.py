@@ -200,12 +200,13 @@ def _bytes(tensor: torch.Tensor) -> Any:
 def detach(language_model: LanguageModel) -> None:
     """Remove the adapter, if there is one; the base is as it was before."""
     if language_model.adapted:
+        # First the model, whose modules `strip` restores.
         language_model.model = language_model.base
         strip(language_model)
 
 
 def strip(language_model: LanguageModel) -> None:
-    """Restore the modules of the base that peft replaced in place before training or loading failed."""
+    """Restore the modules of the base that peft replaced in place; also after training or loading failed half-way."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     base = language_model.model

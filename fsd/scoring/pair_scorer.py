@@ -240,8 +240,9 @@ def pair_scorer(
 ) -> Scorer:
     """The scorer of a target beside a reference; it computes in all processes what is not in the store."""
 
+    # Once, and only if it is asked: a reference that no detector is compared with is not loaded.
     @functools.cache
-    def made() -> Scorer:
+    def loaded_once() -> Scorer:
         kind = DistributedPairScorer if distributed.num_processes() > 1 else PairScorer
         scorer = kind(
             target.load(),
@@ -258,8 +259,7 @@ def pair_scorer(
             stored = MemoizedScorer(scorer, PairStore(store, scorer), key)
         return collective(stored, scorer)
 
-    # A reference that no detector is compared with is not loaded.
-    return lambda prompts: made()(prompts)
+    return lambda prompts: loaded_once()(prompts)
 
 
 def pair_key(scorer: PairScorer) -> str:

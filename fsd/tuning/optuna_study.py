@@ -305,6 +305,7 @@ def run_trials(
     failures = 0
 
     def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
+        """Advance the bar; stop when the study is complete, trials keep failing, or the command is gone."""
         nonlocal failures
         failures = failures + 1 if trial.state == TrialState.FAIL else 0
         parent = parent_process()

@@ -133,18 +133,21 @@ def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
     return lower, upper, because
 
 
-def _check_bounds(lower: Date | None, upper: Date | None, contemporaries: bool) -> None:
-    """Refuse bounds between which no day lies, or of which no side or both sides have a day."""
-    if contemporaries and upper is None:
+def _check_bounds(after: Date | None, before: Date | None, contemporaries: bool) -> None:
+    """Refuse dates between which no contemporary lies, none at all, and those by which a day is on both sides.
+
+    Non-members are later than `after`, members earlier than `before`, and contemporaries lie between the two.
+    """
+    if contemporaries and before is None:
         raise UsageError("contemporaries must be published before a cutoff; give --before DAY or --model ID")
-    if lower is None and upper is None:
+    if after is None and before is None:
         raise UsageError("a date must be given: --after DATE or --model ID for non-members, --before DATE for members")
-    if lower is None or upper is None:
+    if after is None or before is None:
         return
-    if contemporaries and upper <= lower + DAY:
-        raise UsageError(f"after must be {upper - 2 * DAY} at most, so that there are days between; got {lower}")
-    if not contemporaries and upper > lower + DAY:
-        raise UsageError(f"before must be {lower + DAY} at most, so that no day is on both sides; got {upper}")
+    if contemporaries and before <= after + DAY:
+        raise UsageError(f"after must be {before - 2 * DAY} at most, so that there are days between; got {after}")
+    if not contemporaries and before > after + DAY:
+        raise UsageError(f"before must be {after + DAY} at most, so that no day is on both sides; got {before}")
 
 
 def run(config: Collect, jobs: Sequence[CollectionJob], out: Path) -> None:

@@ -117,11 +117,12 @@ def prepare(model: Model, split: Split, detectors: Sequence[Detector], config: F
 
     # With an adapter, or without the tuned state, nothing is trained.
     if "tuned" in model.scorers and not model.language_model.adapted:
+        # For its refusals: the plan itself is made anew when the training begins.
         plan(model.language_model, split.unseen.texts, config.training)
     return planned(model, split, detectors, config)
 
 
-def open_model(config: FSDConfig) -> Model:
+def open_with_adapter(config: FSDConfig) -> Model:
     """The model of a run, with the adapter attached if one is reused."""
     adapter = None
     uri = config.adapter

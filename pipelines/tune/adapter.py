@@ -144,7 +144,7 @@ class AdapterTask:
     def model(self) -> Model:
         """The model, opened once in each process."""
         if self._opened is None:
-            self._opened = memoized(experiment.open_model(self.config))
+            self._opened = memoized(experiment.open_with_adapter(self.config))
         return self._opened
 
 

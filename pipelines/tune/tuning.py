@@ -72,7 +72,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
             # Refuses impossible numbers before a model is loaded; `prepare` did not have the texts of a benchmark.
             tuning_data(config, inputs.split.without_later(), "")
         open_storage(config.storage)
-        model = experiment.open_model(base_run)
+        model = experiment.open_with_adapter(base_run)
         language_model = model.language_model
         split = with_adapter_texts(inputs.split, base_run.adapter)
         data = tuning_data(config, split.without_later(), language_model.identity.fingerprint)

@@ -109,7 +109,7 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
     if config.study == "shuffled":
         parts = parts.replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))
-    model = experiment.open_model(base_run)
+    model = experiment.open_with_adapter(base_run)
     tuned = detectors.tune(config, tuning_data(config, parts, "f"), model, None)
     plain = tuning_data(replace(config, study=None), parts, "f").study
     trials = {label: [(t.settings, t.folds) for t in tried] for label, tried in tuned.trials.items()}

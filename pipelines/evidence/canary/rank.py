@@ -47,6 +47,8 @@ CONTEXT_WORDS = 32
 """Last words of the document that precede its canary when it is scored."""
 FURTHER_VIEWS = {"neighbours", "primed", "tuned", *DRAWS}
 """Views that a canary does not have: it has no neighbours, prefix and continuations of its own, and no tuned model."""
+# In place of a number of repetitions: all documents together.
+ALL = 0
 RANK_COLUMNS = [
     "detector",
     "repetitions",
@@ -346,16 +348,16 @@ def rank_tests(
 ) -> pd.DataFrame:
     """The rank tests of every detector, by number of repetitions if there are several, and of all documents."""
     repetitions = scores.groupby("document")["repetitions"].first().to_numpy()
-    # All documents together are level 0; a single other level would repeat their line.
-    levels = np.append(np.unique(repetitions), 0).tolist()
+    # A single level would repeat the line of all documents.
+    levels = np.append(np.unique(repetitions), ALL).tolist()
     if len(levels) == 2:
-        levels = [0]
+        levels = [ALL]
     rows = []
     for detector in detectors:
         values, published = _by_document(scores, detector)
         p = rank_p_values(scores, detector)
         for level in levels:
-            chosen = (repetitions == level) | (level == 0)
+            chosen = (repetitions == level) | (level == ALL)
             # 20/1000 and .02 need not be the same float.
             rate = observed_rate(p[chosen] <= alpha + 1e-9)
             combined = combined_p(
@@ -370,12 +372,12 @@ def rank_tests(
     # Only the tests of all documents are corrected: those by level describe, and decide nothing.
     p_holm = holm(dict(zip(detectors, together(table)["p"], strict=True)))
     corrected = table["detector"].map(p_holm)
-    return table.assign(p_holm=corrected.where(table["repetitions"] == 0))
+    return table.assign(p_holm=corrected.where(table["repetitions"] == ALL))
 
 
 def together(results: pd.DataFrame) -> pd.DataFrame:
     """The rank tests of all documents together, by detector."""
-    return results[results["repetitions"] == 0].set_index("detector")
+    return results[results["repetitions"] == ALL].set_index("detector")
 
 
 def by_model(tested: Mapping[str, pd.DataFrame], **options: Any) -> Table:

@@ -28,17 +28,17 @@ def extraction_power(work: Work, controls: Sequence[Work], *, seed: int = 0) -> 
     highest = observed_rate(_extractable(log_p), blocks.tolist()).high
     count = len(np.unique(_blocks([work])))
 
-    def found(rng: np.random.Generator, decades: float) -> float:
+    def missed(rng: np.random.Generator, decades: float) -> float:
         rise = decades * math.log(10) * work.suffix / DECADE
         planted, of_block = planted_passages(log_p, blocks, count, rise, rng)
         share = observed_rate(_extractable(planted), of_block.tolist())
-        # A simulated data set is found if this is at most 0.
+        # `power` counts what is at most its level as found. This is no p-value but 0 or 1, so the level is 0.
         return float(share.low <= highest)
 
-    def powered(decades: float) -> Estimate:
-        return power(partial(found, decades=decades), 0.0, seed=seed)
+    def power_at(decades: float) -> Estimate:
+        return power(partial(missed, decades=decades), 0.0, seed=seed)
 
-    return simulated_power("works", by_times(READ_PASSAGE, powered), "this comparison")
+    return simulated_power("works", by_times(READ_PASSAGE, power_at), "this comparison")
 
 
 def _extractable(log_p: FloatArray) -> BoolArray:

@@ -10,7 +10,7 @@ from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.evaluation import audit as module
-from fsd.evaluation.audit import Overlap, alone, audit, blind, leaks, most_telling, overlaps
+from fsd.evaluation.audit import Overlap, audit, blind, leaks, most_telling, overlaps, single_number_auc
 
 VOCABULARY = [f"word{i}" for i in range(400)]
 
@@ -208,11 +208,11 @@ def test_too_few_groups_give_a_reason_and_no_number():
 
 def test_one_number_alone():
     labels = [True, True, False, False]
-    assert alone([1, 2, 3, 4], labels).auc.value == 1.0
-    gaps = alone([1, 2, 3, 3, None, None], [True, False, True, False, True, False])
+    assert single_number_auc([1, 2, 3, 4], labels).auc.value == 1.0
+    gaps = single_number_auc([1, 2, 3, 3, None, None], [True, False, True, False, True, False])
     assert gaps.auc.value == pytest.approx(0.625)
-    assert alone([None] * 4, labels).reason == "no text has it"
-    assert "at least 2 groups" in alone([1, 2, None, None], labels).reason
+    assert single_number_auc([None] * 4, labels).reason == "no text has it"
+    assert "at least 2 groups" in single_number_auc([1, 2, None, None], labels).reason
 
 
 def test_overlap_of_equal_and_different_sides():

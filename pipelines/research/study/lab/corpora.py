@@ -54,8 +54,8 @@ class LabCorpus(NamedTuple):
 def load(name: str, columns: str = "") -> LabCorpus:
     """A corpus by its name, or from a file of labelled texts.
 
-    Older are all texts of the period of its members, whatever their label, since no model but those of the laboratory
-    is asked; without periods the members are.
+    The models of the laboratory were trained on none of its texts, so that labels do not matter: all texts of the
+    period of the members are older. Where no text has a period, the members are older.
     """
     if name == CODE:
         return LabCorpus(
