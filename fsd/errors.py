@@ -137,6 +137,8 @@ def _forms(secret: str) -> re.Pattern[str]:
 
 def printable(text: str) -> str:
     """The text on one line without control and formatting characters, which could command a terminal or reverse it."""
+    if text.isprintable():  # as nearly every text is
+        return text
     characters = []
     for character in text:
         if not character.isprintable():

@@ -72,9 +72,11 @@ class Measure(ABC):
 def script(text: str) -> str:
     """The script of most letters of the text, by their names in Unicode; "no known" if there are none."""
     counts: Counter[str] = Counter()
-    for letter in filter(str.isalpha, text):
-        name = unicodedata.name(letter, "unknown").split()[0]
-        counts[SCRIPTS.get(name, name.capitalize())] += 1
+    # In the order of their first occurrence, which decides between scripts of equally many letters.
+    for sign, number in Counter(text).items():
+        if sign.isalpha():
+            name = unicodedata.name(sign, "unknown").split()[0]
+            counts[SCRIPTS.get(name, name.capitalize())] += number
     return max(counts, key=counts.__getitem__, default="no known")
 
 

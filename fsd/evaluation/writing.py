@@ -8,6 +8,7 @@ import random
 import re
 import textwrap
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
@@ -49,11 +50,13 @@ def writing(texts: Sequence[str]) -> FloatArray:
 
 
 def _shares(text: str, *, complete: bool) -> list[float]:
-    upper = sum(map(str.isupper, text))
-    lower = sum(map(str.islower, text))
-    visible = sum(not sign.isspace() for sign in text)
-    digits = sum(map(str.isdigit, text))
-    punctuation = sum(unicodedata.category(sign)[0] in "PS" for sign in text)
+    # A text has few distinct signs: each is looked at once.
+    signs = Counter(text)
+    upper = _number(signs, str.isupper)
+    lower = _number(signs, str.islower)
+    visible = len(text) - _number(signs, str.isspace)
+    digits = _number(signs, str.isdigit)
+    punctuation = _number(signs, lambda sign: unicodedata.category(sign)[0] in "PS")
     words = _WORD.findall(text)
     cased = [word for word in words if word[0].isupper() or word[0].islower()]
     capitalised = sum(word[0].isupper() for word in cased)
@@ -75,6 +78,11 @@ def _shares(text: str, *, complete: bool) -> list[float]:
         float(last.isalnum()),
         float(opening.islower()),
     ]
+
+
+def _number(signs: Counter[str], is_counted: Callable[[str], bool]) -> int:
+    """The number of signs of a kind in a text."""
+    return sum(count for sign, count in signs.items() if is_counted(sign))
 
 
 def _share(part: int, whole: int) -> float:

@@ -58,6 +58,8 @@ SHOWN = 120
 MAIN_FIRST = 10.0
 # Seconds that the main process leaves the launcher to end it, if it failed because another process is gone.
 CAUSE_FIRST = 2.0
+# New objects after which Python looks for cycles among them, and how many such rounds come before it looks further.
+COLLECTIONS = (50_000, 20, 50)
 # Errors of a path at which something else is, such as a folder in place of a lock file.
 _NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM)
 
@@ -81,7 +83,9 @@ def command(
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # The last collection, of all that large libraries hold, takes seconds.
+    # Large libraries make millions of objects that stay: going through them again and again would take seconds,
+    # and so would the last collection.
+    gc.set_threshold(*COLLECTIONS)
     atexit.register(gc.freeze)
     _open_streams()
     _keep_private()
