@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fsd.data.corpus import Corpus
-from fsd.data.harness import is_task, training_split
+from fsd.data.harness import Question, is_task, questions, training_split
 from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import (
     refuse_members,
@@ -56,6 +56,7 @@ from pipelines.common.deliver import deliver
 from pipelines.common.detector_settings import cheap, load_detectors, shots_of
 from pipelines.common.job import Job, files
 from pipelines.evidence.contamination import ContaminationConfig
+from pipelines.evidence.contamination.accuracy import Accuracy, accuracy
 from pipelines.evidence.contamination.powers import Simulated, inference_power, order_power, strongest
 from pipelines.evidence.examination import examination, open_examined
 
@@ -93,6 +94,7 @@ class Examined(NamedTuple):
     outcomes: Sequence[Outcome]
     verdict: DatasetVerdict | None = None
     power: Simulated | None = None
+    accuracy: Accuracy | None = None
 
 
 class Inputs(NamedTuple):
@@ -104,6 +106,8 @@ class Inputs(NamedTuple):
     doubts: Sequence[str]
     """Why the labels of the known non-members may not hold."""
     remarks: Sequence[str]
+    questions: Sequence[Question] = ()
+    """What a task of lm-evaluation-harness asks, if its items can be compared with known non-members."""
 
     def planned(self, config: ContaminationConfig, model: Model) -> "Inputs":
         """The same with the detectors that an open model can compute."""
@@ -138,7 +142,10 @@ def read(config: ContaminationConfig) -> Inputs:
     nonmembers, doubts, remarks = read_nonmembers(config, suspect)
     if nonmembers and not detectors:
         raise UsageError("dataset inference must have a detector with a base score; got none")
-    return Inputs(suspect, nonmembers, detectors, doubts, remarks)
+    asked: list[Question] = []
+    if nonmembers:
+        asked = [question for file in config.files if is_task(file) for question in questions(file)]
+    return Inputs(suspect, nonmembers, detectors, doubts, remarks, asked)
 
 
 def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object]) -> Job:
@@ -155,6 +162,7 @@ def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object])
     readers["base"] += (config.orders + 1) * len(suspect)
     if nonmembers:
         readers["base"] += 2 * len(suspect)
+        readers["base"] += sum(len(question.prompts) for question in inputs.questions)
         reads["known non-members"] = files(config.known, len(nonmembers))
         trained = suspect.texts
         notes.append("the tests by sets of texts are counted roughly")
@@ -224,12 +232,14 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
     outcomes = [order_test(sums, config)]
     simulations = [partial(order_power, ORDER, sums)]
     verdict = None
+    right = None
     if nonmembers:
         inference, verdict, scores = inference_test(suspect, nonmembers, inputs.detectors, model, config.seed)
         outcomes.append(inference)
         if verdict.reason:  # the others rest on the same comparison
             outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
         else:
+            right = accuracy(suspect, inputs.questions, verdict.group_p, config.level, model.scorers["base"])
             sizes = (verdict.suspect_groups, verdict.known_groups)
             simulations.append(partial(inference_power, INFERENCE, scores, sizes))
             outcomes += rank_tests(
@@ -241,7 +251,7 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
     # The smallest p-value has to pass Holm's first step. Where others have passed theirs before, it passes more easily.
     level = config.level / max(1, len(able_tests(outcomes, config.level)))
     powers = [simulate(level, config.seed) for simulate in simulations]
-    return Examined(outcomes, verdict, strongest(powers))
+    return Examined(outcomes, verdict, strongest(powers), right)
 
 
 def report(
@@ -251,7 +261,7 @@ def report(
     remarks: Sequence[str] = (),
 ) -> Report:
     """The tests, corrected for their number, and what they say together."""
-    outcomes, verdict, power = examined
+    outcomes, verdict, power, right = examined
     name = config.model.model
     data = ", ".join(config.files)
     # Corrected before anything is said: with four tests, one in five data sets would be called read by chance.
@@ -282,10 +292,16 @@ def report(
         metrics["contamination/share_high"] = verdict.share.high
     if power:
         metrics |= power.metrics
+    sections = [Section("Tests", tables=[tests])]
+    if right:
+        metrics |= right.metrics
+        sections.append(Section("Accuracy", tables=[right.table]))
     if table["p_holm"].notna().any():
         metrics["contamination/p"] = float(table["p_holm"].min())
     findings = as_findings(doubts, AGAINST)
     findings += conclusions(table, verdict, config, power)
+    if right:
+        findings.append(right.finding(config.level))
     findings += as_findings(remarks)
     facts = [
         ("Model", name),
@@ -297,7 +313,7 @@ def report(
         title="Was it in the training data? A data set as a whole",
         question=f"Was {name} trained on {data}?",
         findings=findings,
-        sections=[Section("Tests", tables=[tests])],
+        sections=sections,
         facts=facts,
         changes=[advice],
         next=commands,
