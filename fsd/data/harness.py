@@ -6,10 +6,10 @@ TASK is a task, a group of tasks, or a YAML file that declares one. Needs the ex
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from fsd.errors import UsageError, first_line
 from fsd.token_stats import Prompt, TokenStats
@@ -20,10 +20,8 @@ ACCURACY = "acc"
 """The harness's name of the share of right answers."""
 
 
-class Mark(Protocol):
-    """Turns the statistics of a question's prompts into 1 for a right answer, 0 for a wrong one, NaN if unknown."""
-
-    def __call__(self, answers: Sequence[TokenStats]) -> float: ...
+Mark = Callable[[Sequence[TokenStats]], float]
+"""Turns the statistics of a question's prompts into 1 for a right answer, 0 for a wrong one, NaN if unknown."""
 
 
 class Question(NamedTuple):

@@ -216,17 +216,10 @@ def add_input(folder: Path, entry: "Input", texts: Sequence[Sequence[str]], *, c
 
 def add_adapter(folder: Path, uri: str) -> None:
     """Copy an adapter that the run was given, with the files that travel with it, so that a folder names it."""
-    from fsd import tracking
-    from pipelines.common.adapter_files import FILES
+    from pipelines.common.weights import adapter_files
 
-    adapter = tracking.fetch_adapter(uri)
-    for path in sorted(adapter.iterdir()):
-        if path.is_file() and path.name not in FILES:
-            _copy(path, folder / "adapter" / path.name)
-    for name in FILES:
-        file = tracking.fetch_model_file(uri, name)
-        if file:
-            _copy(file, folder / name)
+    for name, path in adapter_files(uri).items():
+        _copy(path, folder / name)
 
 
 def entries(folder: Path, quotations: "Quotations | None") -> tuple[list[Any], list[Any]]:
