@@ -88,8 +88,8 @@ def fetch(name: str) -> Source:
     recorded = folder / PROVENANCE
     if not recorded.is_file() or not (folder / ANSWER).is_file():
         raise UsageError(
-            f"the run must be of {', '.join(ASKING)}, and record where its numbers come from ({PROVENANCE}), as this "
-            f"release does; {run_id} has none"
+            f"the run must be of {', '.join(ASKING)}, by fsd 0.2.0 or later, which records where numbers come from; "
+            f"{run_id} has no {PROVENANCE}: run its command again, and bundle the new run"
         )
     provenance = read_json(Provenance, recorded, "the provenance of a run")
     return Source(run_id, folder, yaml.safe_load(read_text(folder / CONFIG)), provenance)

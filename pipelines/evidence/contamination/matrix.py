@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -134,7 +134,7 @@ def _tag(config: ContaminationConfig, inputs: Inputs) -> str:
     """The tag of a cell, which depends on weights and texts, not on their names."""
     sides = (inputs.suspect, inputs.nonmembers)
     device, dtype = resolve_precision(config.model)
-    content = {
+    content: dict[str, Any] = {
         "model": _weights(config.model.model, config.model.revision),
         "precision": [device.type, str(dtype), config.model.bits],
         "address": config.api.base_url,

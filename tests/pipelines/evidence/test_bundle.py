@@ -192,6 +192,17 @@ def test_quotations_are_replaced_in_tables_and_found_on_pages() -> None:
     assert quotations.without("page.html", b"") is None
 
 
+def test_a_run_of_an_earlier_release_is_refused_with_what_to_do(
+    fails: Callable, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with tracking.run("fsd-contamination", "earlier") as run:
+        run.log("answer.json", {})
+    message = fails(f"bundle {run.id} --out other", 2)
+    assert "by fsd 0.2.0 or later" in message
+    assert message.endswith(f"{run.id} has no provenance.json: run its command again, and bundle the new run")
+
+
 def test_an_input_that_has_changed_since_the_run_is_refused(made: Made, fails: Callable, monkeypatch: Any) -> None:
     monkeypatch.chdir(made.folder)
     file = made.folder / "new.jsonl"
@@ -353,6 +364,9 @@ def test_the_page_for_a_reader_has_no_terms_of_the_field(made: Made) -> None:
     for heading in ("The question", "The answer", "How often is such an answer wrong?", "What was compared"):
         assert f"<h2>{heading}</h2>" in page
     assert "SHA-256" in page
+    # A null says what would have been found, and a page made under a protocol names it.
+    assert "about so many would have been found" in page
+    assert '<th scope="row">Protocol</th>' in page
 
 
 @pytest.mark.slow
@@ -401,7 +415,7 @@ def test_bundles_of_contamination_verify_and_recompute(
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "new.jsonl", [{"text": row["text"]} for row in make_rows(20, 1)])
     write(tmp_path / "known.jsonl", [{"text": row["text"]} for row in make_rows(20, 2)])
-    line = "contamination new.jsonl --known known.jsonl --orders 2 --sets 2 --level .34 --detectors loss --device cpu "
+    line = "contamination new.jsonl --known known.jsonl --orders 2 --sets 1 --level .5 --detectors loss --device cpu "
     line += models.format(tiny=tiny, other=other)
     printed = json.loads(run_command(f"{line} --json --report-for reader"))
     run_command(f"bundle {printed['run']['id']} --out evidence.zip")
