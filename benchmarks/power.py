@@ -81,7 +81,9 @@ def sets(shift: float, statements: int, count: int, rng: np.random.Generator) ->
     """Power of the rank of one number of a set, as of CoDeC and of the kernel divergence."""
     powers = [rank_power("", rng.standard_normal(SETS), {1: shift}, LEVEL, seed) for seed in range(statements)]
     stated = [simulated.by_times[1] for simulated in powers]
-    p_values = [rank_among(rng.standard_normal() + shift, rng.standard_normal(SETS).tolist()) for _ in range(count)]
+    # A rank costs nothing, so that ten times as many data sets are drawn.
+    numbers = rng.standard_normal((10 * count, SETS + 1))
+    p_values = [rank_among(row[0] + shift, row[1:].tolist()) for row in numbers]
     return stated, observed_rate(np.array(p_values) <= LEVEL + 1e-9)
 
 
