@@ -74,8 +74,11 @@ def questions(entry: str) -> list[Question]:
         if not _is_marked(task):
             continue
         for number, doc in enumerate(task.eval_docs, 1):
-            prompts = [Prompt(answer, context) for context, answer in _requests(task, doc)]
-            asked.append(Question(f"{PREFIX}{task_name}:{number}", prompts, partial(_mark, task, doc)))
+            # The same origin as that of its text in `rows`.
+            origin_url = f"{PREFIX}{task_name}:{number}"
+            prompts = _prompts(task, doc)
+            mark = partial(_mark, task, doc)
+            asked.append(Question(origin_url, prompts, mark))
     return asked
 
 
@@ -85,13 +88,19 @@ def _is_marked(task: Any) -> bool:
     return by_probability and hasattr(task, "build_qa_turn") and ACCURACY in task.aggregation()
 
 
-def _requests(task: Any, doc: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Context and answer of each request of a question."""
-    context = task.fewshot_context(doc, 0, gen_prefix=task.doc_to_prefix(doc))
+def _prompts(task: Any, doc: Mapping[str, Any]) -> list[Prompt]:
+    """Each answer of a question after its context, as the harness asks for it."""
+    prefix = task.doc_to_prefix(doc)
+    context = task.fewshot_context(doc, 0, gen_prefix=prefix)
     requests = task.construct_requests(doc, context)
+    # An answer without alternatives is one request.
     if not isinstance(requests, list):
         requests = [requests]
-    return [request.args[:2] for request in requests]
+    prompts = []
+    for request in requests:
+        context, answer = request.args
+        prompts.append(Prompt(answer, context))
+    return prompts
 
 
 def _mark(task: Any, doc: Mapping[str, Any], answers: Sequence[TokenStats]) -> float:
@@ -99,7 +108,11 @@ def _mark(task: Any, doc: Mapping[str, Any], answers: Sequence[TokenStats]) -> f
     # An API does not say which token is the likeliest, by which an answer without alternatives is right.
     if task.OUTPUT_TYPE == "loglikelihood" and any(math.isnan(top) for top in answers[0].top):
         return math.nan
-    results = [(float(answer.logp.sum()), bool(answer.predicted.all())) for answer in answers]
+    results = []
+    for answer in answers:
+        probability = float(answer.logp.sum())
+        is_likeliest = bool(answer.predicted.all())
+        results.append((probability, is_likeliest))
     return float(task.process_results(doc, results)[ACCURACY])
 
 

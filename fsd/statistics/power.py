@@ -93,15 +93,19 @@ def planted_sets(
     n, m = (min(size, MOST) for size in sizes)
     drawn = scores[rng.integers(len(scores), size=n + m)]
     # Copies of a text would stand in both halves of a test that fits to one and tests on the other: it would find more.
+    detectors = scores.shape[1]
+    # A single detector has a variance in place of a matrix.
+    covariance = np.cov(scores.T, bias=True).reshape(detectors, detectors)
     noise = rng.multivariate_normal(
-        np.zeros(scores.shape[1]),
-        np.atleast_2d(np.cov(scores.T, bias=True)),
+        np.zeros(detectors),
+        covariance,
         n + m,
         check_valid="ignore",
     )
     centre = scores.mean(axis=0)
     # Means and covariances remain those of the scores.
-    rows = centre + (drawn - centre + SMOOTHED * noise) / math.sqrt(1 + SMOOTHED**2)
+    scale = math.sqrt(1 + SMOOTHED**2)
+    rows = centre + (drawn - centre + SMOOTHED * noise) / scale
     return rows[:n] + shift * scores.std(axis=0), rows[n:]
 
 

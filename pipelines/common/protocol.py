@@ -93,9 +93,13 @@ class Protocol:
 
 def _other_file(fixed: Mapping[str, str], of_run: Mapping[str, str]) -> str:
     """A file with another hash, or that one side lacks; "" where one side could not be hashed."""
+    # Weights that are not on the machine have no hash.
     if not fixed or not of_run:
         return ""
-    return next((file for file in sorted(fixed.keys() | of_run.keys()) if fixed.get(file) != of_run.get(file)), "")
+    for file in sorted(fixed.keys() | of_run.keys()):
+        if fixed.get(file) != of_run.get(file):
+            return file
+    return ""
 
 
 def protocol(command: str, config: Any) -> Protocol:

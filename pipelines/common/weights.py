@@ -25,7 +25,11 @@ ENDINGS = (".safetensors", ".bin", ".json", ".model")
 def adapter_files(uri: str) -> dict[str, Path]:
     """The files of an adapter and those that travel with it, by name."""
     folder = tracking.fetch_adapter(uri)
-    files = {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in FILES}
+    files = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.name not in FILES:
+            files[path.name] = path
+    # A registered adapter has them beside its folder.
     for name in FILES:
         file = tracking.fetch_model_file(uri, name)
         if file:
@@ -35,7 +39,10 @@ def adapter_files(uri: str) -> dict[str, Path]:
 
 def named_models(settings: Mapping[str, Any], setup: Path | None) -> Iterator[tuple[str, str]]:
     """Setting and name of each model that the settings name, or the setup of their adapter."""
-    names = {role: values(settings, role.replace("_", "-")) or values(settings, role) for role in MODELS}
+    names = {}
+    for role in MODELS:
+        # The keys of a configuration file are written as the flags are.
+        names[role] = values(settings, role.replace("_", "-")) or values(settings, role)
     # Several models stand in place of the one that is named by default.
     if names["models"]:
         names["model"] = []

@@ -166,11 +166,18 @@ def _weights(manifest: "Manifest") -> dict[str, dict[str, str]]:
     """The hashes of the models by name, and of the adapter as the run had it, before texts were left out."""
     from pipelines.common.weights import ADAPTER
 
-    weights = {model.name: {file.name: file.sha256 for file in model.files} for model in manifest.weights}
-    adapter = {entry.path: entry.original or entry.sha256 for entry in manifest.files}
-    adapter |= {entry.path: entry.sha256 for entry in manifest.left_out}
-    folder = f"{ADAPTER}/"
-    weights[ADAPTER] = {path.removeprefix(folder): sha for path, sha in adapter.items() if path.startswith(folder)}
+    weights: dict[str, dict[str, str]] = {ADAPTER: {}}
+    for model in manifest.weights:
+        weights[model.name] = {}
+        for file in model.files:
+            weights[model.name][file.name] = file.sha256
+    # A table in which texts stand as hashes has another hash than the run's own.
+    copied = [(entry.path, entry.original or entry.sha256) for entry in manifest.files]
+    copied += [(entry.path, entry.sha256) for entry in manifest.left_out]
+    for path, sha256 in copied:
+        folder, _, name = path.partition("/")
+        if folder == ADAPTER:
+            weights[ADAPTER][name] = sha256
     return weights
 
 

@@ -72,13 +72,16 @@ def tracked(metrics: Mapping[str, float]) -> Accuracy | None:
     """The accuracy that `Accuracy.metrics` left; None where none was computed."""
     if f"{PREFIX}/seen_items" not in metrics:
         return None
-    sides = []
-    for name in SIDES:
-        ends = [metrics.get(f"{PREFIX}/{name}{end}") for end in ("", "_low", "_high")]
-        numbers = [end for end in ends if end is not None]
-        accuracy = Estimate(*numbers) if numbers else None
-        sides.append(Side(int(metrics[f"{PREFIX}/{name}_items"]), accuracy))
-    return Accuracy(*sides)
+    return Accuracy(_tracked_side(metrics, "seen"), _tracked_side(metrics, "others"))
+
+
+def _tracked_side(metrics: Mapping[str, float], side: str) -> Side:
+    name = f"{PREFIX}/{side}"
+    items = int(metrics[f"{name}_items"])
+    # A side without items has no accuracy.
+    if not items:
+        return Side(0, None)
+    return Side(items, Estimate(metrics[name], metrics[f"{name}_low"], metrics[f"{name}_high"]))
 
 
 def accuracy(

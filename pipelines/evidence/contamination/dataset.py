@@ -81,13 +81,14 @@ def power_cell(line: Any) -> str:
     return " / ".join(f"{share:.0%}" for share in shares)
 
 
+POWER_COLUMN = Column("power", power_cell, words=True)
 COLUMNS = [
     Column("test", "name"),
     Column("statistic", words=True),
     Column("compared with", "null", words=True),
     p_column("p", "p"),
     p_column("p (Holm)", "p_holm"),
-    Column("power", power_cell, words=True),
+    POWER_COLUMN,
 ]
 POWER = (
     "Power is the share of data sets that the test alone would have found, if they had been seen in training "
@@ -167,8 +168,10 @@ def read(config: ContaminationConfig) -> Inputs:
     if nonmembers and not detectors:
         raise UsageError("dataset inference must have a detector with a base score; got none")
     asked: list[Question] = []
+    # Without known texts no item can be judged seen.
     if nonmembers:
-        asked = [question for file in config.files if is_task(file) for question in questions(file)]
+        for file in filter(is_task, config.files):
+            asked += questions(file)
     return Inputs(suspect, nonmembers, detectors, doubts, remarks, asked)
 
 
@@ -275,8 +278,10 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
             for outcome, numbers in ranked:
                 outcomes.append(outcome)
                 if numbers:
-                    known = np.array(numbers[1:])
-                    simulations.append(partial(rank_power, outcome.name, known, READ_SETS[outcome.name]))
+                    # The number of the data set itself may be that of a set which was read.
+                    unread = np.array(numbers[1:])
+                    shifts = READ_SETS[outcome.name]
+                    simulations.append(partial(rank_power, outcome.name, unread, shifts))
     # The smallest p-value has to pass Holm's first step. Where others have passed theirs before, it passes more easily.
     level = config.level / max(1, len(able_tests(outcomes, config.level)))
     powers = [simulate(level, config.seed) for simulate in simulations]
@@ -371,11 +376,12 @@ def reader(table: pd.DataFrame, config: ContaminationConfig, power: Simulated | 
     """The answer for somebody who is no engineer."""
     model = config.model.model
     answer = f"The texts give evidence that {model} was trained on this data set."
-    found = bool((table["p_holm"] <= config.level).any())
-    if not found:
+    significant = bool((table["p_holm"] <= config.level).any())
+    if not significant:
         answer = f"There is no evidence that {model} was trained on this data set. That does not show that it was not."
     errors = _chance(table, config.level)
-    if power and not found:
+    # What would have been found matters where nothing was.
+    if power and not significant:
         errors.append(missed(power))
     order = (
         f"The model read the texts of the data set in the order in which they were published, and in {config.orders} "
@@ -398,16 +404,21 @@ def _chance(table: pd.DataFrame, level: float) -> list[str]:
     if able.empty:
         return ["So few texts cannot give evidence: no result could have been clear enough."]
     smallest = f"{100 * float(able.min()):.2g}"
-    return [
-        f"Chance alone gives a result like this one, or a clearer one, in up to {smallest} of 100 cases.",
-        f"If the model was not trained on the data set, such tests together find evidence all the same in at most "
-        f"{100 * level:g} of 100 cases: the limit was set before, and is divided among {able.size} tests.",
-    ]
+    wrong = (
+        f"If the model was not trained on the data set, such an examination finds evidence all the same in at most "
+        f"{100 * level:g} of 100 cases: the limit was set before"
+    )
+    if able.size > 1:
+        wrong += f", and is divided among {able.size} tests"
+    chance = f"Chance alone gives a result like this one, or a clearer one, in up to {smallest} of 100 cases."
+    return [chance, f"{wrong}."]
 
 
 def missed(power: Simulated) -> str:
     """How much such an examination overlooks, for somebody who is no engineer."""
-    shares = [f"{100 * share.value:.0f} if it read them {TIMES[times]}" for times, share in power.by_times.items()]
+    shares = []
+    for times, share in power.by_times.items():
+        shares.append(f"{100 * share.value:.0f} if it read them {TIMES[times]}")
     return (
         f"Of 100 such data sets that a model was trained on, about so many would have been found: "
         f"{', '.join(shares)}. This is a simulation; another model may remember more of what it read, or less."

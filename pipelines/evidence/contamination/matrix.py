@@ -212,11 +212,14 @@ def report(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence
     corrected = holm({str(name): float(p) for name, p in p_values.items()})
     frame.insert(3, "p_holm", [corrected.get(name) for name in names])
     read = [name for name, p in corrected.items() if p <= config.level]
+    tables = [_table(frame)]
+    tables += _accuracies(cells, records)
+    section = Section("Cells", tables=tables)
     return Report(
         title="Was it in the training data? Models and data sets",
         question="Which of these models was trained on which of these data sets?",
         findings=_conclusions(read, frame, config),
-        sections=[Section("Cells", tables=[_table(frame), *_accuracies(cells, records)])],
+        sections=[section],
         facts=[
             ("Models", ", ".join(dict.fromkeys(frame["model"]))),
             ("Data sets", ", ".join(config.files)),
@@ -236,9 +239,11 @@ def _row(cell: Cell, record: RunRecord) -> dict[str, str | float | None]:
         row[f"share{end}"] = metrics.get(f"contamination/share{end}")
     for times in TIMES:
         row[f"power_{times}"] = metrics.get(f"contamination_power/read_{times}")
+    # Only the cells of tasks have an accuracy.
     for name, value in metrics.items():
-        if name.startswith(f"{accuracy.PREFIX}/"):
-            row[f"accuracy_{name.removeprefix(f'{accuracy.PREFIX}/')}"] = value
+        group, _, number = name.partition("/")
+        if group == accuracy.PREFIX:
+            row[f"accuracy_{number}"] = value
     row["run"] = record.id
     return row
 
@@ -253,7 +258,7 @@ def _accuracies(cells: Sequence[Cell], records: Sequence[RunRecord]) -> list[Tab
     if not lines:
         return []
     table = plain(
-        ["model", "data set", *(f"accuracy, {side}" for side in accuracy.SIDES.values())],
+        ["model", "data set", "accuracy, items judged seen", "accuracy, other items"],
         lines,
         words=(0, 1),
         caption=f"With 95 % intervals, and numbers of items in brackets. {accuracy.EASY}",

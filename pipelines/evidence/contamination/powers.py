@@ -60,14 +60,14 @@ def rank_power(
 ) -> Simulated:
     """The rank of the data set's number, made higher, among those of as many unread sets as there are `numbers`."""
 
-    def found(shift: float) -> Estimate:
+    def of_shift(shift: float) -> Estimate:
         def p_value(rng: np.random.Generator) -> float:
-            value, others = planted_number(numbers, shift, rng)
-            return rank_among(value, others.tolist())
+            value, unread = planted_number(numbers, shift, rng)
+            return rank_among(value, unread.tolist())
 
         return power(p_value, level, seed=seed)
 
-    return Simulated(test, by_times(shifts, found))
+    return Simulated(test, by_times(shifts, of_shift))
 
 
 def set_power(
