@@ -45,7 +45,7 @@ FORMS: Mapping[str, Smallest] = {
     "lower_layers": Smallest("--texts 4 --rounds 1", r"^whole [\d.]+ s \| lower [\d.]+ s \| ratio [\d.]+, bitwise"),
     "mutants": Smallest("--only SPLIT).sum()", r"^1 of 1 changes are noticed"),
     "pairs": Smallest("--shapes 14m --texts 2 --rounds 1", r"^pair +\d"),
-    "power": Smallest("--data-sets 5", r"^\| exact test, 20 documents of 20 variants \| 1.1 \| "),
+    "power": Smallest("--data-sets 5 --statements 2", r"^\| exact test, 20 documents of 20 variants \| 1.1 \| "),
     "run_profile": Smallest("--texts 2", r"^all \| [\d,]+ \|"),
     "scoring": Smallest("--shapes 14m --texts 2 --rounds 1", r"^textbook +\d"),
     "screens": Smallest("frequencies --columns 80", r"^\| `fsd frequencies .*` \| \d+ \|"),

@@ -5,14 +5,31 @@ TASK is a task, a group of tasks, or a YAML file that declares one. Needs the ex
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsd.errors import UsageError, first_line
+from fsd.token_stats import Prompt, TokenStats
 
 PREFIX = "lm-eval:"
 TRAIN = ":train"
+ACCURACY = "acc"
+"""The harness's name of the share of right answers."""
+
+
+Mark = Callable[[Sequence[TokenStats]], float]
+"""Turns the statistics of a question's prompts into 1 for a right answer, 0 for a wrong one, NaN if unknown."""
+
+
+class Question(NamedTuple):
+    """A question as the harness asks it, without examples: its origin, its answers as prompts, and its marking."""
+
+    origin_url: str
+    prompts: Sequence[Prompt]
+    mark: Mark
 
 
 def is_task(entry: object) -> bool:
@@ -45,6 +62,58 @@ def rows(entry: str, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[s
             if contexts:
                 text = {"text": answer, "context": question}
             yield f"{PREFIX}{task_name}{suffix}:{number}", text
+
+
+def questions(entry: str) -> list[Question]:
+    """The questions that the harness evaluates, if probabilities of answers decide them; none of other tasks.
+
+    The model writes the answers of other tasks itself, or they have no answers.
+    """
+    asked = []
+    for task_name, task in _tasks(entry.removeprefix(PREFIX)).items():
+        if not _is_marked(task):
+            continue
+        for number, doc in enumerate(task.eval_docs, 1):
+            # The same origin as that of its text in `rows`.
+            origin_url = f"{PREFIX}{task_name}:{number}"
+            prompts = _prompts(task, doc)
+            mark = partial(_mark, task, doc)
+            asked.append(Question(origin_url, prompts, mark))
+    return asked
+
+
+def _is_marked(task: Any) -> bool:
+    """Whether a task is declared in YAML, and marks answers by their probabilities as right or wrong."""
+    by_probability = task.OUTPUT_TYPE in ("multiple_choice", "loglikelihood")
+    return by_probability and hasattr(task, "build_qa_turn") and ACCURACY in task.aggregation()
+
+
+def _prompts(task: Any, doc: Mapping[str, Any]) -> list[Prompt]:
+    """Each answer of a question after its context, as the harness asks for it."""
+    prefix = task.doc_to_prefix(doc)
+    context = task.fewshot_context(doc, 0, gen_prefix=prefix)
+    requests = task.construct_requests(doc, context)
+    # An answer without alternatives is one request.
+    if not isinstance(requests, list):
+        requests = [requests]
+    prompts = []
+    for request in requests:
+        context, answer = request.args
+        prompts.append(Prompt(answer, context))
+    return prompts
+
+
+def _mark(task: Any, doc: Mapping[str, Any], answers: Sequence[TokenStats]) -> float:
+    """The mark that the harness gives."""
+    # An API does not say which token is the likeliest, by which an answer without alternatives is right.
+    if task.OUTPUT_TYPE == "loglikelihood" and any(math.isnan(top) for top in answers[0].top):
+        return math.nan
+    results = []
+    for answer in answers:
+        probability = float(answer.logp.sum())
+        is_likeliest = bool(answer.predicted.all())
+        results.append((probability, is_likeliest))
+    return float(task.process_results(doc, results)[ACCURACY])
 
 
 def _tasks(name: str) -> Mapping[str, Any]:

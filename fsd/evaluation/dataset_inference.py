@@ -8,7 +8,7 @@ classifier can refute.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from fsd.data.corpus import as_corpus
 from fsd.data.documents import Documents
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
+from fsd.statistics.conformal import conformal_p
 from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.statistics.intervals import CONFIDENCE, Estimate
 from fsd.token_stats import BoolArray, FloatArray, IntArray, Scores
@@ -42,6 +43,7 @@ class DatasetVerdict:
     blind: Estimate | None
     reason: str = ""
     share: Estimate | None = None  # of the suspect groups which were used, see `share_used`
+    group_p: Sequence[float] = ()  # of each suspect group in order of appearance: its rank among the known ones
 
 
 def share_used(
@@ -178,6 +180,7 @@ def dataset_verdict(
     )
     p = None
     share = None
+    group_p: Sequence[float] = ()
     reason = ""
     if blind_auc is not None and blind_auc.low > REFUSE_ABOVE:
         reason = (
@@ -191,6 +194,7 @@ def dataset_verdict(
             score[is_suspect],
             score[~is_suspect],
         )
+        group_p = conformal_p(score[is_suspect], score[~is_suspect]).tolist()
     weights /= weights.sum()
     n_suspect_groups = int(is_suspect.sum())
     return DatasetVerdict(
@@ -202,6 +206,7 @@ def dataset_verdict(
         blind=blind_auc,
         reason=reason,
         share=share,
+        group_p=group_p,
     )
 
 

@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 
 from fsd.errors import UsageError, at_least
 from fsd.evidence.canaries import combined_p, z_scores
+from fsd.statistics.conformal import conformal_p
 from fsd.token_stats import FloatArray, IntArray, Prompt, Scorer
 
 BREAK = "\n\n"
@@ -112,7 +113,7 @@ def rank_among(
     reference: Sequence[float],
 ) -> float:
     """p-value of a set: its rank among R equally large reference sets, (1 + #{reference ≥ value}) / (1 + R)."""
-    return (1 + sum(number >= value for number in reference)) / (1 + len(reference))
+    return float(conformal_p(np.array([value]), np.array(reference))[0])
 
 
 def codec(

@@ -6,6 +6,16 @@ from fsd.statistics.intervals import CONFIDENCE
 from fsd.token_stats import FloatArray
 
 
+def conformal_p(
+    values: FloatArray,
+    reference: FloatArray,
+) -> FloatArray:
+    """(N,) p-value of each value by its rank among R reference values: (1 + #{reference ≥ value}) / (1 + R)."""
+    above = reference.size - np.searchsorted(np.sort(reference), values, side="left")
+    p: FloatArray = (1 + above) / (1 + reference.size)
+    return p
+
+
 def conformal_band(
     calibration: int,
     texts: int,

@@ -171,6 +171,9 @@ def _hashes(report: "Report", run: Run) -> list[tuple[str, str]]:
             for file in entry["files"]:
                 name = Path(entry["name"]).name
                 rows.append((f"{name}/{file['name']}".rstrip("/"), f"SHA-256 {file['sha256']}"))
+    protocol = run.folder / PROTOCOL
+    if protocol.is_file():
+        rows.append(("Protocol", f"SHA-256 {digest(protocol)}"))
     kept = ("Model", "Base", "Adapter", "Fine-tuned model", "Command", "Versions", "Commit", "Date")
     rows += [(name, value) for name, value in report.facts if name in kept]
     rows.append(("Run", run.id))

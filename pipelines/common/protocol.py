@@ -1,4 +1,4 @@
-"""The protocol: texts, settings, tests and level of a command, fixed and published before the model is asked."""
+"""The protocol: texts, settings, weights, tests and level of a command, fixed before the model is asked."""
 
 import json
 import re
@@ -18,8 +18,9 @@ from fsd.leftovers import write_whole
 from fsd.progress import note
 from pipelines.common.context import ASKING, context, demands
 from pipelines.common.provenance import inputs
+from pipelines.common.weights import hashes_of
 
-VERSION = 1
+VERSION = 2
 """Version of the file."""
 LEVELS = {
     "contamination": "level",
@@ -50,14 +51,24 @@ def _current(version: int) -> int:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is fixed: the hashes of the texts by setting, the settings, the tests and the level."""
+    """What is fixed: the hashes of the texts by setting, the settings, the hashes of the weights, tests and level.
+
+    The hashes of the weights are those of the files of each model by its name, and of the adapter. A model that is not
+    on this machine, or behind an API, has none: its name is fixed alone.
+    """
 
     version: Annotated[int, AfterValidator(_current)]
     command: str
     texts: Mapping[str, Sequence[str]]
     settings: Mapping[str, Any]
+    weights: Mapping[str, Mapping[str, str]]
     tests: str
     level: float
+
+    @property
+    def by_name(self) -> list[str]:
+        """The models that have no hash."""
+        return [name for name, files in self.weights.items() if not files]
 
     def mismatch(self, run: "Protocol") -> str:
         """What of a run is not of this protocol, in a few words; "" if all of it is."""
@@ -71,23 +82,46 @@ class Protocol:
             value = run.settings.get(name)
             if fixed != value:
                 return f"{name} {fixed}; the run has {value}"
+        for name in sorted(self.weights.keys() & run.weights.keys()):
+            file = _other_file(self.weights[name], run.weights[name])
+            if file:
+                return f"other weights of {name} ({file})"
         if self.level != run.level or self.tests != run.tests:
             return "other tests or another level"
         return ""
 
 
+def _other_file(fixed: Mapping[str, str], of_run: Mapping[str, str]) -> str:
+    """A file with another hash, or that one side lacks; "" where one side could not be hashed."""
+    # Weights that are not on the machine have no hash.
+    if not fixed or not of_run:
+        return ""
+    for file in sorted(fixed.keys() | of_run.keys()):
+        if fixed.get(file) != of_run.get(file):
+            return file
+    return ""
+
+
 def protocol(command: str, config: Any) -> Protocol:
     """The protocol of a command with these settings, with the files as they are now."""
-    return _protocol(command, inputs(command, config), flags(config))
+    settings = flags(config)
+    # Of large weights a hash takes minutes: all processes share one.
+    weights = distributed.from_main(lambda: hashes_of(settings))
+    return _protocol(command, inputs(command, config), settings, weights)
 
 
-def recorded(provenance: Provenance, settings: Mapping[str, Any]) -> Protocol:
-    """The protocol that a finished run kept, by what it recorded and its configuration file."""
+def recorded(provenance: Provenance, settings: Mapping[str, Any], weights: Mapping[str, Mapping[str, str]]) -> Protocol:
+    """The protocol that a finished run kept, by what it recorded, its configuration file and the weights beside it."""
     named = {name.replace("-", "_"): value for name, value in settings.items() if name not in ("version", "command")}
-    return _protocol(provenance.command, provenance.inputs, named)
+    return _protocol(provenance.command, provenance.inputs, named, weights)
 
 
-def _protocol(command: str, named: Sequence[Input], settings: Mapping[str, Any]) -> Protocol:
+def _protocol(
+    command: str,
+    named: Sequence[Input],
+    settings: Mapping[str, Any],
+    weights: Mapping[str, Mapping[str, str]],
+) -> Protocol:
     texts: dict[str, list[str]] = {}
     for entry in named:
         # Of a published benchmark or a task, the name is all there is here.
@@ -96,7 +130,8 @@ def _protocol(command: str, named: Sequence[Input], settings: Mapping[str, Any])
     plain = json.loads(json.dumps(settings, default=str))
     kept = {name: value for name, value in plain.items() if name not in ELSEWHERE and name not in texts}
     level = LEVELS.get(command)
-    return Protocol(VERSION, command, texts, kept, TESTS[command], settings[level] if level else 0.05)
+    fixed = settings[level] if level else 0.05
+    return Protocol(VERSION, command, texts, kept, weights, TESTS[command], fixed)
 
 
 def read(path: str | Path) -> Protocol:
@@ -117,11 +152,27 @@ def apply(config: Any) -> None:
     if here.invocation.dry_run and not Path(path).exists():
         _write(Path(path), run)
     else:
-        reason = read(path).mismatch(run)
-        if reason:
-            raise UsageError(f"the run must be as its protocol; {path} has {reason}")
+        check(path, read(path), run)
     if distributed.is_main_process():
         note(f"protocol {path}: SHA-256 {digest(path)}")
+        for name in read(path).by_name:
+            note(f"the protocol fixes {name} by its name alone: its weights {_absence(name)}")
+
+
+def _absence(name: str) -> str:
+    """Why the weights of a model have no hash."""
+    return "are behind an API" if name.startswith("api:") else "were not on the machine"
+
+
+def check(path: str | Path, agreed: Protocol, run: Protocol) -> None:
+    """Refuse a run that is not of its protocol, and one whose weights cannot be compared with it."""
+    reason = agreed.mismatch(run)
+    if reason:
+        raise UsageError(f"the run must be as its protocol; {path} has {reason}")
+    # They would be downloaded after this check, and could be any.
+    absent = [name for name in run.by_name if name not in agreed.by_name]
+    if absent:
+        raise UsageError(f"the weights that a protocol fixes must be on this machine; those of {absent[0]} are not")
 
 
 def _check_adapter(adapter: str | None) -> None:

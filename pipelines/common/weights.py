@@ -1,47 +1,102 @@
-"""Hashes of the weights of the models that a run names."""
+"""Hashes of the weights of the models and of the adapter that a run names."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fsd import tracking
 from fsd.errors import UsageError
 from fsd.evidence.bundle import InputFile, Weights
 from fsd.files import digest
 from fsd.models.gguf import gguf_file
 from fsd.net.hub import fingerprint, model_size
-from pipelines.common.adapter_files import SETUP
+from pipelines.common.adapter_files import FILES, SETUP
+from pipelines.common.provenance import values
 
-MODELS = ("model", "reference_model", "neighbour_model", "placebo", "tuned")
+MODELS = ("model", "models", "reference_model", "neighbour_model", "placebo", "tuned")
 """Settings that name models."""
+ADAPTER = "adapter"
+"""The setting that names an adapter, and its name in a protocol."""
 ENDINGS = (".safetensors", ".bin", ".json", ".model")
 """Files that make a model."""
 
 
+def adapter_files(uri: str) -> dict[str, Path]:
+    """The files of an adapter and those that travel with it, by name."""
+    folder = tracking.fetch_adapter(uri)
+    files = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.name not in FILES:
+            files[path.name] = path
+    # A registered adapter has them beside its folder.
+    for name in FILES:
+        file = tracking.fetch_model_file(uri, name)
+        if file:
+            files[name] = file
+    return files
+
+
+def named_models(settings: Mapping[str, Any], setup: Path | None) -> Iterator[tuple[str, str]]:
+    """Setting and name of each model that the settings name, or the setup of their adapter."""
+    names = {}
+    for role in MODELS:
+        # The keys of a configuration file are written as the flags are.
+        names[role] = values(settings, role.replace("_", "-")) or values(settings, role)
+    # Several models stand in place of the one that is named by default.
+    if names["models"]:
+        names["model"] = []
+    elif not names["model"] and setup and setup.is_file():
+        # `fsd detect` loads the model of its adapter.
+        names["model"] = [json.loads(setup.read_text(encoding="utf-8"))["model"]["model"]]
+    for role, of_role in names.items():
+        for name in of_role:
+            if name not in ("", "auto", "none", "words"):
+                yield role, name
+
+
 def weights_of(settings: Mapping[str, Any], folder: Path) -> list[Weights]:
-    """The models that the run names, with the hashes of the files that are on this machine."""
-    named = {name: settings.get(name.replace("_", "-")) for name in MODELS}
-    setup = folder / "adapter" / SETUP
-    # `fsd detect` loads the model of its adapter.
-    if not named["model"] and setup.is_file():
-        named["model"] = json.loads(setup.read_text(encoding="utf-8"))["model"]["model"]
+    """The models that a run names, with the hashes of the files that are on this machine.
+
+    `folder` is that of its bundle.
+    """
     weights = []
-    for role, name in named.items():
-        if name and name not in ("auto", "none", "words"):
-            weights.append(Weights(role, str(name), *local_weights(str(name), settings.get("revision"))))
+    for role, name in named_models(settings, folder / ADAPTER / SETUP):
+        weights.append(Weights(role, name, *local_weights(name, settings.get("revision"))))
     return weights
+
+
+def hashes_of(settings: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """SHA-256 of the files of each model that the settings name, and of the adapter; none of what is not here."""
+    hashes = {}
+    setup = None
+    if settings.get(ADAPTER):
+        files = adapter_files(str(settings[ADAPTER]))
+        setup = files.get(SETUP)
+        hashes[ADAPTER] = {name: digest(path) for name, path in files.items()}
+    for _, name in named_models(settings, setup):
+        hashes[name] = {path.name: digest(path) for path in model_files(name, settings.get("revision"))}
+    return hashes
 
 
 def local_weights(name: str, revision: str | None) -> tuple[str, list[InputFile]]:
     """The project's hash of a model's tensors, and the hashes of its files; none where they are not here."""
+    paths = model_files(name, revision)
+    tensors = ""
+    if paths and not gguf_file(name):
+        tensors = fingerprint(paths[0].parent)
+    return tensors, [InputFile(path.name, path.stat().st_size, digest(path)) for path in paths]
+
+
+def model_files(name: str, revision: str | None) -> list[Path]:
+    """The files of a model that are on this machine."""
     try:
         size = model_size(name, revision)
     except UsageError:
         size = None
     if size is None:
-        return "", []
+        return []
     gguf = gguf_file(name)
     if gguf:
-        return "", [InputFile(gguf.name, gguf.stat().st_size, digest(gguf))]
-    paths = [path for path in sorted(size.folder.iterdir()) if path.is_file() and path.suffix in ENDINGS]
-    return fingerprint(size.folder), [InputFile(path.name, path.stat().st_size, digest(path)) for path in paths]
+        return [gguf]
+    return [path for path in sorted(size.folder.iterdir()) if path.is_file() and path.suffix in ENDINGS]

@@ -88,8 +88,8 @@ def fetch(name: str) -> Source:
     recorded = folder / PROVENANCE
     if not recorded.is_file() or not (folder / ANSWER).is_file():
         raise UsageError(
-            f"the run must be of {', '.join(ASKING)}, and record where its numbers come from ({PROVENANCE}), as this "
-            f"release does; {run_id} has none"
+            f"the run must be of {', '.join(ASKING)}, by fsd 0.2.0 or later, which records where numbers come from; "
+            f"{run_id} has no {PROVENANCE}: run its command again, and bundle the new run"
         )
     provenance = read_json(Provenance, recorded, "the provenance of a run")
     return Source(run_id, folder, yaml.safe_load(read_text(folder / CONFIG)), provenance)
@@ -216,17 +216,10 @@ def add_input(folder: Path, entry: "Input", texts: Sequence[Sequence[str]], *, c
 
 def add_adapter(folder: Path, uri: str) -> None:
     """Copy an adapter that the run was given, with the files that travel with it, so that a folder names it."""
-    from fsd import tracking
-    from pipelines.common.adapter_files import FILES
+    from pipelines.common.weights import adapter_files
 
-    adapter = tracking.fetch_adapter(uri)
-    for path in sorted(adapter.iterdir()):
-        if path.is_file() and path.name not in FILES:
-            _copy(path, folder / "adapter" / path.name)
-    for name in FILES:
-        file = tracking.fetch_model_file(uri, name)
-        if file:
-            _copy(file, folder / name)
+    for name, path in adapter_files(uri).items():
+        _copy(path, folder / name)
 
 
 def entries(folder: Path, quotations: "Quotations | None") -> tuple[list[Any], list[Any]]:

@@ -156,10 +156,29 @@ def check_contents(bundle: Bundle, manifest: "Manifest") -> "list[Alteration]":
     if content:
         agreed = from_json(protocol.Protocol, content, f"{PROTOCOL} must be a protocol")
         settings = yaml.safe_load(bundle.read(CONFIG) or b"")
-        reason = agreed.mismatch(protocol.recorded(recorded, settings))
+        reason = agreed.mismatch(protocol.recorded(recorded, settings, _weights(manifest)))
         if reason:
             altered.append(Alteration(PROTOCOL, f"not that of the run: it has {reason}"))
     return altered
+
+
+def _weights(manifest: "Manifest") -> dict[str, dict[str, str]]:
+    """The hashes of the models by name, and of the adapter as the run had it, before texts were left out."""
+    from pipelines.common.weights import ADAPTER
+
+    weights: dict[str, dict[str, str]] = {ADAPTER: {}}
+    for model in manifest.weights:
+        weights[model.name] = {}
+        for file in model.files:
+            weights[model.name][file.name] = file.sha256
+    # A table in which texts stand as hashes has another hash than the run's own.
+    copied = [(entry.path, entry.original or entry.sha256) for entry in manifest.files]
+    copied += [(entry.path, entry.sha256) for entry in manifest.left_out]
+    for path, sha256 in copied:
+        folder, _, name = path.partition("/")
+        if folder == ADAPTER:
+            weights[ADAPTER][name] = sha256
+    return weights
 
 
 def _hashes(inputs: "Sequence[Input]") -> list[tuple[str, str, list[str]]]:
@@ -222,11 +241,14 @@ def settings_again(copies: Path, manifest: "Manifest", model: str | None) -> str
         settings[flag] = paths if several else paths[0]
     if settings.get("adapter"):
         settings["adapter"] = str(copies / "adapter")
+    by_role: dict[str, list[str]] = {}
     for weights in manifest.weights:
         place = model if model and weights.role == "model" else weights.name
         # Relative to the working folder of whoever verifies, not to the one of the repetition.
         local = Path(place).expanduser()
-        settings[weights.role.replace("_", "-")] = str(local.resolve()) if local.exists() else place
+        by_role.setdefault(weights.role, []).append(str(local.resolve()) if local.exists() else place)
+    for role, places in by_role.items():
+        settings[role.replace("_", "-")] = places if role == "models" else places[0]
     return str(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 

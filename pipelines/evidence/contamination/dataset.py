@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fsd.data.corpus import Corpus
-from fsd.data.harness import is_task, training_split
+from fsd.data.harness import Question, is_task, questions, training_split
 from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import (
     refuse_members,
@@ -49,14 +49,17 @@ from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import Model, outline
 from fsd.statistics.groups import group_means
 from fsd.statistics.multiplicity import holm
+from fsd.statistics.power import READ_CODEC, READ_KERNEL
 from fsd.token_stats import FloatArray
 from fsd.views import Detector
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
 from pipelines.common.detector_settings import cheap, load_detectors, shots_of
 from pipelines.common.job import Job, files
+from pipelines.common.power_sentences import TIMES
 from pipelines.evidence.contamination import ContaminationConfig
-from pipelines.evidence.contamination.powers import Simulated, inference_power, order_power, strongest
+from pipelines.evidence.contamination.accuracy import Accuracy, accuracy
+from pipelines.evidence.contamination.powers import Simulated, inference_power, order_power, rank_power, strongest
 from pipelines.evidence.examination import examination, open_examined
 
 if TYPE_CHECKING:
@@ -66,13 +69,31 @@ ORDER = "exchangeability"
 INFERENCE = "dataset inference"
 CODEC = "CoDeC"
 KERNEL = "kernel divergence"
+READ_SETS = {CODEC: READ_CODEC, KERNEL: READ_KERNEL}
+"""Test by a rank → how far a reading of the set raises its number."""
+
+
+def power_cell(line: Any) -> str:
+    """The power of a test at each number of readings; a dash for a test that was not simulated."""
+    shares = [getattr(line, f"power_{times}") for times in TIMES]
+    if np.isnan(shares).any():
+        return "–"
+    return " / ".join(f"{share:.0%}" for share in shares)
+
+
+POWER_COLUMN = Column("power", power_cell, words=True)
 COLUMNS = [
     Column("test", "name"),
     Column("statistic", words=True),
     Column("compared with", "null", words=True),
     p_column("p", "p"),
     p_column("p (Holm)", "p_holm"),
+    POWER_COLUMN,
 ]
+POWER = (
+    "Power is the share of data sets that the test alone would have found, if they had been seen in training "
+    f"{', '.join(TIMES.values())}: simulated, at the level of the first step of Holm's correction."
+)
 
 
 class Outcome(NamedTuple):
@@ -92,7 +113,13 @@ class Examined(NamedTuple):
 
     outcomes: Sequence[Outcome]
     verdict: DatasetVerdict | None = None
-    power: Simulated | None = None
+    powers: Sequence[Simulated] = ()
+    accuracy: Accuracy | None = None
+
+    @property
+    def power(self) -> Simulated | None:
+        """That of the test which finds most."""
+        return strongest(self.powers) if self.powers else None
 
 
 class Inputs(NamedTuple):
@@ -104,6 +131,8 @@ class Inputs(NamedTuple):
     doubts: Sequence[str]
     """Why the labels of the known non-members may not hold."""
     remarks: Sequence[str]
+    questions: Sequence[Question] = ()
+    """What a task of lm-evaluation-harness asks, if its items can be compared with known non-members."""
 
     def planned(self, config: ContaminationConfig, model: Model) -> "Inputs":
         """The same with the detectors that an open model can compute."""
@@ -138,7 +167,12 @@ def read(config: ContaminationConfig) -> Inputs:
     nonmembers, doubts, remarks = read_nonmembers(config, suspect)
     if nonmembers and not detectors:
         raise UsageError("dataset inference must have a detector with a base score; got none")
-    return Inputs(suspect, nonmembers, detectors, doubts, remarks)
+    asked: list[Question] = []
+    # Without known texts no item can be judged seen.
+    if nonmembers:
+        for file in filter(is_task, config.files):
+            asked += questions(file)
+    return Inputs(suspect, nonmembers, detectors, doubts, remarks, asked)
 
 
 def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object]) -> Job:
@@ -155,6 +189,7 @@ def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object])
     readers["base"] += (config.orders + 1) * len(suspect)
     if nonmembers:
         readers["base"] += 2 * len(suspect)
+        readers["base"] += sum(len(question.prompts) for question in inputs.questions)
         reads["known non-members"] = files(config.known, len(nonmembers))
         trained = suspect.texts
         notes.append("the tests by sets of texts are counted roughly")
@@ -224,24 +259,33 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
     outcomes = [order_test(sums, config)]
     simulations = [partial(order_power, ORDER, sums)]
     verdict = None
+    right = None
     if nonmembers:
         inference, verdict, scores = inference_test(suspect, nonmembers, inputs.detectors, model, config.seed)
         outcomes.append(inference)
         if verdict.reason:  # the others rest on the same comparison
             outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
         else:
+            right = accuracy(suspect, inputs.questions, verdict.group_p, config.level, model.scorers["base"])
             sizes = (verdict.suspect_groups, verdict.known_groups)
             simulations.append(partial(inference_power, INFERENCE, scores, sizes))
-            outcomes += rank_tests(
+            ranked = rank_tests(
                 suspect.one_per_family().texts,
                 nonmembers.one_per_family().texts,
                 model,
                 config,
             )
+            for outcome, numbers in ranked:
+                outcomes.append(outcome)
+                if numbers:
+                    # The number of the data set itself may be that of a set which was read.
+                    unread = np.array(numbers[1:])
+                    shifts = READ_SETS[outcome.name]
+                    simulations.append(partial(rank_power, outcome.name, unread, shifts))
     # The smallest p-value has to pass Holm's first step. Where others have passed theirs before, it passes more easily.
     level = config.level / max(1, len(able_tests(outcomes, config.level)))
     powers = [simulate(level, config.seed) for simulate in simulations]
-    return Examined(outcomes, verdict, strongest(powers))
+    return Examined(outcomes, verdict, powers, right)
 
 
 def report(
@@ -251,25 +295,35 @@ def report(
     remarks: Sequence[str] = (),
 ) -> Report:
     """The tests, corrected for their number, and what they say together."""
-    outcomes, verdict, power = examined
+    outcomes, verdict, powers, right = examined
+    power = examined.power
     name = config.model.model
     data = ", ".join(config.files)
     # Corrected before anything is said: with four tests, one in five data sets would be called read by chance.
     table = corrected(outcomes, config.level)
+    for times in TIMES:
+        shares = {simulated.test: simulated.by_times[times].value for simulated in powers}
+        table[f"power_{times}"] = table["name"].map(shares).astype(float)
     tests = Table(
         table,
         COLUMNS,
         caption="p is the chance of such a result, or a clearer one, if the model was not trained on the data set; "
-        "p (Holm) is corrected for the number of tests.",
+        f"p (Holm) is corrected for the number of tests. {POWER}",
         title="tests of the data set as a whole",
         name="results",
-        kept=(0, 4, 3, 1),
+        kept=(0, 4, 3, 5, 1),
     )
     if config.known:
-        advice = "Known non-members of another period or kind than the data set make the tests beside them void."
+        advice = (
+            "Texts on which the model cannot have been trained, but of another period or kind than the data set, make "
+            "the comparison with them void."
+        )
         commands = []
     else:
-        advice = "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
+        advice = (
+            "A comparison with texts of the same kind on which the model cannot have been trained (--known) would show "
+            "what the order alone cannot."
+        )
         # The training split of a benchmark is of the same kind, if the model has not read that as well.
         split = training_split(config.files[0]) or "FILE"
         commands = [f"fsd contamination {shlex.join(config.files)} --model {shlex.quote(name)} --known {split}"]
@@ -282,10 +336,16 @@ def report(
         metrics["contamination/share_high"] = verdict.share.high
     if power:
         metrics |= power.metrics
+    sections = [Section("Tests", tables=[tests])]
+    if right:
+        metrics |= right.metrics
+        sections.append(Section("Accuracy", tables=[right.table]))
     if table["p_holm"].notna().any():
         metrics["contamination/p"] = float(table["p_holm"].min())
     findings = as_findings(doubts, AGAINST)
     findings += conclusions(table, verdict, config, power)
+    if right:
+        findings.append(right.finding(config.level))
     findings += as_findings(remarks)
     facts = [
         ("Model", name),
@@ -297,13 +357,13 @@ def report(
         title="Was it in the training data? A data set as a whole",
         question=f"Was {name} trained on {data}?",
         findings=findings,
-        sections=[Section("Tests", tables=[tests])],
+        sections=sections,
         facts=facts,
         changes=[advice],
         next=commands,
         score=f"p {p_value(table['p_holm'].min())}",
         metrics=metrics,
-        reader=reader(table, findings[len(doubts)].text, config),
+        reader=reader(table, config, power),
         numbers={
             "p": float(table["p_holm"].min()),
             "share": metrics.get("contamination/share"),
@@ -312,16 +372,17 @@ def report(
     )
 
 
-def reader(table: pd.DataFrame, result: str, config: ContaminationConfig) -> Reader:
+def reader(table: pd.DataFrame, config: ContaminationConfig, power: Simulated | None = None) -> Reader:
     """The answer for somebody who is no engineer."""
-    tests = int(table["p"].count())
-    level = f"{100 * config.level:g}"
-    wrong = (
-        f"If the model was not trained on the data set, such tests together find evidence all the same in at most "
-        f"{level} of 100 cases: the limit was set before, and is divided among {tests} tests."
-    )
-    smallest = f"{100 * float(table['p_holm'].min()):.2g}"
-    chance = f"Chance alone gives a result like this one, or a clearer one, in up to {smallest} of 100 cases."
+    model = config.model.model
+    answer = f"The texts give evidence that {model} was trained on this data set."
+    significant = bool((table["p_holm"] <= config.level).any())
+    if not significant:
+        answer = f"There is no evidence that {model} was trained on this data set. That does not show that it was not."
+    errors = _chance(table, config.level)
+    # What would have been found matters where nothing was.
+    if power and not significant:
+        errors.append(missed(power))
     order = (
         f"The model read the texts of the data set in the order in which they were published, and in {config.orders} "
         "random orders. A model that was trained on the file finds its own order easier."
@@ -334,7 +395,34 @@ def reader(table: pd.DataFrame, result: str, config: ContaminationConfig) -> Rea
         )
     else:
         compared.append("No texts on which it cannot have been trained were given, so that nothing else was compared.")
-    return Reader([f"{result[0].upper()}{result[1:]}."], [chance, wrong], compared)
+    return Reader([answer], errors, compared)
+
+
+def _chance(table: pd.DataFrame, level: float) -> list[str]:
+    """What chance explains, for somebody who is no engineer."""
+    able = table["p_holm"].dropna()
+    if able.empty:
+        return ["So few texts cannot give evidence: no result could have been clear enough."]
+    smallest = f"{100 * float(able.min()):.2g}"
+    wrong = (
+        f"If the model was not trained on the data set, such an examination finds evidence all the same in at most "
+        f"{100 * level:g} of 100 cases: the limit was set before"
+    )
+    if able.size > 1:
+        wrong += f", and is divided among {able.size} tests"
+    chance = f"Chance alone gives a result like this one, or a clearer one, in up to {smallest} of 100 cases."
+    return [chance, f"{wrong}."]
+
+
+def missed(power: Simulated) -> str:
+    """How much such an examination overlooks, for somebody who is no engineer."""
+    shares = []
+    for times, share in power.by_times.items():
+        shares.append(f"{100 * share.value:.0f} if it read them {TIMES[times]}")
+    return (
+        f"Of 100 such data sets that a model was trained on, about so many would have been found: "
+        f"{', '.join(shares)}. This is a simulation; another model may remember more of what it read, or less."
+    )
 
 
 def p_values(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -395,8 +483,11 @@ def rank_tests(
     nonmembers: Sequence[str],
     model: Model,
     config: ContaminationConfig,
-) -> list[Outcome]:
-    """CoDeC and, with a model that can be fine-tuned, the kernel divergence score, by their ranks among known sets."""
+) -> list[tuple[Outcome, Sequence[float]]]:
+    """CoDeC and, with a model that can be fine-tuned, the kernel divergence score, by their ranks among known sets.
+
+    Each comes with the numbers of the sets, the data set's first.
+    """
     chosen, reference = equal_sets(len(suspect), len(nonmembers), config.sets, seed=config.seed)
     sets = [[suspect[index] for index in chosen]]
     # Every set is as large as the data set's: the numbers of sets of other sizes cannot be compared.
@@ -405,13 +496,13 @@ def rank_tests(
     scorer = model.scorers["base"]
     shots = shots_of(config.detection, config.model.model)
     shares = [codec(texts, scorer, shots=shots, seed=config.seed) for texts in sets]
-    outcomes = [_ranked(CODEC, shares, ".2f", null)]
+    outcomes: list[tuple[Outcome, Sequence[float]]] = [(_ranked(CODEC, shares, ".2f", null), shares)]
     if model.local:
         scores = divergences(model.local, sets, config)
-        outcomes.append(_ranked(KERNEL, scores, ".3g", null))
+        outcomes.append((_ranked(KERNEL, scores, ".3g", null), scores))
     else:
         reason = "it fine-tunes the model, which an API does not allow"
-        outcomes.append(Outcome(KERNEL, null=null, reason=reason))
+        outcomes.append((Outcome(KERNEL, null=null, reason=reason), ()))
     return outcomes
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -31,7 +31,7 @@ from pipelines.common.detector_settings import shots_of
 from pipelines.common.experiment import tag
 from pipelines.common.job import Job
 from pipelines.common.power_sentences import TIMES
-from pipelines.evidence.contamination import ContaminationConfig, dataset
+from pipelines.evidence.contamination import ContaminationConfig, accuracy, dataset
 from pipelines.evidence.contamination.dataset import Inputs
 from pipelines.evidence.examination import examination, open_examined
 
@@ -134,7 +134,7 @@ def _tag(config: ContaminationConfig, inputs: Inputs) -> str:
     """The tag of a cell, which depends on weights and texts, not on their names."""
     sides = (inputs.suspect, inputs.nonmembers)
     device, dtype = resolve_precision(config.model)
-    content = {
+    content: dict[str, Any] = {
         "model": _weights(config.model.model, config.model.revision),
         "precision": [device.type, str(dtype), config.model.bits],
         "address": config.api.base_url,
@@ -145,6 +145,9 @@ def _tag(config: ContaminationConfig, inputs: Inputs) -> str:
         "training": asdict(config.training),
         "tests": [config.shard, config.orders, config.sets, config.level, config.seed],
     }
+    # A cell that was finished before accuracy was computed is computed again; others are as they were.
+    if inputs.questions:
+        content["questions"] = [question.prompts for question in inputs.questions]
     return tag(content)
 
 
@@ -201,16 +204,7 @@ def _compute(cells: Sequence[Cell], parent: Run) -> None:
 
 def report(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence[RunRecord]) -> Report:
     """One line a cell, and which of them show that a data set was used."""
-    rows = []
-    for cell, record in zip(cells, records, strict=True):
-        metrics = record.metrics
-        row = {"model": cell.config.model.model, "data_set": cell.config.files[0], "p": metrics.get("contamination/p")}
-        for end in ("", "_low", "_high"):
-            row[f"share{end}"] = metrics.get(f"contamination/share{end}")
-        for times in TIMES:
-            row[f"power_{times}"] = metrics.get(f"contamination_power/read_{times}")
-        row["run"] = record.id
-        rows.append(row)
+    rows = [_row(cell, record) for cell, record in zip(cells, records, strict=True)]
     frame = pd.DataFrame(rows)
     names = [cell.name for cell in cells]
     # A cell none of whose tests can succeed has no p-value.
@@ -218,11 +212,14 @@ def report(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence
     corrected = holm({str(name): float(p) for name, p in p_values.items()})
     frame.insert(3, "p_holm", [corrected.get(name) for name in names])
     read = [name for name, p in corrected.items() if p <= config.level]
+    tables = [_table(frame)]
+    tables += _accuracies(cells, records)
+    section = Section("Cells", tables=tables)
     return Report(
         title="Was it in the training data? Models and data sets",
         question="Which of these models was trained on which of these data sets?",
         findings=_conclusions(read, frame, config),
-        sections=[Section("Cells", tables=[_table(frame)])],
+        sections=[section],
         facts=[
             ("Models", ", ".join(dict.fromkeys(frame["model"]))),
             ("Data sets", ", ".join(config.files)),
@@ -232,6 +229,42 @@ def report(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence
         score=f"{len(read)} of {len(cells)}",
         metrics={"contamination/cells": len(cells), "contamination/found": len(read)},
     )
+
+
+def _row(cell: Cell, record: RunRecord) -> dict[str, str | float | None]:
+    """What the run of a cell found, by column."""
+    metrics = record.metrics
+    row = {"model": cell.config.model.model, "data_set": cell.config.files[0], "p": metrics.get("contamination/p")}
+    for end in ("", "_low", "_high"):
+        row[f"share{end}"] = metrics.get(f"contamination/share{end}")
+    for times in TIMES:
+        row[f"power_{times}"] = metrics.get(f"contamination_power/read_{times}")
+    # Only the cells of tasks have an accuracy.
+    for name, value in metrics.items():
+        group, _, number = name.partition("/")
+        if group == accuracy.PREFIX:
+            row[f"accuracy_{number}"] = value
+    row["run"] = record.id
+    return row
+
+
+def _accuracies(cells: Sequence[Cell], records: Sequence[RunRecord]) -> list[Table]:
+    """The accuracy of the cells that have one, on the items judged seen and on the others."""
+    lines = []
+    for cell, record in zip(cells, records, strict=True):
+        of_cell = accuracy.tracked(record.metrics)
+        if of_cell:
+            lines.append([cell.config.model.model, cell.config.files[0], str(of_cell.seen), str(of_cell.others)])
+    if not lines:
+        return []
+    table = plain(
+        ["model", "data set", "accuracy, items judged seen", "accuracy, other items"],
+        lines,
+        words=(0, 1),
+        caption=f"With 95 % intervals, and numbers of items in brackets. {accuracy.EASY}",
+        title="accuracy on items judged seen and on the others",
+    )
+    return [table]
 
 
 def _conclusions(read: Sequence[str], frame: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:

@@ -1,14 +1,15 @@
 """What the tests of a data set would have found, simulated on the scores that they were given."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fsd.evaluation.dataset_inference import dataset_verdict
 from fsd.evaluation.findings import Finding
+from fsd.evidence.dataset_tests import rank_among
 from fsd.statistics.intervals import Estimate
-from fsd.statistics.power import READ, planted_sets, power, resamples_for
+from fsd.statistics.power import READ, planted_number, planted_sets, power, resamples_for
 from fsd.token_stats import FloatArray, Scores
 from pipelines.common.power_sentences import by_times, simulated_power
 from pipelines.evidence.canary.powers import choice_power
@@ -48,6 +49,25 @@ def inference_power(
 ) -> Simulated:
     """Dataset inference, see `set_power`."""
     return Simulated(test, by_times(READ, lambda shift: set_power(nonmembers, sizes, shift, level, seed)))
+
+
+def rank_power(
+    test: str,
+    numbers: FloatArray,
+    shifts: Mapping[int, float],
+    level: float,
+    seed: int,
+) -> Simulated:
+    """The rank of the data set's number, made higher, among those of as many unread sets as there are `numbers`."""
+
+    def of_shift(shift: float) -> Estimate:
+        def p_value(rng: np.random.Generator) -> float:
+            value, unread = planted_number(numbers, shift, rng)
+            return rank_among(value, unread.tolist())
+
+        return power(p_value, level, seed=seed)
+
+    return Simulated(test, by_times(shifts, of_shift))
 
 
 def set_power(

@@ -106,6 +106,50 @@ def test_what_is_no_task_or_has_no_split_is_refused(task) -> None:
         read_files([entry])
 
 
+MARKED = ("choices", "delimiter", "prefix", "pairs", "word")
+
+
+@pytest.mark.parametrize("kind", MARKED)
+@pytest.mark.filterwarnings("ignore")
+def test_answers_are_marked_as_the_harness_marks_them(task, kind, tiny) -> None:
+    """By its own model class on the same weights, with the start token that every text has here."""
+    from lm_eval.models.huggingface import HFLM
+
+    from fsd.config import ModelConfig
+    from fsd.scoring.model import open_model
+    from fsd.token_stats import score_rows
+
+    entry = task(kind)
+    rows = [{**row, "q": f"{row['q']} {n}", "right": n % 2} for n, row in enumerate(QUESTIONS * 4)]
+    Path("test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = open_model(ModelConfig(str(tiny), cache="none"))
+    theirs = HFLM(model.local.model, tokenizer=model.local.tokenizer, batch_size=1)
+    (made,) = harness._tasks(f"{kind}.yaml").values()
+    made.build_all_requests(limit=None)
+    start = model.local.tokenizer.decode([model.local.start])
+    for request in made.instances:
+        context, answer = request.args
+        request.arguments = (start + context, answer)
+    by_doc: dict[int, list[tuple[float, bool]]] = {}
+    for request, answer in zip(made.instances, theirs.loglikelihood(made.instances, disable_tqdm=True), strict=True):
+        by_doc.setdefault(request.doc_id, []).append(answer)
+    asked = harness.questions(entry)
+    answers = score_rows(model.scorers["base"], [question.prompts for question in asked])
+    marks = []
+    for doc_id, (question, ours) in enumerate(zip(asked, answers, strict=True)):
+        assert [sum(answer.logp) for answer in ours] == pytest.approx([logp for logp, _ in by_doc[doc_id]], abs=1e-3)
+        assert question.origin_url == f"lm-eval:mine_{kind}:{doc_id + 1}"
+        marks.append(question.mark(ours))
+        assert marks[-1] == made.process_results(made.eval_docs[doc_id], by_doc[doc_id])["acc"]
+    assert set(marks) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize("kind", set(KINDS) - set(MARKED))
+@pytest.mark.filterwarnings("ignore")
+def test_questions_whose_answers_are_not_marked_by_probability_are_none(task, kind) -> None:
+    assert harness.questions(task(kind)) == []
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_an_unknown_name_is_refused(task) -> None:

@@ -6,14 +6,17 @@ import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from fsd import tracking
+from fsd.errors import UsageError
 from fsd.evidence.bundle import Difference, Quotations, alterations, differences, read_manifest
 from pipelines.common.bundles import Bundle
+from pipelines.common.protocol import Protocol, check
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
 TEST = "contamination new.jsonl --model {tiny} --device cpu --cache none --orders 3 --report-for reader"
@@ -189,6 +192,17 @@ def test_quotations_are_replaced_in_tables_and_found_on_pages() -> None:
     assert quotations.without("page.html", b"") is None
 
 
+def test_a_run_of_an_earlier_release_is_refused_with_what_to_do(
+    fails: Callable, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with tracking.run("fsd-contamination", "earlier") as run:
+        run.log("answer.json", {})
+    message = fails(f"bundle {run.id} --out other", 2)
+    assert "by fsd 0.2.0 or later" in message
+    assert message.endswith(f"{run.id} has no provenance.json: run its command again, and bundle the new run")
+
+
 def test_an_input_that_has_changed_since_the_run_is_refused(made: Made, fails: Callable, monkeypatch: Any) -> None:
     monkeypatch.chdir(made.folder)
     file = made.folder / "new.jsonl"
@@ -218,10 +232,29 @@ def test_a_signature_by_the_users_own_key(
     assert "manifest.json.sig is missing" in fails(f"{signed}/mine.pub")
 
 
-def test_a_program_that_is_missing_is_one_line(copy: Path, fails: Callable) -> None:
+@pytest.mark.skipif(shutil.which("minisign") is None, reason="needs minisign")
+def test_a_signature_by_minisign(
+    made: Made, run_command: Callable, fails: Callable, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(made.folder)
+    for name in ("mine", "other"):
+        # -W: a key without a password, which no terminal would be asked for.
+        line = ["minisign", "-G", "-W", "-p", str(tmp_path / f"{name}.pub"), "-s", str(tmp_path / f"{name}.key")]
+        subprocess.run(line, check=True, capture_output=True)
+    run_command(f"bundle {made.run} --out {tmp_path}/signed --sign minisign:{tmp_path}/mine.key")
+    signed = f"verify {tmp_path}/signed --signed-by minisign:{tmp_path}"
+    assert run_command(f"{signed}/mine.pub").startswith("nothing was altered")
+    assert "not signed by" in fails(f"{signed}/other.pub")
+    edit(tmp_path / "signed", lambda content: content.update(headline="yes"))
+    assert "not signed by" in fails(f"{signed}/mine.pub")
+    (tmp_path / "signed/manifest.json.minisig").unlink()
+    assert "manifest.json.minisig is missing" in fails(f"{signed}/mine.pub")
+
+
+def test_a_program_that_is_missing_is_one_line(copy: Path, fails: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("key.pub").write_text("x")
-    if shutil.which("minisign") is None:
-        assert "must have the program minisign" in fails("verify bundle --signed-by minisign:key.pub", 2)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert "must have the program minisign" in fails("verify bundle --signed-by minisign:key.pub", 2)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +282,41 @@ def test_a_protocol_fixes_the_texts_and_not_their_place(
     assert "has other texts of files" in fails(line.replace("new.jsonl", str(tmp_path / "moved.jsonl")), 2)
     other = f"extract new.jsonl --model {tiny} --prefix 9 --suffix 9 --protocol p.json --dry-run"
     assert "has command contamination; the run is of extract" in fails(other, 2)
+
+
+def test_a_protocol_fixes_the_weights(
+    made: Made, tiny: Path, other: Path, run_command: Callable, fails: Callable, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(made.folder / "new.jsonl", tmp_path)
+    shutil.copytree(tiny, "model")
+    line = f"{TEST.format(tiny='model')} --protocol p.json"
+    run_command(f"{line} --dry-run")
+    fixed = json.loads(Path("p.json").read_text())["weights"]["model"]
+    assert {"config.json", "model.safetensors"} <= fixed.keys()
+    run = json.loads(run_command(f"{line} --json"))["run"]["id"]
+    shutil.copy(other / "model.safetensors", "model")
+    # The same name, and weights that are loaded without a complaint.
+    monkeypatch.setattr("fsd.models.language_model.load", lambda *_, **__: pytest.fail("a model was loaded"))
+    assert "p.json has other weights of model (model.safetensors)" in fails(line, 2)
+    run_command(f"bundle {run} --out bundle")
+    assert "it has other weights of model (model.safetensors)" in fails("verify bundle")
+    shutil.rmtree("model")
+    assert "model" in fails(line, 2)
+
+
+def test_a_model_without_hashes_is_fixed_by_its_name_and_that_is_said() -> None:
+    fixed = Protocol(2, "contamination", {}, {}, {"m": {"a.bin": "1"}, "api:x": {}}, "tests", 0.05)
+    assert fixed.by_name == ["api:x"]
+    absent = replace(fixed, weights={"m": {}, "api:x": {}})
+    assert absent.mismatch(fixed) == fixed.mismatch(absent) == ""
+    with pytest.raises(
+        UsageError, match="the weights that a protocol fixes must be on this machine; those of m are not"
+    ):
+        check("p.json", fixed, absent)
+    check("p.json", absent, fixed)
+    more = replace(fixed, weights={"m": {"a.bin": "1", "b.bin": "2"}})
+    assert fixed.mismatch(more) == "other weights of m (b.bin)"
 
 
 def test_a_protocol_in_the_bundle_that_is_not_of_the_run_is_found(copy: Path, fails: Callable) -> None:
@@ -296,6 +364,9 @@ def test_the_page_for_a_reader_has_no_terms_of_the_field(made: Made) -> None:
     for heading in ("The question", "The answer", "How often is such an answer wrong?", "What was compared"):
         assert f"<h2>{heading}</h2>" in page
     assert "SHA-256" in page
+    # A null says what would have been found, and a page made under a protocol names it.
+    assert "about so many would have been found" in page
+    assert '<th scope="row">Protocol</th>' in page
 
 
 @pytest.mark.slow
@@ -333,3 +404,24 @@ def test_bundles_of_every_command_verify_and_recompute(
                 assert not any(text[:45] in path.read_text() for text in texts), path
         page = zipfile.Path(f"{number}.zip") / "run" / "report.html"
         assert not re.search(r"\b(AUC|ROC|TPR|FPR)\b", page.read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("models", ["--model {tiny}", "--models {tiny} {other}"])
+def test_bundles_of_contamination_verify_and_recompute(
+    models: str, tiny: Path, other: Path, make_rows: Callable, run_command: Callable, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "new.jsonl", [{"text": row["text"]} for row in make_rows(20, 1)])
+    write(tmp_path / "known.jsonl", [{"text": row["text"]} for row in make_rows(20, 2)])
+    line = "contamination new.jsonl --known known.jsonl --orders 2 --sets 1 --level .5 --detectors loss --device cpu "
+    line += models.format(tiny=tiny, other=other)
+    printed = json.loads(run_command(f"{line} --json --report-for reader"))
+    run_command(f"bundle {printed['run']['id']} --out evidence.zip")
+    manifest = read_manifest((zipfile.Path("evidence.zip") / "manifest.json").read_bytes(), "here")
+    assert [weights.name for weights in manifest.weights] == re.findall(r"--models? (.*)", line)[0].split()
+    verified = run_command("verify evidence.zip --recompute")
+    assert "recomputed: every number is the same" in verified
+    (table,) = printed["tables"].values()
+    assert {"p", "p_holm"} <= table[0].keys()
