@@ -1,0 +1,394 @@
+"""Tables and sentences of what a model returned when it was asked for a work, and the transcript."""
+
+import json
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
+from fsd.evidence.questions import AskedWork, Question
+from fsd.evidence.returned import LEVEL, Exchange, Quoted, Returned, p_values
+from fsd.reporting.report import Column, Reader, Report, Section, Table, numbers, p_column, p_value, plain
+from fsd.scoring.replies import PLAIN, Reply, Request
+from pipelines.evidence.extract import ExtractConfig
+
+TRANSCRIPT = "transcript.jsonl"
+"""Every request with its reply, one a line, in the files of the run."""
+TOP = 10
+QUOTED = 30
+"""Words of a span in a sentence."""
+LONGER = 2
+"""Times that a work may be as long as the control works before that is said."""
+READ = "a passage that is quoted in many places can be returned without the work itself: read the spans"
+POWER = (
+    "power: of works that they had read up to 32 times, our small models can be made to return none: the most probable "
+    "passage had p = 10^-18; measured (docs/evidence.md), and larger models keep more"
+)
+CHANGES = (
+    "A model may know a work and decline to repeat it, or retell it in other words.",
+    "Other prompts, longer replies (--max-tokens) or several of them (--replies) may return more.",
+)
+COUNTED = "words that the prompt gave are not counted, and punctuation and capitals make no difference"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A request about a work, and the reply."""
+
+    work: AskedWork
+    question: Question
+    request: Request
+    reply: Reply
+
+    @property
+    def exchange(self) -> Exchange:
+        """What is compared: the prompt as it was written, not as it was sent, with the template around it."""
+        return Exchange(self.question.name, self.request.prompt, self.reply.text)
+
+    def record(self) -> dict[str, Any]:
+        """The entry as a line of the transcript."""
+        return {
+            "work": self.work.name,
+            "control": self.work.control,
+            "prompt": self.question.name,
+            "form": self.reply.form,
+            "request": self.reply.sent,
+            "time": self.reply.time,
+            "model": self.reply.model,
+            "fingerprint": self.reply.fingerprint,
+            "reply": self.reply.text,
+            "temperature": self.request.temperature,
+            "top_k": self.request.top_k,
+            "seed": self.request.seed,
+            "max_tokens": self.request.max_tokens,
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back of the works in question, best first, and of the control works."""
+
+    model: str
+    span: int
+    works: Sequence[Returned]
+    controls: Sequence[Returned]
+    p: dict[str, float]
+
+    @property
+    def best(self) -> Returned:
+        """The work of which most was returned."""
+        return self.works[0]
+
+    @property
+    def guessed(self) -> int:
+        """Most words in a row that were returned of a control work."""
+        return max((work.longest for work in self.controls), default=0)
+
+    @property
+    def passage(self) -> bool:
+        """Whether a whole span was returned."""
+        return self.best.longest >= self.span
+
+    @property
+    def smallest(self) -> float:
+        """The smallest p-value that these works and control works allow."""
+        return min(1.0, len(self.works) / (len(self.controls) + 1))
+
+    @property
+    def holds(self) -> bool:
+        """Whether more was returned than can be guessed."""
+        return self.passage and bool(self.p) and self.p[self.best.work] <= LEVEL
+
+
+def answer_of(model: str, results: Sequence[Returned], span: int) -> Answer:
+    """The works in the order in which they are told."""
+    works = sorted((work for work in results if not work.control), key=lambda work: -work.longest)
+    controls = sorted((work for work in results if work.control), key=lambda work: -work.longest)
+    return Answer(model, span, works, controls, p_values(results))
+
+
+def report(
+    config: ExtractConfig,
+    results: Sequence[Returned],
+    transcript: Sequence[Entry],
+    run: str,
+) -> Report:
+    """What was returned, most important first; `run` is the id of the run that keeps it."""
+    model = config.model.model
+    answer = answer_of(model, results, config.span)
+    # The answer can be computed again; the time at which it was given cannot.
+    records = pd.DataFrame([entry.record() for entry in transcript]).drop(columns="time")
+    table = _results(answer)
+    p = answer.p.get(answer.best.work)
+    metrics = {"returned/longest": float(answer.best.longest)}
+    if p is not None:
+        metrics |= {"returned/control": float(answer.guessed), "returned/p": p}
+    lines = [json.dumps(entry.record(), ensure_ascii=False) + "\n" for entry in transcript]
+    found = conclusions(answer) + _circumstances(answer, transcript)
+    return Report(
+        title="Was it in the training data? Extraction by prompts",
+        question=f"Does {model} return {answer.best.work} when it is asked for it?",
+        findings=found,
+        sections=[
+            Section("Results", tables=[table]),
+            Section("What was returned", tables=[_spans(answer)]),
+            Section("Prompts", points=_prompts(transcript), tables=[numbers("transcript", records)]),
+        ],
+        answer=[f"{headline(answer)}.", *_longest(answer)],
+        sure=_reasons(answer),
+        changes=CHANGES,
+        next=_commands(config, answer, run),
+        facts=_facts(config, transcript),
+        score=f"{answer.best.longest} words",
+        metrics=metrics,
+        reader=_reader(answer),
+        numbers={
+            "words": answer.best.longest,
+            "words_control": answer.guessed if answer.controls else None,
+            "p": p,
+        },
+        artifacts={TRANSCRIPT: "".join(lines)},
+    )
+
+
+def headline(answer: Answer) -> str:
+    """The answer in a sentence, without its full stop."""
+    best = answer.best
+    several = f", the most of {len(answer.works)} works" if len(answer.works) > 1 else ""
+    result = f"{answer.model} returned {_words(best.longest)} of {best.work} in a row{several}"
+    if not answer.controls:
+        return f"{result}; without control works (--control) this does not show how many of them can be guessed"
+    count = len(answer.controls)
+    beside = f"{result}; of the {count} control works at most {answer.guessed}"
+    if count == 1:
+        beside = f"{result}; of the control work {answer.guessed}"
+    if answer.holds:
+        return f"{beside}: more than can be guessed, so the model holds passages of this work"
+    if answer.passage and best.longest > answer.guessed and answer.smallest > LEVEL:
+        return f"{beside}: more than of any, but these are too few control works for a p-value"
+    return f"{beside}: not distinguishable from the control; this does not show that it was not in the training data"
+
+
+def _words(count: int) -> str:
+    return "1 word" if count == 1 else f"{count:,} words"
+
+
+def conclusions(answer: Answer) -> list[Finding]:
+    """The result and what it rests on, most important first."""
+    best = answer.best
+    findings = [Finding(headline(answer)), *as_findings(_longest(answer), FOR)]
+    if answer.controls:
+        findings.append(Finding(_rank(answer), answer.holds))
+        common = f"the same replies share at most {best.chance} words in a row with a control work: common phrases"
+        findings.append(Finding(common, FOR if answer.holds else None))
+    if best.spans:
+        common_spans = sum(span.common for span in best.spans)
+        counts = f"spans of at least {answer.span} words: {len(best.spans)}, with {best.words:,} words"
+        findings.append(Finding(f"{counts}; {common_spans} of them stand in a control work too"))
+        findings.append(Finding(READ, AGAINST))
+    if not answer.holds:
+        findings.append(Finding(POWER, AGAINST))
+    return findings
+
+
+def _rank(answer: Answer) -> str:
+    """What the rank of the work says, and what more control works would allow."""
+    needed = math.ceil(len(answer.works) / LEVEL - 1e-9) - 1
+    count = len(answer.controls)
+    corrected = f", corrected for {len(answer.works)} works" if len(answer.works) > 1 else ""
+    p = p_value(answer.p[answer.best.work])
+    sentence = f"rank among {count} control works that were asked for in the same way: p = {p}{corrected}"
+    if count < needed:
+        sentence += f"; the smallest that they allow is {p_value(answer.smallest)}, and {needed} would allow .05"
+    return sentence
+
+
+def _longest(answer: Answer) -> list[str]:
+    """The longest span in its own words."""
+    if not answer.best.spans:
+        return []
+    quotation = " ".join(answer.best.spans[0].quotation.split()[:QUOTED])
+    more = " …" if answer.best.spans[0].length > QUOTED else ""
+    return [f"returned word for word: “{quotation}{more}”"]
+
+
+def _circumstances(answer: Answer, transcript: Sequence[Entry]) -> list[Finding]:
+    """How the model was asked, and what makes the comparison weaker."""
+    findings = []
+    if transcript[0].reply.form == PLAIN:
+        findings.append(Finding("the model was asked by plain text: it has no chat template, or --plain left it out"))
+    empty = sum(not entry.reply.text.strip() for entry in transcript)
+    if empty:
+        findings.append(Finding(f"{empty} of {len(transcript)} replies are empty", AGAINST))
+    if answer.controls:
+        usual = float(np.median([work.size for work in answer.controls]))
+        times = answer.best.size / usual
+        if times > LONGER:
+            longer = f"{answer.best.work} is {times:.1f} times as long as the control works"
+            findings.append(Finding(f"{longer}: chance finds longer runs in longer works", AGAINST))
+    return findings
+
+
+def _reasons(answer: Answer) -> list[str]:
+    """Why one may believe the answer, for the page."""
+    reasons = [
+        f"Every request and reply is in {TRANSCRIPT}, with its time, the model and the settings.",
+        f"In the comparison, {COUNTED}.",
+    ]
+    if answer.controls:
+        reasons.insert(0, f"It is a {_rank(answer)}.")
+    else:
+        reasons.append("WARNING: without control works nothing shows how many words in a row can be guessed.")
+    return reasons
+
+
+def _results(answer: Answer) -> Table:
+    """A line for each work in question, and for the control works of which most came back."""
+    works = [*answer.works, *answer.controls]
+    frame = pd.DataFrame([_row(work, answer) for work in works])
+    kept = len(answer.works) + TOP
+    columns = [
+        Column("work", words=True),
+        Column("control", lambda row: "control" if row.control else ""),
+        Column("words\nin a row", lambda row: f"{row.longest:,}"),
+        Column("spans"),
+        Column("words\nin spans", lambda row: f"{row.words:,}"),
+        Column("replies"),
+        Column("of a\ncontrol", _chance),
+        p_column("p", "p"),
+    ]
+    return Table(
+        list(frame.head(kept).itertuples(index=False)),
+        columns,
+        caption="Most words in a row that the replies about a work have of it; spans of at least "
+        f"{answer.span} words; and, of a control, most words in a row that the same replies have of a control work.",
+        title="words that were returned",
+        name="results",
+        frame=frame,
+        marked=[0] if answer.holds else [],
+        kept=(2, 7, 6, 1, 3, 4, 5),
+    )
+
+
+def _row(work: Returned, answer: Answer) -> dict[str, Any]:
+    return {
+        "work": work.work,
+        "control": work.control,
+        "size": work.size,
+        "replies": work.replies,
+        "empty": work.empty,
+        "longest": work.longest,
+        "spans": len(work.spans),
+        "words": work.words,
+        "chance": work.chance,
+        "p": answer.p.get(work.work),
+    }
+
+
+def _chance(row: Any) -> str:
+    # In a data frame, None is NaN.
+    return "–" if row.chance is None or math.isnan(row.chance) else f"{row.chance:.0f}"
+
+
+def _spans(answer: Answer) -> Table:
+    """The longest spans of the works in question, with the words of the reply around them."""
+    lines = []
+    for work in answer.works:
+        lines += [(work.work, span) for span in work.spans]
+    lines.sort(key=lambda line: -line[1].length)
+    return plain(
+        ["Work", "Words", "Prompt", "Place", "Reply before", "Word for word", "Reply after", "In a control"],
+        [_span_cells(*line) for line in lines[:TOP]],
+        words=(2, 4, 5, 6),
+        caption="The longest spans; place is the share of the work before them. What stands under “word for word” is "
+        "in the reply and in the work.",
+        printed=False,
+    )
+
+
+def _span_cells(work: str, span: Quoted) -> list[str]:
+    return [
+        work,
+        f"{span.length:,}",
+        span.prompt,
+        f"{100 * span.place:.1f} %",
+        span.before,
+        span.quotation,
+        span.after,
+        "yes" if span.common else "no",
+    ]
+
+
+def _prompts(transcript: Sequence[Entry]) -> list[str]:
+    """The prompts as they were written, each once."""
+    templates = {entry.question.name: entry.question.template for entry in transcript}
+    return [f"{name}: {template}" for name, template in templates.items()]
+
+
+def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
+    """What comes next: control works, the bundle, or the probabilities, which find more than replies do."""
+    if not answer.controls:
+        return [f"{_line(config)} --control OTHERS.jsonl"]
+    if answer.passage:
+        return [f"fsd bundle {run} --out evidence.zip"]
+    # Probabilities are those of one work, in a text file, and need a model that gives them.
+    if config.model.model.startswith("api:") or len(answer.works) > 1:
+        return []
+    return [f"fsd extract {shlex.quote(config.book)} --model {shlex.quote(config.model.model)} --control OTHER.txt"]
+
+
+def _line(config: ExtractConfig) -> str:
+    words = ["fsd", "extract", config.book, "--model", config.model.model]
+    if config.prompts:
+        words += ["--prompts", *config.prompts]
+    if config.questions:
+        words += ["--questions", config.questions]
+    return shlex.join(words)
+
+
+def _facts(config: ExtractConfig, transcript: Sequence[Entry]) -> list[tuple[str, str]]:
+    facts = [("Model", config.model.model)]
+    times = [entry.reply.time for entry in transcript]
+    reply = transcript[0].reply
+    if reply.fingerprint:
+        facts.append(("Weights", reply.fingerprint))
+    elif reply.model != config.model.model.removeprefix("api:"):
+        facts.append(("Named by the service", reply.model))
+    settings = f"{config.replies} replies of at most {config.max_tokens} tokens; the first is the likeliest"
+    if config.replies > 1:
+        settings += f", the others have temperature {config.temperature:g} and seeds from {config.seed}"
+    return [
+        *facts,
+        ("Asked by", reply.form),
+        ("Settings", settings),
+        ("Files", ", ".join(config.names)),
+        ("Requests", f"{len(transcript):,}, from {min(times)} to {max(times)}"),
+    ]
+
+
+def _reader(answer: Answer) -> Reader:
+    """The answer for somebody who is no engineer."""
+    wrong = ["A passage that is quoted in many places can be returned by a model that was not trained on the work."]
+    if answer.controls:
+        rate = 100 * answer.p[answer.best.work]
+        wrong.insert(
+            0,
+            "If the model had read none of these works, a work would stand so high above the others by chance in about "
+            f"{rate:.1f} of 100 such comparisons.",
+        )
+    compared = [
+        "The model was asked for the work as anybody could ask it. Its replies were compared with the work: what "
+        f"counts is how many words of both are the same, one after the other. {COUNTED.capitalize()}."
+    ]
+    if answer.controls:
+        compared.append(f"It was asked in the same way for {len(answer.controls)} works that it cannot have read.")
+    cells = [[f"{span.length:,}", span.quotation] for span in answer.best.spans[:3]]
+    tables = []
+    if cells:
+        tables.append(plain(["Words", "Returned word for word"], cells, caption="The longest passages:"))
+    return Reader([f"{headline(answer)}."], wrong, compared, tables)
