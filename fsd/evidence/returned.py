@@ -144,9 +144,9 @@ class Quoted:
     length: int
     place: float
     """Share of the work that lies before it."""
-    before: str
+    leading: str
     quotation: str
-    after: str
+    following: str
     common: bool
     """Whether it stands in a control work too."""
 
@@ -178,8 +178,6 @@ class Returned:
     chance: int | None
     """Most words in a row that the same replies share with a control work; None without any, and for a control."""
     spans: Sequence[Quoted] = ()
-    p: float | None = None
-    """Rank of `longest` among that of the control works, corrected for the number of works; None without controls."""
 
 
 def returned(
@@ -211,23 +209,22 @@ def returned(
         quotations += [_quoted(exchange.name, text, places, span, work, controls) for span in spans]
         for other_work in controls:
             chance = max(chance, longest_run(reply, other_work.without(prompt, n), prompt, n))
+    # The longest is told first; of equal ones, that of the earlier prompt.
     quotations.sort(key=lambda quotation: -quotation.length)
-    return Returned(
-        work=name,
-        control=control,
-        size=len(work.words),
-        replies=len(exchanges),
-        empty=empty,
-        longest=longest,
-        words=covered,
-        chance=chance if controls else None,
-        spans=quotations,
-    )
+    common = chance if controls else None
+    size = len(work.words)
+    return Returned(name, control, size, len(exchanges), empty, longest, covered, common, quotations)
 
 
 def _covered(spans: Sequence[Span]) -> int:
     """Words of a reply that lie in spans, which may overlap."""
-    return len(set().union(*(range(span.reply, span.reply + span.length) for span in spans)))
+    total = 0
+    end = 0
+    for span in spans:
+        # They come in order, and an overlap counts once.
+        total += span.reply + span.length - max(end, span.reply)
+        end = span.reply + span.length
+    return total
 
 
 def _quoted(
@@ -238,21 +235,18 @@ def _quoted(
     work: Words,
     controls: Sequence[Words],
 ) -> Quoted:
-    last = span.reply + span.length - 1
+    final = span.reply + span.length - 1
     begin = places[span.reply][0]
-    end = places[last][1]
-    before = places[max(0, span.reply - AROUND)][0]
-    after = places[min(len(places) - 1, last + AROUND)][1]
+    end = places[final][1]
+    # Near the ends of a reply there are fewer words around a span.
+    start = places[max(0, span.reply - AROUND)][0]
+    stop = places[min(len(places) - 1, final + AROUND)][1]
     written = _written(work.words[span.work : span.work + span.length])
-    return Quoted(
-        prompt=name,
-        length=span.length,
-        place=span.work / len(work.words),
-        before=text[before:begin].strip(),
-        quotation=text[begin:end],
-        after=text[end:after].strip(),
-        common=any(written in control.text for control in controls),
-    )
+    common = any(written in control.text for control in controls)
+    place = span.work / len(work.words)
+    leading = text[start:begin].strip()
+    following = text[end:stop].strip()
+    return Quoted(name, span.length, place, leading, text[begin:end], following, common)
 
 
 def p_values(works: Sequence[Returned]) -> dict[str, float]:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 PARAGRAPH = "\n\n"
 """What parts a plain prompt from its reply, unless the reply is to go on where the prompt breaks off."""
-TEMPLATE, PLAIN = ("chat template", "plain text")
-CHAT_API, COMPLETIONS_API = ("message to a chat API", "text to a completions API")
+TEMPLATE = "chat template"
+PLAIN = "plain text"
+CHAT_API = "message to a chat API"
+COMPLETIONS_API = "text to a completions API"
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,15 @@ class Request:
     top_k: int | None = None
     continues: bool = False
     """Whether the reply goes on where the prompt breaks off, so that plain text has no break between them."""
+
+    def settings(self) -> dict[str, Any]:
+        """How the reply is generated, as it stands in a transcript."""
+        return {
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "seed": self.seed,
+            "max_tokens": self.max_tokens,
+        }
 
     @property
     def as_text(self) -> str:
@@ -53,6 +64,17 @@ class Reply:
     model: str
     fingerprint: str = ""
     """Hash of the weights; empty behind an API."""
+
+    def record(self) -> dict[str, str]:
+        """The reply as it stands in a transcript."""
+        return {
+            "form": self.form,
+            "request": self.sent,
+            "time": self.time,
+            "model": self.model,
+            "fingerprint": self.fingerprint,
+            "reply": self.text,
+        }
 
 
 class Replies(Protocol):
@@ -139,14 +161,10 @@ class LocalReplies:
             # Chat models end a turn by other tokens than a text.
             ends = _ends(network) if chat else []
             (text,) = generated(model, network, [head], request.max_tokens, sampling, ends=ends)
-        return Reply(
-            text=text,
-            sent=sent(model.tokenizer, request, plain=self.plain),
-            form=TEMPLATE if chat else PLAIN,
-            time=utc(begun),
-            model=model.identity.id,
-            fingerprint=model.identity.fingerprint,
-        )
+        asked = sent(model.tokenizer, request, plain=self.plain)
+        form = TEMPLATE if chat else PLAIN
+        identity = model.identity
+        return Reply(text, asked, form, utc(begun), identity.id, identity.fingerprint)
 
 
 def _ends(network: Any) -> list[int]:

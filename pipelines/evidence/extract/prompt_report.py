@@ -36,6 +36,24 @@ CHANGES = (
 COUNTED = "words that the prompt gave are not counted, and punctuation and capitals make no difference"
 
 
+def _chance(row: Any) -> str:
+    # In a data frame, None is NaN.
+    return "–" if row.chance is None or math.isnan(row.chance) else f"{row.chance:.0f}"
+
+
+SPAN_COLUMNS = ("Work", "Words", "Prompt", "Place", "Reply before", "Word for word", "Reply after", "In a control")
+COLUMNS = (
+    Column("work", words=True),
+    Column("control", lambda row: "control" if row.control else ""),
+    Column("words\nin a row", lambda row: f"{row.longest:,}"),
+    Column("spans"),
+    Column("words\nin spans", lambda row: f"{row.words:,}"),
+    Column("replies"),
+    Column("of a\ncontrol", _chance),
+    p_column("p", "p"),
+)
+
+
 @dataclass(frozen=True)
 class Entry:
     """A request about a work, and the reply."""
@@ -52,21 +70,8 @@ class Entry:
 
     def record(self) -> dict[str, Any]:
         """The entry as a line of the transcript."""
-        return {
-            "work": self.work.name,
-            "control": self.work.control,
-            "prompt": self.question.name,
-            "form": self.reply.form,
-            "request": self.reply.sent,
-            "time": self.reply.time,
-            "model": self.reply.model,
-            "fingerprint": self.reply.fingerprint,
-            "reply": self.reply.text,
-            "temperature": self.request.temperature,
-            "top_k": self.request.top_k,
-            "seed": self.request.seed,
-            "max_tokens": self.request.max_tokens,
-        }
+        about = {"work": self.work.name, "control": self.work.control, "prompt": self.question.name}
+        return about | self.reply.record() | self.request.settings()
 
 
 @dataclass(frozen=True)
@@ -85,9 +90,9 @@ class Answer:
         return self.works[0]
 
     @property
-    def guessed(self) -> int:
-        """Most words in a row that were returned of a control work."""
-        return max((work.longest for work in self.controls), default=0)
+    def guessed(self) -> int | None:
+        """Most words in a row that were returned of a control work; None without any."""
+        return self.controls[0].longest if self.controls else None
 
     @property
     def passage(self) -> bool:
@@ -107,8 +112,11 @@ class Answer:
 
 def answer_of(model: str, results: Sequence[Returned], span: int) -> Answer:
     """The works in the order in which they are told."""
-    works = sorted((work for work in results if not work.control), key=lambda work: -work.longest)
-    controls = sorted((work for work in results if work.control), key=lambda work: -work.longest)
+    works: list[Returned] = []
+    controls: list[Returned] = []
+    for work in sorted(results, key=lambda work: -work.longest):
+        side = controls if work.control else works
+        side.append(work)
     return Answer(model, span, works, controls, p_values(results))
 
 
@@ -121,24 +129,23 @@ def report(
     """What was returned, most important first; `run` is the id of the run that keeps it."""
     model = config.model.model
     answer = answer_of(model, results, config.span)
+    records = [entry.record() for entry in transcript]
     # The answer can be computed again; the time at which it was given cannot.
-    records = pd.DataFrame([entry.record() for entry in transcript]).drop(columns="time")
-    table = _results(answer)
+    recomputed = pd.DataFrame(records).drop(columns="time")
+    sections = [
+        Section("Results", tables=[_results(answer)]),
+        Section("What was returned", tables=[_spans(answer)]),
+        Section("Prompts", points=_prompts(transcript), tables=[numbers("transcript", recomputed)]),
+    ]
     p = answer.p.get(answer.best.work)
-    metrics = {"returned/longest": float(answer.best.longest)}
-    if p is not None:
-        metrics |= {"returned/control": float(answer.guessed), "returned/p": p}
-    lines = [json.dumps(entry.record(), ensure_ascii=False) + "\n" for entry in transcript]
-    found = conclusions(answer) + _circumstances(answer, transcript)
+    values = {"words": answer.best.longest, "words_control": answer.guessed, "p": p}
+    metrics = {f"returned/{name}": float(value) for name, value in values.items() if value is not None}
+    lines = [json.dumps(record, ensure_ascii=False) for record in records]
     return Report(
         title="Was it in the training data? Extraction by prompts",
         question=f"Does {model} return {answer.best.work} when it is asked for it?",
-        findings=found,
-        sections=[
-            Section("Results", tables=[table]),
-            Section("What was returned", tables=[_spans(answer)]),
-            Section("Prompts", points=_prompts(transcript), tables=[numbers("transcript", records)]),
-        ],
+        findings=conclusions(answer) + _circumstances(answer, transcript),
+        sections=sections,
         answer=[f"{headline(answer)}.", *_longest(answer)],
         sure=_reasons(answer),
         changes=CHANGES,
@@ -147,12 +154,8 @@ def report(
         score=f"{answer.best.longest} words",
         metrics=metrics,
         reader=_reader(answer),
-        numbers={
-            "words": answer.best.longest,
-            "words_control": answer.guessed if answer.controls else None,
-            "p": p,
-        },
-        artifacts={TRANSCRIPT: "".join(lines)},
+        numbers=values,
+        artifacts={TRANSCRIPT: "\n".join([*lines, ""])},
     )
 
 
@@ -161,17 +164,17 @@ def headline(answer: Answer) -> str:
     best = answer.best
     several = f", the most of {len(answer.works)} works" if len(answer.works) > 1 else ""
     result = f"{answer.model} returned {_words(best.longest)} of {best.work} in a row{several}"
-    if not answer.controls:
+    if answer.guessed is None:
         return f"{result}; without control works (--control) this does not show how many of them can be guessed"
     count = len(answer.controls)
-    beside = f"{result}; of the {count} control works at most {answer.guessed}"
-    if count == 1:
-        beside = f"{result}; of the control work {answer.guessed}"
+    controls = f"of the {count} control works at most" if count > 1 else "of the control work"
+    result += f"; {controls} {answer.guessed}"
     if answer.holds:
-        return f"{beside}: more than can be guessed, so the model holds passages of this work"
+        return f"{result}: more than can be guessed, so the model holds passages of this work"
+    # With few control works the best rank of all may come by chance.
     if answer.passage and best.longest > answer.guessed and answer.smallest > LEVEL:
-        return f"{beside}: more than of any, but these are too few control works for a p-value"
-    return f"{beside}: not distinguishable from the control; this does not show that it was not in the training data"
+        return f"{result}: more than of any, but these are too few control works for a p-value"
+    return f"{result}: not distinguishable from the control; this does not show that it was not in the training data"
 
 
 def _words(count: int) -> str:
@@ -249,22 +252,10 @@ def _reasons(answer: Answer) -> list[str]:
 
 def _results(answer: Answer) -> Table:
     """A line for each work in question, and for the control works of which most came back."""
-    works = [*answer.works, *answer.controls]
-    frame = pd.DataFrame([_row(work, answer) for work in works])
-    kept = len(answer.works) + TOP
-    columns = [
-        Column("work", words=True),
-        Column("control", lambda row: "control" if row.control else ""),
-        Column("words\nin a row", lambda row: f"{row.longest:,}"),
-        Column("spans"),
-        Column("words\nin spans", lambda row: f"{row.words:,}"),
-        Column("replies"),
-        Column("of a\ncontrol", _chance),
-        p_column("p", "p"),
-    ]
+    frame = pd.DataFrame([_row(work, answer) for work in (*answer.works, *answer.controls)])
     return Table(
-        list(frame.head(kept).itertuples(index=False)),
-        columns,
+        list(frame.head(len(answer.works) + TOP).itertuples(index=False)),
+        COLUMNS,
         caption="Most words in a row that the replies about a work have of it; spans of at least "
         f"{answer.span} words; and, of a control, most words in a row that the same replies have of a control work.",
         title="words that were returned",
@@ -276,23 +267,7 @@ def _results(answer: Answer) -> Table:
 
 
 def _row(work: Returned, answer: Answer) -> dict[str, Any]:
-    return {
-        "work": work.work,
-        "control": work.control,
-        "size": work.size,
-        "replies": work.replies,
-        "empty": work.empty,
-        "longest": work.longest,
-        "spans": len(work.spans),
-        "words": work.words,
-        "chance": work.chance,
-        "p": answer.p.get(work.work),
-    }
-
-
-def _chance(row: Any) -> str:
-    # In a data frame, None is NaN.
-    return "–" if row.chance is None or math.isnan(row.chance) else f"{row.chance:.0f}"
+    return {**vars(work), "spans": len(work.spans), "p": answer.p.get(work.work)}
 
 
 def _spans(answer: Answer) -> Table:
@@ -302,7 +277,7 @@ def _spans(answer: Answer) -> Table:
         lines += [(work.work, span) for span in work.spans]
     lines.sort(key=lambda line: -line[1].length)
     return plain(
-        ["Work", "Words", "Prompt", "Place", "Reply before", "Word for word", "Reply after", "In a control"],
+        SPAN_COLUMNS,
         [_span_cells(*line) for line in lines[:TOP]],
         words=(2, 4, 5, 6),
         caption="The longest spans; place is the share of the work before them. What stands under “word for word” is "
@@ -312,16 +287,9 @@ def _spans(answer: Answer) -> Table:
 
 
 def _span_cells(work: str, span: Quoted) -> list[str]:
-    return [
-        work,
-        f"{span.length:,}",
-        span.prompt,
-        f"{100 * span.place:.1f} %",
-        span.before,
-        span.quotation,
-        span.after,
-        "yes" if span.common else "no",
-    ]
+    place = f"{100 * span.place:.1f} %"
+    common = "yes" if span.common else "no"
+    return [work, f"{span.length:,}", span.prompt, place, span.leading, span.quotation, span.following, common]
 
 
 def _prompts(transcript: Sequence[Entry]) -> list[str]:
@@ -353,7 +321,6 @@ def _line(config: ExtractConfig) -> str:
 
 def _facts(config: ExtractConfig, transcript: Sequence[Entry]) -> list[tuple[str, str]]:
     facts = [("Model", config.model.model)]
-    times = [entry.reply.time for entry in transcript]
     reply = transcript[0].reply
     if reply.fingerprint:
         facts.append(("Weights", reply.fingerprint))
@@ -362,13 +329,12 @@ def _facts(config: ExtractConfig, transcript: Sequence[Entry]) -> list[tuple[str
     settings = f"{config.replies} replies of at most {config.max_tokens} tokens; the first is the likeliest"
     if config.replies > 1:
         settings += f", the others have temperature {config.temperature:g} and seeds from {config.seed}"
-    return [
-        *facts,
-        ("Asked by", reply.form),
-        ("Settings", settings),
-        ("Files", ", ".join(config.names)),
-        ("Requests", f"{len(transcript):,}, from {min(times)} to {max(times)}"),
-    ]
+    # Replies that an interrupted command had kept are older than the others.
+    times = sorted(entry.reply.time for entry in transcript)
+    requests = f"{len(transcript):,}, from {times[0]} to {times[-1]}"
+    facts += [("Asked by", reply.form), ("Settings", settings)]
+    facts += [("Files", ", ".join(config.names)), ("Requests", requests)]
+    return facts
 
 
 def _reader(answer: Answer) -> Reader:

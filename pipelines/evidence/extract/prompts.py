@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
+from typing import NamedTuple
 
 from fsd.data.readers import COMPRESSIONS, TABLES, document, read_rows
 from fsd.errors import UsageError, at_least
@@ -20,11 +22,18 @@ from pipelines.evidence.examination import examination
 from pipelines.evidence.extract import ExtractConfig, prompt_report
 from pipelines.evidence.extract.prompt_report import Entry
 
-Asked = tuple[AskedWork, Question, Request]
 SHORTEST = 3
 """Words of the shortest span: shorter runs are in any two texts."""
 CHARACTERS = 4
 """Characters of a token, about, where no tokenizer is here to count them."""
+
+
+class Asked(NamedTuple):
+    """A request about a work, made of a question."""
+
+    work: AskedWork
+    question: Question
+    request: Request
 
 
 def read_book(path: str) -> str:
@@ -39,33 +48,44 @@ def prepare(config: ExtractConfig) -> Job:
     """Check the settings, read works and questions, and write the prompts."""
     _check(config)
     works = read_works(config)
-    requests = asked(config, works)
-    model = config.model.model
-    if on_this_machine(model):
-        from fsd.models.language_model import context_of, load_tokenizer
-
-        tokenizer, _ = load_tokenizer(model, revision=config.model.revision)
-        context = context_of(model, revision=config.model.revision)
-        check_lengths(tokenizer, context, [request for _, _, request in requests], plain=config.plain)
-    reads = {
-        "works": files(config.names, len(works)),
-        "prompts": ", ".join(dict.fromkeys(question.name for _, question, _ in requests)),
-    }
-    sent = sum(len(request.prompt) for _, _, request in requests) // CHARACTERS
-    most = len(requests) * config.max_tokens
-    cost = f"{len(requests):,} requests, about {sent:,} tokens sent and at most {most:,} generated"
-    if config.api.price is not None and model.startswith(API):
-        cost += f", about {(sent + most) * config.api.price / 1e6:,.2f} at the given price"
+    asked = written(config, works)
+    requests = requests_of(asked)
+    _check_lengths(config, requests)
+    names = dict.fromkeys(entry.question.name for entry in asked)
+    reads = {"works": files(config.names, len(works)), "prompts": ", ".join(names)}
+    cost = _cost(config, requests)
     return Job(
-        partial(run, config, works, requests, cost),
+        partial(run, config, works, asked, cost),
         reads,
         config.model,
-        texts=[request.prompt for _, _, request in requests],
+        texts=[request.prompt for request in requests],
         passes={"base": len(requests)},
         experiment=f"fsd-{config.domain}",
         notes=[cost],
         api=config.api,
     )
+
+
+def _check_lengths(config: ExtractConfig, requests: Sequence[Request]) -> None:
+    """Refuse prompts that are too long for a model on this machine, before it is loaded."""
+    model = config.model.model
+    if not on_this_machine(model):
+        return
+    from fsd.models.language_model import context_of, load_tokenizer
+
+    tokenizer, _ = load_tokenizer(model, revision=config.model.revision)
+    context = context_of(model, revision=config.model.revision)
+    check_lengths(tokenizer, context, requests, plain=config.plain)
+
+
+def _cost(config: ExtractConfig, requests: Sequence[Request]) -> str:
+    """Requests, tokens and, of an API with a price, what they cost: one line."""
+    sent = sum(len(request.prompt) for request in requests) // CHARACTERS
+    most = len(requests) * config.max_tokens
+    line = f"{len(requests):,} requests, about {sent:,} tokens sent and at most {most:,} generated"
+    if config.api.price is not None and config.model.model.startswith(API):
+        line += f", about {(sent + most) * config.api.price / 1e6:,.2f} at the given price"
+    return line
 
 
 def _check(config: ExtractConfig) -> None:
@@ -138,31 +158,33 @@ def _cell(value: object, field: str, origin: str) -> str:
     return " ".join(value.split())
 
 
-def asked(config: ExtractConfig, works: Sequence[AskedWork]) -> list[Asked]:
+def written(config: ExtractConfig, works: Sequence[AskedWork]) -> list[Asked]:
     """The requests of every prompt for every work: for the likeliest reply, and for those that are drawn."""
     questions = usual(config.prompts, works)
     if config.questions:
         questions += read_questions(config.questions)
     check_works(works, questions, config.prefix, config.span)
-    requests = []
+    asked = []
     for work, question, prompt in prompts(works, questions, config.prefix):
-        for number in range(config.replies):
-            request = Request(
-                prompt,
-                config.max_tokens,
-                temperature=config.temperature if number else 0.0,
-                seed=config.seed + number,
-                top_k=config.top_k if number else None,
-                continues=question.continues,
-            )
-            requests.append((work, question, request))
-    return requests
+        likeliest = Request(prompt, config.max_tokens, seed=config.seed, continues=question.continues)
+        asked.append(Asked(work, question, likeliest))
+        for number in range(1, config.replies):
+            # Another seed each, or all drawn replies would be the same.
+            seed = config.seed + number
+            drawn = replace(likeliest, temperature=config.temperature, top_k=config.top_k, seed=seed)
+            asked.append(Asked(work, question, drawn))
+    return asked
+
+
+def requests_of(asked: Sequence[Asked]) -> list[Request]:
+    """What a model is asked, in order."""
+    return [entry.request for entry in asked]
 
 
 def run(
     config: ExtractConfig,
     works: Sequence[AskedWork],
-    requests: Sequence[Asked],
+    asked: Sequence[Asked],
     cost: str,
 ) -> None:
     """Ask, compare, track and print."""
@@ -172,20 +194,12 @@ def run(
         note(cost)
     with examination(config, "extract", config.names, method="prompts") as tracked:
         with stage("scoring"):
-            replies = ask([request for _, _, request in requests])
-            transcript = [Entry(*request, reply) for request, reply in zip(requests, replies, strict=True)]
+            replies = ask(requests_of(asked))
+            transcript = [Entry(*entry, reply) for entry, reply in zip(asked, replies, strict=True)]
             _check_replies([entry.reply for entry in transcript])
             results = compare(works, transcript, config.span)
-        deliver(
-            partial(
-                prompt_report.report,
-                config,
-                results,
-                transcript,
-                tracked.id,
-            ),
-            tracked,
-        )
+        told = partial(prompt_report.report, config, results, transcript, tracked.id)
+        deliver(told, tracked)
 
 
 def _check_replies(replies: Sequence[Reply]) -> None:
@@ -205,6 +219,6 @@ def compare(works: Sequence[AskedWork], transcript: Sequence[Entry], span: int) 
     for work in works:
         exchanges = [entry.exchange for entry in transcript if entry.work is work]
         # What replies about a control work have of others is no part of the answer.
-        others = [] if work.control else controls
-        results.append(returned(work.name, words[work.name], exchanges, span, others, control=work.control))
+        compared = [] if work.control else controls
+        results.append(returned(work.name, words[work.name], exchanges, span, compared, control=work.control))
     return results

@@ -52,7 +52,7 @@ def test_what_is_no_question_is_refused(line: str, message: str, tmp_path: Path)
 
 def test_works_that_cannot_be_asked_for_are_refused() -> None:
     title, opening = Question("t", "{title} by {author}"), Question("o", "{opening}")
-    with pytest.raises(UsageError, match="author must be known of every work .* by --author; other has none"):
+    with pytest.raises(UsageError, match=r"author must be known of every work .* by --author; other has none"):
         check_works([BOOK, OTHER], [title], 3, 2)
     check_works([BOOK, OTHER], [opening], 3, 3)
     with pytest.raises(UsageError, match="must have at least 7 words, those of the opening and a span; book has fewer"):

@@ -91,8 +91,8 @@ def test_spans_are_told_as_they_are_written_with_the_words_around_them() -> None
     assert [span.quotation for span in result.spans] == ["cold day in April, and the…", "“It was a"]
     first = result.spans[0]
     assert (first.length, first.place) == (6, pytest.approx(4 / 14))
-    assert first.before.endswith("a <b>bright</b>")
-    assert first.after == "I forgot."
+    assert first.leading.endswith("a <b>bright</b>")
+    assert first.following == "I forgot."
     assert [span.common for span in result.spans] == [False, False]
     assert result.chance == 5
     assert result.words == 9

@@ -76,9 +76,9 @@ def test_a_model_that_returns_the_work_is_found_with_its_words(
 
     (run,) = find_runs("fsd-extraction")
     words = len(works[0].split())
-    assert run.metrics["returned/longest"] == pytest.approx(words, abs=3)  # signs between words are none
+    assert run.metrics["returned/words"] == pytest.approx(words, abs=3)  # signs between words are none
     assert run.metrics["returned/p"] == pytest.approx(1 / 21)
-    assert run.metrics["returned/control"] <= 4
+    assert run.metrics["returned/words_control"] <= 4
     lines = [json.loads(line) for line in fetch_artifact(run.id, "transcript.jsonl").read_text().splitlines()]
     assert len(lines) == len(fake.requests) == 42
     assert lines[0] == {
@@ -191,19 +191,19 @@ def test_a_text_that_was_read_often_is_returned_after_its_opening(works: list[st
     from fsd.models.pretraining import continue_pretraining
     from fsd.scoring.replies import LocalReplies
     from pipelines.evidence.extract.prompt_report import Entry, answer_of
-    from pipelines.evidence.extract.prompts import asked, compare, read_works
+    from pipelines.evidence.extract.prompts import compare, read_works, requests_of, written
 
     config = settings(max_tokens=60, span=8)
     read = read_works(config)
-    requests = asked(config, read)
+    asked = written(config, read)
     model = language_model.load(ModelConfig(cache="none"))
     answers = []
     for _ in range(2):
-        replies = LocalReplies(model, description="")([request for _, _, request in requests])
-        transcript = [Entry(*entry, reply) for entry, reply in zip(requests, replies, strict=True)]
+        replies = LocalReplies(model, description="")(requests_of(asked))
+        transcript = [Entry(*entry, reply) for entry, reply in zip(asked, replies, strict=True)]
         answers.append(answer_of("embedded", compare(read, transcript, config.span), config.span))
-        continue_pretraining(model, [works[0]] * 60, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
+        continue_pretraining(model, [works[0]] * 120, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
     before, after = answers
     assert not before.passage
     assert after.holds
-    assert after.best.longest > 20 > after.guessed
+    assert after.best.longest > 8 > after.guessed
