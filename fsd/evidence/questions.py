@@ -50,6 +50,7 @@ class Question:
 
     def about(self, work: AskedWork, opening: int) -> str:
         """The prompt for a work, with that many of its words as the opening."""
+        # Words of a long work are found one by one, which takes time where nobody asks for them.
         cells = {TITLE: work.title, AUTHOR: work.author}
         if OPENING in self.fields:
             cells[OPENING] = beginning(work.text, opening)
@@ -59,7 +60,9 @@ class Question:
 def usual(names: Sequence[str], works: Sequence[AskedWork]) -> list[Question]:
     """The prompts that need no file; that by title names the author if it is known of every work."""
     # A work and its controls must be asked for by the same words.
-    by_title = BY_TITLE_AND_AUTHOR if all(work.author for work in works) else BY_TITLE
+    by_title = BY_TITLE
+    if all(work.author for work in works):
+        by_title = BY_TITLE_AND_AUTHOR
     templates = {TITLE: by_title, OPENING: BY_OPENING}
     return [Question(name, templates[name]) for name in dict.fromkeys(names)]
 
@@ -86,6 +89,7 @@ def _check_fields(question: Question, place: str) -> None:
         parts = list(Formatter().parse(question.template))
     except ValueError as error:
         raise UsageError(f"{must}; {place}: {error}") from error
+    # A format or an attribute of a field would let a file of questions look into the program.
     for _, field, form, conversion in parts:
         if field is not None and (field not in FIELDS or form or conversion):
             raise UsageError(f"{must}; {place} has {quoted(field)}")

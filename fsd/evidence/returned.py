@@ -90,7 +90,9 @@ def pieces(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 def beginning(text: str, count: int) -> str:
     """A text up to its word number `count`, as it is written; the whole of a shorter one."""
     _, places = pieces(text)
-    return text if len(places) <= count else text[: places[count - 1][1]]
+    if len(places) <= count:
+        return text
+    return text[: places[count - 1][1]]
 
 
 def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
@@ -129,6 +131,7 @@ def longest_run(reply: Words, work: Words, prompt: Words, n: int) -> int:
     longest = max((span.length for span in common_spans(reply, work, n)), default=0)
     if longest:
         return longest
+    # Not by halving: a run that the prompt has none of may be made of two that it has.
     for length in range(n - 1, 0, -1):
         ngrams = reply.ngrams(length)
         if (work.shares(ngrams, length) & ~prompt.shares(ngrams, length)).any():
@@ -207,13 +210,24 @@ def returned(
         spans = common_spans(reply, rest, n)
         covered += _covered(spans)
         quotations += [_quoted(exchange.name, text, places, span, work, controls) for span in spans]
+        # What common phrases give: replies about this work have nothing to do with the others.
         for other_work in controls:
             chance = max(chance, longest_run(reply, other_work.without(prompt, n), prompt, n))
     # The longest is told first; of equal ones, that of the earlier prompt.
     quotations.sort(key=lambda quotation: -quotation.length)
     common = chance if controls else None
     size = len(work.words)
-    return Returned(name, control, size, len(exchanges), empty, longest, covered, common, quotations)
+    return Returned(
+        name,
+        control,
+        size,
+        len(exchanges),
+        empty,
+        longest,
+        covered,
+        common,
+        quotations,
+    )
 
 
 def _covered(spans: Sequence[Span]) -> int:
@@ -246,7 +260,15 @@ def _quoted(
     place = span.work / len(work.words)
     leading = text[start:begin].strip()
     following = text[end:stop].strip()
-    return Quoted(name, span.length, place, leading, text[begin:end], following, common)
+    return Quoted(
+        name,
+        span.length,
+        place,
+        leading,
+        text[begin:end],
+        following,
+        common,
+    )
 
 
 def p_values(works: Sequence[Returned]) -> dict[str, float]:

@@ -120,6 +120,7 @@ def head_of(tokenizer: Any, request: Request, *, plain: bool) -> list[int]:
 def check_lengths(tokenizer: Any, context: int, requests: Sequence[Request], *, plain: bool) -> None:
     """Refuse prompts that do not fit a model's context of so many tokens together with their replies."""
     for request in requests:
+        # The start token before plain text counts, too.
         length = len(head_of(tokenizer, request, plain=plain)) + 1
         if length + request.max_tokens > context:
             raise UsageError(
@@ -164,10 +165,18 @@ class LocalReplies:
         asked = sent(model.tokenizer, request, plain=self.plain)
         form = TEMPLATE if chat else PLAIN
         identity = model.identity
-        return Reply(text, asked, form, utc(begun), identity.id, identity.fingerprint)
+        return Reply(
+            text,
+            asked,
+            form,
+            utc(begun),
+            identity.id,
+            identity.fingerprint,
+        )
 
 
 def _ends(network: Any) -> list[int]:
+    # One id, a list of them, or none, as the model's folder has it.
     ends = network.generation_config.eos_token_id
     if ends is None:
         return []

@@ -3,8 +3,8 @@
 import json
 import math
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ TRANSCRIPT = "transcript.jsonl"
 TOP = 10
 QUOTED = 30
 """Words of a span in a sentence."""
+FEW = 3
+"""Spans on the page for somebody who is no engineer."""
 LONGER = 2
 """Times that a work may be as long as the control works before that is said."""
 READ = "a passage that is quoted in many places can be returned without the work itself: read the spans"
@@ -36,22 +38,41 @@ CHANGES = (
 COUNTED = "words that the prompt gave are not counted, and punctuation and capitals make no difference"
 
 
+def _kind(row: Any) -> str:
+    return "control" if row.control else ""
+
+
+def _longest_run(row: Any) -> str:
+    return f"{row.longest:,}"
+
+
+def _words_in_spans(row: Any) -> str:
+    return f"{row.words:,}"
+
+
 def _chance(row: Any) -> str:
-    # In a data frame, None is NaN.
-    return "–" if row.chance is None or math.isnan(row.chance) else f"{row.chance:.0f}"
+    # A data frame of control works alone has None, and any other one NaN.
+    if row.chance is None or math.isnan(row.chance):
+        return "–"
+    return f"{row.chance:.0f}"
 
 
 SPAN_COLUMNS = ("Work", "Words", "Prompt", "Place", "Reply before", "Word for word", "Reply after", "In a control")
-COLUMNS = (
-    Column("work", words=True),
-    Column("control", lambda row: "control" if row.control else ""),
-    Column("words\nin a row", lambda row: f"{row.longest:,}"),
+RUNS = [
+    Column("words\nin a row", _longest_run),
     Column("spans"),
-    Column("words\nin spans", lambda row: f"{row.words:,}"),
+    Column("words\nin spans", _words_in_spans),
+]
+COLUMNS = [
+    Column("work", words=True),
+    Column("control", _kind),
+    *RUNS,
     Column("replies"),
     Column("of a\ncontrol", _chance),
     p_column("p", "p"),
-)
+]
+# The last of them leave a narrow terminal first: the run and its p-value are what matters.
+KEPT = (2, 7, 6, 1, 3, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -92,7 +113,10 @@ class Answer:
     @property
     def guessed(self) -> int | None:
         """Most words in a row that were returned of a control work; None without any."""
-        return self.controls[0].longest if self.controls else None
+        # They are in the order of what came back.
+        for work in self.controls:
+            return work.longest
+        return None
 
     @property
     def passage(self) -> bool:
@@ -103,6 +127,11 @@ class Answer:
     def smallest(self) -> float:
         """The smallest p-value that these works and control works allow."""
         return min(1.0, len(self.works) / (len(self.controls) + 1))
+
+    def numbers(self) -> dict[str, float | None]:
+        """What a gate can ask for."""
+        p = self.p.get(self.best.work)
+        return {"words": self.best.longest, "words_control": self.guessed, "p": p}
 
     @property
     def holds(self) -> bool:
@@ -115,8 +144,10 @@ def answer_of(model: str, results: Sequence[Returned], span: int) -> Answer:
     works: list[Returned] = []
     controls: list[Returned] = []
     for work in sorted(results, key=lambda work: -work.longest):
-        side = controls if work.control else works
-        side.append(work)
+        if work.control:
+            controls.append(work)
+        else:
+            works.append(work)
     return Answer(model, span, works, controls, p_values(results))
 
 
@@ -132,43 +163,65 @@ def report(
     records = [entry.record() for entry in transcript]
     # The answer can be computed again; the time at which it was given cannot.
     recomputed = pd.DataFrame(records).drop(columns="time")
-    sections = [
-        Section("Results", tables=[_results(answer)]),
-        Section("What was returned", tables=[_spans(answer)]),
-        Section("Prompts", points=_prompts(transcript), tables=[numbers("transcript", recomputed)]),
-    ]
-    p = answer.p.get(answer.best.work)
-    values = {"words": answer.best.longest, "words_control": answer.guessed, "p": p}
-    metrics = {f"returned/{name}": float(value) for name, value in values.items() if value is not None}
-    lines = [json.dumps(record, ensure_ascii=False) for record in records]
-    return Report(
+    asked = numbers("transcript", recomputed)
+    results_section = Section("Results", tables=[_results(answer)])
+    spans_section = Section("What was returned", tables=[_spans(answer)])
+    prompts_section = Section("Prompts", points=_prompts(transcript), tables=[asked])
+    findings = conclusions(answer) + _circumstances(answer, transcript)
+    question = f"Does {model} return {answer.best.work} when it is asked for it?"
+    page = Report(
         title="Was it in the training data? Extraction by prompts",
-        question=f"Does {model} return {answer.best.work} when it is asked for it?",
-        findings=conclusions(answer) + _circumstances(answer, transcript),
-        sections=sections,
-        answer=[f"{headline(answer)}.", *_longest(answer)],
-        sure=_reasons(answer),
+        question=question,
+        findings=findings,
+        sections=[results_section, spans_section, prompts_section],
         changes=CHANGES,
+    )
+    values = answer.numbers()
+    metrics = {}
+    for name, value in values.items():
+        # MLflow has no metric without a value, such as a p-value without control works.
+        if value is not None:
+            metrics[f"returned/{name}"] = float(value)
+    sentences = [f"{headline(answer)}.", *_longest(answer)]
+    told = replace(
+        page,
+        answer=sentences,
+        sure=_reasons(answer),
         next=_commands(config, answer, run),
         facts=_facts(config, transcript),
+    )
+    return replace(
+        told,
+        reader=_reader(answer),
         score=f"{answer.best.longest} words",
         metrics=metrics,
-        reader=_reader(answer),
         numbers=values,
-        artifacts={TRANSCRIPT: "\n".join([*lines, ""])},
+        artifacts={TRANSCRIPT: _json_lines(records)},
     )
+
+
+def _json_lines(records: Sequence[Mapping[str, Any]]) -> str:
+    lines = ""
+    for record in records:
+        # Letters as they are: a reader of the transcript is no program.
+        lines += json.dumps(record, ensure_ascii=False) + "\n"
+    return lines
 
 
 def headline(answer: Answer) -> str:
     """The answer in a sentence, without its full stop."""
     best = answer.best
-    several = f", the most of {len(answer.works)} works" if len(answer.works) > 1 else ""
-    result = f"{answer.model} returned {_words(best.longest)} of {best.work} in a row{several}"
+    result = f"{answer.model} returned {_words(best.longest)} of {best.work} in a row"
+    if len(answer.works) > 1:
+        result += f", the most of {len(answer.works)} works"
     if answer.guessed is None:
         return f"{result}; without control works (--control) this does not show how many of them can be guessed"
     count = len(answer.controls)
-    controls = f"of the {count} control works at most" if count > 1 else "of the control work"
-    result += f"; {controls} {answer.guessed}"
+    # "At most" of one work would sound like a bound.
+    if count == 1:
+        result += f"; of the control work {answer.guessed}"
+    else:
+        result += f"; of the {count} control works at most {answer.guessed}"
     if answer.holds:
         return f"{result}: more than can be guessed, so the model holds passages of this work"
     # With few control works the best rank of all may come by chance.
@@ -178,7 +231,9 @@ def headline(answer: Answer) -> str:
 
 
 def _words(count: int) -> str:
-    return "1 word" if count == 1 else f"{count:,} words"
+    if count == 1:
+        return "1 word"
+    return f"{count:,} words"
 
 
 def conclusions(answer: Answer) -> list[Finding]:
@@ -188,7 +243,8 @@ def conclusions(answer: Answer) -> list[Finding]:
     if answer.controls:
         findings.append(Finding(_rank(answer), answer.holds))
         common = f"the same replies share at most {best.chance} words in a row with a control work: common phrases"
-        findings.append(Finding(common, FOR if answer.holds else None))
+        # Without a passage to compare it with, this speaks for nothing.
+        findings.append(Finding(common, answer.holds or None))
     if best.spans:
         common_spans = sum(span.common for span in best.spans)
         counts = f"spans of at least {answer.span} words: {len(best.spans)}, with {best.words:,} words"
@@ -203,9 +259,10 @@ def _rank(answer: Answer) -> str:
     """What the rank of the work says, and what more control works would allow."""
     needed = math.ceil(len(answer.works) / LEVEL - 1e-9) - 1
     count = len(answer.controls)
-    corrected = f", corrected for {len(answer.works)} works" if len(answer.works) > 1 else ""
     p = p_value(answer.p[answer.best.work])
-    sentence = f"rank among {count} control works that were asked for in the same way: p = {p}{corrected}"
+    sentence = f"rank among {count} control works that were asked for in the same way: p = {p}"
+    if len(answer.works) > 1:
+        sentence += f", corrected for {len(answer.works)} works"
     if count < needed:
         sentence += f"; the smallest that they allow is {p_value(answer.smallest)}, and {needed} would allow .05"
     return sentence
@@ -216,19 +273,23 @@ def _longest(answer: Answer) -> list[str]:
     if not answer.best.spans:
         return []
     quotation = " ".join(answer.best.spans[0].quotation.split()[:QUOTED])
-    more = " …" if answer.best.spans[0].length > QUOTED else ""
-    return [f"returned word for word: “{quotation}{more}”"]
+    # A sentence has no room for pages; the table has the whole.
+    if answer.best.spans[0].length > QUOTED:
+        quotation += " …"
+    return [f"returned word for word: “{quotation}”"]
 
 
 def _circumstances(answer: Answer, transcript: Sequence[Entry]) -> list[Finding]:
     """How the model was asked, and what makes the comparison weaker."""
     findings = []
+    # All requests of a command are sent in one form.
     if transcript[0].reply.form == PLAIN:
         findings.append(Finding("the model was asked by plain text: it has no chat template, or --plain left it out"))
     empty = sum(not entry.reply.text.strip() for entry in transcript)
     if empty:
         findings.append(Finding(f"{empty} of {len(transcript)} replies are empty", AGAINST))
     if answer.controls:
+        # A control that is much longer than the others would hide it from the mean.
         usual = float(np.median([work.size for work in answer.controls]))
         times = answer.best.size / usual
         if times > LONGER:
@@ -252,18 +313,24 @@ def _reasons(answer: Answer) -> list[str]:
 
 def _results(answer: Answer) -> Table:
     """A line for each work in question, and for the control works of which most came back."""
-    frame = pd.DataFrame([_row(work, answer) for work in (*answer.works, *answer.controls)])
-    return Table(
-        list(frame.head(len(answer.works) + TOP).itertuples(index=False)),
-        COLUMNS,
-        caption="Most words in a row that the replies about a work have of it; spans of at least "
-        f"{answer.span} words; and, of a control, most words in a row that the same replies have of a control work.",
-        title="words that were returned",
-        name="results",
-        frame=frame,
-        marked=[0] if answer.holds else [],
-        kept=(2, 7, 6, 1, 3, 4, 5),
+    rows = [_row(work, answer) for work in (*answer.works, *answer.controls)]
+    frame = pd.DataFrame(rows)
+    # Of a hundred control works the first few are enough; the tracked run has all.
+    lines = frame.head(len(answer.works) + TOP).itertuples(index=False)
+    caption = (
+        "Most words in a row that the replies about a work have of it; spans of at least "
+        f"{answer.span} words; and, of a control, most words in a row that the same replies have of a control work."
     )
+    table = Table(
+        list(lines),
+        COLUMNS,
+        caption,
+        frame=frame,
+        name="results",
+        kept=KEPT,
+    )
+    marked = list(range(answer.holds))
+    return replace(table, title="words that were returned", marked=marked)
 
 
 def _row(work: Returned, answer: Answer) -> dict[str, Any]:
@@ -288,20 +355,35 @@ def _spans(answer: Answer) -> Table:
 
 def _span_cells(work: str, span: Quoted) -> list[str]:
     place = f"{100 * span.place:.1f} %"
-    common = "yes" if span.common else "no"
-    return [work, f"{span.length:,}", span.prompt, place, span.leading, span.quotation, span.following, common]
+    # In words, so that a reader need not know what True is.
+    common = ("no", "yes")[span.common]
+    return [
+        work,
+        f"{span.length:,}",
+        span.prompt,
+        place,
+        span.leading,
+        span.quotation,
+        span.following,
+        common,
+    ]
 
 
 def _prompts(transcript: Sequence[Entry]) -> list[str]:
     """The prompts as they were written, each once."""
-    templates = {entry.question.name: entry.question.template for entry in transcript}
-    return [f"{name}: {template}" for name, template in templates.items()]
+    # The replies of a prompt share its name, and so do those about other works.
+    lines = {}
+    for entry in transcript:
+        question = entry.question
+        lines[question.name] = f"{question.name}: {question.template}"
+    return list(lines.values())
 
 
 def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
     """What comes next: control works, the bundle, or the probabilities, which find more than replies do."""
     if not answer.controls:
         return [f"{_line(config)} --control OTHERS.jsonl"]
+    # What was found is worth keeping so that others can check it.
     if answer.passage:
         return [f"fsd bundle {run} --out evidence.zip"]
     # Probabilities are those of one work, in a text file, and need a model that gives them.
@@ -340,20 +422,19 @@ def _facts(config: ExtractConfig, transcript: Sequence[Entry]) -> list[tuple[str
 def _reader(answer: Answer) -> Reader:
     """The answer for somebody who is no engineer."""
     wrong = ["A passage that is quoted in many places can be returned by a model that was not trained on the work."]
-    if answer.controls:
+    # How often a "no" is wrong is not known: that depends on the model, and on how often it read the work.
+    if answer.holds:
         rate = 100 * answer.p[answer.best.work]
-        wrong.insert(
-            0,
-            "If the model had read none of these works, a work would stand so high above the others by chance in about "
-            f"{rate:.1f} of 100 such comparisons.",
-        )
+        chance = "If the model had read none of these works, a work would stand so high above the others by chance in"
+        wrong.insert(0, f"{chance} about {rate:.1f} of 100 such comparisons.")
     compared = [
         "The model was asked for the work as anybody could ask it. Its replies were compared with the work: what "
         f"counts is how many words of both are the same, one after the other. {COUNTED.capitalize()}."
     ]
     if answer.controls:
         compared.append(f"It was asked in the same way for {len(answer.controls)} works that it cannot have read.")
-    cells = [[f"{span.length:,}", span.quotation] for span in answer.best.spans[:3]]
+    # Two sheets of paper have room for a few.
+    cells = [[f"{span.length:,}", span.quotation] for span in answer.best.spans[:FEW]]
     tables = []
     if cells:
         tables.append(plain(["Words", "Returned word for word"], cells, caption="The longest passages:"))

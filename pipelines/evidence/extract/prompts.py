@@ -54,21 +54,19 @@ def prepare(config: ExtractConfig) -> Job:
     names = dict.fromkeys(entry.question.name for entry in asked)
     reads = {"works": files(config.names, len(works)), "prompts": ", ".join(names)}
     cost = _cost(config, requests)
-    return Job(
-        partial(run, config, works, asked, cost),
-        reads,
-        config.model,
-        texts=[request.prompt for request in requests],
-        passes={"base": len(requests)},
-        experiment=f"fsd-{config.domain}",
-        notes=[cost],
-        api=config.api,
-    )
+    work = partial(run, config, works, asked, cost)
+    texts = [request.prompt for request in requests]
+    passes = {"base": len(requests)}
+    experiment = f"fsd-{config.domain}"
+    job = Job(work, reads, config.model, texts, passes, experiment=experiment)
+    # The passes do not tell how many tokens are generated, which is the cost.
+    return replace(job, notes=[cost], api=config.api)
 
 
 def _check_lengths(config: ExtractConfig, requests: Sequence[Request]) -> None:
     """Refuse prompts that are too long for a model on this machine, before it is loaded."""
     model = config.model.model
+    # A model of the hub is asked for its length after the download.
     if not on_this_machine(model):
         return
     from fsd.models.language_model import context_of, load_tokenizer
@@ -100,6 +98,7 @@ def _check(config: ExtractConfig) -> None:
     if config.replies > 1 and not config.temperature:
         raise UsageError(f"temperature must be above 0 for {config.replies} replies, or all are the same; got 0")
     if config.model.model.startswith(API):
+        # They would change nothing that is sent, and a user would think that they did.
         useless = {
             "top-k": config.top_k,
             "tokenizer": config.api.tokenizer,
@@ -115,17 +114,22 @@ def read_works(config: ExtractConfig) -> list[AskedWork]:
     works = _works_in(config.book, config)
     for path in config.control:
         works += _works_in(path, config, control=True)
+    # Results are told by these names, and p-values are looked up by them.
     times = Counter(work.name for work in works)
-    twice = [name for name, count in times.items() if count > 1]
-    if twice:
-        raise UsageError(f"works must have different titles, or names of files; {twice[0]!r} stands for several")
+    for name, count in times.items():
+        if count > 1:
+            raise UsageError(f"works must have different titles, or names of files; {name!r} stands for several")
     return works
 
 
 def _works_in(path: str, config: ExtractConfig, *, control: bool = False) -> list[AskedWork]:
     """The works of a table, one a row, or the one of a text file, whose title only a flag can tell."""
-    title = "" if control else config.title or ""
-    author = "" if control else config.author or ""
+    title = ""
+    author = ""
+    # The flags tell of the book: a control of the same name would be another work.
+    if not control:
+        title = config.title or title
+        author = config.author or author
     if not _is_table(path):
         return [AskedWork(title or PurePath(path).name, read_book(path), title, author, control)]
     if title or author:
@@ -144,6 +148,7 @@ def _work(row: Mapping[str, object], origin: str, *, control: bool) -> AskedWork
 
 
 def _is_table(path: str) -> bool:
+    # As the readers tell a format, by its ending below that of a compression.
     name = PurePath(path.lower())
     if name.suffix in COMPRESSIONS:
         name = name.with_suffix("")
@@ -155,6 +160,7 @@ def _cell(value: object, field: str, origin: str) -> str:
         return ""
     if not isinstance(value, str):
         raise UsageError(f"{origin}: {field} must be a string; got {value!r:.60}")
+    # A line break in a title has no meaning, and would end the prompt for a base model.
     return " ".join(value.split())
 
 
@@ -218,7 +224,9 @@ def compare(works: Sequence[AskedWork], transcript: Sequence[Entry], span: int) 
     results = []
     for work in works:
         exchanges = [entry.exchange for entry in transcript if entry.work is work]
-        # What replies about a control work have of others is no part of the answer.
-        compared = [] if work.control else controls
-        results.append(returned(work.name, words[work.name], exchanges, span, compared, control=work.control))
+        # What replies about a control work have of other works is no part of the answer.
+        if work.control:
+            results.append(returned(work.name, words[work.name], exchanges, span, control=True))
+        else:
+            results.append(returned(work.name, words[work.name], exchanges, span, controls))
     return results
