@@ -190,20 +190,21 @@ def test_a_text_that_was_read_often_is_returned_after_its_opening(works: list[st
     from fsd.models import language_model
     from fsd.models.pretraining import continue_pretraining
     from fsd.scoring.replies import LocalReplies
-    from pipelines.evidence.extract.prompt_report import Entry, answer_of
+    from pipelines.evidence.extract.prompt_report import Answer, Entry, answer_of
     from pipelines.evidence.extract.prompts import compare, read_works, requests_of, written
 
-    config = settings(max_tokens=60, span=8)
+    config = settings(max_tokens=40, span=8)
     read = read_works(config)
     asked = written(config, read)
     model = language_model.load(ModelConfig(cache="none"))
-    answers = []
-    for _ in range(2):
+
+    def answer() -> Answer:
         replies = LocalReplies(model, description="")(requests_of(asked))
         transcript = [Entry(*entry, reply) for entry, reply in zip(asked, replies, strict=True)]
-        answers.append(answer_of("embedded", compare(read, transcript, config.span), config.span))
-        continue_pretraining(model, [works[0]] * 120, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
-    before, after = answers
-    assert not before.passage
+        return answer_of("embedded", compare(read, transcript, config.span), config.span)
+
+    assert not answer().passage
+    continue_pretraining(model, [works[0]] * 80, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
+    after = answer()
     assert after.holds
-    assert after.best.longest > 8 > after.guessed
+    assert after.best.longest >= 8 > (after.guessed or 0)
