@@ -15,7 +15,7 @@ Examples:
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import Positional, arg
 
 from fsd.config import (
     APIConfig,
@@ -69,7 +69,7 @@ class ExtractConfig:
     """Most tokens of a reply to a prompt."""
     replies: int = 1
     """Replies to a prompt: the likeliest one, and further ones that are drawn with --temperature and --top-k."""
-    plain: FlagCreatePairsOff[bool] = False
+    plain: bool = False
     """Ask by plain text, as a base model is asked: without the chat template; an API for a completion."""
     seed: int = 42
     """Random seed of the replies that are drawn."""
