@@ -218,10 +218,14 @@ def _hashed(passages: Iterable[Passage], n: int) -> Iterator[tuple[Passage, int,
         if passage.opens:
             carried = []
         tokens = carried + list(map(str.encode, normalised(passage.text)))
-        numbers = np.fromiter(map(_number, tokens), np.uint64, len(tokens))
-        yield passage, len(carried), tokens, ngram_hashes(numbers, n)
+        yield passage, len(carried), tokens, ngram_hashes(word_numbers(tokens), n)
         # n-grams that lie in two passages begin in these words
         carried = tokens[max(0, len(tokens) - n + 1) :]
+
+
+def word_numbers(tokens: Sequence[bytes]) -> Hashes:
+    """A number for each word, the same for the same word everywhere."""
+    return np.fromiter(map(_number, tokens), np.uint64, len(tokens))
 
 
 @lru_cache(2**20)  # most words of a language are the same few
@@ -296,7 +300,7 @@ def _spool_corpus(
         if passage.opens:
             place = -1
         has_ngrams |= len(hashes) > 0
-        for begin, end in _runs(in_texts[hashes % FILTER]):
+        for begin, end in runs_of(in_texts[hashes % FILTER]):
             if place < 0:
                 place = spool.line(passage.origin_url)
             run = tokens[begin : end + n - 1]
@@ -305,7 +309,7 @@ def _spool_corpus(
     return has_ngrams
 
 
-def _runs(mask: Flags) -> list[list[int]]:
+def runs_of(mask: Flags) -> list[list[int]]:
     """First and last + 1 of each run of True."""
     changes = np.diff(np.r_[False, mask, False].astype(np.int8))
     runs: list[list[int]] = np.flatnonzero(changes).reshape(-1, 2).tolist()
@@ -357,7 +361,7 @@ def _rows(
             origin_url, word_count, ngram_count, answer = json.loads(line)
             of_text = places[begin : begin + ngram_count]
             begin += ngram_count
-            runs = _runs(of_text["line"] > 0)
+            runs = runs_of(of_text["line"] > 0)
             answered = None
             if answer:
                 answered = _holds(runs, of_text["common"], answer, n)

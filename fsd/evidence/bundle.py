@@ -30,6 +30,8 @@ REDACTED = "sha256:"
 """Stands before the hash of a text that is left out."""
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
 """Numbers of two machines that differ by no more are the same; trainings of two processors differ by 2e-6."""
+RESULTS = (".verdict", ".request", ".reply", ".fingerprint")
+"""Ends of the places of texts in an answer that must be the same when it is computed again."""
 TABLES = (".parquet", ".csv", ".json", ".jsonl")
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -197,8 +199,8 @@ def differences(recorded: Any, recomputed: Any, place: str = "") -> Iterator[Dif
 
 def _same(recorded: Any, recomputed: Any, place: str) -> bool:
     if isinstance(recorded, str) and isinstance(recomputed, str):
-        # Sentences and places of texts are told differently elsewhere; a verdict is a result.
-        return recorded == recomputed or not place.endswith(".verdict")
+        # Sentences and places of texts are told differently elsewhere; a verdict is a result, and so is a reply.
+        return recorded == recomputed or not place.endswith(RESULTS)
     if isinstance(recorded, float | int) and isinstance(recomputed, float | int):
         return math.isclose(recorded, recomputed, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
     return bool(recorded == recomputed)

@@ -11,7 +11,8 @@ import json
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -400,18 +401,60 @@ class ContinuationsAPI(CompletionsScorer):
             "temperature": temperature,
             "top_p": 1.0,
         }
+        asked: str | list[int]
         if self.chat:
-            body["messages"] = [{"role": "user", "content": self._asked(prompt).context}]
-            choice = _choice(self.client.complete(body, "chat/completions"))
-            text = _field(choice.get("message"), "content")
+            asked = self._asked(prompt).context
         else:
-            body["prompt"] = self.tokens.ids(prompt)[0] if self.tokens else self.start + prompt.context
-            choice = _choice(self.client.complete(body))
-            text = choice.get("text")
+            asked = self.tokens.ids(prompt)[0] if self.tokens else self.start + prompt.context
+        choice = _choice(_generate(self.client, body, asked, chat=self.chat))
+        text = _field(choice.get("message"), "content") if self.chat else choice.get("text")
         # A model that reasons spends all of its tokens before the first one of its answer.
         if not isinstance(text, str) or (not text and choice.get("finish_reason") == "length"):
             raise UsageError(f"the API must give text within {limit} tokens; it gives none: a model may reason first")
         return text
+
+
+def _generate(client: Client, body: Answer, asked: str | list[int], *, chat: bool) -> dict[str, Any]:
+    """The answer of a chat API to a message of the user's, or of a completions API to the beginning of a text."""
+    if chat:
+        message = {"role": "user", "content": asked}
+        return client.complete({**body, "messages": [message]}, "chat/completions")
+    return client.complete({**body, "prompt": asked})
+
+
+@dataclass(eq=False)
+class RepliesAPI(CompletionsScorer):
+    """Replies of an API to what stands in a prompt's `context`; its `text` is the settings of the request as JSON.
+
+    The one sample of a result is JSON: the reply, empty where the model gives no text, the time (UTC, seconds since
+    1970) at which it was asked for, and the model that the service names.
+    """
+
+    chat: bool = field(default=True, kw_only=True)
+    clock: Callable[[], float] = field(default=time.time, kw_only=True)
+
+    @property
+    def key(self) -> str:
+        """As of the class above, and the kind of API."""
+        return f"{super().key} replies {self.chat}"
+
+    def _check(self) -> None:
+        """Any server's generated text will do."""
+
+    def _stats(self, prompt: Prompt) -> Continuations:
+        begun = self.clock()
+        settings = {"model": self.model, **json.loads(prompt.text)}
+        answer = _generate(self.client, settings, prompt.context, chat=self.chat)
+        choice = _choice(answer)
+        text = choice.get("text")
+        if self.chat:
+            message = choice.get("message")
+            # A service may put what a model declines into a field of its own.
+            text = _field(message, "content") or _field(message, "refusal")
+        if not isinstance(text, str | None):
+            raise UsageError(f"the API must give a reply as text; it gives {type(text).__name__}")
+        result = {"reply": text or "", "time": begun, "model": str(answer.get("model") or self.model)}
+        return Continuations(prompt.text, (json.dumps(result),))
 
 
 # Vocabulary index of a token whose id is not in the reply.

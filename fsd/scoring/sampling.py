@@ -1,6 +1,7 @@
 """Texts that a model generates, and its probability of generating given tokens, under a way of sampling."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,10 +141,7 @@ class ContinuationScorer:
         size = min(draws.tokens or len(truth), model.context // 2)
         head = [model.start, *context][size - model.context :]
         greedy = self._generated(head, 1, size, 0.0)[0] if draws.greedy else ""
-        # Seeded by the prompt, so that a text has the same samples whatever other texts there are. The process's own
-        # random numbers go on as if nothing had been drawn.
-        with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
-            torch.manual_seed(xxhash.xxh3_64_intdigest(repr((self.seed, *prompt)).encode()))
+        with seeded(model, self.seed, *prompt):
             samples = self._generated(head, draws.samples, size, draws.temperature)
         return Continuations(prompt.text, tuple(samples), greedy)
 
@@ -155,50 +153,75 @@ class ContinuationScorer:
         temperature: float,
     ) -> list[str]:
         """`count` continuations of `head`, of at most `size` tokens."""
-        from transformers import GenerationConfig
-
         model = self.language_model
         # Each step of generating reads one token a row, so that many rows are worth it on a CPU, too.
         rows = max(
             1,
             (self.batch_tokens or BATCH_TOKENS["cuda"]) // (len(head) + size),
         )
-        options: dict[str, Any] = {"do_sample": False}
-        if temperature:
-            # 0 is no top-k; without it, transformers would take its own default of 50.
-            options = {
-                "do_sample": True,
-                "temperature": temperature,
-                "top_k": self.draws.top_k or 0,
-            }
-        end = model.tokenizer.eos_token_id
-        config = GenerationConfig(
-            max_new_tokens=size,
-            eos_token_id=end,
-            pad_token_id=model.start,
-            **options,
-        )
         texts: list[str] = []
         with model.state(tuned=self.tuned) as network:
-            # The model's own settings would fill in what is not set here, such as top-p and penalties.
-            defaults = network.generation_config
-            network.generation_config = GenerationConfig()
-            try:
-                while len(texts) < count:
-                    x = torch.tensor(
-                        [head] * min(rows, count - len(texts)),
-                        device=model.device,
-                    )
-                    ids = network.generate(
-                        x,
-                        attention_mask=torch.ones_like(x),
-                        generation_config=config,
-                    )
-                    texts += model.tokenizer.batch_decode(
-                        ids[:, len(head) :],
-                        skip_special_tokens=True,
-                        clean_up_tokenization_spaces=False,
-                    )
-            finally:
-                network.generation_config = defaults
+            while len(texts) < count:
+                heads = [head] * min(rows, count - len(texts))
+                sampling = Sampling(temperature, self.draws.top_k)
+                texts += generated(model, network, heads, size, sampling)
         return texts
+
+
+@contextmanager
+def seeded(model: LanguageModel, *key: object) -> Iterator[None]:
+    """Random numbers by a key: a prompt has the same samples whatever others there are."""
+    # The process's own random numbers go on as if nothing had been drawn.
+    with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
+        torch.manual_seed(xxhash.xxh3_64_intdigest(repr(key).encode()))
+        yield
+
+
+def generated(
+    model: LanguageModel,
+    network: Any,
+    heads: Sequence[Sequence[int]],
+    size: int,
+    sampling: Sampling,
+    *,
+    ends: Sequence[int] = (),
+) -> list[str]:
+    """What follows heads of one length, at most `size` tokens each, by the network in its state.
+
+    It ends at the end token of the tokenizer, or at one of the further `ends`.
+    """
+    from transformers import GenerationConfig
+
+    options: dict[str, Any] = {"do_sample": False}
+    if sampling.temperature:
+        # 0 is no top-k; without it, transformers would take its own default of 50.
+        options = {
+            "do_sample": True,
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k or 0,
+        }
+    end = model.tokenizer.eos_token_id
+    config = GenerationConfig(
+        max_new_tokens=size,
+        eos_token_id=[end, *ends] if ends else end,
+        pad_token_id=model.start,
+        **options,
+    )
+    x = torch.tensor(heads, device=model.device)
+    # The model's own settings would fill in what is not set here, such as top-p and penalties.
+    defaults = network.generation_config
+    network.generation_config = GenerationConfig()
+    try:
+        ids = network.generate(
+            x,
+            attention_mask=torch.ones_like(x),
+            generation_config=config,
+        )
+    finally:
+        network.generation_config = defaults
+    texts: list[str] = model.tokenizer.batch_decode(
+        ids[:, x.shape[1] :],
+        skip_special_tokens=True,
+        clean_up_tokenization_spaces=False,
+    )
+    return texts

@@ -49,6 +49,9 @@ NUMBERS = {
         "share": "share of the work that can be extracted at p ≥ 0.1 %",
         "control": "the same share of the control",
         "highest": "probability of the most probable passage",
+        "words": "with prompts: most words of a work in a row that were returned",
+        "words_control": "the same of the control works",
+        "p": "with prompts: rank of the work among the control works, as a p-value, corrected for the number of works",
     },
     "canary test": {
         "p": "smallest p-value of all documents, corrected for the number of detectors",

@@ -38,6 +38,8 @@ TESTS = {
     "canary test": "rank of the published canaries among the withheld ones, all documents together; Holm",
 }
 """Command → what is tested."""
+BY_PROMPTS = "rank of the longest run of words that is returned of a work among those of the control works; Holm"
+"""What is tested where `extract` asks by prompts."""
 ELSEWHERE = {"out", "report", "answers", "device", "cache", "max_batch_tokens"}
 ELSEWHERE |= flags(APIConfig()).keys() - {"start_token", "tokenizer"}
 """Settings on which no number depends."""
@@ -130,8 +132,11 @@ def _protocol(
     plain = json.loads(json.dumps(settings, default=str))
     kept = {name: value for name, value in plain.items() if name not in ELSEWHERE and name not in texts}
     level = LEVELS.get(command)
+    tests = TESTS[command]
+    if settings.get("prompts") or settings.get("questions"):
+        tests = BY_PROMPTS
     fixed = settings[level] if level else 0.05
-    return Protocol(VERSION, command, texts, kept, weights, TESTS[command], fixed)
+    return Protocol(VERSION, command, texts, kept, weights, tests, fixed)
 
 
 def read(path: str | Path) -> Protocol:

@@ -21,7 +21,7 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
     "detect": ("files", "known"),
     "adapter-audit": ("data", "frequencies"),
     "contamination": ("files", "known", "frequencies"),
-    "extract": ("book", "control"),
+    "extract": ("book", "control", "questions"),
     "canary test": ("folder", "frequencies"),
 }
 """Command that asks a model for evidence → its settings that name files."""

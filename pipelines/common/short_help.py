@@ -21,7 +21,7 @@ MATTERING = {
     "score": "data out model detectors reference-model base-url chat columns shard dry-run",
     "tune": "data model tune trials objective detectors timeout storage workers dry-run",
     "ui": "port domain open",
-    "extract": "BOOK control model prefix suffix stride top-k temperature base-url dry-run",
+    "extract": "BOOK control model prompts questions title prefix suffix base-url dry-run",
     "contamination": "FILE known model cutoff sets level base-url columns detectors dry-run",
     "adapter-audit": "data adapter tuned model fpr same-source columns out demo dry-run",
     "canary make": "data out kind variants alpha words repetitions columns seed dry-run",

@@ -12,14 +12,13 @@ from fsd.config import ModelConfig, Recipe
 from fsd.errors import UsageError, at_least
 from fsd.evaluation.findings import FOR, Finding
 from fsd.evidence.extraction import Work, passages
-from fsd.files import read_text
 from fsd.progress import note
 from fsd.token_stats import FloatArray, Prompt
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
 from pipelines.common.job import Job, files, on_this_machine
 from pipelines.evidence.examination import examination, open_examined, show_demonstration
-from pipelines.evidence.extract import ExtractConfig, report
+from pipelines.evidence.extract import ExtractConfig, prompts, report
 from pipelines.evidence.extract.report import Extractions
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ CONTROLS = 40
 """Texts that it is not trained on."""
 COPIES = 100
 """How often it sees the former."""
+OF_PROMPTS = ("title", "author", "span", "max_tokens", "replies", "plain", "seed")
+"""Settings of prompts, which have no effect on passages."""
 
 
 def prepare(config: ExtractConfig) -> Job:
@@ -42,8 +43,11 @@ def prepare(config: ExtractConfig) -> Job:
             demo,
             {"works": f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control"},
         )
+    _check_names(config)
+    if config.asks:
+        return prompts.prepare(config)
     _check(config)
-    texts = list(map(_read, config.names))
+    texts = list(map(prompts.read_book, config.names))
     # Imported here, so that the refusals above take no time.
     from fsd.models.language_model import context_of, load_tokenizer, token_ids
     from fsd.scoring.sampling import Sampling, check_length
@@ -89,13 +93,20 @@ def _by_api(config: ExtractConfig) -> bool:
     return config.model.model.startswith("api:")
 
 
-def _check(config: ExtractConfig) -> None:
-    """Refuse settings without a work, or by which it cannot be cut."""
+def _check_names(config: ExtractConfig) -> None:
+    """Refuse settings without a work, or with one that is its own control."""
     if not config.book:
         raise UsageError("a book must be given, a text file in UTF-8 (or --demo); got none")
-    # A work that is its own control would look as if it had been guessed.
+    # It would look as if it had been guessed.
     if Path(config.book).resolve() in [Path(name).resolve() for name in config.control]:
         raise UsageError(f"control must hold other works than the book; got {config.book}")
+
+
+def _check(config: ExtractConfig) -> None:
+    """Refuse settings of prompts without any, and those by which a work cannot be cut."""
+    for name in OF_PROMPTS:
+        if getattr(config, name) != getattr(ExtractConfig, name):
+            raise UsageError(f"{name.replace('_', '-')} must come with --prompts or --questions; there are none")
     at_least(
         1,
         " token",
@@ -105,13 +116,6 @@ def _check(config: ExtractConfig) -> None:
     )
     if _by_api(config) and config.api.tokenizer is None:
         raise UsageError("tokenizer must be given with an API, to cut the passages by tokens; got none")
-
-
-def _read(path: str) -> str:
-    text = read_text(path)
-    if not text.strip():
-        raise UsageError(f"{path} must hold a text that is not blank; it has none")
-    return text
 
 
 def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampling]") -> None:

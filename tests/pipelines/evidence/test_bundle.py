@@ -388,6 +388,7 @@ def test_bundles_of_every_command_verify_and_recompute(
     lines = [
         "detect new.jsonl --adapter models:/fsd-arxiv/1 --fpr .1 --device cpu",
         f"extract new.txt {model} --prefix 10 --suffix 10",
+        f"extract new.txt --control data.jsonl {model} --prompts opening --prefix 2 --max-tokens 8 --replies 2",
         f"canary test canaries {model}",
         f"adapter-audit --data audit.jsonl {model} --adapter {adapter.relative_to(tmp_path)} --detectors loss --fpr .1",
         f"run --data data.jsonl {model} --detectors loss --validation .4 --batch-size 4 --epochs 1 --placebo none "

@@ -1,0 +1,283 @@
+"""What a model's reply to a simple prompt has of a work, word for word, and what is chance of it.
+
+Words are compared as `fsd overlap` compares them: lower case, without punctuation; in scripts without spaces each
+character is a word. What the prompt itself gave is not returned by the model: a run of words that stands in the prompt
+is taken out of the work before the comparison. Control works, which the model cannot have read, are asked for in the
+same way: how many words of them come back is what can be guessed.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from fsd.data.near_duplicates import Hashes, ngram_hashes
+from fsd.data.overlap import normalised, runs_of, word_numbers
+from fsd.evidence.dataset_tests import rank_among
+from fsd.statistics.multiplicity import holm
+from fsd.token_stats import BoolArray
+from fsd.unspaced import UNSPACED
+
+LEVEL = 0.05
+"""Corrected p-value up to which more is returned of a work than can be guessed."""
+AROUND = 12
+"""Words of a reply that are shown before and after a span."""
+_PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+
+
+class Span(NamedTuple):
+    """Words in a row that stand in a reply and in a work: their number, and the words before them in both."""
+
+    reply: int
+    work: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text as its words; an empty word is a gap, which no reply fills."""
+
+    words: Sequence[str]
+
+    @cached_property
+    def numbers(self) -> Hashes:
+        """(T,) a number for each word."""
+        return word_numbers(list(map(str.encode, self.words)))
+
+    @cached_property
+    def text(self) -> str:
+        """The words between single spaces, so that whole words are found."""
+        return f" {' '.join(self.words)} "
+
+    def ngrams(self, n: int) -> Hashes:
+        """(T − n + 1,) hashes of all runs of n words."""
+        return ngram_hashes(self.numbers, n)
+
+    def shares(self, ngrams: Hashes, n: int) -> BoolArray:
+        """Whether each of some runs of n words, by their hashes, stands in this text."""
+        return np.isin(ngrams, self.ngrams(n))
+
+    def without(self, prompt: "Words", n: int) -> "Words":
+        """This text with gaps for the words that lie in a run of n words of a prompt."""
+        words = list(self.words)
+        for start, end in runs_of(prompt.shares(self.ngrams(n), n)):
+            covered = end + n - 1 - start
+            words[start : start + covered] = [""] * covered
+        return Words(words)
+
+
+def words_of(text: str) -> Words:
+    """The words of a text as they are compared."""
+    return Words(normalised(text))
+
+
+def pieces(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """The words of a text, and where in it (begin, end) what each of them is written as stands."""
+    words: list[str] = []
+    places: list[tuple[int, int]] = []
+    for piece in _PIECE.finditer(text):
+        # Two words, such as "spring—summer", may be written as a single piece.
+        for word in normalised(piece[0]):
+            words.append(word)
+            places.append(piece.span())
+    return words, places
+
+
+def beginning(text: str, count: int) -> str:
+    """A text up to its word number `count`, as it is written; the whole of a shorter one."""
+    _, places = pieces(text)
+    if len(places) <= count:
+        return text
+    return text[: places[count - 1][1]]
+
+
+def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
+    """The spans of at least n words that a reply shares with a work, in order, none within another."""
+    spans: list[Span] = []
+    for start, end in runs_of(work.shares(reply.ngrams(n), n)):
+        # Every run of n words stands in the work; not all of them need follow each other there.
+        spans += _maximal(reply.words[start : end + n - 1], work.text, n, start)
+    return spans
+
+
+def _maximal(words: Sequence[str], text: str, n: int, offset: int) -> Iterator[Span]:
+    """The spans in a stretch of a reply, by the words themselves: equal hashes may be of different ones."""
+    end = 0
+    covered = 0
+    for begin in range(len(words) - n + 1):
+        end = max(end, begin)
+        while end < len(words) and _written(words[begin : end + 1]) in text:
+            end += 1
+        # One that ends where an earlier one ended lies within it.
+        if end > covered and end - begin >= n:
+            covered = end
+            place = text.find(_written(words[begin:end]))
+            yield Span(offset + begin, text.count(" ", 0, place), end - begin)
+
+
+def _written(words: Sequence[str]) -> str:
+    return f" {' '.join(words)} "
+
+
+def longest_run(reply: Words, work: Words, prompt: Words, n: int) -> int:
+    """Most words in a row that a reply shares with a work, and that do not all stand in a row in the prompt.
+
+    Spans of n words and more are those of `common_spans`, for which the work must have gaps (`Words.without`).
+    """
+    longest = max((span.length for span in common_spans(reply, work, n)), default=0)
+    if longest:
+        return longest
+    # Not by halving: a run that the prompt has none of may be made of two that it has.
+    for length in range(n - 1, 0, -1):
+        ngrams = reply.ngrams(length)
+        if (work.shares(ngrams, length) & ~prompt.shares(ngrams, length)).any():
+            return length
+    return 0
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """A span as it stands in a reply, with the words around it."""
+
+    prompt: str
+    length: int
+    place: float
+    """Share of the work that lies before it."""
+    leading: str
+    quotation: str
+    following: str
+    common: bool
+    """Whether it stands in a control work too."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A prompt by its name and in full, and the reply to it."""
+
+    name: str
+    prompt: str
+    reply: str
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What the replies to the prompts for a work have of it."""
+
+    work: str
+    control: bool
+    size: int
+    """Words of the work."""
+    replies: int
+    empty: int
+    """Replies without a word."""
+    longest: int
+    """Most words in a row."""
+    words: int
+    """Words of the replies that lie in spans."""
+    chance: int | None
+    """Most words in a row that the same replies share with a control work; None without any, and for a control."""
+    spans: Sequence[Quoted] = ()
+
+
+def returned(
+    name: str,
+    work: Words,
+    exchanges: Sequence[Exchange],
+    n: int,
+    controls: Sequence[Words] = (),
+    *,
+    control: bool = False,
+) -> Returned:
+    """Compare the replies to the prompts for a work with it, in spans of at least n words, and with control works."""
+    quotations: list[Quoted] = []
+    longest = 0
+    empty = 0
+    covered = 0
+    chance = 0
+    for exchange in exchanges:
+        # A mark that is written after its letter would be a piece of its own where no spaces part words.
+        text = unicodedata.normalize("NFC", exchange.reply)
+        words, places = pieces(text)
+        reply = Words(words)
+        prompt = words_of(exchange.prompt)
+        rest = work.without(prompt, n)
+        longest = max(longest, longest_run(reply, rest, prompt, n))
+        empty += not words
+        spans = common_spans(reply, rest, n)
+        covered += _covered(spans)
+        quotations += [_quoted(exchange.name, text, places, span, work, controls) for span in spans]
+        # What common phrases give: replies about this work have nothing to do with the others.
+        for other_work in controls:
+            chance = max(chance, longest_run(reply, other_work.without(prompt, n), prompt, n))
+    # The longest is told first; of equal ones, that of the earlier prompt.
+    quotations.sort(key=lambda quotation: -quotation.length)
+    common = chance if controls else None
+    size = len(work.words)
+    return Returned(
+        name,
+        control,
+        size,
+        len(exchanges),
+        empty,
+        longest,
+        covered,
+        common,
+        quotations,
+    )
+
+
+def _covered(spans: Sequence[Span]) -> int:
+    """Words of a reply that lie in spans, which may overlap."""
+    total = 0
+    end = 0
+    for span in spans:
+        # They come in order, and an overlap counts once.
+        total += span.reply + span.length - max(end, span.reply)
+        end = span.reply + span.length
+    return total
+
+
+def _quoted(
+    name: str,
+    text: str,
+    places: Sequence[tuple[int, int]],
+    span: Span,
+    work: Words,
+    controls: Sequence[Words],
+) -> Quoted:
+    final = span.reply + span.length - 1
+    begin = places[span.reply][0]
+    end = places[final][1]
+    # Near the ends of a reply there are fewer words around a span.
+    start = places[max(0, span.reply - AROUND)][0]
+    stop = places[min(len(places) - 1, final + AROUND)][1]
+    written = _written(work.words[span.work : span.work + span.length])
+    common = any(written in control.text for control in controls)
+    place = span.work / len(work.words)
+    leading = text[start:begin].strip()
+    following = text[end:stop].strip()
+    return Quoted(
+        name,
+        span.length,
+        place,
+        leading,
+        text[begin:end],
+        following,
+        common,
+    )
+
+
+def p_values(works: Sequence[Returned]) -> dict[str, float]:
+    """Work that is no control → p-value of its longest run, Holm-corrected for the number of works.
+
+    There is none without controls. If the model has read neither a work nor the controls, and all are of one kind, each
+    rank of the work among them is equally likely.
+    """
+    guessed = [float(work.longest) for work in works if work.control]
+    if not guessed:
+        return {}
+    return holm({work.work: rank_among(work.longest, guessed) for work in works if not work.control})

@@ -1,0 +1,127 @@
+"""What a reply has of a work: by hand, against difflib and slow loops, and what the prompt gave."""
+
+from difflib import SequenceMatcher
+
+import numpy as np
+import pytest
+
+from fsd.evidence.returned import (
+    Exchange,
+    Returned,
+    Span,
+    Words,
+    beginning,
+    common_spans,
+    longest_run,
+    p_values,
+    returned,
+    words_of,
+)
+
+NOTHING = Words([])
+WORK = "It was a bright cold day in April, and the clocks were striking thirteen."
+
+
+def slow_spans(reply: list[str], work: list[str], n: int) -> list[tuple[int, int]]:
+    """(begin, length) of the longest common run from each word of the reply, without those within an earlier one."""
+    runs = [work[begin:end] for begin in range(len(work)) for end in range(begin + 1, len(work) + 1)]
+    spans, covered = [], 0
+    for begin in range(len(reply)):
+        length = max((size for size in range(len(reply) - begin + 1) if reply[begin : begin + size] in runs), default=0)
+        if length >= n and begin + length > covered:
+            spans.append((begin, length))
+            covered = begin + length
+    return spans
+
+
+def test_common_spans_by_hand() -> None:
+    reply = words_of("He said: it was a BRIGHT cold day; and the clocks were, striking. In April!")
+    assert common_spans(reply, words_of(WORK), 3) == [Span(2, 0, 6), Span(8, 8, 5)]
+    assert common_spans(reply, words_of(WORK), 6) == [Span(2, 0, 6)]
+    assert common_spans(reply, words_of(WORK), 7) == []
+    assert longest_run(reply, words_of(WORK), NOTHING, 3) == 6
+    assert longest_run(reply, words_of(WORK), NOTHING, 7) == 6  # found by the lengths below n
+    assert longest_run(words_of("nothing of this"), words_of(WORK), NOTHING, 5) == 0
+
+
+def test_spans_and_runs_against_slow_loops_and_difflib() -> None:
+    rng = np.random.default_rng(0)
+    for trial in range(40):
+        letters = list("abcd"[: 2 + trial % 3])
+        reply, work = (rng.choice(letters, size).tolist() for size in (rng.integers(1, 25), rng.integers(1, 30)))
+        n = 1 + trial % 4
+        spans = common_spans(Words(reply), Words(work), n)
+        assert [(span.reply, span.length) for span in spans] == slow_spans(reply, work, n)
+        assert all(work[s.work : s.work + s.length] == reply[s.reply : s.reply + s.length] for s in spans)
+        match = SequenceMatcher(None, reply, work, autojunk=False).find_longest_match()
+        assert longest_run(Words(reply), Words(work), NOTHING, n) == match.size
+
+
+def test_a_work_that_is_returned_whole_is_one_span_of_its_length() -> None:
+    work = words_of(WORK)
+    result = returned("w", work, [Exchange("title", "Give me the novel.", WORK)], 5)
+    assert (result.longest, result.words, len(result.spans)) == (len(work.words), len(work.words), 1)
+    assert result.spans[0].quotation == WORK
+    assert result.spans[0].place == 0
+    assert result.chance is None
+
+
+def test_a_gap_parts_a_span_and_no_word_fills_it() -> None:
+    work = Words(["a", "b", "", "c", "d"])
+    assert common_spans(Words(["a", "b", "c", "d"]), work, 2) == [Span(0, 0, 2), Span(2, 3, 2)]
+
+
+def test_what_the_prompt_gave_is_not_counted() -> None:
+    work = words_of(WORK)
+    opening = Exchange("opening", f"Continue this text: {beginning(WORK, 6)}", WORK)
+    # The opening is repeated, and then continued: its six words are the prompt's.
+    assert returned("w", work, [opening], 5).longest == len(work.words) - 6
+    title = Exchange("title", "Who wrote 'In April, and the clocks'?", "The poem 'In April, and the clocks' is lost.")
+    assert returned("w", work, [title], 8).longest == 0
+    assert returned("w", work, [title], 5).longest == 0
+    short = Exchange("title", "Who wrote The Clocks?", "I do not know The Clocks.")
+    assert returned("w", work, [short], 8).longest == 0
+
+
+def test_spans_are_told_as_they_are_written_with_the_words_around_them() -> None:
+    reply = "Well — here you are:\n“It was a <b>bright</b> cold day in April, and the… I forgot."
+    result = returned(
+        "w", words_of(WORK), [Exchange("title", "?", reply)], 3, [words_of("a bright cold day in April and")]
+    )
+    assert [span.quotation for span in result.spans] == ["cold day in April, and the…", "“It was a"]
+    first = result.spans[0]
+    assert (first.length, first.place) == (6, pytest.approx(4 / 14))
+    assert first.leading.endswith("a <b>bright</b>")
+    assert first.following == "I forgot."
+    assert [span.common for span in result.spans] == [False, False]
+    assert result.chance == 5
+    assert result.words == 9
+
+
+def test_scripts_without_spaces_are_compared_by_characters() -> None:
+    work = "春眠不觉晓，处处闻啼鸟。"
+    result = returned("w", words_of(work), [Exchange("title", "?", "诗云：春眠不觉晓, 处处…")], 5)
+    assert (result.longest, result.spans[0].quotation) == (7, "春眠不觉晓, 处处")
+
+
+def test_the_beginning_of_a_text_is_as_it_is_written() -> None:
+    assert beginning(WORK, 7) == "It was a bright cold day in"
+    assert beginning(" — One,\n two", 2) == " — One,\n two"
+    assert beginning("春眠不觉晓", 2) == "春眠"
+
+
+def test_empty_replies_are_counted_and_have_nothing() -> None:
+    result = returned("w", words_of(WORK), [Exchange("t", "?", ""), Exchange("t", "?", " … ")], 5, [words_of(WORK)])
+    assert (result.empty, result.replies, result.longest, result.chance) == (2, 2, 0, 0)
+
+
+def of(name: str, longest: int, *, control: bool = False) -> Returned:
+    return Returned(name, control, 100, 1, 0, longest, 0, None)
+
+
+def test_p_values_are_ranks_corrected_for_the_number_of_works() -> None:
+    controls = [of(f"c{number}", number % 4, control=True) for number in range(19)]
+    assert p_values([of("w", 9), *controls]) == {"w": 1 / 20}
+    assert p_values([of("w", 3), *controls]) == {"w": 5 / 20}  # four controls have as many words
+    assert p_values([of("w", 9), of("v", 3), *controls]) == {"w": 2 / 20, "v": 5 / 20}
+    assert p_values([of("w", 9)]) == {}
