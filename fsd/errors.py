@@ -5,7 +5,7 @@ import functools
 import os
 import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 # Repetitions are bounded, so that a long text takes no time.
@@ -32,6 +32,10 @@ _OF_A_DISK = re.compile(
     "No space left on device|database or disk is full|disk I/O error|File too large|Disk quota exceeded|"
     "Read-only file system",
     re.IGNORECASE,
+)
+# What SQLite says of a database whose pages are no longer what it wrote.
+_OF_DAMAGE = re.compile(
+    "database disk image is malformed|malformed database schema|file is not a database|Could not decode to UTF-8 column"
 )
 _LIBRARIES = ("sqlite3", "sqlalchemy", "safetensors", "safetensors_rust", "mlflow", "optuna", "pyarrow", "builtins")
 
@@ -97,16 +101,32 @@ def message_line(message: str) -> str:
 
 def disk_failure(error: BaseException) -> str:
     """What a disk that is full or cannot be written says, whichever library passes it on; "" for other errors."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in _causes(error):
         if isinstance(cause, OSError) and cause.errno in _NOT_STORED:
             return os.strerror(cause.errno)
+    return _words_of_libraries(error, _OF_A_DISK)
+
+
+def damage(error: BaseException) -> str:
+    """What SQLite says of a damaged database, whichever library passes it on; "" for other errors."""
+    return _words_of_libraries(error, _OF_DAMAGE)
+
+
+def _words_of_libraries(error: BaseException, pattern: re.Pattern[str]) -> str:
+    for cause in _causes(error):
         if type(cause).__module__.partition(".")[0] in _LIBRARIES:
-            words = _OF_A_DISK.search(str(cause))
+            words = pattern.search(str(cause))
             if words:
                 return words[0]
-        cause = getattr(cause, "orig", None) or cause.__cause__ or cause.__context__
     return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and what it came from."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = getattr(cause, "orig", None) or cause.__cause__ or cause.__context__
 
 
 def without_credentials(text: str, secret: str = "") -> str:

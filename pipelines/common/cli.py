@@ -31,7 +31,7 @@ from tyro.conf import Positional
 
 from fsd import distributed
 from fsd.config import flags, groups_of, settings_of
-from fsd.errors import CheckFailed, StorageError, UsageError, disk_failure, one_of, quoted, without_credentials
+from fsd.errors import CheckFailed, StorageError, UsageError, damage, disk_failure, one_of, quoted, without_credentials
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
 from pipelines.common import gate
@@ -208,6 +208,9 @@ def _system_errors() -> Iterator[None]:
         reason = disk_failure(error)
         if reason:
             raise StorageError(f"{path} cannot be written: {reason}") from error
+        damaged = damage(error)
+        if damaged:
+            raise UsageError(f"a database must be as it was written; it is damaged ({damaged})") from error
         if number == errno.ENAMETOOLONG:
             raise UsageError(f"names must have at most 255 bytes; got {path}") from error
         if number == errno.ELOOP:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fsd.errors import UsageError, disk_failure, printable, without_credentials
+from fsd.errors import UsageError, damage, disk_failure, printable, without_credentials
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,14 @@ def test_a_full_disk_is_told_whichever_library_passes_it_on():
     wrapped.__cause__ = full
     assert disk_failure(wrapped) == "database or disk is full"
     assert disk_failure(ValueError("must be full")) == ""
+
+
+def test_a_damaged_database_is_told_whichever_library_passes_it_on():
+    import sqlite3
+
+    from sqlalchemy.exc import DatabaseError
+
+    broken = sqlite3.DatabaseError("database disk image is malformed")
+    assert damage(DatabaseError("select", {}, broken)) == "database disk image is malformed"
+    assert disk_failure(broken) == ""
+    assert damage(ValueError("file is no database")) == ""
