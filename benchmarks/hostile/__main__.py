@@ -3,8 +3,8 @@
 `python -m benchmarks.hostile --count 1000 --seed 1` runs each in a process forked from this one, in a folder of its
 own, without network, with limits of time and memory. It prints how they ended, by command, and each finding with the
 command line: a traceback, no end, a refusal of more than one line, an exit code that means nothing, a secret that is
-shown or stored, files where none should be. `--odd 300` adds lines with files that no tool writes, disks and streams that
-fail, and an environment of nonsense (odd.py). `--only 17 --folder F` runs one again and keeps its folder.
+shown or stored, files where none should be. `--odd 300` adds lines in the circumstances of
+odd.py. `--only 17 --folder F` runs one again and keeps its folder.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Odd circumstances of a command line: files that no tool writes, an environment of nonsense, streams and disks that fail.
+"""Odd circumstances: files that no tool writes, an environment of nonsense, streams and disks that fail.
 
 `oddly` changes a drawn case by one or two of them. Errors of files are raised where Python opens one, by an audit hook:
 the n-th opening finds a disk that is full or broken, or a file that has vanished since it was looked at.
@@ -143,33 +143,26 @@ MADE: dict[str, Callable[[Path], object]] = {
 }
 """What is no file at all, or one that must be written by a library."""
 
-ENVIRONMENT: dict[str, list[str]] = {
-    **dict.fromkeys(
-        ("OMP_NUM_THREADS", "COLUMNS", "LINES", "MKL_NUM_THREADS"), ["-1", "x", "1e9", "99999999999999999999"]
-    ),
-    **dict.fromkeys(("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"), ["x", "-1", "0", ""]),
-    **dict.fromkeys(("HOME", "XDG_CACHE_HOME", "HF_HOME", "MPLCONFIGDIR"), ["", "/dev/null", "/nowhere", "x" * 5000]),
-    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), ["nonsense", "http://[", "socks9://x:1", "\u00fc"]),
-    **dict.fromkeys(("LANG", "LC_ALL", "TZ", "TERM", "PYTHONIOENCODING"), ["Nowhere/X", "C", "", "\u202e"]),
-    **dict.fromkeys(("FSD_API_KEY", "HF_TOKEN"), ["", "a\nb: c", "\u00fc" * 40, "x" * 100_000]),
-    **dict.fromkeys(
-        ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_TAGS"), ["x", "{", "99", ""]
-    ),
-    **dict.fromkeys(("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"), ["x", "-1", ""]),
+_VALUES: dict[str, list[str]] = {
+    "OMP_NUM_THREADS MKL_NUM_THREADS COLUMNS LINES": ["-1", "x", "1e9", "99999999999999999999"],
+    "WORLD_SIZE RANK LOCAL_RANK MASTER_PORT": ["x", "-1", "0", ""],
+    "HOME XDG_CACHE_HOME HF_HOME MPLCONFIGDIR": ["", "/dev/null", "/nowhere", "x" * 5000],
+    "HTTP_PROXY HTTPS_PROXY ALL_PROXY": ["nonsense", "http://[", "socks9://x:1", "\u00fc"],
+    "LANG LC_ALL TZ TERM PYTHONIOENCODING": ["Nowhere/X", "C", "", "\u202e"],
+    "FSD_API_KEY HF_TOKEN": ["", "a\nb: c", "\u00fc" * 40, "x" * 100_000],
+    "MLFLOW_RUN_ID MLFLOW_EXPERIMENT_ID MLFLOW_EXPERIMENT_NAME MLFLOW_TAGS": ["x", "{", "99", ""],
+    "MLFLOW_HTTP_REQUEST_TIMEOUT MLFLOW_HTTP_REQUEST_MAX_RETRIES": ["x", "-1", ""],
     "MLFLOW_REGISTRY_URI": ["x", "http://127.0.0.1:1", ""],
     "MLFLOW_ARTIFACT_ROOT": ["/dev/null", "s3://x"],
-    "HF_HUB_OFFLINE": ["banana", ""],
     "CUDA_VISIBLE_DEVICES": ["x", "99", "-1"],
     "MPLBACKEND": ["nonsense", "TkAgg"],
     "RAY_ADDRESS": ["nowhere:1", "auto"],
-    "NO_COLOR": ["0"],
-    "FORCE_COLOR": ["x"],
-    "SSL_CERT_FILE": ["/dev/null"],
-    "TOKENIZERS_PARALLELISM": ["x"],
     "PATH": ["", "/nowhere"],
-    "PYTHONHASHSEED": ["x"],
-    "SOURCE_DATE_EPOCH": ["x"],
+    "HF_HUB_OFFLINE NO_COLOR FORCE_COLOR TOKENIZERS_PARALLELISM PYTHONHASHSEED SOURCE_DATE_EPOCH": ["banana", ""],
+    "SSL_CERT_FILE": ["/dev/null"],
 }
+ENVIRONMENT = {name: values for names, values in _VALUES.items() for name in names.split()}
+"""Variable → values that are none of it."""
 
 
 def _closed(number: int) -> Callable[[], None]:
@@ -197,7 +190,7 @@ def _failing(number: int, *, writing: bool, code: int) -> Callable[[], None]:
 
     def install() -> None:
         opened = 0
-        place = str(Path.cwd())
+        place = Path.cwd()
 
         def hook(event: str, arguments: Any) -> None:
             nonlocal opened
@@ -206,7 +199,7 @@ def _failing(number: int, *, writing: bool, code: int) -> Callable[[], None]:
             path, _, flags = arguments
             writes = bool((flags or 0) & (os.O_WRONLY | os.O_RDWR))
             # Libraries read their own files, which are not the user's.
-            if writes != writing or not os.path.abspath(path).startswith(place):
+            if writes != writing or not (place / path).is_relative_to(place):
                 return
             opened += 1
             if opened == number:

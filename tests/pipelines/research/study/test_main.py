@@ -218,3 +218,4 @@ def test_the_list_names_every_study_and_what_it_needs(capsys):
     lines = capsys.readouterr().out
     assert all(f"\n{name}" in f"\n{lines}" for name in catalogue.studies())
     assert "--frequencies" in lines
+    assert "--scale small: can run here" in lines
