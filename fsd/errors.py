@@ -26,6 +26,10 @@ _SHORTEST = 6
 _TOKENS = ("FSD_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")
 LONGEST = 2000
 """Characters of a message, whatever it quotes."""
+LONGEST_VALUE = 400
+"""Characters of a value in a message: of what stands in quotation marks, or has no blank."""
+_READ = 100_000
+_VALUE = re.compile(rf"""\S{{{LONGEST_VALUE + 1},}}|'[^']{{{LONGEST_VALUE},}}'|"[^"]{{{LONGEST_VALUE},}}\"""")
 # Errors of a disk that is full or cannot be written; and what libraries say of them that have errors of their own.
 _NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 _OF_A_DISK = re.compile(
@@ -88,15 +92,25 @@ def import_failure(error: ImportError) -> str:
 
 
 def message_line(message: str) -> str:
-    """A message on one line of at most `LONGEST` characters, without credentials and control characters."""
-    if len(message) > LONGEST:
-        message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
-    message = without_credentials(message)
+    """A message on one line, without credentials and control characters.
+
+    It has at most `LONGEST` characters, and each value in it `LONGEST_VALUE`, so that its words are read, too.
+    """
+    # Half of a credential would not be found any more: what is shown is cut afterwards.
+    message = without_credentials(_cut(message, _READ))
     for name in _TOKENS:
         token = os.environ.get(name, "").strip()
         if len(token) >= _SHORTEST:
             message = without_credentials(message, token)
-    return printable(message)
+    message = _VALUE.sub(lambda value: _cut(value[0], LONGEST_VALUE), message)
+    return printable(_cut(message, LONGEST))
+
+
+def _cut(text: str, longest: int) -> str:
+    """The text, or its beginning and its end."""
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest // 2]} … {text[-longest // 2 :]}"
 
 
 def disk_failure(error: BaseException) -> str:
