@@ -190,7 +190,8 @@ def draw(rng: random.Random, flags: Mapping[str, Sequence[Flag]], folder: Path) 
 def oddly(rng: random.Random, case: Case, folder: Path) -> Case:
     """The case with odd files in place of those that are drawn, or a circumstance, or a variable of the environment."""
     words, environment, circumstance = list(case.words), dict(case.environment), ""
-    for kind in rng.sample(["file", "environment", "circumstance"], rng.choice([1, 1, 2]), counts=[3, 1, 2]):
+    kinds = rng.sample(["file", "environment", "circumstance"], rng.choice([1, 1, 2]), counts=[3, 1, 2])
+    for kind in dict.fromkeys(kinds):
         if kind == "environment":
             name = rng.choice(list(odd.ENVIRONMENT))
             environment[name] = rng.choice(odd.ENVIRONMENT[name])

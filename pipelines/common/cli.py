@@ -90,6 +90,7 @@ def command(
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description)
+        _check_folder()
         with (
             running(command_name(), invocation, stages),
             _interruptible(),
@@ -113,6 +114,16 @@ def command(
             distributed.leave()
             if not invocation.dry_run and distributed.is_main_process():
                 gate.check()
+
+
+def _check_folder() -> None:
+    """Refuse a working folder that somebody has removed: no path below it can be read or written."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError(
+            f"the working folder must exist; it was removed, or cannot be read ({error.strerror})"
+        ) from error
 
 
 def _open_streams() -> None:
