@@ -59,8 +59,9 @@ ALONE = {
 }
 TOKEN = "RAY_AUTH_TOKEN"
 QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-# The paths of its sockets, 62 characters below the folder, have at most 107.
 SESSION = "fsd-ray-"
+# Characters of the path of its folder: sockets are 62 characters below it, and the system allows them 107.
+LONGEST = 107 - 62
 OWNER = "process"
 
 
@@ -130,6 +131,8 @@ def _session_folder() -> Iterator[Path]:
     Its name is short, unlike that of the command's own temporary folder.
     """
     parent = Path(os.environ.get("TMPDIR") or "/tmp")
+    if len(str(parent / f"{SESSION}12345678")) > LONGEST:
+        parent = Path("/tmp")
     for folder in parent.glob(f"{SESSION}*"):
         with suppress(OSError):
             if has_ended((folder / OWNER).read_text()):

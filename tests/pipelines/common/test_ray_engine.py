@@ -115,8 +115,7 @@ def test_a_driver_that_is_killed_leaves_no_worker_and_is_continued(start, whole,
     assert all((tmp_path / "out" / name).stat().st_mtime_ns == when for name, when in before.items())
 
 
-def test_workers_listen_on_the_loopback_interface_and_leave_no_session(start, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+def test_workers_listen_on_the_loopback_interface_and_leave_no_session(start, tmp_path) -> None:
     driver = start("hang-1")
     processes: list[psutil.Process] = []
     while (tmp_path / "faults" / "hang-1").exists():
@@ -132,7 +131,8 @@ def test_workers_listen_on_the_loopback_interface_and_leave_no_session(start, tm
     assert listening == {"127.0.0.1"}
     driver.terminate()
     driver.communicate(timeout=120)
-    assert not list(tmp_path.glob("*ray*"))
+    for owner in Path("/tmp").glob(f"{ray_engine.SESSION}*/{ray_engine.OWNER}"):
+        assert f"-{driver.pid}-" not in owner.read_text()
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(start, monkeypatch, tmp_path, line, run_command, capsys) -> None:
