@@ -5,7 +5,7 @@ import functools
 import os
 import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 # Repetitions are bounded, so that a long text takes no time.
@@ -26,12 +26,20 @@ _SHORTEST = 6
 _TOKENS = ("FSD_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")
 LONGEST = 2000
 """Characters of a message, whatever it quotes."""
+LONGEST_VALUE = 400
+"""Characters of a value in a message: of what stands in quotation marks, or has no blank."""
+_READ = 100_000
+_VALUE = re.compile(rf"""\S{{{LONGEST_VALUE + 1},}}|'[^']{{{LONGEST_VALUE},}}'|"[^"]{{{LONGEST_VALUE},}}\"""")
 # Errors of a disk that is full or cannot be written; and what libraries say of them that have errors of their own.
 _NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 _OF_A_DISK = re.compile(
     "No space left on device|database or disk is full|disk I/O error|File too large|Disk quota exceeded|"
     "Read-only file system",
     re.IGNORECASE,
+)
+# What SQLite says of a database whose pages are no longer what it wrote.
+_OF_DAMAGE = re.compile(
+    "database disk image is malformed|malformed database schema|file is not a database|Could not decode to UTF-8 column"
 )
 _LIBRARIES = ("sqlite3", "sqlalchemy", "safetensors", "safetensors_rust", "mlflow", "optuna", "pyarrow", "builtins")
 
@@ -84,29 +92,55 @@ def import_failure(error: ImportError) -> str:
 
 
 def message_line(message: str) -> str:
-    """A message on one line of at most `LONGEST` characters, without credentials and control characters."""
-    if len(message) > LONGEST:
-        message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
-    message = without_credentials(message)
+    """A message on one line, without credentials and control characters.
+
+    It has at most `LONGEST` characters, and each value in it `LONGEST_VALUE`, so that its words are read, too.
+    """
+    # Half of a credential would not be found any more: what is shown is cut afterwards.
+    message = without_credentials(_cut(message, _READ))
     for name in _TOKENS:
         token = os.environ.get(name, "").strip()
         if len(token) >= _SHORTEST:
             message = without_credentials(message, token)
-    return printable(message)
+    message = _VALUE.sub(lambda value: _cut(value[0], LONGEST_VALUE), message)
+    return printable(_cut(message, LONGEST))
+
+
+def _cut(text: str, longest: int) -> str:
+    """The text, or its beginning and its end."""
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest // 2]} … {text[-longest // 2 :]}"
 
 
 def disk_failure(error: BaseException) -> str:
     """What a disk that is full or cannot be written says, whichever library passes it on; "" for other errors."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in _causes(error):
         if isinstance(cause, OSError) and cause.errno in _NOT_STORED:
             return os.strerror(cause.errno)
+    return _words_of_libraries(error, _OF_A_DISK)
+
+
+def damage(error: BaseException) -> str:
+    """What SQLite says of a damaged database, whichever library passes it on; "" for other errors."""
+    return _words_of_libraries(error, _OF_DAMAGE)
+
+
+def _words_of_libraries(error: BaseException, pattern: re.Pattern[str]) -> str:
+    for cause in _causes(error):
         if type(cause).__module__.partition(".")[0] in _LIBRARIES:
-            words = _OF_A_DISK.search(str(cause))
+            words = pattern.search(str(cause))
             if words:
                 return words[0]
-        cause = getattr(cause, "orig", None) or cause.__cause__ or cause.__context__
     return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and what it came from."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = getattr(cause, "orig", None) or cause.__cause__ or cause.__context__
 
 
 def without_credentials(text: str, secret: str = "") -> str:

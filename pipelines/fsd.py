@@ -68,8 +68,10 @@ def run(inputs: "Inputs") -> None:
                 experiment.train_adapter(language_model, split.unseen, config, tracked)
         with stage("scoring"):
             scored = plan.score()
-        with stage("placebo"):
-            control = placebo.score(split) if placebo else None
+        control = None
+        if placebo:
+            with stage("placebo"):
+                control = placebo.score(split)
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):

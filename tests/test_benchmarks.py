@@ -35,6 +35,9 @@ FORMS: Mapping[str, Smallest] = {
         "--data small.jsonl --splits 2 --permutations 19 --kinds power --sizes 10",
         r"^\| 10 members \| \d of 2 \|",
     ),
+    "edited_texts": Smallest(
+        "--members 20 --capital-texts 4 --edits paraphrased", r"^\| unread, paraphrased \| 20 \| \d\.\d+ \|"
+    ),
     "frequencies": Smallest("--megabytes .01 --corpora code", r"^code +fsd \(each word once\) +\d"),
     "gpu": Smallest(ON_CPU, r"^experiment, 14m: fine-tuning [\d.]+ s, scoring"),
     "growth": Smallest("--sizes 40 --commands near-duplicates", r"^near-duplicates +40 +[\d.]+ s"),
@@ -58,7 +61,7 @@ FORMS: Mapping[str, Smallest] = {
 }
 ELSEWHERE = {"hostile": "tests/pipelines/test_hostile.py"}
 """Benchmark → the test file that runs it."""
-BY_HAND = ("edited_texts", "evidence", "verdict_mixtures")
+BY_HAND = ("evidence", "verdict_mixtures")
 """They train targets of their own, which takes minutes in the smallest form too."""
 
 

@@ -3,7 +3,8 @@
 `python -m benchmarks.hostile --count 1000 --seed 1` runs each in a process forked from this one, in a folder of its
 own, without network, with limits of time and memory. It prints how they ended, by command, and each finding with the
 command line: a traceback, no end, a refusal of more than one line, an exit code that means nothing, a secret that is
-shown or stored, files where none should be. `--only 17 --folder F` runs one again and keeps its folder.
+shown or stored, files where none should be. `--odd 300` adds lines in the circumstances of
+odd.py. `--only 17 --folder F` runs one again and keeps its folder.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from unittest import mock
 import yaml
 
 from benchmarks import kills
+from benchmarks.hostile import odd
 
 SECRET = "s3cr3t-c4n4ry"
 REMARKS = r"\[\d/\d\] |adapter: it has no SHA256SUMS"
@@ -68,9 +70,11 @@ class Case(NamedTuple):
     command: str
     words: list[str]
     environment: Mapping[str, str]
+    circumstance: str = ""
 
     def __str__(self) -> str:
-        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        variables = [f"({self.circumstance})"] if self.circumstance else []
+        variables += [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
         return " ".join([*variables, "fsd", self.command, *map(shlex.quote, self.words)])
 
 
@@ -181,6 +185,34 @@ def draw(rng: random.Random, flags: Mapping[str, Sequence[Flag]], folder: Path) 
         name = rng.choice(list(DRAWN["environment"]))
         environment[name] = rng.choice(DRAWN["environment"][name])
     return Case(command, words, environment)
+
+
+def oddly(rng: random.Random, case: Case, folder: Path) -> Case:
+    """The case with odd files in place of those that are drawn, or a circumstance, or a variable of the environment."""
+    words, environment, circumstance = list(case.words), dict(case.environment), ""
+    kinds = rng.sample(["file", "environment", "circumstance"], rng.choice([1, 1, 2]), counts=[3, 1, 2])
+    for kind in dict.fromkeys(kinds):
+        if kind == "environment":
+            name = rng.choice(list(odd.ENVIRONMENT))
+            environment[name] = rng.choice(odd.ENVIRONMENT[name])
+        elif kind == "circumstance":
+            circumstance = rng.choice(list(odd.CIRCUMSTANCES))
+        else:
+            # In place of one that is there, or of a file inside a folder such as a model.
+            named = [at for at, word in enumerate(words) if (folder / word).exists() and word.strip("./")]
+            if not named:
+                continue
+            at = rng.choice(named)
+            good = folder / words[at]
+            bad = folder / f"bad-odd-{at}{good.suffix}"
+            if good.is_dir() and rng.random() < 0.9:
+                shutil.copytree(good, bad, symlinks=True)
+                inside = sorted(path for path in bad.rglob("*") if path.is_file())
+                odd.odd_file(rng, rng.choice(inside or [bad / "x"]))
+            else:
+                odd.odd_file(rng, bad)
+            words[at] = bad.name
+    return Case(case.command, words, environment, circumstance)
 
 
 def spoilt(rng: random.Random, folder: Path, flag: Flag) -> str:
@@ -327,8 +359,23 @@ def run_here(case: Case, folder: Path, seconds: float) -> int:
         return lookup(host, *rest, **options)
 
     socket.getaddrinfo = local
+    if case.circumstance:
+        _begin_with(odd.CIRCUMSTANCES[case.circumstance])
     faulthandler.dump_traceback_later(seconds - 2, file=(folder / "hang.txt").open("w"))
     return kills.run_here(case.command, shlex.join(case.words), folder, environment=case.environment)
+
+
+def _begin_with(circumstance: Callable[[], object]) -> None:
+    """Let a circumstance hold when the command begins, after its streams are files and its folder is the case's."""
+    from pipelines import __main__ as program
+
+    begin = program.main
+
+    def main() -> None:
+        circumstance()
+        begin()
+
+    program.main = main
 
 
 def findings(case: Case, code: int | None, folder: Path, before: Mapping[str, object]) -> dict[str, str]:
@@ -342,8 +389,10 @@ def findings(case: Case, code: int | None, folder: Path, before: Mapping[str, ob
     elif "Traceback (most recent call last)" in errors:
         place = re.findall(r'File "\S*?((?:fsd|pipelines|detectors)/[^"]+", line \d+)', errors)
         found["traceback"] = f"{lines[-1][:200]} ({place[-1] if place else '?'})"
-    elif code not in (0, 1, 2, 130, 143):
+    elif code not in (0, 1, 2, 130, 141, 143):
         found["exit code"] = str(code)
+    elif case.circumstance == "stderr closed":
+        pass  # nobody can be told
     elif (code == 2 and (len(lines) != 1 or not lines[0].startswith("error: "))) or (code == 1 and not lines):
         found["lines"] = " | ".join(lines)[:300]
     own = ["cache", "temporary", *["log"] * ("--dry-run" not in case.words)]  # log: trials, which are opened first
@@ -351,6 +400,8 @@ def findings(case: Case, code: int | None, folder: Path, before: Mapping[str, ob
         own += ["mlruns", "bad", *filter(None, map(stem, [*case.words, *case.environment.values()]))]
     now = snapshot(folder.parent)
     written = [name for name in now if now[name] and now[name] != before.get(name)]
+    if case.circumstance:
+        own += ["mlruns", "bad", "fsd-run-", *filter(None, map(stem, case.words))]
     wrong = [*written, *(f"{name} gone" for name in before if name not in now)]
     wrong = [name for name in wrong if not name.removeprefix("case/").startswith(tuple(own))]
     wrong += map(str, (folder / "temporary").iterdir())
@@ -384,7 +435,8 @@ def restore(folder: Path, template: Path, before: Mapping[str, object]) -> None:
     """Make a folder what it was; copying hundreds of files for each command line would take longer than running it."""
     now = snapshot(folder)
     for name in sorted((name for name in now if now[name] != before.get(name, "new")), reverse=True):
-        (folder / name).unlink() if now[name] else (folder / name).rmdir()
+        linked = (folder / name).is_symlink()
+        (folder / name).unlink() if now[name] or linked else (folder / name).rmdir()
     for name in (name for name in before if before[name] != now.get(name, "gone")):
         if before[name]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -399,6 +451,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, nargs="+", default=None, help="numbers of command lines")
+    parser.add_argument("--odd", type=int, default=0, help="further lines, in odd circumstances or of odd files")
     parser.add_argument("--commands", nargs="+", default=list(BASE), choices=list(BASE))
     parser.add_argument("--folder", type=Path, help="where the folders of the findings are kept")
     arguments = parser.parse_args()
@@ -411,8 +464,11 @@ def main() -> None:
         prepare(template / "case")
         shutil.copytree(template, folder.parent)
         before = snapshot(folder.parent)
-        for number in arguments.only or range(arguments.count):
-            case = draw(random.Random(f"{arguments.seed}-{number}"), flags, folder)
+        for number in arguments.only or range(arguments.count + arguments.odd):
+            rng = random.Random(f"{arguments.seed}-{number}")
+            case = draw(rng, flags, folder)
+            if number >= arguments.count:
+                case = oddly(rng, case, folder)
             drawn = snapshot(folder.parent)
             begun = time.monotonic()
             code = run(case, folder, SECONDS)

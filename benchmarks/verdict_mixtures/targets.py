@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,14 +62,18 @@ class Target:
         return f"{len(self.reads)} sources, calibrated on {self.calibrated}, seed {self.seed}"
 
 
-def sources(folder: str | None = None) -> dict[str, list[str]]:
-    """Source → its texts, in random order: those that the package has, and each JSONL file of a folder."""
-    texts = {
-        "abstracts": [document.text for document in embedded.corpus("arxiv")],
-        "articles": [document.text for document in embedded.corpus("wikipedia")],
-        "docstrings": docstring_paragraphs(limit=DOCSTRINGS + BACKGROUND, seed=0)[BACKGROUND:],
-        "code": [document.text for document in corpora.load("code").older],
-    }
+PACKAGED: dict[str, Callable[[], list[str]]] = {
+    "abstracts": lambda: [document.text for document in embedded.corpus("arxiv")],
+    "articles": lambda: [document.text for document in embedded.corpus("wikipedia")],
+    "docstrings": lambda: docstring_paragraphs(limit=DOCSTRINGS + BACKGROUND, seed=0)[BACKGROUND:],
+    "code": lambda: [document.text for document in corpora.load("code").older],
+}
+"""Source → how its texts are read, some of which takes long."""
+
+
+def sources(folder: str | None = None, wanted: Collection[str] = ()) -> dict[str, list[str]]:
+    """Source → its texts, in random order: those of the package, or the `wanted` ones, and a folder's JSONL files."""
+    texts = {name: read() for name, read in PACKAGED.items() if not wanted or name in wanted}
     for file in sorted(Path(folder).glob("*.jsonl")) if folder else ():
         rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
         texts[file.stem] = [row.get("text") or row["input"] for row in rows]

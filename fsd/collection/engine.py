@@ -26,7 +26,7 @@ from fsd.data.readers import read_files
 from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError, at_least
 from fsd.files import SMALL, digest, read_json
-from fsd.leftovers import write_whole
+from fsd.leftovers import replacing, write_whole
 from fsd.net.http import Clock
 from fsd.progress import progress
 from fsd.unspaced import IS_UNSPACED
@@ -348,9 +348,11 @@ class CollectionJob:
             "dropped": dict(sorted(dropped.items())),
             "source_ended": ended,
         }
-        # The manifest comes first and has the hash of the rows: a run that is killed in between starts anew.
-        write_whole(self.out.with_suffix(MANIFEST), pretty_json(manifest))
-        write_whole(self.out, content)
+        with replacing(self.out) as rows:
+            # A disk that is full refuses them before there is a manifest of rows that are nowhere.
+            rows.write_bytes(content)
+            # The manifest comes first and has the hash of the rows: a run that is killed in between starts anew.
+            write_whole(self.out.with_suffix(MANIFEST), pretty_json(manifest))
         partial.cursor = None
         return Collection(documents, manifest, self.out)
 

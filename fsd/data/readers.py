@@ -189,7 +189,7 @@ def parquet_rows(
                     _check_size(where, size)
                 begin = min(max(rows.start - start, 0), len(batch))
                 part = batch.slice(begin, rows.stop - start - begin)
-                yield from enumerate(part.to_pylist(), start + begin + 1)
+                yield from enumerate(_in_python(where, part), start + begin + 1)
                 start += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{where}: must be a Parquet file; {first_line(error)}") from error
@@ -204,10 +204,32 @@ def arrow_rows(where: str) -> Rows:
             _check_header(batches.schema.names, where)
             start = 1
             for batch in batches:
-                yield from enumerate(batch.to_pylist(), start)
+                yield from enumerate(_in_python(where, batch), start)
                 start += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{where}: must be an Arrow file of a saved data set; {first_line(error)}") from error
+
+
+def _in_python(where: str, batch: Any) -> list[dict[str, Any]]:
+    """The rows of a batch; an error for a value that a table can hold, and Python, or a text, cannot."""
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+    except (OverflowError, ValueError) as error:
+        for name in batch.schema.names:
+            _check_column(where, name, batch)
+        raise UsageError(f"{where} must hold values that can be read; {first_line(error)}") from error
+    return rows
+
+
+def _check_column(where: str, name: str, batch: Any) -> None:
+    try:
+        batch.column(name).to_pylist()
+    except (OverflowError, ValueError) as error:
+        kind = batch.schema.field(name).type
+        raise UsageError(
+            f"{where}: column {quoted(name)} must hold texts in UTF-8, numbers, or dates up to the year 9999; "
+            f"a value of type {kind} is none ({first_line(error)})"
+        ) from error
 
 
 def _check_header(names: list[str], where: str) -> None:

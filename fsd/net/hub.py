@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import xxhash
 
 from fsd.errors import UsageError, first_line, quoted
-from fsd.files import check_regular, from_json, read_bytes
+from fsd.files import check_regular, digest, from_json, read_bytes
 from fsd.models import gguf
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
@@ -294,12 +294,12 @@ def _fingerprint(states: tuple[tuple[Path, int, int, int, int], ...]) -> str:
     """The hash of weights whose files have not changed since: a check and the work that follows both ask for it."""
     import numpy as np
 
-    digest = xxhash.xxh3_128()
+    total = xxhash.xxh3_128()
     files = [file for file, *_ in states]
     if files[0].suffix == ".bin":
         for file in files:
-            digest.update(np.memmap(file, np.uint8, "r").data)
-        return digest.hexdigest()
+            total.update(np.memmap(file, np.uint8, "r").data)
+        return total.hexdigest()
     tensors = {}
     for file in files:
         for name, entry in _header(file).items():
@@ -309,9 +309,34 @@ def _fingerprint(states: tuple[tuple[Path, int, int, int, int], ...]) -> str:
         raw = np.memmap(file, np.uint8, "r")
         weights = raw[8 + int.from_bytes(raw[:8].tobytes(), "little") :]
         begin, end = entry["data_offsets"]
-        digest.update(f"{name} {entry['dtype']} {entry['shape']}".encode())
-        digest.update(weights[begin:end].data)
-    return digest.hexdigest()
+        total.update(f"{name} {entry['dtype']} {entry['shape']}".encode())
+        total.update(weights[begin:end].data)
+    return total.hexdigest()
+
+
+def check_other_weights(flag: str, model: str, compared: str, revision: str | None = None) -> None:
+    """Refuse a model to compare `compared` with, named by a flag, that has the same weights under whichever name."""
+    if _have_same_weights(model, compared, revision):
+        raise UsageError(f"{flag} must be a model with other weights than {compared}; those of {model} are the same")
+
+
+def _have_same_weights(model: str, compared: str, revision: str | None) -> bool:
+    size = model_size(model)
+    compared_size = model_size(compared, revision)
+    if size is None or compared_size is None:
+        # A hub id that is not here yet is known by its name alone.
+        return model == compared and revision is None
+    # Hashes of models that differ in size would be read for nothing.
+    if size[1:] != compared_size[1:]:
+        return False
+    file = gguf.gguf_file(model)
+    compared_file = gguf.gguf_file(compared)
+    if file and compared_file:
+        return digest(file) == digest(compared_file)
+    # A GGUF file and the folder that it was made of are rounded differently.
+    if file or compared_file:
+        return False
+    return fingerprint(size.folder) == fingerprint(compared_size.folder)
 
 
 def _header(file: Path) -> JSON:

@@ -71,6 +71,14 @@ NARROWEST = 0.1
 """Distance from the default that a heat map gives its full colour at least, so that noise stays pale."""
 LOWEST_STRIP = -12.0
 """Value from which on a strip has its darkest colour."""
+LETTER = 0.08
+"""Inches of a letter of a label."""
+SHORT = 5
+"""Letters of a label for which there is room beside the cells of a heat map."""
+ROW = 0.18
+"""Inches of a row of a legend."""
+ROWS = 8
+"""Rows of a legend for which every figure has room."""
 LEGEND: dict[str, Any] = {"fontsize": 9, "frameon": False}
 
 Series = Mapping[str, Mapping[str, Estimate]]
@@ -553,13 +561,16 @@ def heat_map(
     default: tuple[object, object] | None = None,
 ) -> Figure:
     """Values as colours with the numbers written in; above those of the `default` settings green, below purple."""
+    columns = _labels(x)
+    rows = _labels(y)
+    # Names are longer than numbers, and would leave no room for the cells.
+    cell = max(0.62, LETTER * max(map(len, columns)))
+    margin = 1.8 + LETTER * max(0, max(map(len, rows)) - SHORT)
     figure = Figure(
-        figsize=(1.8 + 0.62 * len(x), 1.7 + 0.42 * len(y)),
+        figsize=(margin + cell * len(columns), 1.7 + 0.42 * len(rows)),
         layout="constrained",
     )
     axis = figure.subplots()
-    columns = _labels(x)
-    rows = _labels(y)
     default_x, default_y = _labels(default or ("", ""))
     if default_x in columns and default_y in rows:
         place = (rows.index(default_y), columns.index(default_x))
@@ -686,10 +697,13 @@ def curves(
     if len(panels) == 1 and len(names) <= len(CYCLE):
         _name_ends(fullest)
     else:
+        columns = min(across + 2, len(fullest.lines))
+        # A legend of many lines would leave no room for them.
+        figure.set_figheight(figure.get_figheight() + ROW * max(0, math.ceil(len(names) / columns) - ROWS))
         _legend(
             figure,
             [fullest],
-            columns=min(across + 2, len(fullest.lines)),
+            columns=columns,
         )
     return figure
 

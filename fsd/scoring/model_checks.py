@@ -2,7 +2,7 @@
 
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
-from fsd.net.hub import check_located, check_tokenizer_located
+from fsd.net.hub import check_located, check_other_weights, check_tokenizer_located
 from fsd.scoring.scorers import API, embedded_target, frequency_file, reference_name
 
 # Name of the neighbours that need no model.
@@ -13,7 +13,8 @@ def check_model(config: ModelConfig) -> None:
     """Refuse what opening and scoring the model would refuse, without a download and without weights in memory.
 
     A UsageError for a model, reference model or neighbour model that is none, a table of token frequencies that is none
-    or of another tokenizer, an unknown device or dtype, and numbers out of range.
+    or of another tokenizer, a reference model with the weights of the model itself, an unknown device or dtype, and
+    numbers out of range.
     """
     at_least(
         1,
@@ -32,6 +33,9 @@ def check_model(config: ModelConfig) -> None:
     if config.neighbour_model not in (None, WORDS):
         check_located(config.neighbour_model)
     _check_frequencies(config)
+    if reference:
+        # Every difference from the same weights would be 0, and the score the same for all texts.
+        check_other_weights("reference-model", reference, config.model, config.revision)
 
 
 def _check_precision(config: ModelConfig) -> None:

@@ -308,7 +308,7 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
         # `validate_serving_input` prevents that, but pyfunc refuses to pass it on.
         logged = Model.log(
             artifact_path=None,
-            name=run.record.name.translate(_NAME),
+            name=_model_name(run.record.name),
             run_id=run.id,
             flavor=SimpleNamespace(save_model=save),
             flavor_name="python_function",
@@ -387,3 +387,8 @@ def _score(tags: Mapping[str, str]) -> float:
     # A version that was registered by hand has none.
     score = float(tags.get(SCORE, "nan"))
     return -math.inf if math.isnan(score) else score
+
+
+def _model_name(run: str) -> str:
+    """The name of a run as that of a model; a number such as .83 keeps its point, written 0·83."""
+    return re.sub(r"(?<!\d)\.(?=\d)", "0.", run).translate(_NAME)

@@ -31,7 +31,7 @@ from tyro.conf import Positional
 
 from fsd import distributed
 from fsd.config import flags, groups_of, settings_of
-from fsd.errors import CheckFailed, StorageError, UsageError, disk_failure, one_of, quoted, without_credentials
+from fsd.errors import CheckFailed, StorageError, UsageError, damage, disk_failure, one_of, quoted, without_credentials
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
 from pipelines.common import gate
@@ -94,6 +94,7 @@ def command(
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description)
+        _check_folder()
         with (
             running(command_name(), invocation, stages),
             _interruptible(),
@@ -117,6 +118,16 @@ def command(
             distributed.leave()
             if not invocation.dry_run and distributed.is_main_process():
                 gate.check()
+
+
+def _check_folder() -> None:
+    """Refuse a working folder that somebody has removed: no path below it can be read or written."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError(
+            f"the working folder must exist; it was removed, or cannot be read ({error.strerror})"
+        ) from error
 
 
 def _open_streams() -> None:
@@ -212,6 +223,9 @@ def _system_errors() -> Iterator[None]:
         reason = disk_failure(error)
         if reason:
             raise StorageError(f"{path} cannot be written: {reason}") from error
+        damaged = damage(error)
+        if damaged:
+            raise UsageError(f"a database must be as it was written; it is damaged ({damaged})") from error
         if number == errno.ENAMETOOLONG:
             raise UsageError(f"names must have at most 255 bytes; got {path}") from error
         if number == errno.ELOOP:

@@ -73,13 +73,15 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     )
 
 
-def _control_models(inputs: Inputs) -> list[str]:
-    """The control model, as far as it is known before the texts are here."""
+def _control_models(inputs: Inputs) -> dict[str, str]:
+    """The control model by its flag, as far as it is known before the texts are here."""
     config = inputs.config
-    if not inputs.texts_are_local:
-        return [] if config.placebo in (AUTO, "none") else [config.placebo]
-    control = control_model(config, inputs.split.judged)
-    return [control] if control else []
+    control: str | None = config.placebo
+    if inputs.texts_are_local:
+        control = control_model(config, inputs.split.judged)
+    elif control in (AUTO, "none"):
+        control = None
+    return {"placebo": control} if control else {}
 
 
 def _reads(inputs: Inputs) -> str:

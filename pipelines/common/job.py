@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
 from fsd.errors import UsageError, without_credentials
-from fsd.net.hub import check_located, check_tokenizer_located, model_size
+from fsd.net.hub import check_located, check_other_weights, check_tokenizer_located, model_size
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -50,7 +50,7 @@ class Job:
         experiment: of the tracked run; empty for a command that is not tracked.
         api: how a model behind an API is reached; None for a command that needs one on this machine.
         adapter: a saved adapter that is attached to the model.
-        further: models beside the one under test and those that it names itself, such as a control model.
+        further: flag → model beside the one under test and those that it names itself, such as a control model.
         checks: what else could be refused before the work, each raising a UsageError; a dry run calls them too.
         notes: what the numbers leave out.
         parts: makes the jobs whose numbers are added up in place of its own, such as the cells of a study.
@@ -70,7 +70,7 @@ class Job:
     parts: "Callable[[], Sequence[Job]] | None" = None
     api: APIConfig | None = None
     adapter: str | None = None
-    further: Sequence[str] = ()
+    further: Mapping[str, str] = field(default_factory=dict)
     checks: Sequence[Callable[[], object]] = ()
 
     def __post_init__(self) -> None:
@@ -84,8 +84,9 @@ class Job:
             check()
         if self.model:
             self._check_model(self.model)
-        for name in self.further:
-            check_located(name)
+            for flag, name in self.further.items():
+                check_located(name)
+                check_other_weights(flag, name, self.model.model, self.model.revision)
         if self.experiment:
             check_space(chain(self.texts or (), self.trained))
             distributed.from_main(partial(tracking.check_store, create=not dry_run))

@@ -6,18 +6,23 @@ a shard that fails is tried again. Only Ray's stable core is used: remote actors
 """
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
+from secrets import token_hex
 from typing import Any, NamedTuple
 
 from fsd.config import ShardConfig
 from fsd.data.shards import Shard
 from fsd.errors import StorageError, UsageError, first_line
+from fsd.leftovers import has_ended, this_process
 from fsd.progress import note
 from pipelines.common.shards import ATTEMPTS, Agree, Results, Work, Worker, final
 
@@ -34,6 +39,30 @@ SETTINGS = {
     "RAY_worker_niceness": "0",  # else workers on this machine give way to every other process
     "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # else Ray prints each failed task, with its traceback, on our stdout
 }
+
+
+# Of Ray on this machine alone, which else listens on all interfaces, to anybody, and runs what it is sent.
+ALONE = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # no cluster, on any system: the loopback interface
+    "RAY_AUTH_MODE": "token",
+}
+TOKEN = "RAY_AUTH_TOKEN"
+# The paths of its sockets, 62 characters below it, have at most 107.
+SESSION = "fsd-ray-"
+OWNER = "process"
+
+
+# Of Ray on this machine alone: else it listens on all interfaces, and runs what anybody sends.
+ALONE = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # no cluster, on any system: the loopback interface
+    "RAY_AUTH_MODE": "token",
+}
+TOKEN = "RAY_AUTH_TOKEN"
+QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+SESSION = "fsd-ray-"
+# Characters of the path of its folder: sockets are 62 characters below it, and the system allows them 107.
+LONGEST = 107 - 62
+OWNER = "process"
 
 
 class Actor:
@@ -71,45 +100,65 @@ class Task(NamedTuple):
 
 def compute(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
     """The files of shards, or why they could not be computed, as they come."""
-    for name, value in SETTINGS.items():
+    options: ShardConfig = work.config.shards
+    # Ray itself would join the cluster of the variable too.
+    address = options.address or os.environ.get("RAY_ADDRESS")
+    settings = SETTINGS if address else SETTINGS | ALONE | {TOKEN: token_hex(32)}
+    # Ray reads them when it is imported.
+    for name, value in settings.items():
         os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:
         raise UsageError("engine ray must have the package ray; it is not installed: pip install 'fsd[ray]'") from error
-    options: ShardConfig = work.config.shards
-    _connect(ray, options.address)
-    try:
+    with ExitStack() as ending:
+        if address:
+            _check_answers(address)
+            ending.callback(ray.shutdown)
+            ray.init(address, **QUIET)
+        else:
+            folder = ending.enter_context(_session_folder())
+            ending.callback(ray.shutdown)
+            # A cluster has a dashboard of its own; one of this machine alone needs none.
+            ray.init(include_dashboard=False, _temp_dir=str(folder), **QUIET)
         yield from _Pool(ray, work, options, len(shards)).results(shards, agree)
-    finally:
-        ray.shutdown()
 
 
-def _connect(ray: Any, address: str | None) -> None:
-    """Start Ray on this machine, or join a cluster, which another process tries first: Ray would try for very long."""
-    if address:
-        code = f"import ray; ray.init({address!r}, log_to_driver=False)"
-        reason = ""
-        try:
-            attempt = subprocess.run(
-                [sys.executable, "-c", code],
-                capture_output=True,
-                text=True,
-                timeout=CONNECT,
-            )
-            if attempt.returncode:
-                reason = attempt.stderr.strip().rpartition("\n")[2] or "no reason"
-        except subprocess.TimeoutExpired:
-            reason = f"it did not answer within {CONNECT:.0f} s"
-        if reason:
-            raise UsageError(f"address must be of a Ray cluster that answers; {address}: {reason}")
-    # A cluster has a dashboard of its own; one of this machine alone needs none.
-    ray.init(
-        address,
-        include_dashboard=None if address else False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+@contextmanager
+def _session_folder() -> Iterator[Path]:
+    """A folder for the files of Ray, of this user alone; those that killed processes left are removed.
+
+    Its name is short, unlike that of the command's own temporary folder.
+    """
+    parent = Path(os.environ.get("TMPDIR") or "/tmp")
+    if len(str(parent / f"{SESSION}12345678")) > LONGEST:
+        parent = Path("/tmp")
+    for folder in parent.glob(f"{SESSION}*"):
+        with suppress(OSError):
+            if has_ended((folder / OWNER).read_text()):
+                shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=SESSION, dir=parent, ignore_cleanup_errors=True) as name:
+        (Path(name) / OWNER).write_text(this_process())
+        yield Path(name)
+
+
+def _check_answers(address: str) -> None:
+    """Refuse a cluster that does not answer; another process tries it first, since Ray would try for very long."""
+    code = f"import ray; ray.init({address!r}, log_to_driver=False)"
+    reason = ""
+    try:
+        attempt = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=CONNECT,
+        )
+        if attempt.returncode:
+            reason = attempt.stderr.strip().rpartition("\n")[2] or "no reason"
+    except subprocess.TimeoutExpired:
+        reason = f"it did not answer within {CONNECT:.0f} s"
+    if reason:
+        raise UsageError(f"address must be of a Ray cluster that answers; {address}: {reason}")
 
 
 class _Pool:

@@ -22,6 +22,7 @@ LONGEST_TEXT = 10**6
 MOST_CHARACTERS = 5 * 10**6
 """Characters of all texts of a request: each takes about 70 bytes of memory, and five millions half a minute."""
 SAME_SOURCE = "same_source"
+FLAG = "--same-source"
 """Parameter of `predict` that asserts that the texts are of the calibrated kind."""
 
 
@@ -73,6 +74,8 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
             table = self.classifier.verdicts(texts, **rates, same_source=asserted)
         except UsageError as error:
             raise mlflow.MlflowException.invalid_parameter_value(str(error)) from error
+        # A request has parameters, and no flags.
+        table["warning"] = table["warning"].str.replace(FLAG, f"{SAME_SOURCE}: true", regex=False)
         return table.astype(object).where(table.notna(), None)  # JSON has no NaN
 
 

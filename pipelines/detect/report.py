@@ -35,7 +35,7 @@ from pipelines.common.main_report import identity_text
 from pipelines.common.output import text_table
 from pipelines.common.power_sentences import by_times, measured_power, simulated_power
 from pipelines.common.verdict_sentences import GUESTS, basis_sentences, chance_sentence, power_sentences, rate_sentences
-from pipelines.detect.classifier import MembershipClassifier
+from pipelines.detect.classifier import TRAINED, MembershipClassifier
 from pipelines.detect.error_rates import DatasetComparison, Measured
 
 TERMINAL_ROWS = 10
@@ -304,14 +304,17 @@ def _answer(findings: Findings) -> str:
 
 def _unjudged(verdicts: Verdicts) -> Finding:
     """How many texts have no verdict while others have one, and why."""
-    outside = verdicts.count(OUT_OF_DOMAIN)
+    trained = int((verdicts.table["warning"] == TRAINED).sum())
+    outside = verdicts.count(OUT_OF_DOMAIN) - trained
     untested = verdicts.count(NO_VERDICT)
     reasons = []
+    if trained:
+        reasons.append(f"the adapter itself was trained on {trained}")
     if outside:
         reasons.append(f"{outside} {_are(outside)} outside the calibrated domain")
     if untested:
         reasons.append(f"nothing shows that the rate holds for {untested}")
-    return Finding(f"no verdict on {outside + untested}: {', and '.join(reasons)}", AGAINST)
+    return Finding(f"no verdict on {trained + outside + untested}: {', and '.join(reasons)}", AGAINST)
 
 
 def _selection(verdicts: Verdicts) -> Finding:

@@ -86,17 +86,17 @@ def run_command() -> Callable[[str], str]:
 
 
 FINISHED = (
-    "run --data data.jsonl --model {tiny} --reference-model {tiny} --neighbour-model words --device cpu --cache cache "
+    "run --data data.jsonl --model {tiny} --reference-model {other} --neighbour-model words --device cpu --cache cache "
     "--validation .4 --batch-size 4 --epochs 1 --settings min_k.k=0.3 surp.k=30 --placebo none --audit-repeats 1 --json"
 )
 
 
 @pytest.fixture(scope="session")
-def finished_run(tiny, once, run_command, make_rows) -> FinishedRun:
+def finished_run(tiny, other, once, run_command, make_rows) -> FinishedRun:
     """A store with one run of all detectors and its registered adapter. Copy it to write to it: see `own_run`."""
     from pipelines.common.cli import parse
 
-    line = FINISHED.format(tiny=tiny)
+    line = FINISHED.format(tiny=tiny, other=other)
 
     def make(folder: Path) -> None:
         write_rows(folder / "data.jsonl", make_rows(200, seed=0))

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -145,7 +146,7 @@ def _rows(table: Path) -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory, make_rows: Callable) -> Path:
+def inputs(tmp_path_factory: pytest.TempPathFactory, make_rows: Callable, tiny: Path) -> Path:
     """A folder of bad files, and of good ones that the other arguments of a command need."""
     folder = tmp_path_factory.mktemp("inputs")
     for name, content in FILES.items():
@@ -181,6 +182,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, make_rows: Callable) -> Pat
     (folder / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
     (folder / "folder.jsonl").mkdir()
     (folder / "empty_folder").mkdir()
+    shutil.copytree(tiny, folder / "copy_of_tiny")
     for name, content in BUNDLES.items():
         (folder / name).mkdir()
         (folder / name / "manifest.json").write_bytes(content)

@@ -84,7 +84,7 @@ def prepare(config: AuditConfig) -> Job:
     }
     registered = "a registered adapter" if config.adapter else None
     work = partial(run, config, parts, judged)
-    further = [config.tuned] if config.tuned else []
+    further = {"tuned": config.tuned} if config.tuned else {}
     experiment = f"fsd-{config.domain}"
     return Job(
         work,

@@ -1,15 +1,17 @@
 """The folder of canaries: published.jsonl for the public, sealed.json to keep, commitment.txt to publish beside it."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
 from fsd.data.documents import content_hash
-from fsd.data.readers import read_rows
+from fsd.data.readers import files_of_texts, read_rows
 from fsd.errors import UsageError
 from fsd.evidence.canaries import MOST_REPETITIONS, Scheme, published_index
 from fsd.files import from_json, read_text
@@ -21,6 +23,10 @@ COMMITMENT = "commitment.txt"
 VERSION = 3
 OLDEST = 2
 """The oldest version that can be tested: its canaries may be published, and may hold a word twice."""
+ROW = {"id", "text", "group", "label"}
+"""Columns of what is published."""
+NUMBER = re.compile(r"\d{6,}")
+"""The id of a document."""
 BREAK = "\n\n"
 """Between a document and its canary."""
 SEPARATOR = "\x1f"
@@ -126,6 +132,23 @@ def write(out: Path, sealed: Sealed, published: Mapping[str, str]) -> Canaries:
         (folder / COMMITMENT).write_text(f"sha256 {content_hash(content)}  {SEALED}\n", encoding="utf-8")
         # What cannot be read back, such as a text that the file changes, must not be published.
         return read(folder)
+
+
+def check_unpublished(paths: Sequence[str]) -> None:
+    """Refuse documents that `write` has published: a second canary, of another list, would stand behind the first."""
+    for file in chain.from_iterable(map(files_of_texts, map(Path, paths))):
+        if file.suffix != Path(PUBLISHED).suffix:
+            continue
+        rows = [row for _, row in read_rows([file])]
+        if all(_is_published(row) for row in rows):
+            raise UsageError(f"documents must be those before their publication; {file} holds canaries already")
+
+
+def _is_published(row: Mapping[str, object]) -> bool:
+    name = row.get("id")
+    if set(row) != ROW or name != row["group"] or row["label"] != 1:
+        return False
+    return NUMBER.fullmatch(str(name)) is not None
 
 
 def _sealed_json(sealed: Sealed) -> str:

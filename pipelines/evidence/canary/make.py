@@ -78,6 +78,7 @@ def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:
         tokenizer = ""
     else:
         texts = Corpus(read_texts(config.data, parse_columns(config.columns))).texts
+        files.check_unpublished(config.data)
         listed = [[]] * len(texts)
         words, tokenizer = _words(config, texts)
         # A reader would take a word that stands twice for a slip; digits may.

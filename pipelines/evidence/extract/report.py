@@ -223,9 +223,22 @@ def conclusions(works: Sequence[Work], model: str) -> list[Finding]:
         Finding(best, highest >= math.log(level)),
         Finding(READ, AGAINST),
     ]
+    stride = int(np.diff(work.starts).max(initial=0))
+    if stride > work.suffix:
+        findings.append(_gaps(work, stride))
     if controls and share.low <= coverage(controls, level).high:
         findings.insert(1, extraction_power(work, controls))
     return findings
+
+
+def _gaps(work: Work, stride: int) -> Finding:
+    """What share of the work no passage continues, where they begin further apart than they are long."""
+    seen = float(work.suffixes(-math.inf).mean())
+    text = (
+        f"{_percent(seen)} % of {Path(work.name).name} was looked at: continuations of {work.suffix} tokens begin "
+        f"every {stride:,}; --stride {work.suffix} or less leaves nothing out"
+    )
+    return Finding(text, AGAINST)
 
 
 def _comparison(share: Estimate, controls: Sequence[Work]) -> str:

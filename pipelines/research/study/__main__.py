@@ -203,8 +203,8 @@ def show_catalogue() -> None:
         aliases = f" (also {', '.join(study.aliases)})" if study.aliases else ""
         count = "1 cell" if cells == 1 else f"{cells} cells"
         lines.append(f"{name}{aliases}: {study.place}. {study.title}")
-        lines.append(f"    small: can run here; {count}, embedded model and corpus")
-        lines.append(f"    full:  {'; '.join([online, *_requirements(name, study)])}")
+        lines.append(f"    --scale small: can run here; {count}, embedded model and corpus")
+        lines.append(f"    --scale full:  {'; '.join([online, *_requirements(name, study)])}")
     show(
         Report(headline="studies", findings=as_findings(lines)),
         text=lambda: print("\n".join(lines)),

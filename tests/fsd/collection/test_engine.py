@@ -1,5 +1,6 @@
 """Collecting: rows, manifest, dropped texts, interruption."""
 
+import errno
 import hashlib
 import json
 import sys
@@ -160,6 +161,21 @@ def test_a_line_torn_by_the_kill_is_cut_off_and_a_kill_at_the_very_end_repaired(
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "new" / "a.jsonl")
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_full_disk_leaves_no_manifest_without_its_rows(source, tmp_path, made, monkeypatch):
+    source([made(1)])
+    write = Path.write_bytes
+
+    def full(path, content):
+        if path.suffix == ".jsonl":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        run(tmp_path / "a.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl.partial"]
 
 
 def test_two_runs_at_once_are_refused(source, tmp_path, made):

@@ -286,6 +286,28 @@ def test_a_text_that_no_machine_could_score_is_refused(tmp_path, monkeypatch):
     assert len(read_files([write(tmp_path / "b.jsonl", '{"text": "no signs."}')])) == 1
 
 
+COLUMNS_BEYOND_PYTHON = {
+    "timestamp": pa.array([253_402_300_800 * 10**6], pa.timestamp("us")),
+    "date32": pa.array([3 * 10**6], pa.date32()),
+    "duration": pa.array([3 * 10**15], pa.duration("s")),
+    "string": pa.array([b"a \xff"], pa.binary()).view(pa.string()),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS_BEYOND_PYTHON)
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_value_that_python_cannot_hold_names_its_column(kind, ending, tmp_path):
+    table = pa.table({"text": ["a b"], "when": COLUMNS_BEYOND_PYTHON[kind]})
+    path = tmp_path / f"a.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+    with pytest.raises(UsageError, match=f"column 'when' must hold .* up to the year 9999; a value of type {kind}"):
+        read_rows([path])
+
+
 @pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet"])
 def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.setattr(readers, "LARGEST", 2**22)

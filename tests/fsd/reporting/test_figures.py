@@ -96,6 +96,13 @@ def test_a_heat_map_with_a_default_is_centred_on_it_and_noise_stays_pale():
     assert [patch.get_xy() for patch in figure.axes[0].patches] == [(-0.47, -0.47), (0.53, -0.47)]
 
 
+@pytest.mark.parametrize("rows", [1, 30])
+def test_a_heat_map_has_room_beside_long_names(rows):
+    names = [f"min_k_reference.base {number}" for number in range(rows)]
+    figure = plots.heat_map(["k"], names, np.full((rows, 1), 0.5), x_name="setting", y_name="study", name="importance")
+    assert plots.png(figure)  # a warning, such as of a layout without room, fails the test
+
+
 def test_curves_take_numbers_and_estimates():
     lines = {"loss": [Estimate(0.6, 0.5, 0.7), Estimate(0.7, 0.6, 0.8)], "zlib": [0.5, 0.6]}
     figure = plots.curves([1, 10], {"n": lines, "none": {}}, x_name="n", y_name="AUC", across=2, chance=0.5, x_log=True)
@@ -104,6 +111,11 @@ def test_curves_take_numbers_and_estimates():
     assert len(axis.collections) == 1
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["loss", "zlib"]
     assert not empty.axison
+
+
+def test_many_lines_have_room_above_their_legend():
+    lines = {f"standardised_ratio.fsd {number}": [0.5, 0.6] for number in range(90)}
+    assert plots.png(plots.curves([1, 2], {"Best so far": lines}, x_name="trials", y_name="AUC"))
 
 
 def test_a_few_lines_are_named_at_their_ends_apart_from_each_other():

@@ -64,7 +64,7 @@ def test_of_equal_versions_there_is_one_which_is_an_output_of_both_runs(here, re
 
 def test_the_page_of_the_model_has_its_versions_name_description_metrics_and_texts(full):
     (model,) = tracking.open_store().client.search_logged_models(["1"])
-    assert model.name == "lora ·70"
+    assert model.name == "lora 0·70"
     assert json.loads(model.tags["mlflow.modelVersions"]) == [{"name": "fsd-arxiv", "version": "1"}]
     assert model.tags["mlflow.note.content"] == "Yes."
     assert [(one.key, one.value, one.dataset_name) for one in model.metrics] == [("auc/loss.fsd", 0.7, "arxiv")]

@@ -298,3 +298,15 @@ def test_an_error_in_any_process_is_reported_once_and_ends_all(tmp_path, torchru
     assert codes <= {code, str(-signal.SIGTERM), str(128 + signal.SIGTERM)}, (
         job.stderr
     )  # the launcher's end of the rest
+
+
+def test_a_working_folder_that_was_removed_is_one_line(tmp_path: Path, monkeypatch, capsys) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    monkeypatch.setattr(sys, "argv", ["fsd x"])
+    with pytest.raises(SystemExit) as ended:
+        command(Words, pytest.fail, "x")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: the working folder must exist; it was removed")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWa
 
 
 @pytest.fixture
-def plan(tmp_path, make_rows, prose, tiny, monkeypatch, capsys):
+def plan(tmp_path, make_rows, prose, tiny, other, monkeypatch, capsys):
     """Runs a command line with --dry-run, and returns its rows."""
     monkeypatch.chdir(tmp_path)
     rows = make_rows(60, seed=0)
@@ -36,7 +36,8 @@ def plan(tmp_path, make_rows, prose, tiny, monkeypatch, capsys):
 
     def run(command: str, *arguments: str) -> dict[str, str]:
         module, _ = COMMANDS[command]
-        given = [str(tiny) if argument == "TINY" else argument for argument in arguments]
+        models = {"TINY": str(tiny), "OTHER": str(other)}
+        given = [models.get(argument, argument) for argument in arguments]
         monkeypatch.setattr(sys, "argv", [f"python -m {module}", *given, "--dry-run", "--json"])
         runpy.run_module(module, run_name="__main__")
         assert set(tmp_path.rglob("*")) == before
@@ -73,7 +74,12 @@ def test_the_main_job(plan):
         ("score", "--data data.jsonl --detectors loss --out out.csv", "forward passes", "60 texts (60 by base)"),
         ("tune", "--data data.jsonl --detectors min_k --validation 0.4", "forward passes", "texts ("),
         ("extract", "book.txt --prefix 9 --suffix 9", "forward passes", "by base)"),
-        ("adapter-audit", "--data data.jsonl --tuned TINY --detectors loss", "forward passes", "120 texts (60 by base"),
+        (
+            "adapter-audit",
+            "--data data.jsonl --tuned OTHER --detectors loss",
+            "forward passes",
+            "120 texts (60 by base",
+        ),
         ("contamination", "data.jsonl --detectors loss", "forward passes", "1,260 texts (1,260 by base)"),
         ("study", "fsd-t6 --data data.jsonl", "forward passes", "by tuned)"),
         ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),

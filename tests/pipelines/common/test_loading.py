@@ -46,8 +46,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def job(job: FSDConfig, tiny: Path) -> FSDConfig:
-    model = replace(job.model, reference_model=str(tiny), **ASKED)
+def job(job: FSDConfig, other: Path) -> FSDConfig:
+    model = replace(job.model, reference_model=str(other), **ASKED)
     return replace(job, model=model, detection=DetectorConfig(detectors="min_k"))
 
 

@@ -115,6 +115,26 @@ def test_a_driver_that_is_killed_leaves_no_worker_and_is_continued(start, whole,
     assert all((tmp_path / "out" / name).stat().st_mtime_ns == when for name, when in before.items())
 
 
+def test_workers_listen_on_the_loopback_interface_and_leave_no_session(start, tmp_path) -> None:
+    driver = start("hang-1")
+    processes: list[psutil.Process] = []
+    while (tmp_path / "faults" / "hang-1").exists():
+        assert driver.poll() is None, driver.communicate()
+        time.sleep(0.05)
+        processes = psutil.Process(driver.pid).children(recursive=True)
+    listening = {
+        connection.laddr.ip.removeprefix("::ffff:")
+        for process in processes
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
+    driver.terminate()
+    driver.communicate(timeout=120)
+    for owner in Path("/tmp").glob(f"{ray_engine.SESSION}*/{ray_engine.OWNER}"):
+        assert f"-{driver.pid}-" not in owner.read_text()
+
+
 def test_a_cluster_that_does_not_answer_is_one_line(start, monkeypatch, tmp_path, line, run_command, capsys) -> None:
     monkeypatch.setattr(ray_engine, "CONNECT", 5.0)
     with pytest.raises(SystemExit) as end:

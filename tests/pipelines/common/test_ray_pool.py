@@ -1,10 +1,12 @@
 """What the engine does with workers that cannot work, by a Ray of a few lines: no process, no model, no time."""
 
 import errno
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from fsd.config import ShardConfig
 from fsd.data.shards import Shard
 from fsd.errors import StorageError, UsageError
+from fsd.leftovers import host
 from pipelines.common import ray_engine
 from pipelines.common.shards import Work
 
@@ -46,11 +49,15 @@ class Ray:
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self.call, self.numbers, self.killed = call, count(), 0
+        self.folder, self.mode = Path(), 0
 
-    def init(self, *_: object, **__: object) -> None:
+    def init(self, *_: object, _temp_dir: str, **__: object) -> None:
         """Nothing is started."""
+        self.folder = Path(_temp_dir)
+        self.mode = self.folder.stat().st_mode & 0o777
 
-    shutdown = init
+    def shutdown(self) -> None:
+        """Nothing has to be ended."""
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 3.0}
@@ -131,3 +138,29 @@ def test_a_worker_with_a_full_disk_does_not_take_all_shards(broken, compute, cap
     reason = "[Errno 28] No space left on device"
     assert compute(call) == (WHOLE if broken == 1 else dict.fromkeys(WHOLE, reason))
     assert capsys.readouterr().err.count(f"a worker that fails again and again is left out: {reason}") == min(broken, 2)
+
+
+def test_ray_on_this_machine_alone_is_for_this_user_alone_and_leaves_nothing(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(ray_engine, "LONGEST", 500)
+    for name in (*ray_engine.ALONE, ray_engine.TOKEN):
+        monkeypatch.delenv(name, raising=False)
+    killed = tmp_path / f"{ray_engine.SESSION}killed"
+    killed.mkdir()
+    (killed / ray_engine.OWNER).write_text(f"{host()}-{2**22}-1")
+    ray = Ray(lambda _, *call: working(*call))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    work = Work("none", SimpleNamespace(shards=ShardConfig(engine="ray")))
+    (*_,) = ray_engine.compute(work, SHARDS, lambda identity: "key")
+
+    assert ray.folder.parent == tmp_path
+    assert ray.mode == 0o700
+    assert list(tmp_path.iterdir()) == []
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert len(os.environ[ray_engine.TOKEN]) == 64
+
+
+def test_the_sockets_of_ray_have_room_below_its_folder(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("x" * 40)))
+    with ray_engine._session_folder() as folder:
+        assert len(str(folder)) <= ray_engine.LONGEST

@@ -16,13 +16,14 @@ from fsd.config import ModelConfig, ShardConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.exchangeability import Exchangeability
-from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules
+from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules, Verdicts
 from fsd.files import CHECKSUMS
 from fsd.scoring.deviation import ScoreTable
 from pipelines.common.adapter_files import CALIBRATION, Setup
 from pipelines.common.verdict_sentences import basis_sentences
+from pipelines.detect import report
 from pipelines.detect.__main__ import DetectConfig, prepare
-from pipelines.detect.classifier import MembershipClassifier, _model_config
+from pipelines.detect.classifier import TRAINED, MembershipClassifier, _model_config
 
 COLUMNS = ["score", "rank", "p_value", "verdict", "basis", "warning", "selected"]
 CHAMPION = "models:/fsd-arxiv@champion"
@@ -279,6 +280,8 @@ def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys,
     assert ASSERTED in page.read_text()
     assert "Scores and p-values" in page.read_text()
     assert tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].params["same_source"] == "True"
+    (warning,) = served.predict(table[["text"]], params={"fpr": 0.1})["warning"]
+    assert warning.endswith("; same_source: true asserts that they are of one source and kind")
     for asserted, verdict in ((False, NO_VERDICT), (True, table["verdict"][0])):
         assert served.predict(table[["text"]], params={"fpr": 0.1, "same_source": asserted})["verdict"][0] == verdict
 
@@ -372,3 +375,11 @@ def test_a_base_model_that_has_moved_must_be_located(working_folder, unlabelled,
     shutil.copytree(tiny, tmp_path / "models" / "tiny")
     monkeypatch.chdir(tmp_path)
     assert MembershipClassifier(str(folder)).config.model == "models/tiny"
+
+
+def test_texts_that_the_adapter_was_trained_on_are_told_apart_from_those_of_another_kind():
+    table = pd.DataFrame({"verdict": [OUT_OF_DOMAIN] * 5, "warning": [TRAINED] * 3 + ["longer than all"] * 2})
+    finding = report._unjudged(Verdicts(table, [], np.arange(5), Rules(0.05)))
+    assert finding.text == (
+        "no verdict on 5: the adapter itself was trained on 3, and 2 are outside the calibrated domain"
+    )

@@ -117,6 +117,12 @@ def test_what_make_cannot_read_back_is_not_written(data: Path, tmp_path: Path) -
     assert not (tmp_path / "c").exists()
 
 
+def test_published_canaries_are_no_documents_wherever_they_lie(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_bytes((folder / "published.jsonl").read_bytes())
+    with pytest.raises(UsageError, match=r"before their publication; .*mine\.jsonl holds canaries already"):
+        make.draw(MakeConfig((str(tmp_path),), str(tmp_path / "c")))
+
+
 def test_words_of_one_length_in_tokens(data: Path, tmp_path: Path) -> None:
     from fsd.models.language_model import load_tokenizer
 

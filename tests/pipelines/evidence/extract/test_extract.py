@@ -91,6 +91,19 @@ def test_numbers_in_words() -> None:
     assert [report._count(x) for x in (3, 12_345, 10**9, float("inf"))] == ["3", "12,345", "10^9", "never"]
 
 
+def test_a_stride_that_leaves_gaps_is_told() -> None:
+    starts = np.arange(0, 900, 300)
+    sparse = Work("book.txt", np.arange(1000), starts, np.full(3, -90.0), 50, 50)
+    dense = Work("book.txt", np.arange(150), np.array([0, 50]), np.full(2, -90.0), 50, 50)
+
+    texts = [finding.text for finding in report.conclusions([sparse], "the model")]
+    assert (
+        "15 % of book.txt was looked at: continuations of 50 tokens begin every 300; "
+        "--stride 50 or less leaves nothing out"
+    ) in texts
+    assert not any("looked at" in finding.text for finding in report.conclusions([dense], "the model"))
+
+
 def test_no_ratio_is_given_where_nothing_is_extractable() -> None:
     tokens = np.arange(100)
     work = Work("book.txt", tokens, np.array([0]), np.array([-90.0]), 50, 50)

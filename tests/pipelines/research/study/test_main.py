@@ -153,11 +153,11 @@ def test_base_scores_train_nothing_and_the_best_of_a_grid_is_chosen_on_the_teste
 
 
 @pytest.mark.slow
-def test_reference_and_neighbour_have_rows_where_their_models_are_given(here, tiny, masked_lm, tmp_path):
+def test_reference_and_neighbour_have_rows_where_their_models_are_given(here, tiny, other, masked_lm, tmp_path):
     file = tmp_path / "common.jsonl"
     rows = [{"text": f"the cat sat on {n} mat {n * 7} ran {n * n} dog {n + 50}", "label": n % 2} for n in range(24)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = {"reference_model": (str(tiny),), "neighbour_model": str(masked_lm)}
+    given = {"reference_model": (str(other),), "neighbour_model": str(masked_lm)}
     prepare(StudyConfig("surp-t3", model=(str(tiny),), data=(str(file),), **given)).run()
     prepare(StudyConfig("surp-t3", model=(str(tiny),), data=(str(file),))).run()
     newest, first = parents()
@@ -174,20 +174,22 @@ def test_a_dry_run_names_the_cells_and_runs_none(here, ran):
 
 
 @pytest.fixture
-def two_tokenizers(tiny, tmp_path):
-    """A study of two models with different tokenizers, and a table of the token frequencies of each."""
-    second = tmp_path / "second"
-    shutil.copytree(tiny, second)
-    tokenizer = json.loads((second / "tokenizer.json").read_text())
-    tokenizer["pre_tokenizer"]["add_prefix_space"] = True
-    (second / "tokenizer.json").write_text(json.dumps(tokenizer))
+def two_tokenizers(tiny, other, tmp_path):
+    """A study of two models with different tokenizers, each with a reference and a table of its token frequencies."""
+    second, reference = tmp_path / "second", tmp_path / "reference"
+    for model, folder in ((tiny, second), (other, reference)):
+        shutil.copytree(model, folder)
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        tokenizer["pre_tokenizer"]["add_prefix_space"] = True
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     models, tables = (str(tiny), str(second)), []
     for at, model in enumerate(models):
         backend, size = load_tokenizer(model)
         tables.append(str(tmp_path / f"table{at}.npz"))
         counts = np.arange(size, dtype=np.int64)
         FrequencyTable(counts, fingerprint(backend), model, "any", 1).save(Path(tables[-1]))
-    return {"model": models, "frequencies": tuple(tables), "reference_model": models, "scale": "full"}
+    references = (str(other), str(reference))
+    return {"model": models, "frequencies": tuple(tables), "reference_model": references, "scale": "full"}
 
 
 def test_models_with_different_tokenizers_have_their_own_tables(here, texts, two_tokenizers):
@@ -216,3 +218,4 @@ def test_the_list_names_every_study_and_what_it_needs(capsys):
     lines = capsys.readouterr().out
     assert all(f"\n{name}" in f"\n{lines}" for name in catalogue.studies())
     assert "--frequencies" in lines
+    assert "--scale small: can run here" in lines
