@@ -100,6 +100,10 @@ class ModelConfig:
     """Maximum number of tokens in a forward pass, padding included. Default: depends on the device."""
     first_token: Literal["scored", "given"] = "scored"
     """`scored` after a start token (BOS, else EOS), or `given`: no start token, as in the code of the papers."""
+    chats: Literal["answers", "whole"] = "answers"
+    """What is learned and scored of chats: the `answers`, after what is said before them, or the `whole`."""
+    chat_template: OptionalPath = None
+    """Jinja template by which chats are written. Default: that of the model's tokenizer."""
     cache: OptionalPath = None
     """Folder that caches token statistics, or `none`. Default: $FSD_CACHE, else ~/.cache/fsd."""
 

@@ -116,7 +116,7 @@ class AdapterTask:
 
         finetune(
             self.model().language_model,
-            self.unseen_share(settings).texts,
+            self.unseen_share(settings).prompts,
             self.training(settings),
             seed=self.config.seed,
             after_epoch=after_epoch,

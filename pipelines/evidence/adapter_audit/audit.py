@@ -44,6 +44,7 @@ from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import STATES
 from fsd.statistics.intervals import observed_rate
+from fsd.token_stats import Prompt
 from fsd.tracking import Run, Version
 from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
@@ -76,7 +77,7 @@ def prepare(config: AuditConfig) -> Job:
     check_table_path(config.out, config.data)
     detectors = for_adapter_audit(load_detectors(config.detection))
     texts = parts.judged.texts + judged.texts
-    plan = outline(config.model).plan(detectors, texts)
+    plan = outline(config.model).plan(detectors, parts.judged.prompts + judged.prompts)
     sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
     reads = {
         "texts": f"{job.files(config.data, len(texts))}: {sizes}",
@@ -102,7 +103,7 @@ def prepare(config: AuditConfig) -> Job:
 def texts_of(config: AuditConfig) -> tuple[Split, Corpus]:
     """The labelled texts in two parts, by family, and the texts to be judged."""
     _check(config)
-    documents = read_files(config.data, parse_columns(config.columns))
+    documents = read_files(config.data, parse_columns(config.columns, answers=True), answers=True)
     # Corpora of their own: a text without a label says nothing about how to split the others.
     labelled = Corpus(document for document in documents if document.member is not None)
     judged = Corpus(document for document in documents if document.member is None)
@@ -184,9 +185,9 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
 
     The model is an audited one, see `fsd.scoring.model.Model.audited`.
     """
-    texts = parts.judged.texts + as_corpus(judged).texts
-    labelled = len(texts) - len(judged)
-    plan = _plan(texts, model, config.detection)
+    prompts = parts.judged.prompts + as_corpus(judged).prompts
+    labelled = len(prompts) - len(judged)
+    plan = _plan(prompts, model, config.detection)
     scored = plan.score()
     measured = results.compute_results(parts, scored.take(slice(labelled)), None, plan.detectors, seed=config.seed)
     assert measured.calibration is not None  # the share of validation is above 0
@@ -214,7 +215,7 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
     )
 
 
-def _plan(texts: Sequence[str], model: Model, detection: DetectorConfig) -> ScoringPlan:
+def _plan(texts: Sequence[Prompt], model: Model, detection: DetectorConfig) -> ScoringPlan:
     """The scoring by the detectors that compare two models on these texts."""
     requested = load_detectors(detection)
     comparable = {detector.name: detector for detector in for_adapter_audit(requested)}

@@ -514,7 +514,7 @@ def _untrainable(model: LanguageModel, inputs: Inputs) -> str:
         if inputs.split.unseen:
             training_plan(
                 model,
-                inputs.split.unseen.texts,
+                inputs.split.unseen.prompts,
                 inputs.config.training,
             )
     except UsageError as error:
