@@ -58,8 +58,9 @@ class DataConfig:
     domain: str = "arxiv"
     """Domain of the texts; part of the names of the experiment and of the registered model, fsd-<domain>."""
     data: OptionalPaths = ()
-    """Files (JSONL, CSV, Parquet), or folders of them, with text, label (1 member, 0 non-member), group, date, period.
-    A folder of `save_to_disk` is read, too; a published benchmark is named, as wikimia:64."""
+    """Files (JSONL, CSV, Parquet), or folders of them, with text (or messages, or prompt and completion), label (1
+    member, 0 non-member), group, date, period. A folder of `save_to_disk` is read, too; a published benchmark is
+    named, as wikimia:64."""
     columns: Columns = ""
     cutoff: OptionalDay = None
     """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""

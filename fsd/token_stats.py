@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from types import MappingProxyType
@@ -152,6 +152,20 @@ def scored_prompts(texts: "Iterable[str | Prompt]", *, whole: bool) -> list[Prom
 Prompts = Sequence[Prompt]
 
 
+def texts_of(prompts: Iterable[Prompt]) -> list[str]:
+    """What is scored of prompts, as texts."""
+    return [prompt.text for prompt in prompts]
+
+
+def chats_of(prompts: Iterable[Prompt]) -> list[Chat]:
+    """The chats among prompts."""
+    return [prompt.chat for prompt in prompts if prompt.chat]
+
+
+NUMBERS = ("token", "logp", "mean", "std", "top")
+"""Fields with one number a token."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenStats:
     """Statistics of the T ≥ 1 tokens of `text`, in nats.
@@ -193,14 +207,8 @@ class TokenStats:
 
     def take(self, chosen: BoolArray) -> "TokenStats":
         """The statistics of the chosen ones of the tokens, of which there must be one."""
-        return TokenStats(
-            self.text,
-            self.token[chosen],
-            self.logp[chosen],
-            self.mean[chosen],
-            self.std[chosen],
-            self.top[chosen],
-        )
+        kept = {name: getattr(self, name)[chosen] for name in NUMBERS}
+        return replace(self, **kept)
 
     @property
     def predicted(self) -> NDArray[np.bool_]:
@@ -240,14 +248,11 @@ class PairStats:
 
     def take(self, chosen: BoolArray) -> "PairStats":
         """The statistics of the chosen ones of the tokens, of which there must be one."""
-        return PairStats(
-            self.target.take(chosen),
-            self.reference.take(chosen),
-            self.mean[chosen],
-            self.std[chosen],
-            self.reference_mean[chosen],
-            self.alone,
-        )
+        target = self.target.take(chosen)
+        reference = self.reference.take(chosen)
+        mean = self.mean[chosen]
+        std = self.std[chosen]
+        return PairStats(target, reference, mean, std, self.reference_mean[chosen], self.alone)
 
     @property
     def token(self) -> IntArray:

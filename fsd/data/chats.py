@@ -53,7 +53,7 @@ def columns_of(chat: Chat) -> dict[str, Any]:
     if not chat.templated:
         prompt, completion = chat.turns
         return {PROMPT: prompt.content, COMPLETION: completion.content}
-    messages = [turn._asdict() for turn in chat.turns]
+    messages = list(map(Turn._asdict, chat.turns))
     if chat.given is None:
         return {MESSAGES: messages}
     return {PROMPT: messages[: chat.given], COMPLETION: messages[chat.given :]}
@@ -71,16 +71,17 @@ def _divided(prompt: Any, completion: Any, origin_url: str) -> Chat:
             f"{origin_url}: prompt and completion must be two strings, or two lists of messages; got {quoted(prompt)} "
             f"and {quoted(completion)}"
         )
-    before = _turns(prompt, PROMPT, origin_url)
-    after = _turns(completion, COMPLETION, origin_url)
-    return Chat(before + after, len(before), origin_url)
+    asked = _turns(prompt, PROMPT, origin_url)
+    answered = _turns(completion, COMPLETION, origin_url)
+    return Chat(asked + answered, len(asked), origin_url)
 
 
 def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
     if isinstance(messages, str):
         messages = _from_json(messages)
     # a data frame holds arrays
-    messages = messages.tolist() if hasattr(messages, "tolist") else messages
+    if hasattr(messages, "tolist"):
+        messages = messages.tolist()
     if not isinstance(messages, list | tuple) or not messages:
         raise UsageError(
             f"{origin_url}: {field} must be a list of objects with role and content; got {quoted(messages)}"

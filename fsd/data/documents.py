@@ -53,7 +53,9 @@ class Document:
     @property
     def prompt(self) -> Prompt:
         """What is scored of the document, and what it follows."""
-        return of_chat(self.chat) if self.chat else Prompt(self.text, self.context)
+        if self.chat:
+            return of_chat(self.chat)
+        return Prompt(self.text, self.context)
 
     @property
     def whole(self) -> str:

@@ -37,7 +37,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     # The template may raise anything.
     except Exception as error:
         return {"error": " ".join(str(error).split()) or type(error).__name__}
-    return {"text": text, "spans": spans[0] if spans else []}
+    # Without marks there is no list for the chat.
+    marked = spans or [[]]
+    return {"text": text, "spans": marked[0]}
 
 
 def main() -> None:

@@ -118,8 +118,12 @@ FILE = "chat_template.jinja"
 
 def template_beside(folder: Path | None) -> str | None:
     """The chat template that an adapter brings along; None without one."""
-    file = folder / FILE if folder else None
-    return template_in(str(file)) if file and file.is_file() else None
+    if folder is None:
+        return None
+    file = folder / FILE
+    if not file.is_file():
+        return None
+    return template_in(str(file))
 
 
 def template_in(file: str) -> str:
@@ -236,7 +240,7 @@ class ChatReader:
         length = 0
         while length < min(len(prompt), len(ids)) and prompt[length] == ids[length]:
             length += 1
-        return ids, [position >= length for position in range(len(ids))]
+        return ids, [False] * length + [True] * (len(ids) - length)
 
     def _within(self, text: str, spans: Sequence[Sequence[int]]) -> tuple[list[int], list[bool]]:
         """Ids of a text, of which those are scored that are in one of the spans of characters."""
@@ -247,24 +251,24 @@ class ChatReader:
             if begin == end:
                 continue
             start = read.char_to_token(begin)
-            last = read.char_to_token(end - 1)
+            end_token = read.char_to_token(end - 1)
             if start is None:
                 continue
-            stop = last + 1 if last is not None else len(ids)
+            stop = len(ids) if end_token is None else end_token + 1
             scored[start:stop] = [True] * (stop - start)
         return ids, scored
 
     def _added(self, chat: Chat, text: str) -> Iterator[tuple[int, int]]:
         """What each answer adds to the turns before it, as a span of characters of the whole chat."""
         for number in chat.answers:
-            before, _ = self._written(chat.turns[:number], prompting=True)
-            after, _ = self._written(chat.turns[: number + 1])
-            if not (text.startswith(before) and text.startswith(after)):
+            prompt, _ = self._written(chat.turns[:number], prompting=True)
+            answered, _ = self._written(chat.turns[: number + 1])
+            if not (text.startswith(prompt) and text.startswith(answered)):
                 raise Unwritable(
                     "the template writes turns otherwise when others follow, so that answers cannot be told from "
                     "prompts: mark them by {% generation %} and {% endgeneration %}"
                 )
-            yield len(before), len(after)
+            yield len(prompt), len(answered)
 
     def _written(
         self,
@@ -276,7 +280,7 @@ class ChatReader:
     ) -> tuple[str, list[Sequence[int]]]:
         """What the template writes for turns, and the spans that it marks; with the opening of an answer at the end."""
         request = {
-            "messages": [turn._asdict() for turn in turns],
+            "messages": list(map(Turn._asdict, turns)),
             "chat_template": template or self.template,
             "add_generation_prompt": prompting,
             "return_assistant_tokens_mask": marks,

@@ -38,7 +38,7 @@ from fsd.models.adapters import (
 )
 from fsd.models.language_model import LanguageModel
 from fsd.progress import errors_alone, progress
-from fsd.token_stats import Prompt, scored_prompts
+from fsd.token_stats import Prompt, scored_prompts, texts_of
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
@@ -102,8 +102,7 @@ def finetune(
     # AdaLoRA's averages of importance are not in a checkpoint; without a fingerprint, the base may be any.
     if config.method == "adalora" or not language_model.identity.fingerprint:
         cache = None
-    # Without a mask, the key is that of releases that knew none.
-    rows = [piece if piece.masked else piece.ids for piece in pieces]
+    rows = [piece.identity for piece in pieces]
     with (
         training_folder(cache, training_key(language_model, rows, config, seed)) as folder,
         tempfile.TemporaryDirectory() as scratch,
@@ -174,6 +173,11 @@ class Piece(NamedTuple):
         return not all(self.learned[1:])
 
     @property
+    def identity(self) -> Any:
+        """What the training depends on; without a mask, as in releases that knew none."""
+        return self if self.masked else self.ids
+
+    @property
     def labels(self) -> list[int]:
         """The ids, with `IGNORED` in place of those that are not learned."""
         return [token if learned else IGNORED for token, learned in zip(self.ids, self.learned, strict=True)]
@@ -203,18 +207,18 @@ def _rows(language_model: LanguageModel, texts: Sequence[str | Prompt]) -> Itera
     """Each text with what precedes it, whole."""
     prompts = language_model.read(scored_prompts(texts, whole=language_model.whole_chats))
     plain = [prompt for prompt in prompts if prompt.marked is None]
-    tokens = iter(language_model.tokens([prompt.text for prompt in plain]))
+    tokens = iter(language_model.tokens(texts_of(plain)))
     for prompt in prompts:
         if prompt.marked:
             yield Piece(list(prompt.marked.ids), list(prompt.marked.scored))
             continue
         text = next(tokens)
-        given = list(language_model.opening)
+        head = list(language_model.opening)
         if prompt.context:
-            given += language_model.tokens([prompt.context])[0]
+            head += language_model.tokens([prompt.context])[0]
         # The start token is the first of its row, whose label no trainer reads.
-        learned = [not prompt.context] * len(given) + [True] * len(text)
-        yield Piece(given + text, learned)
+        learned = [not prompt.context] * len(head) + [True] * len(text)
+        yield Piece(head + text, learned)
 
 
 def _pieces(row: Piece, size: int) -> Iterator[Piece]:

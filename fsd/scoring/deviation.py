@@ -26,7 +26,7 @@ from fsd.scores import (
     ScoreColumns,
     StatePair,
 )
-from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, as_prompt, score_rows
+from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, as_prompt, chats_of, score_rows, texts_of
 from fsd.views import (
     COMMON,
     FORMS,
@@ -216,8 +216,8 @@ def score_texts(
         raise UsageError("scoring must have at least one text; got none")
     inputs = inputs or ViewInputs()
     prompts = list(map(as_prompt, texts))
-    excluded = not_of_chats(detectors) if any(prompt.chat for prompt in prompts) else {}
-    strings = [prompt.text for prompt in prompts]
+    excluded = not_of_chats(detectors) if chats_of(prompts) else {}
+    strings = texts_of(prompts)
     usable(detectors, strings, scorers, inputs, excluded=excluded, strict=True)
     states = ("base", "tuned") if "tuned" in scorers else ("base",)
     computed = _computed_scores(detectors, states)

@@ -60,8 +60,8 @@ class GradientScorer:
         logits = logits[0, scored - 1 :].float()
         target = x[0, scored:].to(logits.device)
         if prompt.marked:
-            first = prompt.marked.scored.index(True)
-            marks = torch.tensor(prompt.marked.scored[first : first + len(target)], device=logits.device)
+            start = prompt.marked.scored.index(True)
+            marks = torch.tensor(prompt.marked.scored[start : start + len(target)], device=logits.device)
             logits = logits[marks]
             target = target[marks]
         loss = torch.nn.functional.cross_entropy(logits, target)
@@ -81,8 +81,8 @@ class GradientScorer:
         """The ids that are given, the start token at least, and those from the first that is scored on."""
         model = self.language_model
         if prompt.marked:
-            row, first = scored_part(prompt.marked)
-            return row[: first + 1], row[first + 1 :]
+            row, start = scored_part(prompt.marked)
+            return row[: start + 1], row[start + 1 :]
         if not model.starts:
             raise UsageError("gradient_norm must have a start token before the text: leave out --first-token given")
         text = model.tokens([prompt.text])[0]

@@ -25,7 +25,18 @@ from fsd.scoring.scorers import (
     whole_model_scorers,
 )
 from fsd.scoring.view_inputs import view_inputs
-from fsd.token_stats import Labelled, Prompt, Prompts, Scored, Scorer, Tokenize, scored_prompts
+from fsd.token_stats import (
+    Chat,
+    Labelled,
+    Prompt,
+    Prompts,
+    Scored,
+    Scorer,
+    Tokenize,
+    chats_of,
+    scored_prompts,
+    texts_of,
+)
 from fsd.views import FORMS, PRIMED, Detector, ViewInputs, not_of_chats, usable
 
 if TYPE_CHECKING:
@@ -107,7 +118,7 @@ class Model:
     ) -> ScoringPlan:
         """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `options`."""
         prompts = self.prompts(texts)
-        strings = [prompt.text for prompt in prompts]
+        strings = texts_of(prompts)
         excluded = {
             **self._unaligned(detectors, prompts),
             **options.pop("excluded", {}),
@@ -118,7 +129,7 @@ class Model:
                 primed,
                 "its prefix would take the place of the texts' own contexts",
             )
-        chats = [prompt for prompt in prompts if prompt.chat]
+        chats = chats_of(prompts)
         if chats:
             excluded |= not_of_chats(detectors)
         inputs = inputs or ViewInputs()
@@ -132,7 +143,7 @@ class Model:
         )
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
         remarks += self._cut_texts(computable, strings, inputs)
-        remarks += self._chat_remarks(chats)
+        remarks += self._chat_remarks(chats, prompts)
         return ScoringPlan(
             prompts,
             computable,
@@ -148,16 +159,11 @@ class Model:
         """What is scored of texts; of a chat, what the configuration says."""
         return scored_prompts(texts, whole=self.config.chats == "whole")
 
-    def _chat_remarks(self, chats: Prompts) -> list[str]:
-        """What was scored of chats, each of which the template must be able to write."""
+    def _chat_remarks(self, chats: Sequence[Chat], prompts: Prompts) -> list[str]:
+        """What was scored of the chats among prompts."""
         if not chats:
             return []
-        check_chats(self.config)
-        reader, context = self._chat_reader()
-        long = 0
-        for prompt in chats:
-            assert prompt.chat is not None
-            long += len(reader.marked(prompt.chat).ids) > context
+        long, context = self.check_chats(prompts)
         remarks = [chats_sentence(chats)]
         if long:
             remarks.append(
@@ -165,6 +171,19 @@ class Model:
                 "parts, each after the end of what precedes it"
             )
         return remarks
+
+    def check_chats(self, prompts: Prompts) -> tuple[int, int]:
+        """Refuse chats that the template cannot write; the number of those beyond the context, and the context."""
+        chats = chats_of(prompts)
+        if not chats:
+            return 0, 0
+        check_chats(self.config)
+        reader, context = self._chat_reader()
+        long = 0
+        for chat in chats:
+            if len(reader.marked(chat).ids) > context:
+                long += 1
+        return long, context
 
     def _chat_reader(self) -> "tuple[ChatReader, int]":
         """What reads chats as the model does, and the context of the model in tokens."""
@@ -221,21 +240,20 @@ class Model:
 
         tokenizer, _ = load_tokenizer(self.reference)
         unfit: list[str] = []
-        texts = [prompt.text for prompt in prompts]
+        texts = texts_of(prompts)
         # Two tokenizers with other names may agree on these texts, and that is all that is needed for single tokens.
         if token_ids(tokenizer, texts) != self.tokens(texts):
             unfit = aligned + alike
         elif self.local and tokenizer.get_vocab() != self.local.tokenizer.get_vocab():
             # The template of a chat may write tokens of its own.
-            in_chats = any(prompt.chat for prompt in prompts)
-            unfit = aligned + alike if in_chats else alike
+            unfit = aligned + alike if chats_of(prompts) else alike
         return dict.fromkeys(unfit, "the reference model has another tokenizer")
 
 
-def chats_sentence(chats: Prompts) -> str:
+def chats_sentence(chats: Sequence[Chat]) -> str:
     """What was scored of chats."""
     many = f"{len(chats):,} chat" if len(chats) == 1 else f"{len(chats):,} chats"
-    if any(prompt.chat and prompt.chat.whole for prompt in chats):
+    if chats[0].whole:
         return f"all turns of {many} were scored, as of texts that a template has written"
     return f"the answers of {many} were scored; the prompts were given, not scored"
 
@@ -252,7 +270,9 @@ class Outline(Model):
 
         config = self.config
         tokenizer, _ = load_tokenizer(config.model, revision=config.revision)
-        template = template_in(config.chat_template) if config.chat_template else None
+        template = None
+        if config.chat_template:
+            template = template_in(config.chat_template)
         return ChatReader(tokenizer, config.model, template), context_of(config.model, revision=config.revision)
 
     def plan(self, *scored: Any, **options: Any) -> ScoringPlan:
@@ -331,7 +351,9 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     if states is None:
         states = STATES if local.adapted else ("base",)
     # Before the scorers of the base, which read chats as the fine-tuned model does.
-    further = _whole_model(tuned, local, config) if tuned else {}
+    further = {}
+    if tuned:
+        further = _whole_model(tuned, local, config)
     scorers = build_scorers(local, config, states, seed=seed) | further
     return Model(
         config,

@@ -661,9 +661,9 @@ class ModelScorer:
         firsts = []
         for prompt in prompts:
             if prompt.marked:
-                row, first = scored_part(prompt.marked)
+                row, start = scored_part(prompt.marked)
                 rows.append(row)
-                firsts.append(first)
+                firsts.append(start)
                 continue
             text = next(texts)
             context = context_ids.get(prompt.context, [])

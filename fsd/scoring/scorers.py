@@ -9,7 +9,7 @@ from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.errors import at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
-from fsd.token_stats import Prompt, Prompts, Scorer, Tokenize
+from fsd.token_stats import Prompt, Prompts, Scorer, Tokenize, chats_of
 from fsd.views import DRAWS, PAIRS, Draws
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def scorer_makers(
     file = frequency_file(config)
     if file:
         makers["unigram"] = partial(_unigram, file, config.model)
-    makers = {name: by_target(make) for name, make in makers.items()}
+    for name, make in makers.items():
+        makers[name] = by_target(make)
     if reference and load_reference:
         makers["reference"] = partial(_reference, reference, config, load_reference)
     return makers
@@ -82,7 +83,7 @@ def _reference(
     """The scorer of the reference model, which reads chats as the template of the target writes them."""
 
     def read(prompts: Prompts) -> list[Prompt]:
-        if not any(prompt.chat for prompt in prompts):
+        if not chats_of(prompts):
             return list(prompts)
         reference = loader()
         reference.template = reference.template or model.chats.template

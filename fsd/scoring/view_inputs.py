@@ -11,7 +11,7 @@ from fsd import distributed
 from fsd.config import NEIGHBOURS, ModelConfig
 from fsd.errors import at_least
 from fsd.scoring.scorers import embedded_target
-from fsd.token_stats import Exemplars, Labelled, Prompt, as_prompt
+from fsd.token_stats import Exemplars, Labelled, Prompt, as_prompt, texts_of
 from fsd.views import FEWEST_UNREAD, ViewInputs, repetitions
 
 # Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
@@ -38,7 +38,7 @@ def view_inputs(
     """
     at_least(1, shots=shots)
     prompts = list(map(as_prompt, unseen))
-    texts = [prompt.text for prompt in prompts]
+    texts = texts_of(prompts)
     neighbours = _neighbours(config, texts, seed, counted=counted)
     swapped = _swaps(seed, counted=counted)
     nonmembers = Exemplars(_repeated(texts, seed)) if texts else None

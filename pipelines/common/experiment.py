@@ -103,6 +103,8 @@ def states_of(split: Split) -> Sequence[str]:
 
 def planned(model: Model, split: Split, detectors: Sequence[Detector], config: FSDConfig) -> ScoringPlan:
     """The scoring of the validation and test texts, with what the split has for the detectors."""
+    # Those that will be learned, too.
+    model.check_chats(split.unseen.prompts)
     inputs = model.inputs(
         split.unseen.prompts,
         shots=shots_of(config.detection, config.model.model),

@@ -168,9 +168,10 @@ class MembershipClassifier(CalibratedAdapter):
             if not isinstance(document.text, str) or not document.text.strip():
                 raise UsageError(f"text must be a string that is not blank; got {quoted(document.text)} in row {row}")
         self.verdict_maker.check_rates(documents, rules)
+        prompts = as_corpus(documents).prompts
         return self.verdict_maker.classify(
             documents,
-            lambda rows: self.scores([documents[row].prompt for row in rows]).columns,
+            lambda rows: self.scores([prompts[row] for row in rows]).columns,
             rules,
             excluded=self._excluded(documents),
         )

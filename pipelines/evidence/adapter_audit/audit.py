@@ -85,7 +85,9 @@ def prepare(config: AuditConfig) -> Job:
         "texts": f"{job.files(config.data, len(texts))}: {sizes}",
         "fine-tuned model": str(config.adapter or config.tuned),
     }
-    registered = "a registered adapter" if config.adapter and not _are_pairs(documents) else None
+    registered = None
+    if config.adapter and not _are_pairs(documents):
+        registered = "a registered adapter"
     work = partial(run, config, parts, judged)
     further = [config.tuned] if config.tuned else []
     experiment = f"fsd-{config.domain}"

@@ -72,7 +72,7 @@ def read_pairs(rows: Iterable[tuple[str, Row]], columns: Columns) -> Iterator[Pa
 
 def _parts(row: Row, origin_url: str) -> tuple[Any, list[Any]]:
     """The prompt of a pair, and its two answers; without a column for it, it is what both chats begin with."""
-    answers = [row.get(CHOSEN), row.get(REJECTED)]
+    answers: list[Any] = [row.get(CHOSEN), row.get(REJECTED)]
     prompt = row.get(PROMPT)
     if not is_missing(prompt):
         return prompt, answers
@@ -82,8 +82,8 @@ def _parts(row: Row, origin_url: str) -> tuple[Any, list[Any]]:
             f"{quoted(answers[0])}"
         )
     common = 0
-    for turn, other in zip(*answers, strict=False):
-        if turn != other:
+    for turns in zip(*answers, strict=False):
+        if turns[0] != turns[1]:
             break
         common += 1
     return list(answers[0][:common]), [list(answer[common:]) for answer in answers]
@@ -98,7 +98,7 @@ def _detector(name: str) -> Detector:
     return Detector(name, _log_probability, ("text",), MappingProxyType({}), MappingProxyType({}))
 
 
-DETECTORS = [_detector(name) for name in (PREFERENCE, CHOSEN, REJECTED)]
+DETECTORS = list(map(_detector, (PREFERENCE, CHOSEN, REJECTED)))
 """The scores of a pair, under the names of detectors."""
 
 
@@ -117,10 +117,10 @@ def score_pairs(model: Model, pairs: Sequence[Document]) -> tuple[ScoreTable, li
     for state in IN_AUDIT:
         column = of_answers[Score("answer", state)]
         chosen = column[: len(pairs)]
-        other = column[len(pairs) :]
-        columns[Score(PREFERENCE, state)] = chosen - other
+        rejected = column[len(pairs) :]
+        columns[Score(PREFERENCE, state)] = chosen - rejected
         columns[Score(CHOSEN, state)] = chosen
-        columns[Score(REJECTED, state)] = other
+        columns[Score(REJECTED, state)] = rejected
     remark = (
         f"{len(pairs):,} pairs: chosen and rejected are the log-ratios of either answer after its prompt, preference "
         "is their difference"
