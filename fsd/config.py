@@ -58,8 +58,9 @@ class DataConfig:
     domain: str = "arxiv"
     """Domain of the texts; part of the names of the experiment and of the registered model, fsd-<domain>."""
     data: OptionalPaths = ()
-    """Files (JSONL, CSV, Parquet), or folders of them, with text, label (1 member, 0 non-member), group, date, period.
-    A folder of `save_to_disk` is read, too; a published benchmark is named, as wikimia:64."""
+    """Files (JSONL, CSV, Parquet), or folders of them, with text (or messages, or prompt and completion), label (1
+    member, 0 non-member), group, date, period. A folder of `save_to_disk` is read, too; a published benchmark is
+    named, as wikimia:64."""
     columns: Columns = ""
     cutoff: OptionalDay = None
     """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""
@@ -100,6 +101,10 @@ class ModelConfig:
     """Maximum number of tokens in a forward pass, padding included. Default: depends on the device."""
     first_token: Literal["scored", "given"] = "scored"
     """`scored` after a start token (BOS, else EOS), or `given`: no start token, as in the code of the papers."""
+    chats: Literal["answers", "whole"] = "answers"
+    """What is learned and scored of chats: the `answers`, after what is said before them, or the `whole`."""
+    chat_template: OptionalPath = None
+    """Jinja template by which chats are written. Default: that of the model's tokenizer."""
     cache: OptionalPath = None
     """Folder that caches token statistics, or `none`. Default: $FSD_CACHE, else ~/.cache/fsd."""
 

@@ -15,6 +15,7 @@ from fsd.token_stats import FloatArray
 
 if TYPE_CHECKING:
     from fsd.library import Model, Texts
+    from fsd.token_stats import Prompt
 
 
 class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -144,7 +145,7 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         return float(roc_auc_score(members_by(y), self.decision_function(X)))
 
 
-def _nonmembers(texts: "Texts", labels: "Iterable[object] | None") -> list[str]:
+def _nonmembers(texts: "Texts", labels: "Iterable[object] | None") -> "list[str | Prompt]":
     """The texts that are labelled 0; all of them without labels."""
     from fsd.library import LABEL, check_length, columns_of, listed, members_by
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fsd.config import ALL, AUTO, AdapterConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.progress import note
+from fsd.token_stats import as_prompt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.model import Model as OpenedModel
     from fsd.scoring.plan import ScoringPlan
+    from fsd.token_stats import Prompt
 
     Loaded: TypeAlias = PreTrainedModel | PeftModel
     Model: TypeAlias = (
@@ -47,7 +49,8 @@ if TYPE_CHECKING:
 TEXT = "text"
 LABEL = "label"
 GROUP = "group"
-"""Columns of a table of texts; the last two may be missing."""
+ANSWERS = frozenset({"messages", "completion", "context"})
+"""Columns of a table of texts; all but the first may be missing, and that one where a row is a chat."""
 
 
 def score(
@@ -64,7 +67,8 @@ def score(
     Args:
         model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, a loaded model of transformers, peft or
             `fsd.models`, or a pair of a loaded model and its tokenizer.
-        texts: N ≥ 1 texts, or a `pandas.DataFrame` or `datasets.Dataset` with a column `text`.
+        texts: N ≥ 1 texts, or a `pandas.DataFrame` or `datasets.Dataset` with a column `text`; or with chats in
+            columns `messages`, or `prompt` and `completion`, of which the answers are scored.
         detectors: "auto" for the default set, "all" for every detector, as far as they can be computed here, or names
             and `detectors.load(...)` objects.
         unseen: texts that the model cannot have seen; `recall` and `neighbour` need some.
@@ -141,14 +145,25 @@ def deviation(
         detach(language_model)
 
 
-def check_apart(texts: Sequence[str], unseen: Sequence[str]) -> None:
+def check_apart(texts: "Sequence[str | Prompt]", unseen: "Sequence[str | Prompt]") -> None:
     """Refuse texts that the model is fine-tuned on: they would score like members."""
-    shared = set(texts).intersection(unseen)
+    shared = set(map(_placeless, texts)).intersection(map(_placeless, unseen))
     if shared:
         raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
 
 
-def _check_own_adapter(language_model: "LanguageModel", training: AdapterConfig | None, texts: Sequence[str]) -> None:
+def _placeless(text: "str | Prompt") -> "str | Prompt":
+    """A text, of a chat without the row that it is from."""
+    if isinstance(text, str) or text.chat is None:
+        return text
+    return text._replace(chat=text.chat._replace(origin=""))
+
+
+def _check_own_adapter(
+    language_model: "LanguageModel",
+    training: AdapterConfig | None,
+    texts: "Sequence[str | Prompt]",
+) -> None:
     """Refuse an adapter that would make every deviation zero, and settings of a training that does not take place."""
     from fsd.models.adapters import has_effect
 
@@ -157,7 +172,7 @@ def _check_own_adapter(language_model: "LanguageModel", training: AdapterConfig 
             "training must be None for a model that has an adapter, which counts as the fine-tuning; to train another "
             "one, give its base, model.unload(), or model.merge_and_unload() where the adapter is part of the model"
         )
-    if texts and not has_effect(language_model, texts[0]):
+    if texts and not has_effect(language_model, as_prompt(texts[0]).text):
         raise UsageError(
             "the model's adapter must have been trained, as it counts as the fine-tuning; it changes nothing, so that "
             "every deviation would be zero: give the model without it, and it is fine-tuned on the unseen texts"
@@ -270,8 +285,10 @@ def _column(table: Any, name: str) -> list[Any]:
     return list(table[name])
 
 
-def listed(name: str, texts: "Texts") -> list[str]:
+def listed(name: str, texts: "Texts") -> "list[str | Prompt]":
     """The texts, of a table those of its column; UsageError for what could be taken for a list of texts, and is none.
+
+    Of a table of chats, or of texts after contexts, what is scored of each row.
 
     A single string would be read as its characters, and a mapping as its names.
     """
@@ -281,6 +298,8 @@ def listed(name: str, texts: "Texts") -> list[str]:
         kind = type(texts).__name__
         raise UsageError(f"{name} must be a list of strings; got a {kind}: take one split or column of it")
     columns = columns_of(texts)
+    if not ANSWERS.isdisjoint(columns):
+        return _answers(name, texts)
     if columns:
         if TEXT not in columns:
             raise UsageError(
@@ -296,7 +315,15 @@ def listed(name: str, texts: "Texts") -> list[str]:
     return strings
 
 
-def unseen_texts(unseen: "Texts") -> list[str]:
+def _answers(name: str, table: Any) -> "list[str | Prompt]":
+    """The rows of a table with columns of `ANSWERS`, as files of them are read."""
+    from fsd.data.readers import document
+
+    rows = table.to_dict("records") if hasattr(table, "to_dict") and hasattr(table, "columns") else table
+    return [document(row, {}, f"{name}, row {number}", answers=True).prompt for number, row in enumerate(rows)]
+
+
+def unseen_texts(unseen: "Texts") -> "list[str | Prompt]":
     """The unseen texts; UsageError for a table in which some are labelled members, which the model has seen."""
     texts = listed("unseen", unseen)
     if LABEL in columns_of(unseen):
@@ -313,8 +340,8 @@ def _with_index(scores: "pd.DataFrame", texts: "Texts") -> "pd.DataFrame":
 
 def prepare(
     model: "Model",
-    texts: Sequence[str],
-    unseen: Sequence[str],
+    texts: "Sequence[str | Prompt]",
+    unseen: "Sequence[str | Prompt]",
     detectors: "str | Sequence[str | Detector]",
     states: Sequence[str],
     *,

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from types import MappingProxyType
@@ -37,14 +37,133 @@ def written(ids: Iterable[int]) -> str:
     return f"\ufdd0{','.join(map(str, ids))}\ufdd0"
 
 
+class Turn(NamedTuple):
+    """What one side of a chat says; a role of "" is that of plain text, which no template surrounds."""
+
+    role: str
+    content: str
+
+
+ASSISTANT = "assistant"
+"""The role whose turns are answers."""
+
+
+class Chat(NamedTuple):
+    """The turns of a chat, of which the answers are scored and the others are given.
+
+    Attributes:
+        turns: the turns, in order.
+        given: number of turns that are the prompt, where a file divides prompt and completion; else the answers are the
+            turns of the assistant.
+        origin: file:line that the chat comes from, for messages.
+        whole: whether all turns are scored, as a model is trained that learns prompts too.
+    """
+
+    turns: tuple[Turn, ...]
+    given: int | None = None
+    origin: str = ""
+    whole: bool = False
+
+    @property
+    def templated(self) -> bool:
+        """Whether the turns are written by a template of the model; plain texts just follow one another."""
+        return any(turn.role for turn in self.turns)
+
+    @property
+    def words(self) -> str:
+        """What is said in all turns, without roles."""
+        return BETWEEN.join(turn.content for turn in self.turns if turn.content)
+
+    @property
+    def answers(self) -> list[int]:
+        """The numbers of the turns that are scored."""
+        numbers = range(len(self.turns))
+        if self.whole:
+            return list(numbers)
+        if self.given is not None:
+            return list(numbers[self.given :])
+        return [number for number in numbers if self.turns[number].role == ASSISTANT]
+
+    @property
+    def scored(self) -> str:
+        """What is said in the turns that are scored."""
+        return BETWEEN.join(self.turns[number].content for number in self.answers)
+
+    def with_answers(self, contents: Iterable[str]) -> "Chat":
+        """The same chat with other contents of the turns that are scored."""
+        turns = list(self.turns)
+        for number, content in zip(self.answers, contents, strict=True):
+            turns[number] = turns[number]._replace(content=content)
+        return self._replace(turns=tuple(turns))
+
+
+BETWEEN = "\n\n"
+"""What stands between the turns of a chat where they are read as one text."""
+
+
+class Marked(NamedTuple):
+    """The token ids of a chat, and whether each is scored."""
+
+    ids: tuple[int, ...]
+    scored: tuple[bool, ...]
+
+
 class Prompt(NamedTuple):
-    """A text to be scored, conditioned on `context`, which is not scored."""
+    """A text to be scored, conditioned on `context`, which is not scored.
+
+    Of a chat, `text` is what is said in its answers, and what comes before them is in `chat`; once a template has
+    written it, `marked` has its tokens.
+    """
 
     text: str
     context: str = ""
+    chat: Chat | None = None
+    marked: Marked | None = None
+
+    def copies(self, make: Callable[[str], Iterable[str]]) -> "list[Prompt]":
+        """The changed copies of a text, in its place; of a chat, its answers are changed."""
+        if self.chat is None:
+            return [self._replace(text=copy) for copy in make(self.text)]
+        changed = [make(self.chat.turns[number].content) for number in self.chat.answers]
+        return [of_chat(self.chat.with_answers(contents)) for contents in zip(*changed, strict=True)]
+
+
+def of_chat(chat: Chat) -> Prompt:
+    """The prompt of a chat, whose answers are scored."""
+    return Prompt(chat.scored, chat=chat)
+
+
+def as_prompt(text: str | Prompt) -> Prompt:
+    """A text as a prompt of its own; a prompt as it is."""
+    return Prompt(text) if isinstance(text, str) else text
+
+
+def scored_prompts(texts: "Iterable[str | Prompt]", *, whole: bool) -> list[Prompt]:
+    """Texts as prompts; of chats the `whole` is scored, or the answers alone."""
+    prompts = []
+    for text in texts:
+        prompt = as_prompt(text)
+        if whole and prompt.chat:
+            prompt = of_chat(prompt.chat._replace(whole=True))
+        prompts.append(prompt)
+    return prompts
 
 
 Prompts = Sequence[Prompt]
+
+
+def texts_of(prompts: Iterable[Prompt]) -> list[str]:
+    """What is scored of prompts, as texts."""
+    return [prompt.text for prompt in prompts]
+
+
+def chats_of(prompts: Iterable[Prompt]) -> list[Chat]:
+    """The chats among prompts."""
+    return [prompt.chat for prompt in prompts if prompt.chat]
+
+
+NUMBERS = ("token", "logp", "mean", "std", "top")
+"""Fields with one number a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +205,11 @@ class TokenStats:
         if len(shapes) != 1 or self.token.ndim != 1 or self.token.size == 0:
             raise ValueError(f"token, logp, mean, std and top must share one shape (T,) with T >= 1, got {shapes}")
 
+    def take(self, chosen: BoolArray) -> "TokenStats":
+        """The statistics of the chosen ones of the tokens, of which there must be one."""
+        kept = {name: getattr(self, name)[chosen] for name in NUMBERS}
+        return replace(self, **kept)
+
     @property
     def predicted(self) -> NDArray[np.bool_]:
         """(T,) whether each token is the most likely one, as greedy decoding takes it; ties count."""
@@ -121,6 +245,14 @@ class PairStats:
         shapes = {array.shape for array in (self.target.token, self.mean, self.std, self.reference_mean)}
         if len(shapes) != 1:
             raise ValueError(f"mean, std and reference_mean must have one number a token, got {shapes}")
+
+    def take(self, chosen: BoolArray) -> "PairStats":
+        """The statistics of the chosen ones of the tokens, of which there must be one."""
+        target = self.target.take(chosen)
+        reference = self.reference.take(chosen)
+        mean = self.mean[chosen]
+        std = self.std[chosen]
+        return PairStats(target, reference, mean, std, self.reference_mean[chosen], self.alone)
 
     @property
     def token(self) -> IntArray:

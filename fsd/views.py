@@ -116,7 +116,7 @@ def _member_primed(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
 def _copies(inputs_field: str, prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
     """The changed copies that a field of the inputs makes."""
     make = getattr(inputs, inputs_field)
-    return [prompt._replace(text=copy) for copy in make(prompt.text)] if make else []
+    return prompt.copies(make) if make else []
 
 
 def _common(inputs_field: str, _: Prompt, inputs: ViewInputs) -> list[Prompt]:
@@ -132,7 +132,7 @@ FORMS: dict[str, Form] = {
     "change": _plain,
 }
 """Form → the prompts of a text."""
-FORMS["lower"] = lambda prompt, _: [prompt._replace(text=prompt.text.lower())]
+FORMS["lower"] = lambda prompt, _: prompt.copies(lambda text: [text.lower()])
 FORMS["primed"] = lambda prompt, inputs: [prompt._replace(context=inputs.prefix)]
 FORMS["member_primed"] = _member_primed
 for name in ("neighbours", "swapped"):
@@ -167,6 +167,13 @@ LISTS = frozenset({"neighbours", "swapped", "repeated"})
 
 PRIMED = frozenset({"primed", "member_primed"})
 """Forms whose prompts follow a context of their own."""
+
+NOT_OF_CHATS = {
+    **dict.fromkeys(PRIMED, "it puts other texts before a text"),
+    **dict.fromkeys(("repeated", "nonmembers", "labelled"), "it reads a text after copies of itself"),
+    **dict.fromkeys(DRAWS, "it continues the first half of a text"),
+}
+"""Form that is not defined for chats → why."""
 
 FEWEST_UNREAD = 20
 """Fewest texts from which is learnt what a score is for a text that was not read."""
@@ -432,6 +439,17 @@ class _Available:
         if view.form == "lower" and not self.has_case:
             return "the texts' script has no upper and lower case"
         return None
+
+
+def not_of_chats(detectors: Sequence[Detector]) -> dict[str, str]:
+    """The detectors that are not defined for chats, and why."""
+    reasons = {}
+    for detector in detectors:
+        for name in detector.views:
+            reason = NOT_OF_CHATS.get(VIEWS[name].form)
+            if reason:
+                reasons[detector.name] = f"{reason}, which is not defined for chats"
+    return reasons
 
 
 def usable(

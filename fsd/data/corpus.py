@@ -9,7 +9,7 @@ import numpy as np
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
 from fsd.data.periods import BoolArray, Kinds, compared, kinds_of
-from fsd.token_stats import IntArray
+from fsd.token_stats import IntArray, Prompt
 
 
 class Corpus(tuple[Document, ...]):
@@ -50,8 +50,13 @@ class Corpus(tuple[Document, ...]):
 
     @cached_property
     def texts(self) -> list[str]:
-        """The texts alone, without their contexts."""
+        """The texts alone, without their contexts; of chats, the words of all turns."""
         return [document.text for document in self]
+
+    @cached_property
+    def prompts(self) -> list[Prompt]:
+        """What is scored of each document: its text, after its context, or the answers of a chat."""
+        return [document.prompt for document in self]
 
     @cached_property
     def members(self) -> BoolArray:

@@ -10,6 +10,9 @@ from datetime import date as Date  # noqa: N812 - documents have a field date
 from types import MappingProxyType
 from typing import NamedTuple
 
+from fsd.data.chats import columns_of
+from fsd.token_stats import Chat, Prompt, of_chat
+
 SHOWN = 8
 """Words of a text in its representation."""
 
@@ -33,6 +36,8 @@ class Document:
         source: where the text was collected (a site, a publisher, a collection), as the column `source` names it;
             verdicts are calibrated by it. "" if unknown.
         context: what precedes the text, such as the question that it answers, and is not scored. "" for none.
+        chat: the turns that the text is made of, of which the answers are scored; `text` has the words of all of them,
+            without roles. None for a text that is no chat.
     """
 
     text: str
@@ -43,6 +48,14 @@ class Document:
     period: str = ""
     source: str = ""
     context: str = ""
+    chat: Chat | None = None
+
+    @property
+    def prompt(self) -> Prompt:
+        """What is scored of the document, and what it follows."""
+        if self.chat:
+            return of_chat(self.chat)
+        return Prompt(self.text, self.context)
 
     @property
     def whole(self) -> str:
@@ -85,7 +98,7 @@ def content_hash(text: str) -> str:
 
 
 def json_line(document: Document, *, labelled: bool = True) -> bytes:
-    """A document as a JSON line: text, label, date, group, source, sha256 and, if it is known, period."""
+    """A document as a JSON line: text, label, date, group, source, sha256; and period, context or turns, if any."""
     row: dict[str, object] = {"text": document.text}
     if labelled:
         row["label"] = int(bool(document.member))
@@ -95,6 +108,10 @@ def json_line(document: Document, *, labelled: bool = True) -> bytes:
     row["sha256"] = content_hash(document.text)
     if document.period:
         row["period"] = document.period
+    if document.context:
+        row["context"] = document.context
+    if document.chat:
+        row |= columns_of(document.chat)
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
@@ -104,11 +121,16 @@ def utc_day(stamp: datetime) -> Date:
 
 
 def digest(documents: Documents) -> str:
-    """16 hexadecimal digits of texts, labels and groups, in their order."""
+    """16 hexadecimal digits of texts, labels and groups, and of contexts and turns, in their order."""
     state = hashlib.sha256()
     # as JSON, so that no text can end where another one's label begins
     for document in documents:
-        state.update(json.dumps([document.text, document.member, document.group]).encode())
+        identity: list[object] = [document.text, document.member, document.group]
+        # Those of texts alone keep the digest that they have always had.
+        if document.context or document.chat:
+            answered = document.chat._replace(origin="") if document.chat else None
+            identity += [document.context, answered]
+        state.update(json.dumps(identity).encode())
     return state.hexdigest()[:16]
 
 

@@ -22,7 +22,8 @@ from itertools import accumulate, chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from fsd.data import harness
+from fsd.data import cells, chats, harness
+from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.documents import Document, utc_day
 from fsd.errors import UsageError, first_line, quoted
 from fsd.files import LARGEST, SMALL, check_regular, from_json, read_bytes, read_text, regular_files
@@ -481,8 +482,6 @@ CONTEXT = "context"
 
 SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
 
-LONGEST = 10**7
-"""Characters of a text, three times War and Peace; time and memory would not suffice for a longer one."""
 LOCATION = re.compile(r"://|:\d+$|^embedded corpus: ")
 """What files of collectors and of runs have in the column `source`: the place of one text, which is no source."""
 
@@ -503,19 +502,11 @@ LABELS = {
 }
 
 
-class RowError(UsageError):
-    """A row without a text, or without a label of 0 or 1; `reason` is what it lacks, for counts of such rows."""
-
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-def parse_columns(spec: str, *, contexts: bool = False) -> dict[str, str]:
-    """Column names by field from a string such as `text=A,label=B`; with `contexts` also that of `context`."""
+def parse_columns(spec: str, *, answers: bool = False) -> dict[str, str]:
+    """Column names by field from a string such as `text=A,label=B`; with `answers` also those of contexts and chats."""
     allowed = list(NAMES)
-    if contexts:
-        allowed.append(CONTEXT)
+    if answers:
+        allowed += [CONTEXT, *chats.FIELDS]
     columns: dict[str, str] = {}
     if not spec.strip():
         return columns
@@ -569,9 +560,9 @@ def join_columns(
                 f"columns are {available}"
             )
         cell = row[name]
-        if isinstance(cell, int | float) and not _missing(cell):
+        if isinstance(cell, int | float) and not is_missing(cell):
             cell = str(cell)
-        cells[name] = _text(cell, origin_url, f"column {name!r}", reason=f"blank {field}")
+        cells[name] = checked_text(cell, origin_url, f"column {name!r}", reason=f"blank {field}")
     # The backslash is the template's: a cell keeps its own.
     pattern = template.replace("\\n", "\n")
     return PLACE.sub(lambda place: cells[place[1]], pattern)
@@ -582,13 +573,15 @@ def read_files(
     columns: Columns | None = None,
     *,
     labelled: bool = False,
+    answers: bool = False,
     contexts: bool = False,
     skipped: Counter[str] | None = None,
 ) -> list[Document]:
     """All rows of all files, or tasks of lm-evaluation-harness, as one benchmark, in order; sources are file:line.
 
-    `columns` replace `NAMES`; `labelled` refuses a row without a label, and `contexts` reads the column `context`. Rows
-    without a text or with an invalid label are counted in `skipped` by reason; without it, the first is a `RowError`.
+    `columns` replace `NAMES`; `labelled` refuses a row without a label. `answers` reads what is an answer with what it
+    answers: chats, and the column `context`; `contexts` gives the answers of a task after its questions. Rows without a
+    text or with an invalid label are counted in `skipped` by reason; without it, the first is a `RowError`.
     """
     documents: list[Document] = []
     for path in _distinct(paths, "data file"):
@@ -603,7 +596,7 @@ def read_files(
                 rows,
                 names,
                 labelled=labelled,
-                contexts=contexts,
+                answers=answers or contexts,
                 skipped=skipped,
             )
         )
@@ -694,6 +687,7 @@ def read_texts(
     paths: Paths,
     columns: Columns | None = None,
     *,
+    answers: bool = False,
     contexts: bool = False,
     skipped: Counter[str] | None = None,
 ) -> list[Document]:
@@ -707,7 +701,13 @@ def read_texts(
         if files:
             documents += _text_files(files, skipped)
         else:
-            documents += read_files([path], columns, contexts=contexts, skipped=skipped)
+            documents += read_files(
+                [path],
+                columns,
+                answers=answers,
+                contexts=contexts,
+                skipped=skipped,
+            )
     return documents
 
 
@@ -755,7 +755,7 @@ def _distinct(paths: Paths, what: str) -> list[Path]:
 
 def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator[Document]:
     for path in paths:
-        text = read_text(path, largest=LONGEST).strip()
+        text = read_text(path, largest=cells.LONGEST).strip()
         if text:
             # a name may be of bytes that are no text, which no report could be written with
             yield Document(text, origin_url=os.fsencode(path).decode(errors="replace"))
@@ -773,7 +773,7 @@ def parse_rows(
     columns: Columns,
     *,
     labelled: bool = False,
-    contexts: bool = False,
+    answers: bool = False,
     skipped: Counter[str] | None = None,
 ) -> Iterator[Document]:
     """Rows, each after its origin, as documents; the other arguments and errors are those of `read_files`."""
@@ -784,7 +784,7 @@ def parse_rows(
                 columns,
                 origin_url,
                 labelled=labelled,
-                contexts=contexts,
+                answers=answers,
             )
         except RowError as error:
             if skipped is None:
@@ -798,7 +798,7 @@ def document(
     origin_url: str,
     *,
     labelled: bool = False,
-    contexts: bool = False,
+    answers: bool = False,
 ) -> Document:
     """One row as a document that comes from `origin_url`; the other arguments and errors are those of `read_files`."""
 
@@ -817,8 +817,10 @@ def document(
             )
         return None
 
-    text = _text(value("text", needed=True), origin_url)
-    context = value(CONTEXT) if contexts else None
+    # a column that is named for the text is the text, whatever else a row has
+    chat = chats.chat_in(row, value, origin_url) if answers and "text" not in columns else None
+    text = chat.words if chat else checked_text(value("text", needed=True), origin_url)
+    context = _context(value(CONTEXT), origin_url) if answers and chat is None else ""
     member = _member(value("label", needed=labelled), origin_url)
     if labelled and member is None:
         raise RowError(
@@ -831,10 +833,6 @@ def document(
     source = _name("source", value("source"), origin_url)
     if LOCATION.search(source):
         source = ""
-    if _missing(context):
-        context = ""
-    if context != "":
-        context = _text(context, origin_url, CONTEXT)
     return Document(
         text,
         member,
@@ -844,41 +842,15 @@ def document(
         period,
         source,
         context,
+        chat,
     )
 
 
-def _missing(value: Any) -> bool:
-    # NaN is what pandas writes for a missing value
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _text(
-    value: Any,
-    origin_url: str,
-    field: str = "text",
-    *,
-    reason: str = "",
-) -> str:
-    """A text that can be read, or an error; `reason` is what a row without one lacks, by default the field."""
-    if not isinstance(value, str) or not value.strip():
-        message = f"{origin_url}: {field} must be a string that is not blank; got {quoted(value)}"
-        if isinstance(value, str) or _missing(value):
-            raise RowError(message, reason or f"blank {field}")
-        # a number or a list is no missing text but a wrong column
-        raise UsageError(message)
-    if len(value) > LONGEST:
-        raise UsageError(
-            f"{origin_url}: {field} must have at most {LONGEST:,} characters; it has {len(value):,}: cut it"
-        )
-    try:
-        # an escaped half of a surrogate pair is valid JSON, but no tokenizer reads it
-        value.encode()
-    except UnicodeEncodeError as error:
-        position = error.start + 1
-        raise UsageError(
-            f"{origin_url}: {field} must be valid Unicode; character {position} is half of a surrogate pair"
-        ) from error
-    return value
+def _context(value: Any, origin_url: str) -> str:
+    """What precedes a text; "" where there is none."""
+    if is_missing(value) or value == "":
+        return ""
+    return checked_text(value, origin_url, CONTEXT)
 
 
 def _member(value: Any, origin_url: str) -> bool | None:
@@ -890,7 +862,7 @@ def _member(value: Any, origin_url: str) -> bool | None:
     if not isinstance(value, str | int | float) or key not in LABELS:
         raise RowError(
             f"{origin_url}: label must be 1 or true (member), 0 or false (non-member); got {quoted(value)}",
-            "no label" if _missing(value) or not key else "label neither 0 nor 1",
+            "no label" if is_missing(value) or not key else "label neither 0 nor 1",
         )
     return LABELS[key]
 
@@ -900,7 +872,7 @@ def _name(
     value: Any,
     origin_url: str,
 ) -> str:
-    if _missing(value):
+    if is_missing(value):
         return ""
     if not isinstance(value, str | int | float) or value in (math.inf, -math.inf):
         raise UsageError(f"{origin_url}: {field} must be a string or a number; got {quoted(value)}")
@@ -914,7 +886,7 @@ def _shortest(value: Any) -> str:
 
 
 def _date(value: Any, origin_url: str) -> date | None:
-    if _missing(value):
+    if is_missing(value):
         return None
     if isinstance(value, datetime):  # it is a date too, for Python
         return utc_day(value)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from fsd.models.adapters import (
 )
 from fsd.models.language_model import LanguageModel
 from fsd.progress import errors_alone, progress
+from fsd.token_stats import Prompt, scored_prompts, texts_of
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
@@ -76,7 +77,7 @@ _OPTIONS = {
 
 def finetune(
     language_model: LanguageModel,
-    texts: Sequence[str],
+    texts: Sequence[str | Prompt],
     config: AdapterConfig,
     *,
     seed: int,
@@ -87,7 +88,8 @@ def finetune(
 ) -> None:
     """Attach a new adapter in place of any other and train it on `texts` with the causal language-modelling loss.
 
-    Texts are tokenized as for scoring: a start token, no end token, no packing, and longer ones in pieces. The base
+    Texts are tokenized as for scoring: a start token, no end token, no packing, and longer ones in pieces. What is not
+    scored is not learned either: a context, and what others than the assistant say in a chat. The base
     keeps its weights and precision, and gives the same scores bitwise with the adapter off; after an error there is no
     adapter. The loss of a step is the mean over the tokens of its batch, for any number of processes.
 
@@ -100,8 +102,9 @@ def finetune(
     # AdaLoRA's averages of importance are not in a checkpoint; without a fingerprint, the base may be any.
     if config.method == "adalora" or not language_model.identity.fingerprint:
         cache = None
+    rows = [piece.identity for piece in pieces]
     with (
-        training_folder(cache, training_key(language_model, pieces, config, seed)) as folder,
+        training_folder(cache, training_key(language_model, rows, config, seed)) as folder,
         tempfile.TemporaryDirectory() as scratch,
     ):
         # Whoever wants to measure after each epoch needs the training itself.
@@ -158,26 +161,79 @@ def finetune(
             _keep(language_model, folder, history)
 
 
+class Piece(NamedTuple):
+    """Token ids that are read together, and which of them are learned."""
+
+    ids: list[int]
+    learned: list[bool]
+
+    @property
+    def masked(self) -> bool:
+        """Whether some of the tokens that are predicted are not learned."""
+        return not all(self.learned[1:])
+
+    @property
+    def identity(self) -> Any:
+        """What the training depends on; without a mask, as in releases that knew none."""
+        return self if self.masked else self.ids
+
+    @property
+    def labels(self) -> list[int]:
+        """The ids, with `IGNORED` in place of those that are not learned."""
+        return [token if learned else IGNORED for token, learned in zip(self.ids, self.learned, strict=True)]
+
+
+IGNORED = -100
+"""Label of a token that is not learned, for every trainer of transformers."""
+
+
 def plan(
-    language_model: LanguageModel, texts: Sequence[str], config: AdapterConfig
-) -> tuple[list[list[int]], int, Any]:
-    """Training sequences (token ids), number of optimiser steps, and peft configuration of a possible training."""
+    language_model: LanguageModel,
+    texts: Sequence[str | Prompt],
+    config: AdapterConfig,
+) -> tuple[list[Piece], int, Any]:
+    """Training sequences, number of optimiser steps, and peft configuration of a possible training."""
     if not texts:
         raise UsageError("fine-tuning must have at least one unseen text; got none")
     check_training(config)
-    size = language_model.context
-    pieces = []
-    for ids in language_model.tokens(texts):
-        row = [*language_model.opening, *ids]
-        # The last token of a piece is the first of the next one, so that each token is predicted once.
-        pieces += [row[start : start + size] for start in range(0, len(row) - 1, size - 1)]
+    pieces: list[Piece] = []
+    for row in _rows(language_model, texts):
+        pieces += _pieces(row, language_model.context)
     steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
     return pieces, steps, peft_config(language_model, config, steps=steps)
 
 
+def _rows(language_model: LanguageModel, texts: Sequence[str | Prompt]) -> Iterator[Piece]:
+    """Each text with what precedes it, whole."""
+    prompts = language_model.read(scored_prompts(texts, whole=language_model.whole_chats))
+    plain = [prompt for prompt in prompts if prompt.marked is None]
+    tokens = iter(language_model.tokens(texts_of(plain)))
+    for prompt in prompts:
+        if prompt.marked:
+            yield Piece(list(prompt.marked.ids), list(prompt.marked.scored))
+            continue
+        text = next(tokens)
+        head = list(language_model.opening)
+        if prompt.context:
+            head += language_model.tokens([prompt.context])[0]
+        # The start token is the first of its row, whose label no trainer reads.
+        learned = [not prompt.context] * len(head) + [True] * len(text)
+        yield Piece(head + text, learned)
+
+
+def _pieces(row: Piece, size: int) -> Iterator[Piece]:
+    """The parts of a row that have something to learn."""
+    ids, learned = row
+    # The last token of a piece is the first of the next one, so that each token is predicted once.
+    for start in range(0, len(ids) - 1, size - 1):
+        piece = Piece(ids[start : start + size], learned[start : start + size])
+        if any(piece.learned[1:]):
+            yield piece
+
+
 def training_key(
     language_model: LanguageModel,
-    pieces: Sequence[Sequence[int]],
+    pieces: Sequence[Any],
     config: AdapterConfig,
     seed: int,
 ) -> str:
@@ -316,7 +372,7 @@ def _set_forward(base: Any, forward: Any) -> None:
 
 def _trainer(
     language_model: LanguageModel,
-    pieces: list[list[int]],
+    pieces: Sequence[Piece],
     adapter: Any,
     config: AdapterConfig,
     arguments: Any,
@@ -324,10 +380,14 @@ def _trainer(
     from datasets import Dataset
     from transformers import PrinterCallback, set_seed
 
-    rows = list(pieces)
+    columns = {"input_ids": [piece.ids for piece in pieces]}
+    # The trainer's labels are the ids themselves where there are no others.
+    if any(piece.masked for piece in pieces):
+        columns["labels"] = [piece.labels for piece in pieces]
     # With several processes, a row that predicts nothing and so weighs nothing fills up the last batch.
     if num_processes() > 1:
-        rows.append([language_model.start])
+        for rows in columns.values():
+            rows.append([language_model.start])
     # Some versions of the trainer initialise the adapter before they seed.
     set_seed(arguments.seed)
     # trl gives the tokenizer a padding token.
@@ -336,7 +396,7 @@ def _trainer(
         trainer = _trainer_class()(
             model=language_model.model,
             args=arguments,
-            train_dataset=Dataset.from_dict({"input_ids": rows}),
+            train_dataset=Dataset.from_dict(columns),
             peft_config=adapter,
             processing_class=tokenizer,
         )

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ import xxhash
 from fsd.config import ModelConfig
 from fsd.distributed import num_processes
 from fsd.errors import UsageError
+from fsd.models.chats import ChatReader, template_in
 from fsd.models.gguf import reading
 from fsd.models.weights import check_weights
 from fsd.net.hub import CONTEXTS, ModelSize, check_memory, fingerprint, locate, model_size
-from fsd.token_stats import IDS, written
+from fsd.token_stats import IDS, Prompt, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -64,11 +66,22 @@ class LanguageModel:
     starts: bool = True  # whether the start token is put before every text; without it the first token is not scored
     settings: str = ""  # hash of the network's configuration as it was loaded
     intact: bool = True  # False once an adapter has changed the weights of the base: it gives no more numbers
+    template: str | None = None  # of chats, in place of the tokenizer's own
+    whole_chats: bool = False  # whether all of a chat is learned and scored, and not the answers alone
 
     @property
     def opening(self) -> list[int]:
         """What every text begins with: the start token, or nothing."""
         return [self.start] if self.starts else []
+
+    @cached_property
+    def chats(self) -> ChatReader:
+        """What reads chats by the model's template."""
+        return ChatReader(self.tokenizer, self.identity.id, self.template)
+
+    def read(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """The prompts, of which chats have their tokens; a UsageError names a chat that the template cannot write."""
+        return [self.chats.marked_prompt(prompt) if prompt.chat else prompt for prompt in prompts]
 
     @property
     def base(self) -> Any:
@@ -252,6 +265,9 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
                 module.support_avx512bf16_for_cpu = False
         language_model = assemble(network.eval(), tokenizer, identity)
         language_model.starts = config.first_token == "scored"
+        language_model.whole_chats = config.chats == "whole"
+        if config.chat_template:
+            language_model.template = template_in(config.chat_template)
         return language_model
 
 

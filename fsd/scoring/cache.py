@@ -89,12 +89,16 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
 
 
 def prompt_hash(prompt: Prompt) -> bytes:
-    """16 bytes that identify a text and its context."""
+    """16 bytes that identify a text and its context; of a chat, its tokens and which of them are scored."""
     # A text from JSON may hold half of a surrogate pair, which plain UTF-8 refuses.
     text = prompt.text.encode("utf-8", "surrogatepass")
     context = prompt.context.encode("utf-8", "surrogatepass")
     # With the length of the text, no other division of the same bytes has this hash.
-    return xxhash.xxh3_128_digest(len(text).to_bytes(8, "little") + text + context)
+    identity = len(text).to_bytes(8, "little") + text + context
+    if prompt.marked is None:
+        return xxhash.xxh3_128_digest(identity)
+    # With another seed, no text has the hash of a chat.
+    return xxhash.xxh3_128_digest(identity + json.dumps(prompt.marked).encode(), seed=1)
 
 
 # Marks beside the size of a number: the numbers are of two models; and neither gives the same of the text alone.

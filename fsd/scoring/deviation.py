@@ -26,7 +26,7 @@ from fsd.scores import (
     ScoreColumns,
     StatePair,
 )
-from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, score_rows
+from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, as_prompt, chats_of, score_rows, texts_of
 from fsd.views import (
     COMMON,
     FORMS,
@@ -36,6 +36,7 @@ from fsd.views import (
     View,
     ViewInputs,
     halves,
+    not_of_chats,
     scorer_of,
     usable,
     view_in,
@@ -110,7 +111,7 @@ class ViewStatistics:
         """Compute every view that the detectors need in the states, once for all of them, beyond those `reused`."""
         columns = dict(reused.columns) if reused else {}
         views = [view for view in needed_views(detectors, states) if view not in columns]
-        prompts = [Prompt(text) if isinstance(text, str) else text for text in texts]
+        prompts = list(map(as_prompt, texts))
         # Base and tuned model read the same copies of a text, which a masked model may have made at some cost.
         copies: dict[str, list[Prompts]] = {}
         for form in dict.fromkeys(view.form for view in views):
@@ -203,23 +204,24 @@ def needed_views(detectors: Sequence[Detector], states: Sequence[str]) -> list[V
 
 
 def score_texts(
-    texts: Sequence[str],
+    texts: Sequence[str | Prompt],
     detectors: Sequence[Detector],
     scorers: Mapping[str, Scorer],
     inputs: ViewInputs | None = None,
     *,
-    contexts: Sequence[str] = (),
     shown: bool = False,
 ) -> ScoreTable:
     """Base, tuned and FSD score of every text by every detector, `CHUNK` texts at a time; or base alone."""
     if not texts:
         raise UsageError("scoring must have at least one text; got none")
     inputs = inputs or ViewInputs()
-    usable(detectors, texts, scorers, inputs, strict=True)
+    prompts = list(map(as_prompt, texts))
+    excluded = not_of_chats(detectors) if chats_of(prompts) else {}
+    strings = texts_of(prompts)
+    usable(detectors, strings, scorers, inputs, excluded=excluded, strict=True)
     states = ("base", "tuned") if "tuned" in scorers else ("base",)
     computed = _computed_scores(detectors, states)
     count = len(texts)
-    prompts = list(map(Prompt, texts, contexts or [""] * count))
     parts: defaultdict[Score, list[FloatArray]] = defaultdict(list)
     fallbacks: Counter[tuple[Score, str]] = Counter()
     with progress(count, "all texts", "text", shown=shown and count > CHUNK) as bar:

@@ -10,6 +10,7 @@ from fsd import distributed
 from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
+from fsd.scoring.model_scorer import scored_part
 from fsd.token_stats import GradientNorms, Prompt, Prompts
 
 # Parts of the names of an adapter's weights.
@@ -49,19 +50,20 @@ class GradientScorer:
         prompt: Prompt,
     ) -> GradientNorms:
         model = self.language_model
-        if not model.starts:
-            raise UsageError("gradient_norm must have a start token before the text: leave out --first-token given")
-        text = model.tokens([prompt.text])[0][: model.context]
-        head = [model.start]
-        if prompt.context:
-            head += model.tokens([prompt.context])[0]
+        head, text = self._ids(prompt)
         # The last token is predicted and not read, so one more than the model's context fits.
+        text = text[: model.context]
         head = head[-(model.context + 1 - len(text)) :]
         scored = len(head)
         x = torch.tensor([head + text], device=model.device)
         logits = network(input_ids=x[:, :-1], use_cache=False).logits
         logits = logits[0, scored - 1 :].float()
         target = x[0, scored:].to(logits.device)
+        if prompt.marked:
+            start = prompt.marked.scored.index(True)
+            marks = torch.tensor(prompt.marked.scored[start : start + len(target)], device=logits.device)
+            logits = logits[marks]
+            target = target[marks]
         loss = torch.nn.functional.cross_entropy(logits, target)
         total = squares = largest = 0.0
         # Some weights, such as those of another task's head, take no part in the loss.
@@ -74,6 +76,20 @@ class GradientScorer:
             squares += float(sizes.square().sum(dtype=torch.float64))
             largest = max(largest, float(sizes.max()))
         return GradientNorms(total, squares**0.5, largest)
+
+    def _ids(self, prompt: Prompt) -> tuple[list[int], list[int]]:
+        """The ids that are given, the start token at least, and those from the first that is scored on."""
+        model = self.language_model
+        if prompt.marked:
+            row, start = scored_part(prompt.marked)
+            return row[: start + 1], row[start + 1 :]
+        if not model.starts:
+            raise UsageError("gradient_norm must have a start token before the text: leave out --first-token given")
+        text = model.tokens([prompt.text])[0]
+        head = [model.start]
+        if prompt.context:
+            head += model.tokens([prompt.context])[0]
+        return head, text
 
 
 @contextmanager

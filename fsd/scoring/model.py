@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
-from fsd.scoring.model_checks import check_api
+from fsd.scoring.model_checks import check_api, check_chats
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import (
     API,
@@ -25,10 +25,22 @@ from fsd.scoring.scorers import (
     whole_model_scorers,
 )
 from fsd.scoring.view_inputs import view_inputs
-from fsd.token_stats import Labelled, Prompt, Prompts, Scored, Scorer, Tokenize
-from fsd.views import FORMS, PRIMED, Detector, ViewInputs, usable
+from fsd.token_stats import (
+    Chat,
+    Labelled,
+    Prompt,
+    Prompts,
+    Scored,
+    Scorer,
+    Tokenize,
+    chats_of,
+    scored_prompts,
+    texts_of,
+)
+from fsd.views import FORMS, PRIMED, Detector, ViewInputs, not_of_chats, usable
 
 if TYPE_CHECKING:
+    from fsd.models.chats import ChatReader
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.cache import SQLiteStore
 
@@ -82,7 +94,7 @@ class Model:
 
     def inputs(
         self,
-        unseen: Sequence[str] = (),
+        unseen: Sequence[str | Prompt] = (),
         *,
         shots: int = 2,
         labelled: Labelled = MappingProxyType({}),
@@ -100,45 +112,83 @@ class Model:
     def plan(
         self,
         detectors: Sequence[Detector],
-        texts: Sequence[str],
+        texts: Sequence[str | Prompt],
         inputs: ViewInputs | None = None,
-        *,
-        contexts: Sequence[str] = (),
         **options: Any,
     ) -> ScoringPlan:
         """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `options`."""
+        prompts = self.prompts(texts)
+        strings = texts_of(prompts)
         excluded = {
-            **self._unaligned(detectors, texts),
+            **self._unaligned(detectors, prompts),
             **options.pop("excluded", {}),
         }
-        if any(contexts):
+        if any(prompt.context for prompt in prompts):
             primed = [detector.name for detector in detectors if PRIMED.intersection(detector.views)]
             excluded |= dict.fromkeys(
                 primed,
                 "its prefix would take the place of the texts' own contexts",
             )
+        chats = chats_of(prompts)
+        if chats:
+            excluded |= not_of_chats(detectors)
         inputs = inputs or ViewInputs()
         computable, left_out = usable(
             detectors,
-            texts,
+            strings,
             self.scorers,
             inputs,
             excluded=excluded,
             **options,
         )
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
-        remarks += self._cut_texts(computable, texts, inputs)
+        remarks += self._cut_texts(computable, strings, inputs)
+        remarks += self._chat_remarks(chats, prompts)
         return ScoringPlan(
-            texts,
+            prompts,
             computable,
             left_out,
             self.scorers,
             inputs,
             remarks,
-            contexts,
             draws(self.config),
             self.states,
         )
+
+    def prompts(self, texts: Sequence[str | Prompt]) -> list[Prompt]:
+        """What is scored of texts; of a chat, what the configuration says."""
+        return scored_prompts(texts, whole=self.config.chats == "whole")
+
+    def _chat_remarks(self, chats: Sequence[Chat], prompts: Prompts) -> list[str]:
+        """What was scored of the chats among prompts."""
+        if not chats:
+            return []
+        long, context = self.check_chats(prompts)
+        remarks = [chats_sentence(chats)]
+        if long:
+            remarks.append(
+                f"{long:,} of {len(chats):,} chats are longer than the context of {context:,} tokens, and were read in "
+                "parts, each after the end of what precedes it"
+            )
+        return remarks
+
+    def check_chats(self, prompts: Prompts) -> tuple[int, int]:
+        """Refuse chats that the template cannot write; the number of those beyond the context, and the context."""
+        chats = chats_of(prompts)
+        if not chats:
+            return 0, 0
+        check_chats(self.config)
+        reader, context = self._chat_reader()
+        long = 0
+        for chat in chats:
+            if len(reader.marked(chat).ids) > context:
+                long += 1
+        return long, context
+
+    def _chat_reader(self) -> "tuple[ChatReader, int]":
+        """What reads chats as the model does, and the context of the model in tokens."""
+        model = self.language_model
+        return model.chats, model.context
 
     def _cut_texts(
         self,
@@ -178,7 +228,7 @@ class Model:
     def _unaligned(
         self,
         detectors: Sequence[Detector],
-        texts: Sequence[str],
+        prompts: Prompts,
     ) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
         aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
@@ -190,18 +240,40 @@ class Model:
 
         tokenizer, _ = load_tokenizer(self.reference)
         unfit: list[str] = []
+        texts = texts_of(prompts)
         # Two tokenizers with other names may agree on these texts, and that is all that is needed for single tokens.
         if token_ids(tokenizer, texts) != self.tokens(texts):
             unfit = aligned + alike
-        elif alike and self.local and tokenizer.get_vocab() != self.local.tokenizer.get_vocab():
-            unfit = alike
+        elif self.local and tokenizer.get_vocab() != self.local.tokenizer.get_vocab():
+            # The template of a chat may write tokens of its own.
+            unfit = aligned + alike if chats_of(prompts) else alike
         return dict.fromkeys(unfit, "the reference model has another tokenizer")
+
+
+def chats_sentence(chats: Sequence[Chat]) -> str:
+    """What was scored of chats."""
+    many = f"{len(chats):,} chat" if len(chats) == 1 else f"{len(chats):,} chats"
+    if chats[0].whole:
+        return f"all turns of {many} were scored, as of texts that a template has written"
+    return f"the answers of {many} were scored; the prompts were given, not scored"
 
 
 class Outline(Model):
     """A model that is not opened, made by `outline`: it has the names of its scorers, and can be planned with."""
 
     opened: ClassVar[bool] = False
+
+    def _chat_reader(self) -> "tuple[ChatReader, int]":
+        """The same, without loading the model: chats that cannot be read are refused before that."""
+        from fsd.models.chats import ChatReader, template_in
+        from fsd.models.language_model import context_of, load_tokenizer
+
+        config = self.config
+        tokenizer, _ = load_tokenizer(config.model, revision=config.revision)
+        template = None
+        if config.chat_template:
+            template = template_in(config.chat_template)
+        return ChatReader(tokenizer, config.model, template), context_of(config.model, revision=config.revision)
 
     def plan(self, *scored: Any, **options: Any) -> ScoringPlan:
         """The same plan; what a completions API gives is known when it is asked, so that nothing is refused before."""
@@ -266,18 +338,23 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     if api and config.model.startswith(API):
         return _open_api(config, api, Path(answers), chat=chat, seed=seed)
     from fsd.models.adapters import attach, check_adapter
+    from fsd.models.chats import template_beside
     from fsd.models.language_model import load
 
     if adapter:
         check_adapter(adapter)  # before the base, which takes long
     local = local or load(config)
+    # Chats are read as the adapter was trained on them.
+    local.template = local.template or template_beside(adapter)
     if adapter:
         attach(local, adapter)
     if states is None:
         states = STATES if local.adapted else ("base",)
-    scorers = build_scorers(local, config, states, seed=seed)
+    # Before the scorers of the base, which read chats as the fine-tuned model does.
+    further = {}
     if tuned:
-        scorers |= _whole_model(tuned, local, config)
+        further = _whole_model(tuned, local, config)
+    scorers = build_scorers(local, config, states, seed=seed) | further
     return Model(
         config,
         scorers,
@@ -297,6 +374,10 @@ def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> dict[
     tuned = load(config, model=name, revision=None)
     if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
         raise UsageError(f"tuned must have the tokenizer of its base {config.model}; {name} has another")
+    # Both read chats as the fine-tuned model was trained on them.
+    template = tuned.template or tuned.tokenizer.chat_template or base.template or base.tokenizer.chat_template
+    for model in (base, tuned):
+        model.template = template
     return whole_model_scorers(base, tuned, config)
 
 

@@ -38,6 +38,15 @@ def check_model(config: ModelConfig) -> None:
         check_other_weights("reference-model", reference, config.model, config.revision)
 
 
+def check_chats(config: ModelConfig) -> None:
+    """Refuse to score chats by an API."""
+    if config.model.startswith(API):
+        raise UsageError(
+            "chats must be scored by a model on this machine, whose template writes them; got "
+            f"{config.model}: give the texts as columns context and text"
+        )
+
+
 def _check_precision(config: ModelConfig) -> None:
     from fsd.models.language_model import quantization_options, resolve_precision
 

@@ -31,6 +31,8 @@ from fsd.token_stats import (
     STD_FLOOR,
     FloatArray,
     IntArray,
+    Marked,
+    Prompt,
     Prompts,
     Scored,
     Scorer,
@@ -329,6 +331,12 @@ class Reduction(threading.local):
 T = TypeVar("T")
 
 
+def scored_part(marked: Marked) -> tuple[list[int], int]:
+    """Ids of a chat up to the last one that is scored, and the position before the first one that is."""
+    scored = np.flatnonzero(marked.scored)
+    return list(marked.ids[: scored[-1] + 1]), int(scored[0]) - 1
+
+
 def scored_ids(ids: list[int], numbers: FloatArray) -> IntArray:
     """(T,) ids of a text, the end of its prompt's, from the (…, T) numbers of its tokens."""
     return np.array(ids[-numbers.shape[1] :], dtype=np.int64)
@@ -470,7 +478,16 @@ class ModelScorer:
                     missing[i] -= window.scored
                     if missing[i] == 0:
                         del statistics[i]
-                        yield prompts[i], self._statistics(prompts[i].text, ids[i], numbers)
+                        yield prompts[i], self._scored(prompts[i], ids[i], numbers)
+
+    def _scored(self, prompt: Prompt, ids: list[int], numbers: FloatArray) -> Any:
+        """The statistics of what is scored of a prompt: all of a text, and the answers of a chat."""
+        statistics = self._statistics(prompt.text, ids, numbers)
+        if prompt.marked is None:
+            return statistics
+        # The numbers are of all tokens from the first answer to the end of the last one.
+        marks = np.array(prompt.marked.scored[: len(ids)])
+        return statistics.take(marks[-numbers.shape[1] :])
 
     def _statistics(
         self,
@@ -631,15 +648,24 @@ class ModelScorer:
             done += len(batch)
 
     def _tokens(self, prompts: Prompts) -> tuple[list[list[int]], list[int]]:
-        """Ids of start token + context + text of each prompt, tokenised apart, and the position before the text."""
+        """Ids of start token + context + text of each prompt, tokenised apart, and the position before the text.
+
+        Of a chat they are those of its template, up to the end of its last answer, and the position before the first.
+        """
         model = self.language_model
         # Many prompts follow one prefix, which is tokenised once.
         contexts = list(dict.fromkeys(prompt.context for prompt in prompts if prompt.context))
         context_ids = dict(zip(contexts, model.tokens(contexts), strict=True))
-        texts = model.tokens([prompt.text for prompt in prompts])
+        texts = iter(model.tokens([prompt.text for prompt in prompts if prompt.marked is None]))
         rows = []
         firsts = []
-        for prompt, text in zip(prompts, texts, strict=True):
+        for prompt in prompts:
+            if prompt.marked:
+                row, start = scored_part(prompt.marked)
+                rows.append(row)
+                firsts.append(start)
+                continue
+            text = next(texts)
             context = context_ids.get(prompt.context, [])
             # Without a start token nothing predicts the first token of the text, so that it is not scored.
             if not model.starts and len(text) < 2:

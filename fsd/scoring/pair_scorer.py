@@ -36,7 +36,7 @@ from fsd.scoring.model_scorer import (
     trial_logits,
     weighted,
 )
-from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Scorer
+from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Prompts, Scorer
 
 # Bytes of a block that a logit takes, in place of the 4 of one model: the arrays of both are in a core's cache at once.
 LOGIT_BYTES = 6
@@ -171,6 +171,7 @@ class PairScorer(ModelScorer):
         self.context = min(self.context, alone.context)
         switches = [length for length in (self.alike, alone.alike) if length is not None]
         self.alike = min(switches, default=None)
+        self.chats: set[int] = set()
 
     @property
     def _one_model(self) -> bool:
@@ -199,14 +200,26 @@ class PairScorer(ModelScorer):
         """(11, n) statistics of the scored positions of a batch, window by window."""
         states: list[Tensor] = []
         for side in (network.ours, network.theirs):
-            # Each model begins with its own start token.
-            opening = side.model.opening
-            rows = {window.prompt: [*opening, *ids[window.prompt][len(opening) :]] for window in batch}
+            rows = {window.prompt: self._opened(side, window.prompt, ids) for window in batch}
             with side.switched():
                 hidden, target = side.states(batch, rows)
             states.append(hidden)
         ours, theirs = states
         return network(ours, theirs, target)
+
+    def _opened(self, side: Side, prompt: int, ids: Ids) -> list[int]:
+        """The ids of a prompt as a model reads them: it begins with its own start token."""
+        row = ids[prompt]
+        # What a chat begins with is up to its template.
+        if prompt in self.chats:
+            return row
+        opening = side.model.opening
+        return [*opening, *row[len(opening) :]]
+
+    def _tokens(self, prompts: Prompts) -> tuple[list[list[int]], list[int]]:
+        """As of a single model; the numbers of the prompts that are chats are kept."""
+        self.chats = {number for number, prompt in enumerate(prompts) if prompt.marked}
+        return super()._tokens(prompts)
 
     def _statistics(
         self,

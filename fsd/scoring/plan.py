@@ -19,24 +19,22 @@ class ScoringPlan:
     `draws` is how texts are continued, by form.
     """
 
-    texts: Sequence[str]
+    prompts: Sequence[Prompt]
     detectors: list[Detector]
     left_out: dict[str, str]
     scorers: Mapping[str, Scorer]
     inputs: ViewInputs
     remarks: list[str]
-    contexts: Sequence[str]
     draws: Mapping[str, Draws]
     states: StatePair = IN_RUN
 
     def score(self) -> ScoreTable:
         """Base, tuned and FSD scores of the texts, in every process of the job."""
         scored = score_texts(
-            self.texts,
+            self.prompts,
             self.detectors,
             self.scorers,
             self.inputs,
-            contexts=self.contexts,
             shown=distributed.is_main_process(),
         )
         return scored.in_audit() if self.states == IN_AUDIT else scored
@@ -58,7 +56,7 @@ class ScoringPlan:
         """Reader → number of texts that it scores for a view."""
         form = view.form
         reader = view.reader
-        texts = len(self.texts)
+        texts = len(self.prompts)
         if form in self.draws:
             draws = self.draws[form]
             tokens = self._generated_tokens(form, draws)
@@ -75,19 +73,19 @@ class ScoringPlan:
 
     def _prompts(self, form: str) -> int:
         """The prompts of a form for all texts, each of which has as many as any other."""
-        text = next(iter(self.texts), "")
-        prompts = len(FORMS[form](Prompt(text), self.inputs))
-        return prompts if form in COMMON else prompts * len(self.texts)
+        example = next(iter(self.prompts), Prompt(""))
+        prompts = len(FORMS[form](example, self.inputs))
+        return prompts if form in COMMON else prompts * len(self.prompts)
 
     def _generated_tokens(self, form: str, draws: Draws) -> int:
         """Tokens of all continuations of a form."""
         from fsd.scoring.api import about_tokens
 
         if draws.tokens:
-            return draws.total * draws.tokens * len(self.texts)
+            return draws.total * draws.tokens * len(self.prompts)
         tokens = 0
-        for text in self.texts:
+        for prompt in self.prompts:
             # By default a continuation is as long as the text's own, whose tokens are estimated from its bytes.
-            prompt = FORMS[form](Prompt(text), self.inputs)[0]
-            tokens += about_tokens(prompt.text)
+            continued = FORMS[form](prompt, self.inputs)[0]
+            tokens += about_tokens(continued.text)
         return draws.total * tokens

@@ -9,7 +9,7 @@ from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.errors import at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
-from fsd.token_stats import Scorer, Tokenize
+from fsd.token_stats import Prompt, Prompts, Scorer, Tokenize, chats_of
 from fsd.views import DRAWS, PAIRS, Draws
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Maker = Callable[[LanguageModel, SQLiteStore | None], Scorer]
 
+Read = Callable[[Prompts], list[Prompt]]
+"""Prompts → the same, with the tokens of chats."""
 STATES = ("base", "tuned")
 """States of a model: with its adapter off, and on."""
 # Name of the token-frequency table in a model's folder.
@@ -45,6 +47,10 @@ def scorer_makers(
     """
     makers: dict[str, Maker] = {}
     ways = draws(config)
+
+    def by_target(make: "Maker") -> "Maker":
+        return lambda model, store: reading_chats(make(model, store), model.read)
+
     for state in states:
         makers[state] = partial(_scorer, state, config)
         # Quantized weights have no gradient, and those spread over several devices none in one place.
@@ -56,12 +62,34 @@ def scorer_makers(
     load_reference = None
     if reference:
         load_reference = reference_loader(reference, config)
-        makers["reference"] = lambda _, store: reference_scorer(reference, config, store, load_reference)
     makers |= _pair_makers(config, states, load_reference)
     file = frequency_file(config)
     if file:
         makers["unigram"] = partial(_unigram, file, config.model)
+    for name, make in makers.items():
+        makers[name] = by_target(make)
+    if reference and load_reference:
+        makers["reference"] = partial(_reference, reference, config, load_reference)
     return makers
+
+
+def _reference(
+    name: str,
+    config: ModelConfig,
+    loader: "Callable[[], LanguageModel]",
+    model: "LanguageModel",
+    store: "SQLiteStore | None",
+) -> Scorer:
+    """The scorer of the reference model, which reads chats as the template of the target writes them."""
+
+    def read(prompts: Prompts) -> list[Prompt]:
+        if not chats_of(prompts):
+            return list(prompts)
+        reference = loader()
+        reference.template = reference.template or model.chats.template
+        return reference.read(prompts)
+
+    return reading_chats(reference_scorer(name, config, store, loader), read)
 
 
 def _pair_makers(
@@ -93,6 +121,11 @@ def build_scorers(
     store = cache_store(config)
     makers = scorer_makers(config, states, seed)
     return {name: make(language_model, store) for name, make in makers.items()}
+
+
+def reading_chats(scorer: Scorer, read: Read) -> Scorer:
+    """A scorer that knows of tokens alone, behind what writes chats by a template."""
+    return lambda prompts: scorer(read(prompts))
 
 
 def _title(label: str) -> str:

@@ -149,9 +149,12 @@ def unigram_scorer(table: FrequencyTable, tokenize: Tokenize) -> Scorer:
     def score(prompts: Prompts) -> Iterator[TokenStats]:
         for begin in range(0, len(prompts), SCORED):
             batch = prompts[begin : begin + SCORED]
-            rows = tokenize([prompt.text for prompt in batch])
-            for prompt, ids in zip(batch, rows, strict=True):
-                token = np.array(ids, dtype=np.int64)
+            rows = iter(tokenize([prompt.text for prompt in batch if prompt.marked is None]))
+            for prompt in batch:
+                if prompt.marked:
+                    token = np.array(prompt.marked.ids)[np.array(prompt.marked.scored)]
+                else:
+                    token = np.array(next(rows), dtype=np.int64)
                 yield TokenStats(
                     prompt.text,
                     token,

@@ -5,25 +5,27 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from types import MappingProxyType
+from typing import TypeVar
 
 from fsd import distributed
 from fsd.config import NEIGHBOURS, ModelConfig
 from fsd.errors import at_least
 from fsd.scoring.scorers import embedded_target
-from fsd.token_stats import Exemplars, Labelled, Prompt
+from fsd.token_stats import Exemplars, Labelled, Prompt, as_prompt, texts_of
 from fsd.views import FEWEST_UNREAD, ViewInputs, repetitions
 
 # Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
 WORD_SWAPS = 5
 # Most known texts of a label that the signals of a text are compared with or fitted to, as in OLMo-Detect.
 KNOWN = 150
+T = TypeVar("T")
 Copies = Callable[[str], Sequence[str]]
 """Text → its changed copies."""
 
 
 def view_inputs(
     config: ModelConfig,
-    texts: Sequence[str],
+    unseen: Sequence[str | Prompt],
     *,
     shots: int,
     seed: int,
@@ -35,6 +37,8 @@ def view_inputs(
     Copies that are only `counted` are empty, so that no model is loaded for them.
     """
     at_least(1, shots=shots)
+    prompts = list(map(as_prompt, unseen))
+    texts = texts_of(prompts)
     neighbours = _neighbours(config, texts, seed, counted=counted)
     swapped = _swaps(seed, counted=counted)
     nonmembers = Exemplars(_repeated(texts, seed)) if texts else None
@@ -45,7 +49,7 @@ def view_inputs(
         member_prefix=member_prefix(labelled, shots, seed),
         nonmembers=nonmembers,
         labelled=both_sides(labelled, seed),
-        unread=_unread(texts, seed),
+        unread=_unread(prompts, seed),
         shots=shots,
     )
 
@@ -55,11 +59,11 @@ def _prefix(texts: Iterable[str]) -> str:
     return "".join(f"{text}\n\n" for text in texts)
 
 
-def _unread(texts: Sequence[str], seed: int) -> Exemplars | None:
+def _unread(prompts: Sequence[Prompt], seed: int) -> Exemplars | None:
     """Known non-members that are read once; None if they are too few to learn from."""
-    if len(texts) < FEWEST_UNREAD:
+    if len(prompts) < FEWEST_UNREAD:
         return None
-    return Exemplars([[Prompt(text)] for text in _sample(texts, KNOWN, seed)])
+    return Exemplars([[prompt] for prompt in _sample(prompts, KNOWN, seed)])
 
 
 def _empty_copies(count: int, _: str) -> list[str]:
@@ -111,10 +115,10 @@ def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
 
 
 def _sample(
-    texts: Sequence[str],
+    texts: Sequence[T],
     most: int,
     seed: int,
-) -> list[str]:
+) -> list[T]:
     """So many of the texts in a random order, or all of them."""
     return random.Random(seed).sample(texts, min(most, len(texts)))
 

@@ -30,8 +30,10 @@ CALIBRATION = "calibration.json"
 """The calibration of the best detector."""
 AUDIT = "audit.json"
 """The text audit of the run in short."""
-FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT)
-"""All of them; the table of token frequencies may be absent, and adapters of earlier releases have no audit."""
+TEMPLATE = "chat_template.jinja"
+"""The template by which the run wrote chats, where it was given."""
+FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT, TEMPLATE)
+"""All of them; token frequencies and template may be absent, and adapters of earlier releases have no audit."""
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 """The code by which MLflow serves the adapter."""
 
@@ -70,8 +72,8 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     cutoff: str = "",
 ) -> dict[str, str | Path]:
     """Name → content or path of the files; `training` and `unseen` are None where they are not known."""
-    # The table travels with the adapter, and the cache is of this machine.
-    stored_model = replace(model, frequencies=None, cache=None)
+    # Table and template travel with the adapter, and the cache is of this machine.
+    stored_model = replace(model, frequencies=None, cache=None, chat_template=None)
     in_folder = model.model not in EMBEDDED and Path(model.model).expanduser().is_dir()
     settings = {detector.name: dict(detector.settings) for detector in detectors}
     base_settings = {detector.name: dict(detector.base_settings) for detector in detectors if detector.base_settings}
@@ -97,6 +99,8 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     table = frequency_file(model)
     if table:
         files[TABLE] = table
+    if model.chat_template:
+        files[TEMPLATE] = Path(model.chat_template)
     return files
 
 

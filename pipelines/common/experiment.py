@@ -105,12 +105,14 @@ def states_of(split: Split) -> Sequence[str]:
 
 def planned(model: Model, split: Split, detectors: Sequence[Detector], config: FSDConfig) -> ScoringPlan:
     """The scoring of the validation and test texts, with what the split has for the detectors."""
+    # Those that will be learned, too.
+    model.check_chats(split.unseen.prompts)
     inputs = model.inputs(
-        split.unseen.texts,
+        split.unseen.prompts,
         shots=shots_of(config.detection, config.model.model),
         labelled=labelled_texts(split, detectors),
     )
-    return model.plan(detectors, split.judged.texts, inputs, strict=config.detection.named)
+    return model.plan(detectors, split.judged.prompts, inputs, strict=config.detection.named)
 
 
 def prepare(model: Model, split: Split, detectors: Sequence[Detector], config: FSDConfig) -> ScoringPlan:
@@ -120,7 +122,7 @@ def prepare(model: Model, split: Split, detectors: Sequence[Detector], config: F
     # With an adapter, or without the tuned state, nothing is trained.
     if "tuned" in model.scorers and not model.language_model.adapted:
         # For its refusals: the plan itself is made anew when the training begins.
-        plan(model.language_model, split.unseen.texts, config.training)
+        plan(model.language_model, split.unseen.prompts, config.training)
     return planned(model, split, detectors, config)
 
 
@@ -155,7 +157,7 @@ def train_adapter(
     trainings = cache / TRAINING if cache else None
     finetune(
         model,
-        unseen.texts,
+        unseen.prompts,
         config.training,
         seed=config.seed,
         log=log,
@@ -291,8 +293,8 @@ def plan_control(
     outlined = outline(model, seed=config.seed)
     # The same prefix as that of the model under test, whichever the control is.
     shots = shots_of(config.detection, config.model.model)
-    inputs = outlined.inputs(split.unseen.texts, shots=shots)
-    computable = outlined.plan(cheap(detectors), documents.texts, inputs).detectors
+    inputs = outlined.inputs(split.unseen.prompts, shots=shots)
+    computable = outlined.plan(cheap(detectors), documents.prompts, inputs).detectors
     if not computable:
         return None, ["no control model: it can compute none of these detectors"]
     # Detectors that were named for the model need not be computable by its control.

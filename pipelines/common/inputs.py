@@ -19,6 +19,7 @@ from fsd.config import (
     check_training,
 )
 from fsd.data import benchmarks, embedded, splitting
+from fsd.data.cells import RowError
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Benchmark, Document, Documents
 from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
@@ -26,7 +27,7 @@ from fsd.data.near_duplicates import (
     drop_contradictions,
     refuse_contradictions,
 )
-from fsd.data.readers import RowError, data_files_of, parse_columns, read_files, read_texts
+from fsd.data.readers import data_files_of, parse_columns, read_files, read_texts
 from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
 from fsd.files import digest
@@ -146,12 +147,12 @@ def read_own(
     skipped = Counter[str]()
     # Readers count what they skip, and refuse it where there is nothing to count in.
     counted = skipped if cleaning.skip_invalid else None
-    names = parse_columns(columns, contexts=contexts)
+    names = parse_columns(columns, answers=True)
     try:
         if labelled:
-            documents = read_files(files, names, labelled=True, skipped=counted)
+            documents = read_files(files, names, labelled=True, answers=True, skipped=counted)
         else:
-            documents = read_texts(files, names, contexts=contexts, skipped=counted)
+            documents = read_texts(files, names, answers=True, contexts=contexts, skipped=counted)
     except RowError as error:
         raise UsageError(f"{error}; leave out such rows, and count them, by --skip-invalid") from error
     return Corpus(documents), _left_out("files", skipped)
@@ -315,7 +316,7 @@ def with_adapter_texts(parts: Split, adapter: str | None) -> Split:
     if file is None:
         return parts
     # The file has no labels, since all of them are unseen.
-    return parts.replace(unseen=[replace(document, member=False) for document in read_files([file])])
+    return parts.replace(unseen=[replace(document, member=False) for document in read_files([file], answers=True)])
 
 
 def labelled_texts(parts: Split, detectors: Sequence[Detector]) -> dict[str, tuple[int, bool]]:

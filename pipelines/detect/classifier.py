@@ -27,8 +27,9 @@ from fsd.scoring.model import Model, open_model
 from fsd.scoring.model_checks import check_model
 from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.scorers import TABLE
+from fsd.token_stats import Prompt
 from fsd.views import Detector
-from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, UNSEEN, Setup, setup_in
+from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, TEMPLATE, UNSEEN, Setup, setup_in
 from pipelines.common.detector_settings import cheap, for_adapter_audit
 from pipelines.common.output import text_table
 from pipelines.common.shards import Worker, identity, table_by_documents
@@ -66,7 +67,12 @@ class CalibratedAdapter:
         if not self.audited:
             _require(self.files, UNSEEN)
         self.setup = setup_in(self.files[SETUP])
-        self.config = _model_config(self.setup, self.files.get(TABLE), overrides)
+        self.config = _model_config(
+            self.setup,
+            self.files.get(TABLE),
+            overrides,
+            self.files.get(TEMPLATE),
+        )
         self.candidates = self._load_candidates()
 
     def _load_candidates(self) -> list[Detector]:
@@ -101,16 +107,17 @@ class MembershipClassifier(CalibratedAdapter):
         chosen = next(detector for detector in self.candidates if detector.name == self.calibration.detector)
         self.score_title = self.calibration.score.title(paired=chosen.paired)
         # an audited adapter comes without the texts that it was trained on: they are the question
-        self.unseen: list[str] = []
+        unseen = Corpus()
         if UNSEEN in self.files:
-            self.unseen = Corpus(read_files([self.files[UNSEEN]])).texts
+            unseen = Corpus(read_files([self.files[UNSEEN]], answers=True))
+        self.unseen = unseen.texts
         self._trained = set().union(*map(_ngrams, self.unseen))
         self.model = self._open(self.adapter)
         if self.audited:
             self.model = self.model.audited()
         self.language_model = self.model.language_model
         self.verdict_maker = VerdictMaker(self.calibration, partial(hidden_states, self.language_model))
-        self.inputs = self.model.inputs(self.unseen, shots=self.setup.shots)
+        self.inputs = self.model.inputs(unseen.prompts, shots=self.setup.shots)
 
     def _open(self, adapter: Path) -> Model:
         """The model with the adapter; without it where all candidates are scores of the base model."""
@@ -122,7 +129,7 @@ class MembershipClassifier(CalibratedAdapter):
         check_base(model.language_model.identity, adapter)
         return model
 
-    def scores(self, texts: Sequence[str], *, every: bool = False) -> ScoreTable:
+    def scores(self, texts: Sequence[str | Prompt], *, every: bool = False) -> ScoreTable:
         """(N,) scores, higher = more likely a member, of the candidates, or of `every` cheap detector."""
         chosen = self.candidates
         if every:
@@ -130,7 +137,7 @@ class MembershipClassifier(CalibratedAdapter):
             suitable = for_adapter_audit(of_run) if self.audited else cheap(of_run)
             # these texts may lack what a detector of the run needs
             chosen = self.model.plan(suitable, texts, self.inputs).detectors or chosen
-        scored = score_texts(texts, chosen, self.model.scorers, self.inputs)
+        scored = score_texts(self.model.prompts(texts), chosen, self.model.scorers, self.inputs)
         return scored.in_audit() if self.audited else scored
 
     def _excluded(self, documents: Documents) -> list[str]:
@@ -161,9 +168,10 @@ class MembershipClassifier(CalibratedAdapter):
             if not isinstance(document.text, str) or not document.text.strip():
                 raise UsageError(f"text must be a string that is not blank; got {quoted(document.text)} in row {row}")
         self.verdict_maker.check_rates(documents, rules)
+        prompts = as_corpus(documents).prompts
         return self.verdict_maker.classify(
             documents,
-            lambda rows: self.scores([documents[row].text for row in rows]).columns,
+            lambda rows: self.scores([prompts[row] for row in rows]).columns,
             rules,
             excluded=self._excluded(documents),
         )
@@ -231,11 +239,12 @@ def _model_config(
     setup: Setup,
     table: Path | None,
     overrides: Mapping[str, Any],
+    template: Path | None = None,
 ) -> ModelConfig:
     """The model settings of the run with the overrides; a base model in a local folder must still exist."""
     changes = {name: value for name, value in overrides.items() if value is not None}
     # the file may come from somebody else, who does not choose which files of this machine are read or written
-    of_run = replace(setup.model, cache=None, frequencies=None)
+    of_run = replace(setup.model, cache=None, frequencies=None, chat_template=None)
     config = replace(of_run, **changes)
     is_missing = setup.folder and not Path(config.model).expanduser().is_dir()
     if is_missing and "model" not in changes:
@@ -244,7 +253,9 @@ def _model_config(
             f"{Path.cwd()}: name its location with --model FOLDER, or serving_model when MLflow serves the model"
         )
     if table:
-        return replace(config, frequencies=str(table))
+        config = replace(config, frequencies=str(table))
+    if template:
+        config = replace(config, chat_template=str(template))
     return config
 
 

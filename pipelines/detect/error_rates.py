@@ -125,7 +125,7 @@ def compare_dataset(
         comparable_nonmembers,
         "; leave such known texts out by --near-duplicates drop",
     )
-    texts = comparable_suspect.texts + comparable_nonmembers.texts
+    texts = comparable_suspect.prompts + comparable_nonmembers.prompts
     scored = classifier.scores(texts, every=True)
     # a version by base scores alone has no adapter to compare with
     single, difference = scored.states

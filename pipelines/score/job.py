@@ -65,8 +65,7 @@ def prepare(config: ScoreConfig) -> Job:
     remarks = labels.notes + left_out + blank
     model = outline(config.model, ("base",), chat=config.chat, seed=config.seed)
     inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
-    texts = documents.texts
-    plan = model.plan(detectors, texts, inputs, strict=config.detection.named)
+    plan = model.plan(detectors, documents.prompts, inputs, strict=config.detection.named)
     reads = {"texts": files(config.data, len(documents))}
     scoring = partial(run, config, documents, unseen, detectors, remarks)
     experiment = f"fsd-{config.domain}"
@@ -74,7 +73,7 @@ def prepare(config: ScoreConfig) -> Job:
         scoring,
         reads,
         config.model,
-        texts=texts,
+        texts=documents.texts,
         passes=plan.passes,
         writes=[config.out],
         experiment=experiment,
@@ -89,23 +88,22 @@ def _checks_of_api(config: ScoreConfig) -> list[Callable[[], object]]:
     return [partial(check_api, config.model, config.api)]
 
 
-def _read_unseen(config: ScoreConfig) -> tuple[list[str], list[str]]:
+def _read_unseen(config: ScoreConfig) -> tuple[list[Prompt], list[str]]:
     """The texts that give some detectors a prefix, and remarks about those that were left out."""
     if not config.unseen:
         return [], []
     documents, remarks = read_own([config.unseen], "", config.cleaning)
-    return documents.texts, remarks
+    return documents.prompts, remarks
 
 
 def run(
     config: ScoreConfig,
     documents: Corpus,
-    unseen: Sequence[str],
+    unseen: Sequence[Prompt],
     requested: Sequence[Detector],
     remarks: Sequence[str],
 ) -> None:
     """Announce the requests to an API, score, write, evaluate labelled texts, track and print."""
-    contexts = [document.context for document in documents]
     with stage("model"):
         # They load scikit-learn, for which a dry run need not wait.
         from pipelines.score.report import make_report, measure
@@ -114,16 +112,16 @@ def run(
         inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
         plan = model.plan(
             requested,
-            documents.texts,
+            documents.prompts,
             inputs,
-            contexts=contexts,
             strict=config.detection.named,
         )
         if model.answers:
             announce(plan, config.api.price)
     with stage("scoring"):
+        has_contexts = any(document.context for document in documents)
         # Without any context, a column of blanks would only widen the table.
-        columns = [name for name in COLUMNS if name != "context" or any(contexts)]
+        columns = [name for name in COLUMNS if name != "context" or has_contexts]
         table = text_table(documents, *columns).join(plan.score().frame())
         measured = measure(documents, table, seed=config.seed)
         write_table(table, config.out)
@@ -160,12 +158,11 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
     names = [f"{detector.name}.base" for detector in computable]
 
     def table(documents: "list[Document]") -> "pd.DataFrame":
-        contexts = [document.context for document in documents]
-        shard_plan = model.plan(computable, Corpus(documents).texts, inputs, contexts=contexts)
+        shard_plan = model.plan(computable, Corpus(documents).prompts, inputs)
         scores = shard_plan.score().frame().reindex(columns=names)
         return text_table(documents, *COLUMNS).join(scores)
 
-    make = shards.table_by_documents(config, table, contexts=True)
+    make = shards.table_by_documents(config, table)
     return shards.Worker(_identity(config, model), make)
 
 
@@ -195,21 +192,20 @@ def _forget_answers(folder: shards.Folder) -> dict[str, Path]:
 
 def announce(plan: ScoringPlan, price: float | None) -> None:
     """Print to stderr how many requests an API will get, before the first one."""
-    texts = [Prompt(text, context) for text, context in zip(plan.texts, plan.contexts, strict=True)]
     # Two views of a scorer may ask the same, such as a text and its copy in small letters: each prompt is sent once.
     asked: dict[str, dict[Prompt, None]] = {}
     names = {name for detector in plan.detectors for name in detector.views}
     for view in sorted(VIEWS[name] for name in names):
         if view.reader == "base":
             prompts = asked.setdefault(scorer_of(view), {})
-            for text in texts:
-                forms = FORMS[view.form](text, plan.inputs)
+            for prompt in plan.prompts:
+                forms = FORMS[view.form](prompt, plan.inputs)
                 prompts.update(dict.fromkeys(forms))
     for name, prompts in asked.items():
         # A memoized scorer knows what it was answered before, by an interrupted command for example.
         scorer: Any = plan.scorers[name]
         unknown = scorer.unknown(list(prompts))
-        line = f"{len(texts):,} texts: {scorer.scorer.cost_line(unknown, price)}"
+        line = f"{len(plan.prompts):,} texts: {scorer.scorer.cost_line(unknown, price)}"
         kept = len(prompts) - len(unknown)
         if kept:
             line += f"; {kept:,} are kept from before"

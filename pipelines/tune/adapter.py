@@ -19,7 +19,7 @@ from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model
 from fsd.search_space import Choice, Range, Search
-from fsd.token_stats import FloatArray, Scores
+from fsd.token_stats import FloatArray, Prompt, Scores
 from fsd.tracking import Run
 from fsd.tuning.objective import Report, Settings, ValidationSet, winner
 from fsd.tuning.optuna_study import create_study, search
@@ -43,7 +43,7 @@ class AdapterTask:
 
     config: FSDConfig
     unseen: Corpus
-    texts: Sequence[str]
+    texts: Sequence[Prompt]
     detectors: Sequence[Detector]
     validation: ValidationSet
     parent: Run | None = None
@@ -116,7 +116,7 @@ class AdapterTask:
 
         finetune(
             self.model().language_model,
-            self.unseen_share(settings).texts,
+            self.unseen_share(settings).prompts,
             self.training(settings),
             seed=self.config.seed,
             after_epoch=after_epoch,
@@ -133,11 +133,11 @@ class AdapterTask:
         """Label of each detector's FSD → its mean over the folds with the present adapter."""
         return {str(Score(name)): float(values.mean()) for name, values in self.values().items()}
 
-    def statistics(self, texts: Sequence[str], base: ViewStatistics | None = None) -> ViewStatistics:
+    def statistics(self, texts: Sequence[Prompt], base: ViewStatistics | None = None) -> ViewStatistics:
         """Token statistics of the base model, unless `base` has them, and of the model with the present adapter."""
         model = self.model()
         inputs = model.inputs(
-            self.unseen.texts, shots=detector_settings.shots_of(self.config.detection, self.config.model.model)
+            self.unseen.prompts, shots=detector_settings.shots_of(self.config.detection, self.config.model.model)
         )
         return ViewStatistics.compute(texts, self.detectors, model.scorers, inputs, reused=base)
 
@@ -160,7 +160,7 @@ def memoized(model: Model, *, tuned: bool = False) -> Model:
 def tune(config: TuneConfig, data: TuningData, model: Model, run: Run) -> Tuned:
     """Search training settings, then train with the default and the winner's settings, and score the test texts."""
     base_run = config.base_run
-    texts = data.split.validation.texts
+    texts = model.prompts(data.split.validation.prompts)
     model = memoized(model)
     requested = detector_settings.load_detectors(base_run.detection)
     # A detector that learns from labelled texts would be fitted anew in every trial.
@@ -212,7 +212,7 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run) -> Tuned:
 def _trained(task: AdapterTask, settings: Settings, data: TuningData) -> tuple[dict[str, float], Scores]:
     """Train with the settings; each FSD's mean over the validation folds, and its scores of the test texts."""
     task.train(settings)
-    statistics = task.statistics(data.split.test.texts)
+    statistics = task.statistics(task.model().prompts(data.split.test.prompts))
     scores = {}
     for detector in task.detectors:
         scores[str(Score(detector.name))] = statistics.scores(detector, FSD)

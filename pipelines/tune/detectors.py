@@ -63,13 +63,13 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
         scorers=model.scorers,
         inputs=plan.inputs,
     )
-    validation = replace(data.validation, statistics=read(data.split.validation.texts))
+    validation = replace(data.validation, statistics=read(model.prompts(data.split.validation.prompts)))
     # From here on, trials only compute scores: all that they need is in memory.
     for task in tasks:
         task.validation = validation
     trials = _search(tasks, data, config)
     # The test texts are read after the choice; the trials have seen nothing of them.
-    test = read(data.split.test.texts)
+    test = read(model.prompts(data.split.test.prompts))
     winners = []
     default = {}
     tuned = {}

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import fsd
 from fsd import library
-from fsd.config import AdapterConfig
+from fsd.config import AdapterConfig, ModelConfig
 from fsd.data import embedded
 from fsd.errors import UsageError
 from fsd.models import finetuning
@@ -316,3 +316,25 @@ def test_a_grid_search_chooses_the_better_detector_of_the_embedded_model():
     assert search.best_score_ == means.max() > 0.65
     others = [document.text for document in documents if document.text not in set(texts)][:5]
     assert search.decision_function(others).shape == (5,)
+
+
+def test_tables_of_chats_are_scored_by_their_answers(tiny, tmp_path):
+    (tmp_path / "t.jinja").write_text(
+        "{% for m in messages %}{{ m.role + m.content }}{% endfor %}{% if add_generation_prompt %}assistant{% endif %}"
+    )
+    model = ModelConfig(str(tiny), device="cpu", cache="none", chat_template=str(tmp_path / "t.jinja"))
+    talks = [
+        [{"role": "user", "content": "the score"}, {"role": "assistant", "content": answer}] for answer in ("a", "text")
+    ]
+    table = pd.DataFrame({"messages": talks}, index=[7, 8])
+    scores = fsd.score(model, table, ["loss"])
+    assert list(scores.index) == [7, 8]
+    assert fsd.score(model, datasets.Dataset.from_pandas(table, preserve_index=False), ["loss"]).equals(
+        scores.reset_index(drop=True)
+    )
+    divided = pd.DataFrame({"prompt": [talk[:1] for talk in talks], "completion": [talk[1:] for talk in talks]})
+    assert fsd.score(model, divided, ["loss"]).to_numpy() == pytest.approx(scores.to_numpy())
+    with pytest.raises(UsageError, match="must not be among the unseen texts; got 2"):
+        fsd.deviation(model, table, table, ["loss"])
+    with pytest.raises(UsageError, match="texts, row 1: a chat must have an answer"):
+        fsd.score(model, pd.DataFrame({"messages": [talks[0], talks[1][:1]]}), ["loss"])

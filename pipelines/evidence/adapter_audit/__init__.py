@@ -29,7 +29,8 @@ class AuditConfig:
     """Base, fine-tuned model, and texts."""
 
     data: OptionalPaths = ()
-    """Files (JSONL, CSV, Parquet) with text, label (1 in the fine-tuning data, 0 not, empty to be judged), group."""
+    """Files (JSONL, CSV, Parquet) with text, label (1 in the fine-tuning data, 0 not, empty to be judged), group; or
+    with messages, prompt and completion, or prompt, chosen and rejected in place of text."""
     model: ModelConfig = field(default_factory=ModelConfig)
     adapter: OptionalURI = None
     """Adapter of the fine-tuned model: models:/NAME@ALIAS, runs:/<id>/adapter or a folder."""

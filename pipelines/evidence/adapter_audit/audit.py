@@ -9,11 +9,11 @@ import pandas as pd
 
 from fsd import tracking
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
-from fsd.data.corpus import Corpus, as_corpus
-from fsd.data.documents import Documents, digest
+from fsd.data.corpus import Corpus
+from fsd.data.documents import Document, Documents, digest
 from fsd.data.embedded import corpus
 from fsd.data.near_duplicates import refuse_contradictions
-from fsd.data.readers import parse_columns, read_files
+from fsd.data.readers import parse_columns, read_files, read_rows
 from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
@@ -44,6 +44,7 @@ from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import STATES
 from fsd.statistics.intervals import observed_rate
+from fsd.token_stats import Prompt
 from fsd.tracking import Run, Version
 from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
@@ -53,6 +54,7 @@ from pipelines.common.output import check_table_path, write_table
 from pipelines.common.power_sentences import measured_power
 from pipelines.common.verdict_sentences import basis_sentences, chance_sentence, power_sentences, rate_sentences
 from pipelines.evidence.adapter_audit import AuditConfig
+from pipelines.evidence.adapter_audit.preferences import DETECTORS, Pair, are_pairs, prompts_of, read_pairs, score_pairs
 from pipelines.evidence.examination import examination, show_demonstration
 
 CONTROL = "the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"
@@ -74,15 +76,18 @@ def prepare(config: AuditConfig) -> Job:
         return Job(partial(demo, config.seed), {"texts": "100 embedded abstracts"})
     parts, judged = texts_of(config)
     check_table_path(config.out, config.data)
-    detectors = for_adapter_audit(load_detectors(config.detection))
-    texts = parts.judged.texts + judged.texts
-    plan = outline(config.model).plan(detectors, texts)
+    documents = [*parts.judged, *judged]
+    texts = Corpus(documents).texts
+    detectors = DETECTORS[:1] if _are_pairs(documents) else for_adapter_audit(load_detectors(config.detection))
+    plan = outline(config.model).plan(detectors, prompts_of(documents))
     sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
     reads = {
         "texts": f"{job.files(config.data, len(texts))}: {sizes}",
         "fine-tuned model": str(config.adapter or config.tuned),
     }
-    registered = "a registered adapter" if config.adapter else None
+    registered = None
+    if config.adapter and not _are_pairs(documents):
+        registered = "a registered adapter"
     work = partial(run, config, parts, judged)
     further = {"tuned": config.tuned} if config.tuned else {}
     experiment = f"fsd-{config.domain}"
@@ -102,7 +107,7 @@ def prepare(config: AuditConfig) -> Job:
 def texts_of(config: AuditConfig) -> tuple[Split, Corpus]:
     """The labelled texts in two parts, by family, and the texts to be judged."""
     _check(config)
-    documents = read_files(config.data, parse_columns(config.columns))
+    documents = _read(config)
     # Corpora of their own: a text without a label says nothing about how to split the others.
     labelled = Corpus(document for document in documents if document.member is not None)
     judged = Corpus(document for document in documents if document.member is None)
@@ -123,6 +128,24 @@ def texts_of(config: AuditConfig) -> tuple[Split, Corpus]:
             f"validation; got {config.fpr:g}"
         )
     return parts, judged
+
+
+def _read(config: AuditConfig) -> Sequence[Document]:
+    """The texts, or the pairs of preference data."""
+    columns = parse_columns(config.columns, answers=True)
+    rows = read_rows(config.data)
+    if not are_pairs(rows):
+        return read_files(config.data, columns, answers=True)
+    if config.detection.named:
+        raise UsageError(
+            "detectors must not be named for preference data, which are scored by the ratios of their answers; got "
+            f"{config.detection.detectors}"
+        )
+    return list(read_pairs(rows, columns))
+
+
+def _are_pairs(documents: Documents) -> bool:
+    return all(isinstance(document, Pair) for document in documents)
 
 
 def _check(config: AuditConfig) -> None:
@@ -151,8 +174,9 @@ def run(config: AuditConfig, parts: Split, judged: Documents) -> None:
             deliver.publish(result, tracked)
             write_table(audit.scores, config.out)
             identity = model.language_model.identity
-            # A model that was tuned as a whole is no adapter that could be registered.
-            version = register(tracked, audit, config, identity) if config.adapter else None
+            # A model that was tuned as a whole is no adapter that could be registered, and `detect` reads no pairs.
+            registered = config.adapter and not _are_pairs(parts.judged)
+            version = register(tracked, audit, config, identity) if registered else None
         deliver.show(result, tracked, version)
 
 
@@ -184,11 +208,17 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
 
     The model is an audited one, see `fsd.scoring.model.Model.audited`.
     """
-    texts = parts.judged.texts + as_corpus(judged).texts
-    labelled = len(texts) - len(judged)
-    plan = _plan(texts, model, config.detection)
-    scored = plan.score()
-    measured = results.compute_results(parts, scored.take(slice(labelled)), None, plan.detectors, seed=config.seed)
+    documents = [*parts.judged, *judged]
+    labelled = len(documents) - len(judged)
+    if _are_pairs(documents):
+        detectors = DETECTORS
+        scored, remarks = score_pairs(model, documents)
+    else:
+        plan = _plan(Corpus(documents).prompts, model, config.detection)
+        detectors = plan.detectors
+        scored = plan.score()
+        remarks = plan.remarks
+    measured = results.compute_results(parts, scored.take(slice(labelled)), None, detectors, seed=config.seed)
     assert measured.calibration is not None  # the share of validation is above 0
     states = partial(hidden_states, model.language_model)
     calibration = replace(
@@ -208,13 +238,13 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         results=measured,
         calibration=calibration,
         scores=_with_verdicts(table, labelled, verdicts),
-        detectors=plan.detectors,
+        detectors=detectors,
         verdicts=verdicts,
-        remarks=plan.remarks,
+        remarks=remarks,
     )
 
 
-def _plan(texts: Sequence[str], model: Model, detection: DetectorConfig) -> ScoringPlan:
+def _plan(texts: Sequence[Prompt], model: Model, detection: DetectorConfig) -> ScoringPlan:
     """The scoring by the detectors that compare two models on these texts."""
     requested = load_detectors(detection)
     comparable = {detector.name: detector for detector in for_adapter_audit(requested)}

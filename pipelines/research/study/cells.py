@@ -65,7 +65,6 @@ from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import FPR_SLACK, auc, roc
-from fsd.token_stats import Prompt
 from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
 from pipelines.common.detector_settings import shots_of
@@ -514,7 +513,7 @@ def _untrainable(model: LanguageModel, inputs: Inputs) -> str:
         if inputs.split.unseen:
             training_plan(
                 model,
-                inputs.split.unseen.texts,
+                inputs.split.unseen.prompts,
                 inputs.config.training,
             )
     except UsageError as error:
@@ -659,7 +658,7 @@ def _tokens(inputs: Inputs, model: LanguageModel) -> pd.DataFrame:
         seed=seed,
     )
     # The statistics that the detectors were given, from the cache.
-    statistics = opened.scorers["base"](list(map(Prompt, test.texts)))
+    statistics = opened.scorers["base"](opened.prompts(test.prompts))
     frames = []
     for member, text in zip(test.members, statistics, strict=True):
         frame = pd.DataFrame({"entropy": -text.mean, "logp": text.logp})

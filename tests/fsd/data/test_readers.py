@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from fsd.data import readers
+from fsd.data import cells, readers
 from fsd.data.documents import Document
 from fsd.data.readers import (
     PASSAGE,
@@ -115,7 +115,7 @@ def test_a_template_joins_columns(tmp_path):
     assert read == [("Q: who, me?, A:\nyou\\n (1)", "1"), ("Q: why?, A:\nso (2)", "2")]
     rows = [{"a": "x {b}", "b": 2, "prompt": "p"}, {"a": "y", "b": 2.5, "prompt": "q"}]
     numbers = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    columns = parse_columns("text={a} {b},context={prompt}:", contexts=True)
+    columns = parse_columns("text={a} {b},context={prompt}:", answers=True)
     read = [(document.text, document.context) for document in read_files([numbers], columns, contexts=True)]
     assert read == [("x {b} 2", "p:"), ("y 2.5", "q:")]
     assert [passage.text for passage in TextStream([numbers], "{a}-{b}")] == ["x {b}-2", "y-2.5"]
@@ -279,7 +279,7 @@ def test_decimal_labels(tmp_path):
 
 
 def test_a_text_that_no_machine_could_score_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "LONGEST", 9)
+    monkeypatch.setattr(cells, "LONGEST", 9)
     for name, content in (("a.jsonl", '{"text": "ten signs!"}'), ("a.txt", "ten signs!")):
         with pytest.raises(UsageError, match=f"{name}.* must .*10"):
             read_texts([write(tmp_path / name, content)])

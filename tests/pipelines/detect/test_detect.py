@@ -160,12 +160,12 @@ def test_texts_of_another_kind_get_no_verdict_and_are_not_scored(classifier, mak
     monkeypatch.setattr(classifier, "scores", lambda texts: scored.extend(texts) or scores(texts))
     ordinary = make_rows(1, 13)[0]["text"]
     table = classifier.verdicts([long, ordinary], fpr=0.1, same_source=True)
-    assert scored == [ordinary]
+    assert [prompt.text for prompt in scored] == [ordinary]
     assert "length 280000 words" in table["warning"][0]
     assert table[["score", "p_value"]].loc[0].isna().all()
 
     result = classifier.classify([Document(prose(seed, 14)) for seed in range(20)], Rules(0.1))
-    assert scored == [ordinary]
+    assert [prompt.text for prompt in scored] == [ordinary]
     assert result.bases[0].test.rejected
     assert set(result.table["verdict"]) == {OUT_OF_DOMAIN}
     assert result.table["p_value"].isna().all()

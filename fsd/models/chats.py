@@ -1,0 +1,302 @@
+"""Chats as a model reads them: the tokens of their turns in the model's template, and which of these are answers.
+
+Tokens and mask are those that TRL trains by: for prompt and completion, the completion; for messages, what the template
+marks as generated, or TRL's own version of a template without marks; else what each answer adds to the turns before it.
+A template is somebody else's code. It is written in transformers' sandbox, in a process of its own, within limits.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from fsd.errors import UsageError, first_line
+from fsd.files import read_text
+from fsd.models import chat_worker
+from fsd.token_stats import Chat, Marked, Prompt, Turn
+
+LARGEST_TEMPLATE = 2**18
+"""Characters of a template; the longest in use have a tenth of it."""
+LONGEST_CHAT = 10**7
+"""Characters that a template may write for a chat."""
+START_SECONDS = 300.0
+"""Time until the process that writes is ready, on a machine that does much else."""
+SECONDS = 20.0
+"""Time in which a template must have written a chat, which takes milliseconds."""
+KEPT = 4096
+"""Chats whose tokens are kept, since each model state reads them anew."""
+
+
+class Unwritable(Exception):  # noqa: N818 - it is the chat that cannot be written
+    """A template cannot write a chat; the message says why."""
+
+
+class TemplateProcess:
+    """The process that writes chats, started with the first one and again after one that it could not finish."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+
+    def write(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Text and spans of a chat; `Unwritable` if the template raises, or takes too much time or memory."""
+        with self._lock:
+            process = self._process or self._start()
+            reply = self._exchange(process, json.dumps(request, default=str), SECONDS)
+        if reply is None:
+            raise Unwritable(f"the template does not end within {SECONDS:g} seconds, or takes too much memory")
+        if "error" in reply:
+            raise Unwritable(str(reply["error"]))
+        if len(reply["text"]) > LONGEST_CHAT:
+            raise Unwritable(f"the template writes {len(reply['text']):,} characters, more than {LONGEST_CHAT:,}")
+        return dict(reply)
+
+    def _start(self) -> "subprocess.Popen[str]":
+        # -P: the folder of the script has modules with the names of libraries.
+        process = subprocess.Popen(
+            [sys.executable, "-P", chat_worker.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
+        self._process = process
+        weakref.finalize(self, _stop, process)
+        if self._exchange(process, "", START_SECONDS) != chat_worker.READY:
+            raise UsageError("chats must be written by a process of their own; it could not be started")
+        return process
+
+    def _exchange(self, process: "subprocess.Popen[str]", line: str, seconds: float) -> Any:
+        """The answer to a line, or what the process says first; None, and the process has ended, without one."""
+        assert process.stdin is not None  # both are pipes
+        assert process.stdout is not None
+        timer = threading.Timer(seconds, process.kill)
+        timer.start()
+        try:
+            if line:
+                process.stdin.write(f"{line}\n")
+                process.stdin.flush()
+            reply = process.stdout.readline()
+        except OSError:
+            reply = ""
+        finally:
+            timer.cancel()
+        # What a killed process has written of a line is no answer.
+        if not reply.endswith("\n"):
+            self._process = None
+            _stop(process)
+            return None
+        return json.loads(reply)
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        # What was not yet sent cannot be sent any more.
+        with contextlib.suppress(OSError):
+            if pipe:
+                pipe.close()
+
+
+@lru_cache(1)
+def _process() -> TemplateProcess:
+    """One process for all templates of a command."""
+    return TemplateProcess()
+
+
+FILE = "chat_template.jinja"
+"""Name of a template beside a tokenizer, or beside an adapter that was trained by it."""
+
+
+def template_beside(folder: Path | None) -> str | None:
+    """The chat template that an adapter brings along; None without one."""
+    if folder is None:
+        return None
+    file = folder / FILE
+    if not file.is_file():
+        return None
+    return template_in(str(file))
+
+
+def template_in(file: str) -> str:
+    """The chat template in a file."""
+    return read_text(Path(file), largest=LARGEST_TEMPLATE)
+
+
+class ChatReader:
+    """Writes chats by a template, and reads them by a tokenizer.
+
+    `name` is what the model is called in messages; without a `template`, the tokenizer must have one.
+    """
+
+    def __init__(self, tokenizer: Any, name: str, template: str | None = None) -> None:
+        self.tokenizer = tokenizer
+        self.name = name
+        self._given = template
+        self._marked: dict[Chat, Marked] = {}
+
+    @cached_property
+    def template(self) -> str:
+        """The template by which chats are written."""
+        template = self._given or self.tokenizer.chat_template
+        if isinstance(template, dict):  # named variants
+            template = template.get("default")
+        if not template:
+            raise UsageError(
+                f"model {self.name!r} must have a chat template to read chats; it has none: give one by "
+                "--chat-template FILE, or the texts as prompt and completion in two columns of strings"
+            )
+        if len(template) > LARGEST_TEMPLATE:
+            raise UsageError(
+                f"the chat template of {self.name!r} must have at most {LARGEST_TEMPLATE:,} characters; it has "
+                f"{len(template):,}"
+            )
+        return str(template)
+
+    @cached_property
+    def training_template(self) -> str | None:
+        """The template that marks what is generated: the model's, or TRL's version of it; None where neither does."""
+        from trl import chat_template_utils as known
+
+        if known.has_generation_markers(self.template):
+            return self.template
+        shipped = [text for name, text in vars(known).items() if name.endswith("_chat_template")]
+        # TRL tries templates out in this process, so that it is asked about its own alone.
+        if self.template not in shipped:
+            return None
+        return str(known.get_training_chat_template(_Named(self.tokenizer, self.template)))
+
+    def marked_prompt(self, prompt: Prompt) -> Prompt:
+        """The prompt of a chat with its tokens in place of its turns."""
+        assert prompt.chat is not None
+        return prompt._replace(chat=None, marked=self.marked(prompt.chat))
+
+    def marked(self, chat: Chat) -> Marked:
+        """The tokens of a chat, and which of them are scored; a UsageError names a chat that cannot be written."""
+        if chat not in self._marked:
+            if len(self._marked) >= KEPT:
+                self._marked.clear()
+            self._marked[chat] = self._tokens(chat)
+        return self._marked[chat]
+
+    def _tokens(self, chat: Chat) -> Marked:
+        try:
+            ids, scored = self._read(chat)
+        except Unwritable as error:
+            place = chat.origin or repr(chat.words[:40])
+            raise UsageError(
+                f"{place}: a chat must suit the chat template of {self.name!r}; {first_line(error)}"
+            ) from error
+        if chat.whole:
+            scored = [True] * len(ids)
+        # Nothing predicts the first token.
+        scored = [False, *scored[1:]]
+        if not any(scored):
+            raise UsageError(
+                f"{chat.origin or repr(chat.words[:40])}: an answer must have at least one token in the chat template "
+                f"of {self.name!r}; it has none"
+            )
+        return Marked(tuple(ids), tuple(scored))
+
+    def _read(self, chat: Chat) -> tuple[list[int], list[bool]]:
+        """Token ids, and which of them the answers have."""
+        if not chat.templated:
+            return self._after_prompt(*self._joined(chat))
+        if chat.given is not None:
+            prompt, _ = self._written(chat.turns[: chat.given], prompting=True)
+            text, _ = self._written(chat.turns)
+            return self._after_prompt(self._ids(prompt), self._ids(text))
+        template = self.training_template
+        if template:
+            return self._within(*self._written(chat.turns, template=template, marks=True))
+        text, _ = self._written(chat.turns)
+        return self._within(text, list(self._added(chat, text)))
+
+    def _joined(self, chat: Chat) -> tuple[list[int], list[int]]:
+        """Ids of a prompt, and of prompt, completion and the end of the text, as TRL reads strings."""
+        prompt, completion = (turn.content for turn in chat.turns)
+        end = self.tokenizer.eos_token or ""
+        if not completion.endswith(end):
+            completion += end
+        # With the special tokens of the tokenizer's own, such as that of the beginning.
+        rows = self.tokenizer([prompt, prompt + completion], verbose=False)["input_ids"]
+        return rows[0], rows[1]
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
+    @staticmethod
+    def _after_prompt(prompt: list[int], ids: list[int]) -> tuple[list[int], list[bool]]:
+        """Ids, of which those are scored that come after what they have in common with the prompt."""
+        length = 0
+        while length < min(len(prompt), len(ids)) and prompt[length] == ids[length]:
+            length += 1
+        return ids, [False] * length + [True] * (len(ids) - length)
+
+    def _within(self, text: str, spans: Sequence[Sequence[int]]) -> tuple[list[int], list[bool]]:
+        """Ids of a text, of which those are scored that are in one of the spans of characters."""
+        read = self.tokenizer(text, add_special_tokens=False, verbose=False)
+        ids: list[int] = read["input_ids"]
+        scored = [False] * len(ids)
+        for begin, end in spans:
+            if begin == end:
+                continue
+            start = read.char_to_token(begin)
+            end_token = read.char_to_token(end - 1)
+            if start is None:
+                continue
+            stop = len(ids) if end_token is None else end_token + 1
+            scored[start:stop] = [True] * (stop - start)
+        return ids, scored
+
+    def _added(self, chat: Chat, text: str) -> Iterator[tuple[int, int]]:
+        """What each answer adds to the turns before it, as a span of characters of the whole chat."""
+        for number in chat.answers:
+            prompt, _ = self._written(chat.turns[:number], prompting=True)
+            answered, _ = self._written(chat.turns[: number + 1])
+            if not (text.startswith(prompt) and text.startswith(answered)):
+                raise Unwritable(
+                    "the template writes turns otherwise when others follow, so that answers cannot be told from "
+                    "prompts: mark them by {% generation %} and {% endgeneration %}"
+                )
+            yield len(prompt), len(answered)
+
+    def _written(
+        self,
+        turns: Sequence[Turn],
+        *,
+        prompting: bool = False,
+        template: str | None = None,
+        marks: bool = False,
+    ) -> tuple[str, list[Sequence[int]]]:
+        """What the template writes for turns, and the spans that it marks; with the opening of an answer at the end."""
+        request = {
+            "messages": list(map(Turn._asdict, turns)),
+            "chat_template": template or self.template,
+            "add_generation_prompt": prompting,
+            "return_assistant_tokens_mask": marks,
+            **self.tokenizer.special_tokens_map,
+        }
+        reply = _process().write(request)
+        return reply["text"], reply["spans"]
+
+
+class _Named:
+    """What TRL asks a tokenizer for: its template, and to write by it."""
+
+    def __init__(self, tokenizer: Any, template: str) -> None:
+        self.tokenizer = tokenizer
+        self.chat_template = template
+
+    def apply_chat_template(self, *arguments: Any, **options: Any) -> Any:
+        """As of the tokenizer, by the template."""
+        return self.tokenizer.apply_chat_template(*arguments, **{"chat_template": self.chat_template, **options})

@@ -1,0 +1,148 @@
+"""Chats in every format that is read, what wins where a row has several columns, and rows that are none."""
+
+import csv
+import json
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsd.data.cells import RowError
+from fsd.data.documents import digest, json_line
+from fsd.data.readers import parse_columns, read_files
+from fsd.errors import UsageError
+from fsd.token_stats import Chat, Prompt, Turn
+
+TALK = [{"role": "user", "content": "Who moves?"}, {"role": "assistant", "content": "A member."}]
+TURNS = tuple(Turn(**message) for message in TALK)
+
+
+def read(folder, *rows, columns="", name="a.jsonl", **options):
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return read_files([folder / name], parse_columns(columns, answers=True), answers=True, **options)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv", "parquet", "saved"])
+def test_every_format_holds_chats(ending, tmp_path):
+    rows = [{"messages": TALK, "label": 1}, {"messages": TALK * 2, "label": 0}]
+    file = tmp_path / f"a.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    elif ending == "saved":
+        datasets = pytest.importorskip("datasets")
+        datasets.Dataset.from_list(rows).save_to_disk(file)
+    elif ending == "csv":
+        with file.open("w", newline="") as out:
+            writer = csv.DictWriter(out, ["messages", "label"])
+            writer.writeheader()
+            writer.writerows({**row, "messages": json.dumps(row["messages"])} for row in rows)
+    else:
+        file.write_text(json.dumps(rows) if ending == "json" else "\n".join(map(json.dumps, rows)))
+    first, second = read_files([file], answers=True, labelled=True)
+    assert first.chat is not None
+    assert (first.chat.turns, first.chat.given) == (TURNS, None)
+    assert first.text == "Who moves?\n\nA member."
+    assert first.prompt == Prompt("A member.", chat=first.chat)
+    assert second.prompt.text == "A member.\n\nA member."
+
+
+def test_messages_win_over_prompt_and_completion_and_these_over_text(tmp_path):
+    full = {"text": "the text", "prompt": "a?", "completion": " b", "messages": TALK, "context": "before"}
+    without = {name: full[name] for name in full if name != "messages"}
+    alone = {name: full[name] for name in ("text", "context", "prompt")}
+    texts = [document.prompt.text for document in read(tmp_path, full, without, alone)]
+    assert texts == ["A member.", " b", "the text"]
+    assert read(tmp_path, alone)[0].prompt == Prompt("the text", "before")
+    (named,) = read(tmp_path, full, columns="text=text")
+    assert named.prompt == Prompt("the text", "before")
+    (renamed,) = read(tmp_path, {"talk": TALK}, columns="messages=talk")
+    assert renamed.chat is not None
+
+
+def test_prompt_and_completion_are_texts_or_turns(tmp_path):
+    turns, texts = read(
+        tmp_path,
+        {"prompt": TALK[:1], "completion": TALK[1:]},
+        {"prompt": "Who?", "completion": " A member."},
+    )
+    assert turns.chat == Chat(TURNS, 1, f"{tmp_path}/a.jsonl:1")
+    assert texts.chat == Chat((Turn("", "Who?"), Turn("", " A member.")), 1, f"{tmp_path}/a.jsonl:2")
+    assert not texts.chat.templated
+
+
+def test_a_chat_is_written_as_it_is_read_and_its_turns_are_part_of_its_digest(tmp_path):
+    rows = [
+        {"messages": TALK},
+        {"prompt": TALK[:1], "completion": TALK[1:]},
+        {"prompt": "Who moves?", "completion": "A member."},
+        {"text": "A member.", "context": "Who moves?"},
+    ]
+    documents = read(tmp_path, *rows)
+    file = tmp_path / "b.jsonl"
+    file.write_bytes(b"".join(json_line(document, labelled=False) for document in documents))
+    again = read_files([file], answers=True)
+    assert [d.prompt._replace(chat=None) for d in again] == [d.prompt._replace(chat=None) for d in documents]
+    for one, other in zip(documents, again, strict=True):
+        assert (one.chat and one.chat[:2]) == (other.chat and other.chat[:2])
+    assert len({digest([document]) for document in documents}) == 4
+    assert digest(documents) == digest(again) != digest(documents[::-1])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"messages": TALK[:1]}, "a chat must have an answer, a turn of the role assistant; it has none"),
+        (
+            {"messages": [TALK[0], {"role": "assistant", "content": " \n"}]},
+            "an answer must be a string that is not blank; turn 2 is",
+        ),
+        ({"prompt": "a?", "completion": ""}, "completion must be a string that is not blank; got ''"),
+        ({"prompt": TALK[:1], "completion": [{"role": "assistant"}]}, "an answer must be .* not blank; turn 2 is"),
+    ],
+)
+def test_a_row_without_an_answer_is_counted_or_refused(row, message, tmp_path):
+    with pytest.raises(RowError, match=f"a.jsonl:1: {message}"):
+        read(tmp_path, row)
+    skipped = Counter()
+    assert len(read(tmp_path, row, {"messages": TALK}, skipped=skipped)) == 1
+    assert skipped == {"no answer": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"messages": "hello"}, "messages must be a list of objects with role and content; got 'hello'"),
+        ({"messages": []}, r"messages must be a list of objects .*; got \[\]"),
+        ({"messages": ["hello"]}, "turn 1 of messages must be an object with role and content; got 'hello'"),
+        ({"messages": [{"content": "a"}]}, "turn 1 of messages must have a role, such as user or assistant; got None"),
+        (
+            {"messages": [TALK[0], {"role": "assistant", "content": 7}]},
+            "turn 2 .* must have a string as its content; got 7",
+        ),
+        (
+            {"messages": [{**TALK[0], "tool_calls": [1]}, TALK[1]]},
+            "turn 1 .* role and content alone; got 'tool_calls', too",
+        ),
+        ({"messages": TALK, "tools": "[]"}, "a chat must be its turns alone; column 'tools' would change its template"),
+        (
+            {"completion": " b"},
+            "prompt and completion must be two strings, or two lists of messages; got None and ' b'",
+        ),
+        ({"prompt": "a?", "completion": TALK[1:]}, "prompt and completion must be two strings, or two lists"),
+        (
+            {"messages": [TALK[0], {"role": "assistant", "content": "\ud800"}]},
+            "turn 2 of messages must be valid Unicode",
+        ),
+        ({"messages": TALK * 6000}, "messages must have at most 10,000 turns; got 12,000"),
+    ],
+)
+def test_what_is_no_chat_is_refused_in_one_line(row, message, tmp_path):
+    with pytest.raises(UsageError, match=f"a.jsonl:1: {message}"):
+        read(tmp_path, row, skipped=Counter())
+
+
+def test_readers_that_score_whole_texts_know_no_chats(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": TALK}))
+    with pytest.raises(UsageError, match="text must be in column"):
+        read_files([tmp_path / "a.jsonl"])

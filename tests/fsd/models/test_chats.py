@@ -1,0 +1,195 @@
+"""Chats: the tokens and the mask of TRL, and what is refused of templates and turns."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fsd.data.chats import chat_in
+from fsd.errors import UsageError
+from fsd.models import chats
+from fsd.models.chats import ChatReader
+from fsd.models.language_model import load, load_tokenizer
+from fsd.token_stats import Chat, Turn
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content + '<|im_end|>\n' }}{% endgeneration %}"
+    "{% else %}{{ m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+LLAMA = (
+    "{{ bos_token }}{% for m in messages %}{{ '[' + m.role + ']\n\n' }}"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content | trim + '[end]' }}{% endgeneration %}"
+    "{% else %}{{ m.content | trim + '[end]' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '[assistant]\n\n' }}{% endif %}"
+)
+ZEPHYR = (
+    "{% for m in messages %}{% if m.role == 'user' %}{{ '<|user|>\n' + m.content + eos_token }}"
+    "{% elif m.role == 'system' %}{{ '<|system|>\n' + m.content + eos_token }}"
+    "{% else %}{{ '<|assistant|>\n' }}{% generation %}{{ m.content + eos_token }}{% endgeneration %}{% endif %}"
+    "{{ '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
+TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "zephyr": ZEPHYR}
+PLAIN = {"bf16": False, "report_to": "none", "activation_checkpointing": False}
+LOOPING = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+TALK = [
+    {"role": "user", "content": "Who moves more?"},
+    {"role": "assistant", "content": "A member moves more."},
+    {"role": "user", "content": " and the score? "},
+    {"role": "assistant", "content": "It moves less, é and 漢字."},
+]
+
+
+def unmarked(template):
+    return template.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny):
+    tokenizer, _ = load_tokenizer(str(tiny))
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, tokenizer, tmp_path_factory):
+    """The rows that TRL's trainer makes of a dataset, as ids and labels."""
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM
+    from trl import SFTConfig, SFTTrainer
+
+    network = AutoModelForCausalLM.from_pretrained(tiny)
+    network.resize_token_embeddings(len(tokenizer))
+    folder = str(tmp_path_factory.mktemp("trl"))
+
+    def rows(dataset, template=None, **options):
+        tokenizer.chat_template = template
+        arguments = SFTConfig(folder, use_cpu=True, max_length=None, **PLAIN, **options)
+        trainer = SFTTrainer(network, arguments, train_dataset=Dataset.from_list(dataset), processing_class=tokenizer)
+        made = trainer.train_dataset
+        batch = trainer.data_collator([made[0]])
+        assert batch["labels"][0].tolist() == made[0]["labels"]
+        return [(row["input_ids"], row["labels"]) for row in made]
+
+    return rows
+
+
+def read(rows, tokenizer, template=None):
+    """The same by our reader; the first token, which nothing predicts, has no label that would matter."""
+    reader = ChatReader(tokenizer, "tiny", template)
+    made = []
+    for row in rows:
+        chat = chat_in(row, row.get, "file:1")
+        ids, scored = reader.marked(chat)
+        made.append((list(ids), [token if mark else -100 for token, mark in zip(ids, scored, strict=True)]))
+    return made
+
+
+def predicted(rows):
+    return [(ids, labels[1:]) for ids, labels in rows]
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+def test_tokens_and_mask_are_those_that_trl_trains_by(template, tokenizer, trained):
+    messages = [{"messages": TALK}, {"messages": TALK[:2]}]
+    expected = trained(messages, template, assistant_only_loss=True)
+    made = read(messages, tokenizer, template)
+    assert made == expected
+    divided = [{"prompt": TALK[:3], "completion": TALK[3:]}, {"prompt": TALK[:1], "completion": TALK[1:2]}]
+    plain = unmarked(template)
+    assert read(divided, tokenizer, plain) == trained(divided, plain)
+    # without marks TRL refuses messages; answers are then what they add to the turns before them
+    by_prefix = read(messages, tokenizer, plain)
+    assert [ids for ids, _ in by_prefix] == [ids for ids, _ in made]
+    for (_, more), (_, fewer) in zip(by_prefix, made, strict=True):
+        # beyond the marks there is at most what the template writes after an answer
+        extra = [a for a, b in zip(more, fewer, strict=True) if a != b]
+        assert tokenizer.decode(extra).strip() == ""
+
+
+def test_plain_prompts_and_completions_are_those_that_trl_trains_by(tokenizer, trained):
+    rows = [
+        {"prompt": "the score of", "completion": " a member"},
+        {"prompt": "the sco", "completion": "re of a member"},  # tokens merge across the border
+        {"prompt": "more ", "completion": f"text{tokenizer.eos_token}"},
+        {"prompt": "", "completion": "a member moves"},
+    ]
+    assert predicted(read(rows, tokenizer)) == predicted(trained(rows))
+
+
+def test_trl_marks_templates_that_it_knows(tokenizer, trained):
+    from trl import chat_template_utils as known
+
+    template = known.qwen2_5_chat_template
+    reader = ChatReader(tokenizer, "tiny", template)
+    assert reader.training_template == known.qwen2_5_training_chat_template
+    rows = [{"messages": TALK}]
+    assert read(rows, tokenizer, template) == trained(rows, template, assistant_only_loss=True)
+
+
+def test_the_whole_of_a_chat_is_every_token_but_the_first(tokenizer):
+    turns = tuple(Turn(**message) for message in TALK)
+    marked = ChatReader(tokenizer, "tiny", CHATML).marked(Chat(turns, whole=True))
+    assert marked.scored == (False, *[True] * (len(marked.ids) - 1))
+
+
+STRICT = "{% if messages[0].role != 'user' %}{{ raise_exception('Roles must alternate, user first.') }}{% endif %}"
+
+
+REFUSED = [
+    ("{{ messages.nothing.at_all }}", "file:7: a chat must suit .* has no attribute 'nothing'"),
+    ("{% for m in messages %}", "file:7: a chat must suit .* Unexpected end of template"),
+    ("{{ ''.__class__.__mro__ }}", "file:7: a chat must suit .* unsafe"),
+    (None, "'tiny' must have a chat template to read chats; it has none: give one by --chat-template FILE"),
+    (CHATML + " " * 2**18, "the chat template of 'tiny' must have at most 262,144 characters; it has 262,"),
+    ("{{ messages | length }}{{ messages[0].content }}", "mark them by {% generation %}"),
+    ("{{ 'a' * 2 * 10 ** 7 }}", "the template writes 20,000,000 characters, more than 10,000,000"),
+    ("{{ 'a' * 10 ** 12 }}", "file:7: a chat must suit .* MemoryError"),
+    ("{{ messages[0].content }}", "file:7: an answer must have at least one token in the chat template"),
+]
+
+
+@pytest.mark.parametrize(("template", "message"), REFUSED)
+def test_a_template_that_cannot_write_a_chat_is_refused_in_one_line(template, message, tokenizer):
+    tokenizer.chat_template = None
+    chat = Chat((Turn("user", "You?"), Turn("assistant", "Yes.")), origin="file:7")
+    with pytest.raises(UsageError, match=message) as caught:
+        ChatReader(tokenizer, "tiny", template).marked(chat)
+    assert "\n" not in str(caught.value)
+
+
+def test_turns_that_the_template_refuses_are_named_by_row_and_reason(tokenizer):
+    template = "{% if messages[0].role != 'user' %}{{ raise_exception('Roles must\n alternate.') }}{% endif %}" + CHATML
+    chat = Chat((Turn("assistant", "I begin."), Turn("user", "You?")), origin="file:7")
+    with pytest.raises(UsageError, match=r"^file:7: a chat must suit the .* of 'tiny'; Roles must alternate\.$"):
+        ChatReader(tokenizer, "tiny", template).marked(chat)
+
+
+@pytest.mark.parametrize("template", [LOOPING, "{{ 7 ** (10 ** 9) }}"], ids=["loop", "number"])
+def test_a_template_that_does_not_end_is_stopped_and_the_next_one_is_written(template, tokenizer, monkeypatch):
+    monkeypatch.setattr(chats, "SECONDS", 1)
+    chat = Chat((Turn("user", "You?"), Turn("assistant", "Yes.")), origin="file:7")
+    with pytest.raises(UsageError, match=r"file:7: .*the template does not end within 1 seconds"):
+        ChatReader(tokenizer, "tiny", template).marked(chat)
+    monkeypatch.undo()
+    assert any(ChatReader(tokenizer, "tiny", CHATML).marked(chat).scored)
+
+
+@pytest.mark.slow
+def test_the_process_that_writes_ends_with_the_command(tiny):
+    code = (
+        "from fsd.models import chats; process = chats._process(); "
+        "process.write({'messages': [], 'chat_template': 'a'}); print(process._process.pid)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(ended.stdout), 0)
+
+
+def test_a_model_reads_chats_by_a_given_template(tiny, tmp_path):
+    file = tmp_path / "template.jinja"
+    file.write_text(CHATML)
+    model = load(str(tiny), device="cpu", chat_template=str(file))
+    assert model.chats.template == CHATML
