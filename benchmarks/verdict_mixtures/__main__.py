@@ -291,7 +291,8 @@ def report(table: pd.DataFrame) -> None:
     for (guests, size, kind), some in table.groupby(["guests", "size", "kind"]):
         print(shown(f"{guests} of {size}" + (f", source {kind}" if guests else ""), some))
     for groups, some in table[table["guests"] >= 4].groupby("groups"):
-        print(shown(f"guests in {groups} groups", some))
+        noun = "group" if groups == "one" else "groups"
+        print(shown(f"guests in {groups} {noun}", some))
     for count, some in table[table["guests"] > 0].groupby("sources"):
         print(shown(f"targets of {count} sources", some))
     for score, some in table.groupby("score"):
