@@ -1,6 +1,6 @@
 """Do verdicts keep their rate where the model knows several sources? python -m benchmarks.verdict_mixtures --help.
 
-Targets are trained on one, three and five sources, an adapter is calibrated on one of them, and requests mix unread
+Targets are trained on one, three and four sources, an adapter is calibrated on one of them, and requests mix unread
 texts of that source with unread guests from another one, which the target was trained on in part, or not at all.
 Guests come as single texts, in one group, in four, or each on its own. Whoever is called a member is a false positive.
 Verdicts are by the best score of all detectors and states on validation, as those of `fsd run` are.
@@ -64,8 +64,8 @@ class Settings:
     """Folder that keeps the scores of each target."""
     data: str | None = None
     """Folder with a JSONL file for each further source (column text)."""
-    counts: tuple[int, ...] = (1, 3, 5)
-    """Numbers of sources that targets are trained on."""
+    counts: tuple[int, ...] = (1, 3, 4)
+    """Numbers of sources that targets are trained on; the package has four, and each file of `data` is one more."""
     draws: int = 2
     """Targets for each of these numbers."""
     reads: tuple[str, ...] = ()
@@ -270,6 +270,9 @@ def main(settings: Settings) -> None:
     folder = Path(settings.folder)
     folder.mkdir(parents=True, exist_ok=True)
     texts = sources(settings.data)
+    if not all(1 <= count <= len(texts) for count in settings.counts):
+        listed = " ".join(map(str, settings.counts))
+        sys.exit(f"counts must be from 1 to the number of sources, {len(texts)}; got {listed}")
     rows = []
     drawn = [named(reads) for reads in settings.reads]
     for target in drawn or targets(texts, settings.counts, settings.draws, settings.seed):
@@ -288,7 +291,8 @@ def report(table: pd.DataFrame) -> None:
     for (guests, size, kind), some in table.groupby(["guests", "size", "kind"]):
         print(shown(f"{guests} of {size}" + (f", source {kind}" if guests else ""), some))
     for groups, some in table[table["guests"] >= 4].groupby("groups"):
-        print(shown(f"guests in {groups} groups", some))
+        noun = "group" if groups == "one" else "groups"
+        print(shown(f"guests in {groups} {noun}", some))
     for count, some in table[table["guests"] > 0].groupby("sources"):
         print(shown(f"targets of {count} sources", some))
     for score, some in table.groupby("score"):

@@ -1,4 +1,4 @@
-"""Targets that read one, three and five sources, and the scores of texts that none of them read."""
+"""Targets that read one source or several, and the scores of texts that none of them read."""
 
 import json
 import random
