@@ -66,7 +66,12 @@ def hub_documents(
             rows = _decoded(rows, columns["text"], start)
         documents += parse_rows(rows, columns, labelled=True, skipped=left_out)
     if not documents and not left_out:
-        raise _without_rows(name, [tables[split] for split in chosen], only, ", ".join(chosen))
+        raise _without_rows(
+            name,
+            [tables[split] for split in chosen],
+            only,
+            ", ".join(chosen),
+        )
     return Benchmark(documents, title, ", ".join(sorted(_commits(tables))), left_out)
 
 
@@ -529,7 +534,12 @@ def _from_books(
             f"collect with --options places={places[0]}"
         )
     documents = []
-    for file, member, books in zip(files, (True, False), (members, nonmembers), strict=True):
+    for file, member, books in zip(
+        files,
+        (True, False),
+        (members, nonmembers),
+        strict=True,
+    ):
         texts = _book_segments(books, member, words, places)
         if not texts:
             raise UsageError(f"{file} must have texts of at least {words} words; all {len(books)} are shorter")
@@ -546,13 +556,29 @@ def _rows_a_book(most: int) -> str:
     return "one row a book" if most == 1 else f"at most {most} rows a book"
 
 
-def _book_segments(books: Documents, member: bool, words: int, places: tuple[str, ...]) -> list[Document]:
+def _book_segments(
+    books: Documents,
+    member: bool,
+    words: int,
+    places: tuple[str, ...],
+) -> list[Document]:
     # the same number may be of different books on the two sides
     prefix = "dolma:" if member else "new:"
     documents = []
     for book in books:
-        labelled = replace(book, member=member, group=prefix + (book.group or book.origin_url))
-        documents += [replace(labelled, text=text) for text in segments(book.text, words, places)]
+        labelled = replace(
+            book,
+            member=member,
+            group=prefix + (book.group or book.origin_url),
+        )
+        documents += [
+            replace(labelled, text=text)
+            for text in segments(
+                book.text,
+                words,
+                places,
+            )
+        ]
     return documents
 
 

@@ -88,7 +88,15 @@ def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
         )
     if len(messages) > MOST_TURNS:
         raise UsageError(f"{origin_url}: {field} must have at most {MOST_TURNS:,} turns; got {len(messages):,}")
-    return tuple(_turn(message, number, field, origin_url) for number, message in enumerate(messages, 1))
+    return tuple(
+        _turn(
+            message,
+            number,
+            field,
+            origin_url,
+        )
+        for number, message in enumerate(messages, 1)
+    )
 
 
 def _from_json(messages: str) -> Any:

@@ -51,7 +51,11 @@ Places = NDArray[np.int64]
 Records = NDArray[Any]
 
 _RECORD = np.dtype([("hash", "u8"), ("at", "u8"), ("size", "u4"), ("owner", "u8")])
-_PUNCTUATION = str.maketrans("", "", f"{string.punctuation}‘’")  # it is deleted: "don't" is the word "dont"
+_PUNCTUATION = str.maketrans(
+    "",
+    "",
+    f"{string.punctuation}‘’",
+)  # it is deleted: "don't" is the word "dont"
 
 
 class Overlap(NamedTuple):

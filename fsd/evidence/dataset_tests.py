@@ -35,7 +35,16 @@ def exchangeability(
     the data set, all orders of exchangeable texts are equally likely to be the most probable one, so the rank test of
     `combined_p` over shards is exact. Gives the p-value, and the mean over shards of the published order's z-score.
     """
-    return order_p(order_sums(texts, scorer, shard=shard, orders=orders, seed=seed), seed=seed)
+    return order_p(
+        order_sums(
+            texts,
+            scorer,
+            shard=shard,
+            orders=orders,
+            seed=seed,
+        ),
+        seed=seed,
+    )
 
 
 def order_sums(

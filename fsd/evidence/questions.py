@@ -98,7 +98,12 @@ def _check_fields(question: Question, place: str) -> None:
         raise UsageError(f"{must}; {place} has none: the same question is asked of every control work")
 
 
-def check_works(works: Sequence[AskedWork], questions: Sequence[Question], opening: int, span: int) -> None:
+def check_works(
+    works: Sequence[AskedWork],
+    questions: Sequence[Question],
+    opening: int,
+    span: int,
+) -> None:
     """Refuse works that a question cannot be asked for, or that are too short for a reply to be compared."""
     needed = set()
     for question in questions:

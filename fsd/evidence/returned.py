@@ -209,10 +209,28 @@ def returned(
         empty += not words
         spans = common_spans(reply, rest, n)
         covered += _covered(spans)
-        quotations += [_quoted(exchange.name, text, places, span, work, controls) for span in spans]
+        quotations += [
+            _quoted(
+                exchange.name,
+                text,
+                places,
+                span,
+                work,
+                controls,
+            )
+            for span in spans
+        ]
         # What common phrases give: replies about this work have nothing to do with the others.
         for other_work in controls:
-            chance = max(chance, longest_run(reply, other_work.without(prompt, n), prompt, n))
+            chance = max(
+                chance,
+                longest_run(
+                    reply,
+                    other_work.without(prompt, n),
+                    prompt,
+                    n,
+                ),
+            )
     # The longest is told first; of equal ones, that of the earlier prompt.
     quotations.sort(key=lambda quotation: -quotation.length)
     common = chance if controls else None

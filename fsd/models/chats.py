@@ -73,7 +73,12 @@ class TemplateProcess:
             raise UsageError("chats must be written by a process of their own; it could not be started")
         return process
 
-    def _exchange(self, process: "subprocess.Popen[str]", line: str, seconds: float) -> Any:
+    def _exchange(
+        self,
+        process: "subprocess.Popen[str]",
+        line: str,
+        seconds: float,
+    ) -> Any:
         """The answer to a line, or what the process says first; None, and the process has ended, without one."""
         assert process.stdin is not None  # both are pipes
         assert process.stdout is not None
@@ -231,7 +236,11 @@ class ChatReader:
         return rows[0], rows[1]
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids: list[int] = self.tokenizer(
+            text,
+            add_special_tokens=False,
+            verbose=False,
+        )["input_ids"]
         return ids
 
     @staticmethod
@@ -242,7 +251,11 @@ class ChatReader:
             length += 1
         return ids, [False] * length + [True] * (len(ids) - length)
 
-    def _within(self, text: str, spans: Sequence[Sequence[int]]) -> tuple[list[int], list[bool]]:
+    def _within(
+        self,
+        text: str,
+        spans: Sequence[Sequence[int]],
+    ) -> tuple[list[int], list[bool]]:
         """Ids of a text, of which those are scored that are in one of the spans of characters."""
         read = self.tokenizer(text, add_special_tokens=False, verbose=False)
         ids: list[int] = read["input_ids"]

@@ -414,7 +414,13 @@ class ContinuationsAPI(CompletionsScorer):
         return text
 
 
-def _generate(client: Client, body: Answer, asked: str | list[int], *, chat: bool) -> dict[str, Any]:
+def _generate(
+    client: Client,
+    body: Answer,
+    asked: str | list[int],
+    *,
+    chat: bool,
+) -> dict[str, Any]:
     """The answer of a chat API to a message of the user's, or of a completions API to the beginning of a text."""
     if chat:
         message = {"role": "user", "content": asked}

@@ -281,7 +281,11 @@ class SQLiteStore:
         room = None if self.limit is None else self.limit - size
         # Rows larger than the whole file are not stored, as nothing that is deleted would make room for them.
         if rows and (room is None or room >= 0):
-            self._write("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows, room)
+            self._write(
+                "INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)",
+                rows,
+                room,
+            )
 
     def delete(self) -> None:
         """Delete the file, and what SQLite keeps beside it."""
@@ -408,7 +412,15 @@ class MemoizedScorer:
     ) -> Iterator[Scored]:
         """The prompts as they become ready, stored from time to time, and at the end or at an interruption."""
         as_read = getattr(self.scorer, "as_read", None)
-        pairs = as_read(prompts) if as_read else zip(prompts, self.scorer(prompts), strict=True)
+        pairs = (
+            as_read(prompts)
+            if as_read
+            else zip(
+                prompts,
+                self.scorer(prompts),
+                strict=True,
+            )
+        )
         fresh: list[Scored] = []
         begun = time.monotonic()
         try:

@@ -174,7 +174,16 @@ class ViewStatistics:
         """The detector's views of each text, by parameter name."""
         state = "base" if state == "fsd" else state
         columns = [self.columns[view_in(state, name)] for name in detector.views]
-        return [dict(zip(detector.views, row, strict=True)) for row in zip(*columns, strict=True)]
+        return [
+            dict(
+                zip(
+                    detector.views,
+                    row,
+                    strict=True,
+                )
+            )
+            for row in zip(*columns, strict=True)
+        ]
 
 
 def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:

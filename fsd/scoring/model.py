@@ -273,7 +273,11 @@ class Outline(Model):
         template = None
         if config.chat_template:
             template = template_in(config.chat_template)
-        return ChatReader(tokenizer, config.model, template), context_of(config.model, revision=config.revision)
+        return ChatReader(
+            tokenizer,
+            config.model,
+            template,
+        ), context_of(config.model, revision=config.revision)
 
     def plan(self, *scored: Any, **options: Any) -> ScoringPlan:
         """The same plan; what a completions API gives is known when it is asked, so that nothing is refused before."""
@@ -366,7 +370,11 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     )
 
 
-def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
+def _whole_model(
+    name: str,
+    base: "LanguageModel",
+    config: ModelConfig,
+) -> dict[str, Scorer]:
     """The scorers of a fine-tuned model, whose scores are compared with those of its base token by token."""
     from fsd.models.language_model import load
     from fsd.scoring.token_frequencies import fingerprint
@@ -413,7 +421,13 @@ def _open_api(
         prompt_tokens = PromptTokens(tokenizer, api.tokenizer)
         file = frequency_file(replace(config, model=api.tokenizer))
         if file:
-            scorers["unigram"] = frequency_scorer(file, api.tokenizer, tokenizer, vocabulary, prompt_tokens.tokens)
+            scorers["unigram"] = frequency_scorer(
+                file,
+                api.tokenizer,
+                tokenizer,
+                vocabulary,
+                prompt_tokens.tokens,
+            )
     # Answers cost money: they are never thrown away for space, and a file that cannot keep them is refused.
     store = SQLiteStore(answers, limit=None, required=True)
     makers: dict[str, Callable[..., CompletionsScorer]] = {} if chat else {"base": CompletionsScorer}

@@ -166,7 +166,11 @@ class PairScorer(ModelScorer):
     def __post_init__(self) -> None:
         super().__post_init__()
         # The smaller budget, and the shorter context, hold for both.
-        alone = ModelScorer(self.reference, tuned=self.reference_tuned, max_batch_tokens=self.max_batch_tokens)
+        alone = ModelScorer(
+            self.reference,
+            tuned=self.reference_tuned,
+            max_batch_tokens=self.max_batch_tokens,
+        )
         self.budget = min(self.budget, alone.budget)
         self.context = min(self.context, alone.context)
         switches = [length for length in (self.alike, alone.alike) if length is not None]
@@ -200,7 +204,14 @@ class PairScorer(ModelScorer):
         """(11, n) statistics of the scored positions of a batch, window by window."""
         states: list[Tensor] = []
         for side in (network.ours, network.theirs):
-            rows = {window.prompt: self._opened(side, window.prompt, ids) for window in batch}
+            rows = {
+                window.prompt: self._opened(
+                    side,
+                    window.prompt,
+                    ids,
+                )
+                for window in batch
+            }
             with side.switched():
                 hidden, target = side.states(batch, rows)
             states.append(hidden)

@@ -96,7 +96,11 @@ def sent(tokenizer: Any, request: Request, *, plain: bool) -> str:
     message = {"role": "user", "content": request.prompt}
     try:
         # A template is a program of whoever made the model; transformers renders it in a sandbox.
-        text = tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
+        text = tokenizer.apply_chat_template(
+            [message],
+            add_generation_prompt=True,
+            tokenize=False,
+        )
     except Exception as error:  # a template may raise whatever it wants
         raise UsageError(
             f"the model's chat template must take a message of the user's; it says: {first_line(error)}; --plain asks "
@@ -117,7 +121,13 @@ def head_of(tokenizer: Any, request: Request, *, plain: bool) -> list[int]:
     return ids
 
 
-def check_lengths(tokenizer: Any, context: int, requests: Sequence[Request], *, plain: bool) -> None:
+def check_lengths(
+    tokenizer: Any,
+    context: int,
+    requests: Sequence[Request],
+    *,
+    plain: bool,
+) -> None:
     """Refuse prompts that do not fit a model's context of so many tokens together with their replies."""
     for request in requests:
         # The start token before plain text counts, too.
@@ -143,7 +153,12 @@ class LocalReplies:
         """The reply to each request."""
         model = self.language_model
         check_lengths(model.tokenizer, model.context, requests, plain=self.plain)
-        with progress(len(requests), self.description, "answer", shown=bool(self.description)) as bar:
+        with progress(
+            len(requests),
+            self.description,
+            "answer",
+            shown=bool(self.description),
+        ) as bar:
             for request in requests:
                 yield self._reply(request)
                 bar.update()
@@ -158,10 +173,24 @@ class LocalReplies:
             head = [model.start, *head]
         begun = self.clock()
         sampling = Sampling(request.temperature, request.top_k)
-        with model.state(tuned=False) as network, seeded(model, request.seed, request.prompt):
+        with (
+            model.state(tuned=False) as network,
+            seeded(
+                model,
+                request.seed,
+                request.prompt,
+            ),
+        ):
             # Chat models end a turn by other tokens than a text.
             ends = _ends(network) if chat else []
-            (text,) = generated(model, network, [head], request.max_tokens, sampling, ends=ends)
+            (text,) = generated(
+                model,
+                network,
+                [head],
+                request.max_tokens,
+                sampling,
+                ends=ends,
+            )
         asked = sent(model.tokenizer, request, plain=self.plain)
         form = TEMPLATE if chat else PLAIN
         identity = model.identity
@@ -198,7 +227,13 @@ class RemoteReplies:
         form = COMPLETIONS_API if self.plain else CHAT_API
         for prompt, result in zip(prompts, self.scorer(prompts), strict=True):
             answer = json.loads(result.samples[0])
-            yield Reply(answer["reply"], prompt.context, form, utc(answer["time"]), answer["model"])
+            yield Reply(
+                answer["reply"],
+                prompt.context,
+                form,
+                utc(answer["time"]),
+                answer["model"],
+            )
 
 
 def _settings(request: Request) -> str:
@@ -235,7 +270,11 @@ def open_replies(
 
     check_api(config, api)
     assert api.base_url is not None  # as just checked
-    client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
+    client = Client(
+        api.base_url,
+        key=key_for(api.base_url),
+        per_minute=api.requests_per_minute,
+    )
     scorer = RepliesAPI(
         client,
         config.model.removeprefix(API),

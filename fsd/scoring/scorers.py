@@ -106,7 +106,13 @@ def _pair_makers(
     for form, compared in PAIRS.items():
         for state in states:
             if compared[state] in readers:
-                makers[f"{state}.{form}"] = partial(_pair, state, form, config, load_reference)
+                makers[f"{state}.{form}"] = partial(
+                    _pair,
+                    state,
+                    form,
+                    config,
+                    load_reference,
+                )
     return makers
 
 
@@ -275,7 +281,12 @@ def whole_model_scorers(
     return {"tuned": single, "tuned.change": change}
 
 
-def _unigram(file: Path, name: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:
+def _unigram(
+    file: Path,
+    name: str,
+    model: "LanguageModel",
+    _: "SQLiteStore | None",
+) -> Scorer:
     vocabulary = model.base.config.get_text_config().vocab_size
 
     def scored(texts: Sequence[str]) -> list[list[int]]:

@@ -144,7 +144,11 @@ class Tally:
         data, begins = self.cuts.words([text.encode() for text in texts])
         # Arrow reads the words where they are: neither strings nor copies are made of them.
         buffers = [None, pa.py_buffer(begins), pa.py_buffer(data)]
-        words = pa.LargeBinaryArray.from_buffers(pa.large_binary(), begins.size - 1, buffers)
+        words = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(),
+            begins.size - 1,
+            buffers,
+        )
         distinct = pc.value_counts(words)
         table = pa.table(distinct.flatten(), ["word", "number"])
         self._words.append(table)
@@ -167,7 +171,11 @@ class Tally:
         **options: bool,
     ) -> list[Any]:
         """The encodings of whole texts, without start and end tokens."""
-        encodings: list[Any] = self.backend.encode_batch_fast(texts, add_special_tokens=False, **options)
+        encodings: list[Any] = self.backend.encode_batch_fast(
+            texts,
+            add_special_tokens=False,
+            **options,
+        )
         return encodings
 
     def _tokenise(self, words: pa.Table) -> None:

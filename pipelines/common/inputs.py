@@ -52,7 +52,12 @@ class LabelledTexts(NamedTuple):
     def labels(self, config: FSDConfig) -> Labels:
         """Whether the labels hold for the model of a configuration."""
         cutoff = splitting.parse_cutoff(config.data.cutoff)
-        return labels_for(config.model.model, self.documents, since=self.since, last=cutoff)
+        return labels_for(
+            config.model.model,
+            self.documents,
+            since=self.since,
+            last=cutoff,
+        )
 
 
 class Inputs(NamedTuple):
@@ -150,9 +155,21 @@ def read_own(
     names = parse_columns(columns, answers=True)
     try:
         if labelled:
-            documents = read_files(files, names, labelled=True, answers=True, skipped=counted)
+            documents = read_files(
+                files,
+                names,
+                labelled=True,
+                answers=True,
+                skipped=counted,
+            )
         else:
-            documents = read_texts(files, names, answers=True, contexts=contexts, skipped=counted)
+            documents = read_texts(
+                files,
+                names,
+                answers=True,
+                contexts=contexts,
+                skipped=counted,
+            )
     except RowError as error:
         raise UsageError(f"{error}; leave out such rows, and count them, by --skip-invalid") from error
     return Corpus(documents), _left_out("files", skipped)
@@ -220,7 +237,12 @@ def _published(names: Sequence[str], model: ModelConfig) -> LabelledTexts:
         remarks.extend(_remarks(name, benchmark))
         if benchmark.since:
             starts.append(benchmark.since)
-    return LabelledTexts(Corpus(documents), sources, tuple(remarks), min(starts, default=None))
+    return LabelledTexts(
+        Corpus(documents),
+        sources,
+        tuple(remarks),
+        min(starts, default=None),
+    )
 
 
 def _remarks(name: str, benchmark: Benchmark) -> list[str]:
@@ -282,7 +304,11 @@ def _digest(path: Path) -> str:
     return f"sha256:{digest(*data_files_of(path))[:16]}"
 
 
-def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> tuple[Split, list[str]]:
+def split_texts(
+    documents: Sequence[Document],
+    data: DataConfig,
+    seed: int,
+) -> tuple[Split, list[str]]:
     """Split the texts into unseen, validation and test, with remarks for the report."""
     if not isinstance(data.unseen, str):
         return split(

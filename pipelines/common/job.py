@@ -207,7 +207,11 @@ class Tokens(NamedTuple):
 
     def plus(self, further: "Tokens") -> "Tokens":
         """The sum of both."""
-        return Tokens(self.read + further.read, self.scored + further.scored, self.trained + further.trained)
+        return Tokens(
+            self.read + further.read,
+            self.scored + further.scored,
+            self.trained + further.trained,
+        )
 
 
 def _forward_passes(parts: Sequence[Job]) -> str:

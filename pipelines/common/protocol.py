@@ -112,7 +112,11 @@ def protocol(command: str, config: Any) -> Protocol:
     return _protocol(command, inputs(command, config), settings, weights)
 
 
-def recorded(provenance: Provenance, settings: Mapping[str, Any], weights: Mapping[str, Mapping[str, str]]) -> Protocol:
+def recorded(
+    provenance: Provenance,
+    settings: Mapping[str, Any],
+    weights: Mapping[str, Mapping[str, str]],
+) -> Protocol:
     """The protocol that a finished run kept, by what it recorded, its configuration file and the weights beside it."""
     named = {name.replace("-", "_"): value for name, value in settings.items() if name not in ("version", "command")}
     return _protocol(provenance.command, provenance.inputs, named, weights)
@@ -141,7 +145,11 @@ def _protocol(
 
 def read(path: str | Path) -> Protocol:
     """The protocol in a file."""
-    return read_json(Protocol, path, f"a protocol of version {VERSION}, made by --protocol with --dry-run")
+    return read_json(
+        Protocol,
+        path,
+        f"a protocol of version {VERSION}, made by --protocol with --dry-run",
+    )
 
 
 def apply(config: Any) -> None:

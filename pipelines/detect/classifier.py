@@ -62,7 +62,11 @@ class CalibratedAdapter:
         self.audit = _audit_in(self.files)
         # refused by the audit first: a calibration would not help an adapter whose benchmark shows nothing
         _require(self.files, CALIBRATION, SETUP)
-        self.calibration = read_json(Calibration, self.files[CALIBRATION], f"a calibration of version {VERSION}")
+        self.calibration = read_json(
+            Calibration,
+            self.files[CALIBRATION],
+            f"a calibration of version {VERSION}",
+        )
         self.audited = self.calibration.state in IN_AUDIT
         if not self.audited:
             _require(self.files, UNSEEN)
@@ -137,7 +141,12 @@ class MembershipClassifier(CalibratedAdapter):
             suitable = for_adapter_audit(of_run) if self.audited else cheap(of_run)
             # these texts may lack what a detector of the run needs
             chosen = self.model.plan(suitable, texts, self.inputs).detectors or chosen
-        scored = score_texts(self.model.prompts(texts), chosen, self.model.scorers, self.inputs)
+        scored = score_texts(
+            self.model.prompts(texts),
+            chosen,
+            self.model.scorers,
+            self.inputs,
+        )
         return scored.in_audit() if self.audited else scored
 
     def _excluded(self, documents: Documents) -> list[str]:
@@ -155,7 +164,15 @@ class MembershipClassifier(CalibratedAdapter):
         family = as_corpus(documents).family.tolist()
         outside, _ = self.verdict_maker.outside(documents, family)
         unknown = map(self.verdict_maker.unknown, self.verdict_maker.sources(documents))
-        return [next(filter(None, reasons), "") for reasons in zip(trained, outside, unknown, strict=True)]
+        return [
+            next(filter(None, reasons), "")
+            for reasons in zip(
+                trained,
+                outside,
+                unknown,
+                strict=True,
+            )
+        ]
 
     def classify(self, documents: Documents, rules: Rules) -> Verdicts:
         """Classify N ≥ 1 texts as members or not, where something shows that the error rate holds for them.
@@ -198,7 +215,11 @@ def open_worker(config: Any) -> Worker:
         verdicts = classifier.classify(documents, rules).table
         return texts.join(verdicts.drop(columns=["rank", "selected"]))
 
-    made_by = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])
+    made_by = identity(
+        classifier.language_model,
+        classifier.files[CALIBRATION],
+        classifier.files[SETUP],
+    )
     return Worker(made_by, table_by_documents(config, table))
 
 

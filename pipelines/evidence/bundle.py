@@ -200,7 +200,13 @@ def read_input(entry: "Input", settings: Mapping[str, Any]) -> list[list[str]]:
     return texts
 
 
-def add_input(folder: Path, entry: "Input", texts: Sequence[Sequence[str]], *, copied: bool) -> "Input":
+def add_input(
+    folder: Path,
+    entry: "Input",
+    texts: Sequence[Sequence[str]],
+    *,
+    copied: bool,
+) -> "Input":
     """Copy an input into the bundle, unless its texts are left out, and hash its texts."""
     from fsd.data.documents import content_hash
 
@@ -286,4 +292,9 @@ def report(bundled: Bundled, out: Path, config: BundleConfig) -> "Report":
 
 
 if __name__ == "__main__":
-    command(BundleConfig, prepare, __doc__ or "", stages={"data": "run", "recording": "copying and hashing"})
+    command(
+        BundleConfig,
+        prepare,
+        __doc__ or "",
+        stages={"data": "run", "recording": "copying and hashing"},
+    )

@@ -120,7 +120,7 @@ def test_reused_adapter_gives_the_same_scores_without_training_or_forward_pass(f
 def test_what_cannot_be_is_refused_and_leaves_no_run_behind(finished: Any, other: Path) -> None:
     config, training = finished.config, finished.config.training
     before = len(tracking.find_runs("fsd-arxiv", {}))
-    model = replace(config.model, model=str(other))
+    model = replace(config.model, model=str(other), reference_model=None)
     for impossible, message in (
         (replace(config, model=model, adapter="models:/fsd-arxiv/1"), "must be used on its own base"),
         (replace(config, detection=DetectorConfig(detectors="loss,dc_pdd")), "dc_pdd cannot be computed here: no uni"),

@@ -218,7 +218,13 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         detectors = plan.detectors
         scored = plan.score()
         remarks = plan.remarks
-    measured = results.compute_results(parts, scored.take(slice(labelled)), None, detectors, seed=config.seed)
+    measured = results.compute_results(
+        parts,
+        scored.take(slice(labelled)),
+        None,
+        detectors,
+        seed=config.seed,
+    )
     assert measured.calibration is not None  # the share of validation is above 0
     states = partial(hidden_states, model.language_model)
     calibration = replace(
@@ -264,7 +270,11 @@ def _plan(texts: Sequence[Prompt], model: Model, detection: DetectorConfig) -> S
     )
 
 
-def _with_verdicts(table: pd.DataFrame, labelled: int, verdicts: Verdicts | None) -> pd.DataFrame:
+def _with_verdicts(
+    table: pd.DataFrame,
+    labelled: int,
+    verdicts: Verdicts | None,
+) -> pd.DataFrame:
     """The table of scores with p-values and verdicts of the texts after the labelled ones."""
     is_judged = np.arange(len(table)) >= labelled
     # a table of scores has labelled texts alone: it took those without a label for non-members of the test
@@ -351,7 +361,11 @@ def _power(audit: Audit, fpr: float) -> Finding:
     trained_on = test[test["label"] == 1]
     p_values = audit.calibration.p_values(columns_of(trained_on, IN_AUDIT))
     share = observed_rate(p_values <= fpr + TOLERANCE, trained_on["group"].tolist())
-    return measured_power(share, f"the {len(trained_on):,} texts of the fine-tuning data in the test", fpr)
+    return measured_power(
+        share,
+        f"the {len(trained_on):,} texts of the fine-tuning data in the test",
+        fpr,
+    )
 
 
 def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding]:
@@ -373,7 +387,14 @@ def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Find
         findings.append(Finding(unjudged, AGAINST))
     findings += basis_sentences(verdicts.bases)
     if judged > 1:
-        findings.append(chance_sentence(verdicts, calibration, "fine-tuning data", "fine-tuning data"))
+        findings.append(
+            chance_sentence(
+                verdicts,
+                calibration,
+                "fine-tuning data",
+                "fine-tuning data",
+            )
+        )
     return findings + rate_sentences(verdicts, calibration) + power_sentences(calibration.reference)
 
 
@@ -486,7 +507,12 @@ def _roc(audit: Audit) -> Picture:
     )
 
 
-def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity) -> Version | None:
+def register(
+    run: Run,
+    audit: Audit,
+    config: AuditConfig,
+    identity: BaseIdentity,
+) -> Version | None:
     """Register the adapter with the calibration as a version of fsd-<domain>, for `fsd detect` and MLflow.
 
     None of the texts that it was trained on, which are the question, travels with it. It does not become champion if a
@@ -535,7 +561,11 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     )
 
 
-def split_by_training(trained_on: Documents, others: Documents, config: AuditConfig) -> Split:
+def split_by_training(
+    trained_on: Documents,
+    others: Documents,
+    config: AuditConfig,
+) -> Split:
     """Texts of the fine-tuning and others in two parts, labelled as such whatever labels they have."""
     labelled = [replace(document, member=True) for document in trained_on]
     labelled += [replace(document, member=False) for document in others]
@@ -546,7 +576,11 @@ def demo(seed: int) -> None:
     """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
     with context.stage("model"):
         detection = DetectorConfig(detectors="loss,min_k,zlib")
-        config = AuditConfig(model=ModelConfig(cache="none"), detection=detection, seed=seed)
+        config = AuditConfig(
+            model=ModelConfig(cache="none"),
+            detection=detection,
+            seed=seed,
+        )
         nonmembers = [document for document in corpus() if not document.member][:100]
         half = len(nonmembers) // 2
         trained_on = Corpus(nonmembers[:half])

@@ -95,7 +95,13 @@ def _log_probability(text: TokenStats) -> float:
 
 
 def _detector(name: str) -> Detector:
-    return Detector(name, _log_probability, ("text",), MappingProxyType({}), MappingProxyType({}))
+    return Detector(
+        name,
+        _log_probability,
+        ("text",),
+        MappingProxyType({}),
+        MappingProxyType({}),
+    )
 
 
 DETECTORS = list(map(_detector, (PREFERENCE, CHOSEN, REJECTED)))

@@ -214,7 +214,11 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
         nonmembers = Corpus(read_files(config.known, parse_columns(config.columns)))
     # The data set is what members would be: dates of known non-members are compared with it.
     members = [replace(document, member=True) for document in suspect]
-    labels = labels_for(config.model.model, [*members, *nonmembers], last=parse_cutoff(config.cutoff))
+    labels = labels_for(
+        config.model.model,
+        [*members, *nonmembers],
+        last=parse_cutoff(config.cutoff),
+    )
     if not labels.hold:
         nonmembers = Corpus()
     remarks: list[str] = []
@@ -224,7 +228,11 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
         nonmembers = Corpus(kept)
     if nonmembers:
         refuse_members(nonmembers)
-        refuse_related(suspect, nonmembers, "; leave such known texts out by --near-duplicates drop")
+        refuse_related(
+            suspect,
+            nonmembers,
+            "; leave such known texts out by --near-duplicates drop",
+        )
         # Drawn again in the test: sets that would be too small are refused before the model is loaded.
         equal_sets(
             len(suspect.one_per_family()),
@@ -261,12 +269,24 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
     verdict = None
     right = None
     if nonmembers:
-        inference, verdict, scores = inference_test(suspect, nonmembers, inputs.detectors, model, config.seed)
+        inference, verdict, scores = inference_test(
+            suspect,
+            nonmembers,
+            inputs.detectors,
+            model,
+            config.seed,
+        )
         outcomes.append(inference)
         if verdict.reason:  # the others rest on the same comparison
             outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
         else:
-            right = accuracy(suspect, inputs.questions, verdict.group_p, config.level, model.scorers["base"])
+            right = accuracy(
+                suspect,
+                inputs.questions,
+                verdict.group_p,
+                config.level,
+                model.scorers["base"],
+            )
             sizes = (verdict.suspect_groups, verdict.known_groups)
             simulations.append(partial(inference_power, INFERENCE, scores, sizes))
             ranked = rank_tests(
@@ -372,7 +392,11 @@ def report(
     )
 
 
-def reader(table: pd.DataFrame, config: ContaminationConfig, power: Simulated | None = None) -> Reader:
+def reader(
+    table: pd.DataFrame,
+    config: ContaminationConfig,
+    power: Simulated | None = None,
+) -> Reader:
     """The answer for somebody who is no engineer."""
     model = config.model.model
     answer = f"The texts give evidence that {model} was trained on this data set."
@@ -488,7 +512,12 @@ def rank_tests(
 
     Each comes with the numbers of the sets, the data set's first.
     """
-    chosen, reference = equal_sets(len(suspect), len(nonmembers), config.sets, seed=config.seed)
+    chosen, reference = equal_sets(
+        len(suspect),
+        len(nonmembers),
+        config.sets,
+        seed=config.seed,
+    )
     sets = [[suspect[index] for index in chosen]]
     # Every set is as large as the data set's: the numbers of sets of other sizes cannot be compared.
     sets += [[nonmembers[index] for index in indices] for indices in reference]
@@ -496,7 +525,17 @@ def rank_tests(
     scorer = model.scorers["base"]
     shots = shots_of(config.detection, config.model.model)
     shares = [codec(texts, scorer, shots=shots, seed=config.seed) for texts in sets]
-    outcomes: list[tuple[Outcome, Sequence[float]]] = [(_ranked(CODEC, shares, ".2f", null), shares)]
+    outcomes: list[tuple[Outcome, Sequence[float]]] = [
+        (
+            _ranked(
+                CODEC,
+                shares,
+                ".2f",
+                null,
+            ),
+            shares,
+        )
+    ]
     if model.local:
         scores = divergences(model.local, sets, config)
         outcomes.append((_ranked(KERNEL, scores, ".3g", null), scores))

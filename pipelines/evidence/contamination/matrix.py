@@ -80,7 +80,14 @@ def _check(models: Sequence[str], files: Sequence[str]) -> None:
 def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[str]) -> Job:
     """What all cells cost: the jobs of one model's data sets together, as often as there are models."""
     # The first cells are those of the first model.
-    jobs = [dataset.job(cell.config, cell.inputs, list) for cell in cells[: len(config.files)]]
+    jobs = [
+        dataset.job(
+            cell.config,
+            cell.inputs,
+            list,
+        )
+        for cell in cells[: len(config.files)]
+    ]
     texts: list[str] = []
     trained: list[str] = []
     notes: list[str] = []
@@ -106,7 +113,11 @@ def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[st
     )
 
 
-def _cell_config(config: ContaminationConfig, model: str, file: str) -> ContaminationConfig:
+def _cell_config(
+    config: ContaminationConfig,
+    model: str,
+    file: str,
+) -> ContaminationConfig:
     """The settings of one cell: the training split of a task belongs to that task, other known texts to all files."""
     known = []
     for entry in config.known:
@@ -192,17 +203,35 @@ def _compute(cells: Sequence[Cell], parent: Run) -> None:
         tags = {"task": "contamination", "kind": "cell", "cell": cell.tag, "model": config.model.model}
         name = run_name(config.model.model, config.files, "contamination")
         experiment = parent.record.experiment
-        with tracking.run(experiment, name, params=flags(config), tags=tags, parent=parent) as opened:
+        with tracking.run(
+            experiment,
+            name,
+            params=flags(config),
+            tags=tags,
+            parent=parent,
+        ) as opened:
             with stage("scoring"):
                 inputs = cell.inputs.planned(config, model)
                 examined = dataset.examine(config, inputs, model)
-            publish(dataset.report(examined, config, inputs.doubts, inputs.remarks), opened)
+            publish(
+                dataset.report(
+                    examined,
+                    config,
+                    inputs.doubts,
+                    inputs.remarks,
+                ),
+                opened,
+            )
         # The table is made of what is stored.
         opened.check()
         note(f"{cell.name}: done")
 
 
-def report(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence[RunRecord]) -> Report:
+def report(
+    config: ContaminationConfig,
+    cells: Sequence[Cell],
+    records: Sequence[RunRecord],
+) -> Report:
     """One line a cell, and which of them show that a data set was used."""
     rows = [_row(cell, record) for cell, record in zip(cells, records, strict=True)]
     frame = pd.DataFrame(rows)
@@ -267,7 +296,11 @@ def _accuracies(cells: Sequence[Cell], records: Sequence[RunRecord]) -> list[Tab
     return [table]
 
 
-def _conclusions(read: Sequence[str], frame: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:
+def _conclusions(
+    read: Sequence[str],
+    frame: pd.DataFrame,
+    config: ContaminationConfig,
+) -> list[Finding]:
     """The cells with evidence, and the power of those without."""
     if read:
         result = f"evidence of training in {len(read)} of {len(frame)} cells: {', '.join(read)}"

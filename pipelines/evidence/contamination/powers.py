@@ -32,12 +32,28 @@ class Simulated(NamedTuple):
         return simulated_power("data sets", self.by_times, self.test)
 
 
-def order_power(test: str, sums: Sequence[FloatArray], level: float, seed: int) -> Simulated:
+def order_power(
+    test: str,
+    sums: Sequence[FloatArray],
+    level: float,
+    seed: int,
+) -> Simulated:
     """The test of order: in each shard another order is taken for the published one, and made likelier.
 
     `sums` are the log-probabilities of the orders of each shard.
     """
-    return Simulated(test, by_times(READ, lambda shift: choice_power(sums, shift, level, seed)))
+    return Simulated(
+        test,
+        by_times(
+            READ,
+            lambda shift: choice_power(
+                sums,
+                shift,
+                level,
+                seed,
+            ),
+        ),
+    )
 
 
 def inference_power(
@@ -48,7 +64,19 @@ def inference_power(
     seed: int,
 ) -> Simulated:
     """Dataset inference, see `set_power`."""
-    return Simulated(test, by_times(READ, lambda shift: set_power(nonmembers, sizes, shift, level, seed)))
+    return Simulated(
+        test,
+        by_times(
+            READ,
+            lambda shift: set_power(
+                nonmembers,
+                sizes,
+                shift,
+                level,
+                seed,
+            ),
+        ),
+    )
 
 
 def rank_power(

@@ -41,10 +41,6 @@ class ExtractConfig:
     """Text file in UTF-8: the work in question; with prompts also a table of works with text, title and author."""
     control: OptionalPaths = ()
     """Text files that the model cannot have seen: by the same author unpublished, or of the same kind and period."""
-    prompts: Prompts = ()
-    """Ask the model for the work, by its title or its opening words, and look for the work in the replies."""
-    questions: OptionalPath = None
-    """File of your own prompts, one a line, with {title}, {author} and {opening} in place of what differs."""
     model: ModelConfig = field(default_factory=ModelConfig)
     api: APIConfig = field(default_factory=APIConfig)
     prefix: int = 50
@@ -59,6 +55,10 @@ class ExtractConfig:
     """Number of most probable tokens that the third way of sampling draws from. Default: all."""
     answers: OptionalPath = None
     """File that keeps the answers of an API, so that an interrupted job goes on. Default: BOOK.answers."""
+    prompts: Prompts = ()
+    """Ask the model for the work, by its title or its opening words, and look for the work in the replies."""
+    questions: OptionalPath = None
+    """File of your own prompts, one a line, with {title}, {author} and {opening} in place of what differs."""
     title: OptionalName = None
     """Title of a book that is a text file, for prompts."""
     author: OptionalName = None

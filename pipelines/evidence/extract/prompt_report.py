@@ -437,5 +437,11 @@ def _reader(answer: Answer) -> Reader:
     cells = [[f"{span.length:,}", span.quotation] for span in answer.best.spans[:FEW]]
     tables = []
     if cells:
-        tables.append(plain(["Words", "Returned word for word"], cells, caption="The longest passages:"))
+        tables.append(
+            plain(
+                ["Words", "Returned word for word"],
+                cells,
+                caption="The longest passages:",
+            )
+        )
     return Reader([f"{headline(answer)}."], wrong, compared, tables)

@@ -122,7 +122,12 @@ def read_works(config: ExtractConfig) -> list[AskedWork]:
     return works
 
 
-def _works_in(path: str, config: ExtractConfig, *, control: bool = False) -> list[AskedWork]:
+def _works_in(
+    path: str,
+    config: ExtractConfig,
+    *,
+    control: bool = False,
+) -> list[AskedWork]:
     """The works of a table, one a row, or the one of a text file, whose title only a flag can tell."""
     title = ""
     author = ""
@@ -131,7 +136,15 @@ def _works_in(path: str, config: ExtractConfig, *, control: bool = False) -> lis
         title = config.title or title
         author = config.author or author
     if not _is_table(path):
-        return [AskedWork(title or PurePath(path).name, read_book(path), title, author, control)]
+        return [
+            AskedWork(
+                title or PurePath(path).name,
+                read_book(path),
+                title,
+                author,
+                control,
+            )
+        ]
     if title or author:
         raise UsageError(f"title and author must stand in the columns of a table, not in flags; got {title or author}")
     return [_work(row, origin, control=control) for origin, row in read_rows([path])]
@@ -144,7 +157,13 @@ def _work(row: Mapping[str, object], origin: str, *, control: bool) -> AskedWork
         )
     title = _cell(row.get(TITLE), TITLE, origin)
     author = _cell(row.get(AUTHOR), AUTHOR, origin)
-    return AskedWork(title or origin, document(row, {}, origin).text, title, author, control)
+    return AskedWork(
+        title or origin,
+        document(row, {}, origin).text,
+        title,
+        author,
+        control,
+    )
 
 
 def _is_table(path: str) -> bool:
@@ -172,12 +191,22 @@ def written(config: ExtractConfig, works: Sequence[AskedWork]) -> list[Asked]:
     check_works(works, questions, config.prefix, config.span)
     asked = []
     for work, question, prompt in prompts(works, questions, config.prefix):
-        likeliest = Request(prompt, config.max_tokens, seed=config.seed, continues=question.continues)
+        likeliest = Request(
+            prompt,
+            config.max_tokens,
+            seed=config.seed,
+            continues=question.continues,
+        )
         asked.append(Asked(work, question, likeliest))
         for number in range(1, config.replies):
             # Another seed each, or all drawn replies would be the same.
             seed = config.seed + number
-            drawn = replace(likeliest, temperature=config.temperature, top_k=config.top_k, seed=seed)
+            drawn = replace(
+                likeliest,
+                temperature=config.temperature,
+                top_k=config.top_k,
+                seed=seed,
+            )
             asked.append(Asked(work, question, drawn))
     return asked
 
@@ -201,7 +230,14 @@ def run(
     with examination(config, "extract", config.names, method="prompts") as tracked:
         with stage("scoring"):
             replies = ask(requests_of(asked))
-            transcript = [Entry(*entry, reply) for entry, reply in zip(asked, replies, strict=True)]
+            transcript = [
+                Entry(*entry, reply)
+                for entry, reply in zip(
+                    asked,
+                    replies,
+                    strict=True,
+                )
+            ]
             _check_replies([entry.reply for entry in transcript])
             results = compare(works, transcript, config.span)
         told = partial(prompt_report.report, config, results, transcript, tracked.id)
@@ -217,7 +253,11 @@ def _check_replies(replies: Sequence[Reply]) -> None:
         )
 
 
-def compare(works: Sequence[AskedWork], transcript: Sequence[Entry], span: int) -> list[Returned]:
+def compare(
+    works: Sequence[AskedWork],
+    transcript: Sequence[Entry],
+    span: int,
+) -> list[Returned]:
     """What the replies to the prompts for each work have of it, and of the control works."""
     words = {work.name: words_of(work.text) for work in works}
     controls = [words[work.name] for work in works if work.control]
@@ -226,7 +266,23 @@ def compare(works: Sequence[AskedWork], transcript: Sequence[Entry], span: int) 
         exchanges = [entry.exchange for entry in transcript if entry.work is work]
         # What replies about a control work have of other works is no part of the answer.
         if work.control:
-            results.append(returned(work.name, words[work.name], exchanges, span, control=True))
+            results.append(
+                returned(
+                    work.name,
+                    words[work.name],
+                    exchanges,
+                    span,
+                    control=True,
+                )
+            )
         else:
-            results.append(returned(work.name, words[work.name], exchanges, span, controls))
+            results.append(
+                returned(
+                    work.name,
+                    words[work.name],
+                    exchanges,
+                    span,
+                    controls,
+                )
+            )
     return results

@@ -147,7 +147,12 @@ def _metrics(table: Table) -> tuple[dict[str, float], float]:
     return metrics, best
 
 
-def results(extractions: Extractions, heading: str, names: Sequence[str] = (), **options: Any) -> Table:
+def results(
+    extractions: Extractions,
+    heading: str,
+    names: Sequence[str] = (),
+    **options: Any,
+) -> Table:
     """A line for the work, and one for its controls together, for each way of sampling, under their `heading`."""
     cells = []
     rows = []

@@ -118,7 +118,11 @@ def _check(config: ExtractConfig) -> None:
         raise UsageError("tokenizer must be given with an API, to cut the passages by tokens; got none")
 
 
-def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampling]") -> None:
+def run(
+    config: ExtractConfig,
+    texts: Sequence[str],
+    samplings: "Sequence[Sampling]",
+) -> None:
     """Open the model, announce the cost, score every passage, track and print."""
     with stage("model"):
         model = open_examined(config, config.book)
@@ -172,7 +176,12 @@ def demo() -> None:
     )
 
 
-def seen_and_unseen(model: "LanguageModel", texts: Sequence[str], seen: int, copies: int) -> list[Work]:
+def seen_and_unseen(
+    model: "LanguageModel",
+    texts: Sequence[str],
+    seen: int,
+    copies: int,
+) -> list[Work]:
     """The first texts, which the model is trained on, and the others, as works scored by plain sampling."""
     from fsd.scoring.sampling import Sampling
 
@@ -201,7 +210,11 @@ def cut(
     return works
 
 
-def score(works: Sequence[Work], model: "Model", samplings: "Sequence[Sampling]") -> Extractions:
+def score(
+    works: Sequence[Work],
+    model: "Model",
+    samplings: "Sequence[Sampling]",
+) -> Extractions:
     """Score the passages of all works, by an API with plain sampling alone; it gets token ids where it takes them."""
     if model.local:
         return by_model(works, model.local, samplings)
@@ -228,7 +241,14 @@ def by_model(
     # The passages of all works together, so that there is one bar.
     ids = np.concatenate([work.passages for work in works])
     log_p = suffix_log_probabilities(model, ids, works[0].prefix, samplings, shown=shown)
-    return {str(sampling): _scored(works, values) for sampling, values in zip(samplings, log_p, strict=True)}
+    return {
+        str(sampling): _scored(works, values)
+        for sampling, values in zip(
+            samplings,
+            log_p,
+            strict=True,
+        )
+    }
 
 
 def _scored(works: Sequence[Work], log_p: FloatArray) -> list[Work]:
