@@ -13,7 +13,7 @@ from fsd.evidence.questions import AUTHOR, TITLE, AskedWork, Question, check_wor
 from fsd.evidence.returned import Returned, returned, words_of
 from fsd.files import read_text
 from fsd.progress import note
-from fsd.scoring.replies import Reply, Request, check_lengths, open_replies
+from fsd.scoring.replies import Reply, Request, check_lengths, open_replies, sent
 from fsd.scoring.scorers import API
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
@@ -65,15 +65,17 @@ def prepare(config: ExtractConfig) -> Job:
 
 def _check_lengths(config: ExtractConfig, requests: Sequence[Request]) -> None:
     """Refuse prompts that are too long for a model on this machine, before it is loaded."""
-    model = config.model.model
     # A model of the hub is asked for its length after the download.
-    if not on_this_machine(model):
+    if not on_this_machine(config.model.model):
         return
-    from fsd.models.language_model import context_of, load_tokenizer
+    from fsd.models.language_model import load_chats
 
-    tokenizer, _ = load_tokenizer(model, revision=config.model.revision)
-    context = context_of(model, revision=config.model.revision)
-    check_lengths(tokenizer, context, requests, plain=config.plain)
+    chats, context = load_chats(config.model)
+    check_lengths(
+        [sent(chats, request, plain=config.plain) for request in requests],
+        context,
+        requests,
+    )
 
 
 def _cost(config: ExtractConfig, requests: Sequence[Request]) -> str:
