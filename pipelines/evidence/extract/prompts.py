@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple
 
+from fsd.data.cells import check_characters
 from fsd.data.readers import COMPRESSIONS, TABLES, document, read_rows
 from fsd.errors import UsageError, at_least
 from fsd.evidence.questions import AUTHOR, TITLE, AskedWork, Question, check_works, prompts, read_questions, usual
@@ -181,6 +182,7 @@ def _cell(value: object, field: str, origin: str) -> str:
         return ""
     if not isinstance(value, str):
         raise UsageError(f"{origin}: {field} must be a string; got {value!r:.60}")
+    check_characters(value, origin, field)
     # A line break in a title has no meaning, and would end the prompt for a base model.
     return " ".join(value.split())
 

@@ -179,6 +179,12 @@ def test_a_given_template_that_takes_no_prompt_is_refused_before_the_model_is_lo
         prepare(settings(model=model))
 
 
+def test_a_title_that_is_no_unicode_is_refused(works: list[str]) -> None:
+    write(Path("bad.jsonl"), [{"text": works[0], "title": "\ud800"}])
+    with pytest.raises(UsageError, match=r"bad\.jsonl:1: title must be valid Unicode"):
+        prepare(settings(book="bad.jsonl", model=ModelConfig("api:x")))
+
+
 def test_replies_that_differ_are_found_when_they_are_computed_again() -> None:
     from fsd.evidence.bundle import differences
 
