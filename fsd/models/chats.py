@@ -8,6 +8,7 @@ A template is somebody else's code. It is written in transformers' sandbox, in a
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -31,8 +32,8 @@ SECONDS = 20.0
 """Time in which a template must have written a chat and all of its beginnings, which takes milliseconds."""
 KEPT = 4096
 """Chats whose tokens are kept, since each model state reads them anew."""
-SECRETS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL")
-"""Parts of the names of variables that the process which writes has no use for."""
+SECRET = re.compile("key|token|secret|passw|credential", re.IGNORECASE)
+"""What is in the names of variables that the process which writes has no use for."""
 
 
 class Unwritable(Exception):  # noqa: N818 - it is the chat that cannot be written
@@ -86,8 +87,9 @@ class TemplateProcess:
 
     def _start(self) -> "subprocess.Popen[str]":
         # -P: the folder of the script has modules with the names of libraries.
+        command = [sys.executable, "-P", chat_worker.__file__]
         process = subprocess.Popen(
-            [sys.executable, "-P", chat_worker.__file__],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -142,7 +144,10 @@ class TemplateProcess:
 
 def _environment() -> dict[str, str]:
     """The environment without credentials, which no template needs."""
-    return {name: value for name, value in os.environ.items() if not any(part in name.upper() for part in SECRETS)}
+    environment = dict(os.environ)
+    for name in filter(SECRET.search, os.environ):
+        del environment[name]
+    return environment
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
@@ -280,7 +285,9 @@ class ChatReader:
         budget = Budget()
         if not chat.templated:
             prompt_ids, ids = self._joined(chat)
-            return ids, [True] * len(ids) if chat.whole else self._after_prompt(prompt_ids, ids)
+            if chat.whole:
+                prompt_ids = []
+            return ids, self._after_prompt(prompt_ids, ids)
         # A template with marks is chosen by TRL for messages alone, of which the answers are learned.
         if chat.given is None and not chat.whole and self.training_template:
             return self._within(*self._written(chat.turns, budget, template=self.training_template, marks=True))
@@ -288,7 +295,7 @@ class ChatReader:
         # Where all is scored, no answer must be told from what precedes it.
         if chat.whole:
             ids = self._ids(text)
-            return ids, [True] * len(ids)
+            return ids, self._after_prompt([], ids)
         # TRL compares the tokens of a prompt with those of the whole, since its last token may join the completion.
         if chat.given is not None:
             prompt, _ = self._written(chat.turns[: chat.given], budget, prompting=True)
@@ -338,10 +345,11 @@ class ChatReader:
                 continue
             # Some tokenizers have no tokens for white space, at either end of an answer.
             start = _token_of(read, range(begin, end))
-            last = _token_of(read, range(end - 1, begin - 1, -1))
-            if start is None or last is None:
+            end_token = _token_of(read, range(end - 1, begin - 1, -1))
+            if start is None or end_token is None:
                 raise Unwritable(f"an answer must have at least one token; {quoted(text[begin:end])} has none")
-            scored[start : last + 1] = [True] * (last + 1 - start)
+            stop = end_token + 1
+            scored[start:stop] = [True] * (stop - start)
         return ids, scored
 
     def _added(
@@ -371,10 +379,9 @@ class ChatReader:
         # Many templates cannot write a chat without turns: the opening is what they add after this one.
         opened, _ = self._written(chat.turns[:1], budget, prompting=True)
         opening = opened.removeprefix(answered)
-        if opening not in answered:
+        if not opening or opening not in answered:
             return ""
-        before, _, _ = answered.partition(opening) if opening else ("", "", "")
-        return before + opening
+        return answered[: answered.index(opening) + len(opening)]
 
     def _written(
         self,

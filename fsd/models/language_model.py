@@ -372,7 +372,9 @@ def load_chats(config: ModelConfig) -> tuple[ChatReader, int]:
 
 
 def _given_template(config: ModelConfig) -> str | None:
-    return template_in(config.chat_template) if config.chat_template else None
+    if config.chat_template:
+        return template_in(config.chat_template)
+    return None
 
 
 def context_of(model: str, *, revision: str | None = None) -> int:

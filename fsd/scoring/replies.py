@@ -108,13 +108,17 @@ def sent(chats: "ChatReader", request: Request, *, plain: bool) -> Sent:
     return Sent(text, token_ids(chats.tokenizer, [text])[0], templated=False)
 
 
-def check_lengths(
-    prompts: Sequence[Sent],
+def all_sent(
+    chats: "ChatReader",
     context: int,
     requests: Sequence[Request],
-) -> None:
-    """Refuse prompts that do not fit a model's context of so many tokens together with the replies to the requests."""
-    for prompt, request in zip(prompts, requests, strict=True):
+    *,
+    plain: bool,
+) -> list[Sent]:
+    """The prompts of all requests; refuse those that do not fit a context of so many tokens with their replies."""
+    prompts = []
+    for request in requests:
+        prompt = sent(chats, request, plain=plain)
         # The start token before plain text counts, too.
         length = len(prompt.ids) + 1
         if length + request.max_tokens > context:
@@ -123,6 +127,8 @@ def check_lengths(
                 f"{request.max_tokens} (--max-tokens) for {request.prompt[:40]!r}: a shorter opening (--prefix) or "
                 "reply would fit"
             )
+        prompts.append(prompt)
+    return prompts
 
 
 @dataclass(eq=False)
@@ -137,8 +143,7 @@ class LocalReplies:
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """The reply to each request."""
         model = self.language_model
-        prompts = [sent(model.chats, request, plain=self.plain) for request in requests]
-        check_lengths(prompts, model.context, requests)
+        prompts = all_sent(model.chats, model.context, requests, plain=self.plain)
         with progress(
             len(requests),
             self.description,
@@ -153,7 +158,9 @@ class LocalReplies:
         from fsd.scoring.sampling import Sampling, generated, seeded
 
         model = self.language_model
-        head = prompt.ids if prompt.templated else model.opening + prompt.ids
+        head = prompt.ids
+        if not prompt.templated:
+            head = model.opening + head
         begun = self.clock()
         sampling = Sampling(request.temperature, request.top_k)
         with (

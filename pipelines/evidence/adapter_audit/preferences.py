@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fsd.data.cells import is_missing
-from fsd.data.chats import COMPLETION, FIELDS, MESSAGES, PROMPT, unpacked
+from fsd.data.chats import COMPLETION, MESSAGES, PROMPT, unpacked
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.data.readers import CONTEXT, Columns, Row, document
@@ -59,13 +59,15 @@ def read_pairs(rows: Iterable[tuple[str, Row]], columns: Columns) -> Iterator[Pa
                 f"columns must not name {field} for preference data, whose answers are in columns chosen and rejected; "
                 f"got {field}={columns[field]}"
             )
-    of_pair = {field: name for field, name in columns.items() if field not in FIELDS}
+    further = dict(columns)
+    # The prompt is found here, so that it can be what both answers begin with.
+    further.pop(PROMPT, None)
     for origin_url, row in rows:
         prompt, answers = _parts(row, columns.get(PROMPT), origin_url)
         chosen, rejected = (
             document(
                 {**row, MESSAGES: None, PROMPT: prompt, COMPLETION: answer},
-                of_pair,
+                further,
                 origin_url,
                 answers=True,
             )
@@ -81,7 +83,7 @@ def _parts(row: Row, named: str | None, origin_url: str) -> tuple[Any, list[Any]
 
     `named` is the column that the user names for the prompt.
     """
-    answers = [unpacked(row.get(name)) for name in (CHOSEN, REJECTED)]
+    answers = [unpacked(row.get(CHOSEN)), unpacked(row.get(REJECTED))]
     if any(map(is_missing, answers)):
         raise UsageError(
             f"{origin_url}: chosen and rejected must be two answers; got {quoted(answers[0])} and {quoted(answers[1])}"

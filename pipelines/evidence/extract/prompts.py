@@ -14,7 +14,7 @@ from fsd.evidence.questions import AUTHOR, TITLE, AskedWork, Question, check_wor
 from fsd.evidence.returned import Returned, returned, words_of
 from fsd.files import read_text
 from fsd.progress import note
-from fsd.scoring.replies import Reply, Request, check_lengths, open_replies, sent
+from fsd.scoring.replies import Reply, Request, all_sent, open_replies
 from fsd.scoring.scorers import API
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
@@ -72,11 +72,7 @@ def _check_lengths(config: ExtractConfig, requests: Sequence[Request]) -> None:
     from fsd.models.language_model import load_chats
 
     chats, context = load_chats(config.model)
-    check_lengths(
-        [sent(chats, request, plain=config.plain) for request in requests],
-        context,
-        requests,
-    )
+    all_sent(chats, context, requests, plain=config.plain)
 
 
 def _cost(config: ExtractConfig, requests: Sequence[Request]) -> str:

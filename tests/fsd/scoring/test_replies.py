@@ -10,7 +10,7 @@ import torch
 from fsd.errors import UsageError
 from fsd.models.chats import ChatReader
 from fsd.models.language_model import LanguageModel, load
-from fsd.scoring.replies import LocalReplies, Request, check_lengths, sent, utc
+from fsd.scoring.replies import LocalReplies, Request, all_sent, sent, utc
 
 CHAT = (
     "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
@@ -82,10 +82,9 @@ def test_drawn_replies_depend_on_prompt_and_seed_alone(model: LanguageModel) -> 
 
 
 def test_a_template_that_raises_and_prompts_that_are_too_long_are_refused(chat: LanguageModel) -> None:
-    prompts = [sent(chat.chats, REQUEST, plain=False)]
-    check_lengths(prompts, 48, [REQUEST])
+    all_sent(chat.chats, 48, [REQUEST], plain=False)
     with pytest.raises(UsageError, match=r"fit the model's context of 20 tokens together; got \d+ and 6 .* for 'the"):
-        check_lengths(prompts, 20, [REQUEST])
+        all_sent(chat.chats, 20, [REQUEST], plain=False)
     refused = {
         "{{ raise_exception('no messages') }}": "take a message of the user's; it says: no messages; --plain asks",
         "{{ messages.__class__.__mro__ }}": "unsafe",
