@@ -37,6 +37,12 @@ def checked_text(
             raise RowError(message, reason or f"blank {field}")
         # a number or a list is no missing text but a wrong column
         raise UsageError(message)
+    check_characters(value, origin_url, field)
+    return value
+
+
+def check_characters(value: str, origin_url: str, field: str) -> None:
+    """Refuse a string, perhaps a blank one, that is too long or that no tokenizer reads."""
     if len(value) > LONGEST:
         raise UsageError(
             f"{origin_url}: {field} must have at most {LONGEST:,} characters; it has {len(value):,}: cut it"
@@ -49,4 +55,3 @@ def checked_text(
         raise UsageError(
             f"{origin_url}: {field} must be valid Unicode; character {position} is half of a surrogate pair"
         ) from error
-    return value

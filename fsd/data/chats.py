@@ -1,15 +1,15 @@
 """Chats in users' files: rows with `messages`, or with `prompt` and `completion`, as TRL trains on them.
 
 Formats: https://huggingface.co/docs/trl/dataset_formats. A message is an object with `role` and `content`; in a CSV
-file it is written as JSON. Where a row has several of these columns, `messages` win over `prompt` and `completion`, and
-these over `text`.
+file a list of them is written as JSON. Where a row has several of these columns, `messages` win over `prompt` and
+`completion`, and these over `text`.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fsd.data.cells import RowError, checked_text, is_missing
+from fsd.data.cells import RowError, check_characters, checked_text, is_missing
 from fsd.errors import UsageError, quoted
 from fsd.token_stats import Chat, Turn
 
@@ -38,7 +38,8 @@ def chat_in(row: Mapping[str, Any], value: Value, origin_url: str) -> Chat | Non
     if is_missing(messages) and is_missing(completion):
         return None
     for name in CHANGING:
-        if not is_missing(row.get(name)):
+        # An empty list, as of a data set with tools in other rows, changes nothing.
+        if not _is_empty(row.get(name)):
             raise UsageError(f"{origin_url}: a chat must be its turns alone; column {name!r} would change its template")
     if not is_missing(messages):
         chat = Chat(_turns(messages, MESSAGES, origin_url), origin=origin_url)
@@ -46,6 +47,10 @@ def chat_in(row: Mapping[str, Any], value: Value, origin_url: str) -> Chat | Non
         chat = _divided(value(PROMPT), completion, origin_url)
     _check_answers(chat)
     return chat
+
+
+def _is_empty(value: Any) -> bool:
+    return is_missing(value) or (hasattr(value, "__len__") and len(value) == 0)
 
 
 def columns_of(chat: Chat) -> dict[str, Any]:
@@ -61,6 +66,8 @@ def columns_of(chat: Chat) -> dict[str, Any]:
 
 def _divided(prompt: Any, completion: Any, origin_url: str) -> Chat:
     """A chat of a prompt and a completion: two texts, or two lists of messages."""
+    prompt = unpacked(prompt)
+    completion = unpacked(completion)
     if isinstance(prompt, str) and isinstance(completion, str):
         if prompt:
             checked_text(prompt, origin_url, PROMPT)
@@ -74,6 +81,21 @@ def _divided(prompt: Any, completion: Any, origin_url: str) -> Chat:
     asked = _turns(prompt, PROMPT, origin_url)
     answered = _turns(completion, COMPLETION, origin_url)
     return Chat(asked + answered, len(asked), origin_url)
+
+
+def unpacked(value: Any) -> Any:
+    """The messages that a string holds as JSON, as a cell of a CSV file does; any other value as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    messages = _from_json(value)
+    # Brackets may begin a text, too.
+    if isinstance(messages, list) and messages and all(map(_is_message, messages)):
+        return messages
+    return value
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and {"role", "content"} <= value.keys()
 
 
 def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
@@ -117,12 +139,12 @@ def _turn(message: Any, number: int, field: str, origin_url: str) -> Turn:
     content = filled.pop("content", "")
     if not isinstance(role, str) or not role.strip():
         raise UsageError(f"{where} must have a role, such as user or assistant; got {quoted(role)}")
+    check_characters(role, origin_url, f"the role of turn {number} of {field}")
     if not isinstance(content, str):
         raise UsageError(f"{where} must have a string as its content; got {quoted(content)}")
     if filled:
         raise UsageError(f"{where} must have role and content alone; got {', '.join(map(repr, filled))}, too")
-    if content.strip():
-        checked_text(content, origin_url, f"turn {number} of {field}")
+    check_characters(content, origin_url, f"turn {number} of {field}")
     return Turn(role, content)
 
 

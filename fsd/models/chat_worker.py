@@ -15,6 +15,10 @@ from typing import Any
 MEMORY = 2**30
 """Bytes beyond those that the process has at its start."""
 READY = "ready"
+LONGEST_CHAT = 10**7
+"""Characters that a template may write for a chat."""
+LONGEST_REASON = 1000
+"""Characters of what a template says when it refuses a chat."""
 
 
 def limit_memory() -> None:
@@ -36,7 +40,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         (text,), spans = render_jinja_template(conversations=[request.pop("messages")], **request)
     # The template may raise anything.
     except Exception as error:
-        return {"error": " ".join(str(error).split()) or type(error).__name__}
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return {"error": reason[:LONGEST_REASON]}
+    # Before it is sent: the process that reads it has no limit of memory.
+    if len(text) > LONGEST_CHAT:
+        return {"error": f"the template writes {len(text):,} characters, more than {LONGEST_CHAT:,}"}
     # Without marks there is no list for the chat.
     marked = spans or [[]]
     return {"text": text, "spans": marked[0]}
@@ -44,12 +52,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer until there are no more requests."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # What a library prints, already as it is imported, would be taken for an answer.
+    os.dup2(2, 1)
     # Before the memory is limited, and before the first request is timed.
     import_module("transformers.utils.chat_template_utils")
     limit_memory()
-    replies = sys.stdout
-    # What a library prints would be taken for an answer.
-    sys.stdout = sys.stderr
     print(json.dumps(READY), file=replies, flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), file=replies, flush=True)

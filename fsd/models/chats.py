@@ -7,34 +7,54 @@ A template is somebody else's code. It is written in transformers' sandbox, in a
 
 import contextlib
 import json
+import os
+import re
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, first_line, quoted
 from fsd.files import read_text
 from fsd.models import chat_worker
 from fsd.token_stats import Chat, Marked, Prompt, Turn
 
 LARGEST_TEMPLATE = 2**18
 """Characters of a template; the longest in use have a tenth of it."""
-LONGEST_CHAT = 10**7
-"""Characters that a template may write for a chat."""
 START_SECONDS = 300.0
 """Time until the process that writes is ready, on a machine that does much else."""
 SECONDS = 20.0
-"""Time in which a template must have written a chat, which takes milliseconds."""
+"""Time in which a template must have written a chat and all of its beginnings, which takes milliseconds."""
 KEPT = 4096
 """Chats whose tokens are kept, since each model state reads them anew."""
+SECRET = re.compile("key|token|secret|passw|credential", re.IGNORECASE)
+"""What is in the names of variables that the process which writes has no use for."""
 
 
 class Unwritable(Exception):  # noqa: N818 - it is the chat that cannot be written
     """A template cannot write a chat; the message says why."""
+
+
+class Budget:
+    """The seconds that a template has for a chat, however often it is called for it."""
+
+    def __init__(self) -> None:
+        self.seconds = SECONDS
+        self.left = SECONDS
+
+    @contextlib.contextmanager
+    def spent(self) -> Iterator[float]:
+        """Take off the time that passes; gives what was left before."""
+        begun = time.monotonic()
+        try:
+            yield self.left
+        finally:
+            self.left = max(0, self.left - (time.monotonic() - begun))
 
 
 class TemplateProcess:
@@ -44,28 +64,38 @@ class TemplateProcess:
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
 
-    def write(self, request: dict[str, Any]) -> dict[str, Any]:
+    def write(self, request: dict[str, Any], budget: Budget) -> dict[str, Any]:
         """Text and spans of a chat; `Unwritable` if the template raises, or takes too much time or memory."""
         with self._lock:
-            process = self._process or self._start()
-            reply = self._exchange(process, json.dumps(request, default=str), SECONDS)
+            process = self._running() or self._start()
+            with budget.spent() as seconds:
+                reply = self._exchange(process, json.dumps(request, default=str), seconds)
         if reply is None:
-            raise Unwritable(f"the template does not end within {SECONDS:g} seconds, or takes too much memory")
+            raise Unwritable(f"the template does not end within {budget.seconds:g} seconds, or takes too much memory")
         if "error" in reply:
             raise Unwritable(str(reply["error"]))
-        if len(reply["text"]) > LONGEST_CHAT:
-            raise Unwritable(f"the template writes {len(reply['text']):,} characters, more than {LONGEST_CHAT:,}")
         return dict(reply)
+
+    def _running(self) -> "subprocess.Popen[str] | None":
+        """The process; None if it was not started, or has ended since, of which the next chat is not guilty."""
+        process = self._process
+        if process is None or process.poll() is None:
+            return process
+        _stop(process)
+        self._process = None
+        return None
 
     def _start(self) -> "subprocess.Popen[str]":
         # -P: the folder of the script has modules with the names of libraries.
+        command = [sys.executable, "-P", chat_worker.__file__]
         process = subprocess.Popen(
-            [sys.executable, "-P", chat_worker.__file__],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
+            env=_environment(),
         )
         self._process = process
         weakref.finalize(self, _stop, process)
@@ -79,7 +109,10 @@ class TemplateProcess:
         line: str,
         seconds: float,
     ) -> Any:
-        """The answer to a line, or what the process says first; None, and the process has ended, without one."""
+        """The answer to a line, or what the process says first; None, and the process has ended, without one.
+
+        One request at a time: an answer that nobody has read would be taken for that to the next request.
+        """
         assert process.stdin is not None  # both are pipes
         assert process.stdout is not None
         timer = threading.Timer(seconds, process.kill)
@@ -89,16 +122,32 @@ class TemplateProcess:
                 process.stdin.write(f"{line}\n")
                 process.stdin.flush()
             reply = process.stdout.readline()
-        except OSError:
-            reply = ""
+            # What a killed process has written of a line is no answer.
+            if reply.endswith("\n"):
+                return json.loads(reply)
+        # A pipe that is closed, or a line that is no JSON.
+        except (OSError, ValueError):
+            pass
+        # An interrupt leaves the answer in the pipe.
+        except BaseException:
+            self._end(process)
+            raise
         finally:
             timer.cancel()
-        # What a killed process has written of a line is no answer.
-        if not reply.endswith("\n"):
-            self._process = None
-            _stop(process)
-            return None
-        return json.loads(reply)
+        self._end(process)
+        return None
+
+    def _end(self, process: "subprocess.Popen[str]") -> None:
+        self._process = None
+        _stop(process)
+
+
+def _environment() -> dict[str, str]:
+    """The environment without credentials, which no template needs."""
+    environment = dict(os.environ)
+    for name in filter(SECRET.search, os.environ):
+        del environment[name]
+    return environment
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
@@ -148,6 +197,11 @@ class ChatReader:
         self._given = template
         self._marked: dict[Chat, Marked] = {}
 
+    @property
+    def has_template(self) -> bool:
+        """Whether a template was given, or the tokenizer has one."""
+        return bool(self._given or self.tokenizer.chat_template)
+
     @cached_property
     def template(self) -> str:
         """The template by which chats are written."""
@@ -159,12 +213,14 @@ class ChatReader:
                 f"model {self.name!r} must have a chat template to read chats; it has none: give one by "
                 "--chat-template FILE, or the texts as prompt and completion in two columns of strings"
             )
+        if not isinstance(template, str):
+            raise UsageError(f"the chat template of {self.name!r} must be a string; it is {quoted(template)}")
         if len(template) > LARGEST_TEMPLATE:
             raise UsageError(
                 f"the chat template of {self.name!r} must have at most {LARGEST_TEMPLATE:,} characters; it has "
                 f"{len(template):,}"
             )
-        return str(template)
+        return template
 
     @cached_property
     def training_template(self) -> str | None:
@@ -177,7 +233,22 @@ class ChatReader:
         # TRL tries templates out in this process, so that it is asked about its own alone.
         if self.template not in shipped:
             return None
-        return str(known.get_training_chat_template(_Named(self.tokenizer, self.template)))
+        return str(known.get_training_chat_template(_TokenizerWithTemplate(self.tokenizer, self.template)))
+
+    def asked(self, prompt: str) -> tuple[str, list[int]]:
+        """What a user asks and the opening of an answer, as a text and its token ids.
+
+        A UsageError, which names --plain, if the template cannot write it, or writes nothing.
+        """
+        must = "the model's chat template must take a message of the user's"
+        try:
+            text, _ = self._written([Turn("user", prompt)], Budget(), prompting=True)
+        except Unwritable as error:
+            raise UsageError(f"{must}; it says: {first_line(error)}; --plain asks without it") from error
+        ids = self._ids(text)
+        if not ids:
+            raise UsageError(f"{must}; it writes nothing; --plain asks without it")
+        return text, ids
 
     def marked_prompt(self, prompt: Prompt) -> Prompt:
         """The prompt of a chat with its tokens in place of its turns."""
@@ -200,8 +271,6 @@ class ChatReader:
             raise UsageError(
                 f"{place}: a chat must suit the chat template of {self.name!r}; {first_line(error)}"
             ) from error
-        if chat.whole:
-            scored = [True] * len(ids)
         # Nothing predicts the first token.
         scored = [False, *scored[1:]]
         if not any(scored):
@@ -212,18 +281,28 @@ class ChatReader:
         return Marked(tuple(ids), tuple(scored))
 
     def _read(self, chat: Chat) -> tuple[list[int], list[bool]]:
-        """Token ids, and which of them the answers have."""
+        """Token ids, and which of them are scored."""
+        budget = Budget()
         if not chat.templated:
-            return self._after_prompt(*self._joined(chat))
+            prompt_ids, ids = self._joined(chat)
+            if chat.whole:
+                prompt_ids = []
+            return ids, self._after_prompt(prompt_ids, ids)
+        # A template with marks is chosen by TRL for messages alone, of which the answers are learned.
+        if chat.given is None and not chat.whole and self.training_template:
+            return self._within(*self._written(chat.turns, budget, template=self.training_template, marks=True))
+        text, _ = self._written(chat.turns, budget)
+        # Where all is scored, no answer must be told from what precedes it.
+        if chat.whole:
+            ids = self._ids(text)
+            return ids, self._after_prompt([], ids)
+        # TRL compares the tokens of a prompt with those of the whole, since its last token may join the completion.
         if chat.given is not None:
-            prompt, _ = self._written(chat.turns[: chat.given], prompting=True)
-            text, _ = self._written(chat.turns)
-            return self._after_prompt(self._ids(prompt), self._ids(text))
-        template = self.training_template
-        if template:
-            return self._within(*self._written(chat.turns, template=template, marks=True))
-        text, _ = self._written(chat.turns)
-        return self._within(text, list(self._added(chat, text)))
+            prompt, _ = self._written(chat.turns[: chat.given], budget, prompting=True)
+            ids = self._ids(text)
+            return ids, self._after_prompt(self._ids(prompt), ids)
+        # TRL refuses such messages; characters tell what an answer adds.
+        return self._within(text, list(self._added(chat, text, budget)))
 
     def _joined(self, chat: Chat) -> tuple[list[int], list[int]]:
         """Ids of a prompt, and of prompt, completion and the end of the text, as TRL reads strings."""
@@ -244,12 +323,12 @@ class ChatReader:
         return ids
 
     @staticmethod
-    def _after_prompt(prompt: list[int], ids: list[int]) -> tuple[list[int], list[bool]]:
-        """Ids, of which those are scored that come after what they have in common with the prompt."""
+    def _after_prompt(prompt: list[int], ids: list[int]) -> list[bool]:
+        """Which ids are scored: those that come after what they have in common with the prompt."""
         length = 0
         while length < min(len(prompt), len(ids)) and prompt[length] == ids[length]:
             length += 1
-        return ids, [False] * length + [True] * (len(ids) - length)
+        return [False] * length + [True] * (len(ids) - length)
 
     def _within(
         self,
@@ -261,31 +340,53 @@ class ChatReader:
         ids: list[int] = read["input_ids"]
         scored = [False] * len(ids)
         for begin, end in spans:
+            # A template may mark what is empty in this chat.
             if begin == end:
                 continue
-            start = read.char_to_token(begin)
-            end_token = read.char_to_token(end - 1)
-            if start is None:
-                continue
-            stop = len(ids) if end_token is None else end_token + 1
+            # Some tokenizers have no tokens for white space, at either end of an answer.
+            start = _token_of(read, range(begin, end))
+            end_token = _token_of(read, range(end - 1, begin - 1, -1))
+            if start is None or end_token is None:
+                raise Unwritable(f"an answer must have at least one token; {quoted(text[begin:end])} has none")
+            stop = end_token + 1
             scored[start:stop] = [True] * (stop - start)
         return ids, scored
 
-    def _added(self, chat: Chat, text: str) -> Iterator[tuple[int, int]]:
+    def _added(
+        self,
+        chat: Chat,
+        text: str,
+        budget: Budget,
+    ) -> Iterator[tuple[int, int]]:
         """What each answer adds to the turns before it, as a span of characters of the whole chat."""
         for number in chat.answers:
-            prompt, _ = self._written(chat.turns[:number], prompting=True)
-            answered, _ = self._written(chat.turns[: number + 1])
+            answered, _ = self._written(chat.turns[: number + 1], budget)
+            if number:
+                prompt, _ = self._written(chat.turns[:number], budget, prompting=True)
+            else:
+                prompt = self._before_first(chat, answered, budget)
             if not (text.startswith(prompt) and text.startswith(answered)):
                 raise Unwritable(
                     "the template writes turns otherwise when others follow, so that answers cannot be told from "
                     "prompts: mark them by {% generation %} and {% endgeneration %}"
                 )
+            if len(prompt) >= len(answered):
+                raise Unwritable(f"the template must write every answer; of turn {number + 1} it writes nothing")
             yield len(prompt), len(answered)
+
+    def _before_first(self, chat: Chat, answered: str, budget: Budget) -> str:
+        """What is written before an answer with which a chat begins, up to the opening of an answer."""
+        # Many templates cannot write a chat without turns: the opening is what they add after this one.
+        opened, _ = self._written(chat.turns[:1], budget, prompting=True)
+        opening = opened.removeprefix(answered)
+        if not opening or opening not in answered:
+            return ""
+        return answered[: answered.index(opening) + len(opening)]
 
     def _written(
         self,
         turns: Sequence[Turn],
+        budget: Budget,
         *,
         prompting: bool = False,
         template: str | None = None,
@@ -299,11 +400,20 @@ class ChatReader:
             "return_assistant_tokens_mask": marks,
             **self.tokenizer.special_tokens_map,
         }
-        reply = _process().write(request)
+        reply = _process().write(request, budget)
         return reply["text"], reply["spans"]
 
 
-class _Named:
+def _token_of(read: Any, characters: Sequence[int]) -> int | None:
+    """The token of the first of these characters that has one."""
+    for character in characters:
+        token: int | None = read.char_to_token(character)
+        if token is not None:
+            return token
+    return None
+
+
+class _TokenizerWithTemplate:
     """What TRL asks a tokenizer for: its template, and to write by it."""
 
     def __init__(self, tokenizer: Any, template: str) -> None:

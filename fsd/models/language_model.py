@@ -266,8 +266,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
         language_model = assemble(network.eval(), tokenizer, identity)
         language_model.starts = config.first_token == "scored"
         language_model.whole_chats = config.chats == "whole"
-        if config.chat_template:
-            language_model.template = template_in(config.chat_template)
+        language_model.template = _given_template(config)
         return language_model
 
 
@@ -363,6 +362,19 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
     folder, config = _config(model, revision)
     with _loading(model):
         return _tokenizer(folder), int(config.get_text_config().vocab_size)
+
+
+def load_chats(config: ModelConfig) -> tuple[ChatReader, int]:
+    """What reads chats as a model does, and the context of the model in tokens, without loading weights."""
+    tokenizer, _ = load_tokenizer(config.model, revision=config.revision)
+    reader = ChatReader(tokenizer, config.model, _given_template(config))
+    return reader, context_of(config.model, revision=config.revision)
+
+
+def _given_template(config: ModelConfig) -> str | None:
+    if config.chat_template:
+        return template_in(config.chat_template)
+    return None
 
 
 def context_of(model: str, *, revision: str | None = None) -> int:

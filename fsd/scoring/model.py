@@ -265,19 +265,9 @@ class Outline(Model):
 
     def _chat_reader(self) -> "tuple[ChatReader, int]":
         """The same, without loading the model: chats that cannot be read are refused before that."""
-        from fsd.models.chats import ChatReader, template_in
-        from fsd.models.language_model import context_of, load_tokenizer
+        from fsd.models.language_model import load_chats
 
-        config = self.config
-        tokenizer, _ = load_tokenizer(config.model, revision=config.revision)
-        template = None
-        if config.chat_template:
-            template = template_in(config.chat_template)
-        return ChatReader(
-            tokenizer,
-            config.model,
-            template,
-        ), context_of(config.model, revision=config.revision)
+        return load_chats(self.config)
 
     def plan(self, *scored: Any, **options: Any) -> ScoringPlan:
         """The same plan; what a completions API gives is known when it is asked, so that nothing is refused before."""

@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fsd.config import APIConfig, ModelConfig
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.scoring.model_checks import check_api
 from fsd.scoring.scorers import API
 from fsd.token_stats import Prompt
 
 if TYPE_CHECKING:
+    from fsd.models.chats import ChatReader
     from fsd.models.language_model import LanguageModel
 
 PARAGRAPH = "\n\n"
@@ -84,60 +85,50 @@ class Replies(Protocol):
         """The reply to each request."""
 
 
-def has_template(tokenizer: Any) -> bool:
-    """Whether a tokenizer says how a chat is written for its model."""
-    return bool(getattr(tokenizer, "chat_template", None))
+class Sent(NamedTuple):
+    """What a model on this machine reads of a request: a text, its token ids, and whether a chat template wrote it.
+
+    A start token before plain text is none of the ids.
+    """
+
+    text: str
+    ids: list[int]
+    templated: bool
 
 
-def sent(tokenizer: Any, request: Request, *, plain: bool) -> str:
-    """The text that a model on this machine reads: the prompt in its chat template, if it has one, or as it is."""
-    if plain or not has_template(tokenizer):
-        return request.as_text
-    message = {"role": "user", "content": request.prompt}
-    try:
-        # A template is a program of whoever made the model; transformers renders it in a sandbox.
-        text = tokenizer.apply_chat_template(
-            [message],
-            add_generation_prompt=True,
-            tokenize=False,
-        )
-    except Exception as error:  # a template may raise whatever it wants
-        raise UsageError(
-            f"the model's chat template must take a message of the user's; it says: {first_line(error)}; --plain asks "
-            "without it"
-        ) from error
-    return str(text)
-
-
-def head_of(tokenizer: Any, request: Request, *, plain: bool) -> list[int]:
-    """The token ids of what is sent, without a start token before plain text."""
+def sent(chats: "ChatReader", request: Request, *, plain: bool) -> Sent:
+    """The prompt in the chat template of a model, if it has one, or as it is."""
     from fsd.models.language_model import token_ids
 
-    text = sent(tokenizer, request, plain=plain)
-    if plain or not has_template(tokenizer):
-        return token_ids(tokenizer, [text])[0]
-    # The template writes the special tokens itself, the start token among them.
-    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return ids
+    if not plain and chats.has_template:
+        # The template writes the special tokens itself, the start token among them.
+        text, prompt_ids = chats.asked(request.prompt)
+        return Sent(text, prompt_ids, templated=True)
+    text = request.as_text
+    return Sent(text, token_ids(chats.tokenizer, [text])[0], templated=False)
 
 
-def check_lengths(
-    tokenizer: Any,
+def all_sent(
+    chats: "ChatReader",
     context: int,
     requests: Sequence[Request],
     *,
     plain: bool,
-) -> None:
-    """Refuse prompts that do not fit a model's context of so many tokens together with their replies."""
+) -> list[Sent]:
+    """The prompts of all requests; refuse those that do not fit a context of so many tokens with their replies."""
+    prompts = []
     for request in requests:
+        prompt = sent(chats, request, plain=plain)
         # The start token before plain text counts, too.
-        length = len(head_of(tokenizer, request, plain=plain)) + 1
+        length = len(prompt.ids) + 1
         if length + request.max_tokens > context:
             raise UsageError(
                 f"prompt and reply must fit the model's context of {context} tokens together; got {length} and "
                 f"{request.max_tokens} (--max-tokens) for {request.prompt[:40]!r}: a shorter opening (--prefix) or "
                 "reply would fit"
             )
+        prompts.append(prompt)
+    return prompts
 
 
 @dataclass(eq=False)
@@ -152,25 +143,24 @@ class LocalReplies:
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """The reply to each request."""
         model = self.language_model
-        check_lengths(model.tokenizer, model.context, requests, plain=self.plain)
+        prompts = all_sent(model.chats, model.context, requests, plain=self.plain)
         with progress(
             len(requests),
             self.description,
             "answer",
             shown=bool(self.description),
         ) as bar:
-            for request in requests:
-                yield self._reply(request)
+            for request, prompt in zip(requests, prompts, strict=True):
+                yield self._reply(request, prompt)
                 bar.update()
 
-    def _reply(self, request: Request) -> Reply:
+    def _reply(self, request: Request, prompt: Sent) -> Reply:
         from fsd.scoring.sampling import Sampling, generated, seeded
 
         model = self.language_model
-        chat = has_template(model.tokenizer) and not self.plain
-        head = head_of(model.tokenizer, request, plain=self.plain)
-        if not chat:
-            head = [model.start, *head]
+        head = prompt.ids
+        if not prompt.templated:
+            head = model.opening + head
         begun = self.clock()
         sampling = Sampling(request.temperature, request.top_k)
         with (
@@ -182,7 +172,7 @@ class LocalReplies:
             ),
         ):
             # Chat models end a turn by other tokens than a text.
-            ends = _ends(network) if chat else []
+            ends = _ends(network) if prompt.templated else []
             (text,) = generated(
                 model,
                 network,
@@ -191,12 +181,11 @@ class LocalReplies:
                 sampling,
                 ends=ends,
             )
-        asked = sent(model.tokenizer, request, plain=self.plain)
-        form = TEMPLATE if chat else PLAIN
+        form = TEMPLATE if prompt.templated else PLAIN
         identity = model.identity
         return Reply(
             text,
-            asked,
+            prompt.text,
             form,
             utc(begun),
             identity.id,

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from fsd.data.cells import is_missing
-from fsd.data.chats import COMPLETION, MESSAGES, PROMPT
+from fsd.data.chats import COMPLETION, MESSAGES, PROMPT, unpacked
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
-from fsd.data.readers import Columns, Row, document
+from fsd.data.readers import CONTEXT, Columns, Row, document
 from fsd.errors import UsageError, quoted
 from fsd.scores import IN_AUDIT, Score, ScoreColumns
 from fsd.scoring.deviation import ScoreTable
@@ -27,7 +27,8 @@ CHOSEN = "chosen"
 REJECTED = "rejected"
 PREFERENCE = "preference"
 """Scores of a pair: the ratio of either answer, and the difference of the ratios."""
-
+UNNAMED = ("text", CONTEXT, MESSAGES, COMPLETION)
+"""Fields that a pair does not have."""
 
 NOTHING = Prompt("")
 
@@ -52,30 +53,55 @@ def are_pairs(rows: Iterable[tuple[str, Row]]) -> bool:
 
 def read_pairs(rows: Iterable[tuple[str, Row]], columns: Columns) -> Iterator[Pair]:
     """Rows, each after its origin, as pairs; the errors are those of `fsd.data.readers.document`."""
+    for field in UNNAMED:
+        if field in columns:
+            raise UsageError(
+                f"columns must not name {field} for preference data, whose answers are in columns chosen and rejected; "
+                f"got {field}={columns[field]}"
+            )
+    further = dict(columns)
+    # The prompt is found here, so that it can be what both answers begin with.
+    further.pop(PROMPT, None)
     for origin_url, row in rows:
-        prompt, answers = _parts(row, origin_url)
+        prompt, answers = _parts(row, columns.get(PROMPT), origin_url)
         chosen, rejected = (
             document(
                 {**row, MESSAGES: None, PROMPT: prompt, COMPLETION: answer},
-                columns,
+                further,
                 origin_url,
                 answers=True,
             )
             for answer in answers
         )
-        if chosen.chat == rejected.chat:
-            raise UsageError(f"{origin_url}: chosen and rejected must be two answers; they are the same")
         words = BETWEEN.join([chosen.text, rejected.prompt.text])
         fields = {name: getattr(chosen, name) for name in Document.__dataclass_fields__}
         yield Pair(**{**fields, "text": words}, rejected=rejected.prompt)
 
 
-def _parts(row: Row, origin_url: str) -> tuple[Any, list[Any]]:
-    """The prompt of a pair, and its two answers; without a column for it, it is what both chats begin with."""
-    answers: list[Any] = [row.get(CHOSEN), row.get(REJECTED)]
-    prompt = row.get(PROMPT)
-    if not is_missing(prompt):
-        return prompt, answers
+def _parts(row: Row, named: str | None, origin_url: str) -> tuple[Any, list[Any]]:
+    """The prompt of a pair, and its two answers; without a column for it, it is what both chats begin with.
+
+    `named` is the column that the user names for the prompt.
+    """
+    answers = [unpacked(row.get(CHOSEN)), unpacked(row.get(REJECTED))]
+    if any(map(is_missing, answers)):
+        raise UsageError(
+            f"{origin_url}: chosen and rejected must be two answers; got {quoted(answers[0])} and {quoted(answers[1])}"
+        )
+    if answers[0] == answers[1]:
+        raise UsageError(f"{origin_url}: chosen and rejected must be two answers; they are the same")
+    if named is not None and named not in row:
+        raise UsageError(
+            f"{origin_url}: prompt must be in column {named!r}; columns are {', '.join(map(str, row)) or 'none'}"
+        )
+    prompt = row.get(named or PROMPT)
+    if is_missing(prompt):
+        return _common(answers, origin_url)
+    return prompt, answers
+
+
+def _common(answers: Sequence[Any], origin_url: str) -> tuple[Any, list[Any]]:
+    """The turns that two chats begin with, and what follows them in each."""
     if not all(isinstance(answer, list | tuple) for answer in answers):
         raise UsageError(
             f"{origin_url}: chosen and rejected must come with a column prompt, or be two lists of messages; got "
@@ -86,6 +112,17 @@ def _parts(row: Row, origin_url: str) -> tuple[Any, list[Any]]:
         if turns[0] != turns[1]:
             break
         common += 1
+    if common == 0:
+        raise UsageError(
+            f"{origin_url}: chosen and rejected must begin with the same turns, which are the prompt, or come with a "
+            "column prompt; their first turns differ"
+        )
+    for name, answer in zip((CHOSEN, REJECTED), answers, strict=True):
+        if len(answer) == common:
+            raise UsageError(
+                f"{origin_url}: chosen and rejected must each have an answer after the turns that both begin with; "
+                f"{name} has none"
+            )
     return list(answers[0][:common]), [list(answer[common:]) for answer in answers]
 
 
@@ -117,10 +154,12 @@ def prompts_of(documents: Sequence[Document]) -> list[Prompt]:
 def score_pairs(model: Model, pairs: Sequence[Document]) -> tuple[ScoreTable, list[str]]:
     """Scores of N pairs by an audited model, and remarks: those of the fine-tuned model alone, and beside its base."""
     plan = model.plan([_detector("answer")], prompts_of(pairs))
+    # Of the chosen answers, and then of the rejected ones: the order of `prompts_of`.
     scored = plan.score()
     columns: ScoreColumns = {}
     of_answers: Mapping[Score, Any] = scored.columns
     for state in IN_AUDIT:
+        # In the calibrated state, a score is a log-ratio already: fine-tuned minus base.
         column = of_answers[Score("answer", state)]
         chosen = column[: len(pairs)]
         rejected = column[len(pairs) :]

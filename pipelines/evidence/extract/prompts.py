@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple
 
+from fsd.data.cells import check_characters
 from fsd.data.readers import COMPRESSIONS, TABLES, document, read_rows
 from fsd.errors import UsageError, at_least
 from fsd.evidence.questions import AUTHOR, TITLE, AskedWork, Question, check_works, prompts, read_questions, usual
 from fsd.evidence.returned import Returned, returned, words_of
 from fsd.files import read_text
 from fsd.progress import note
-from fsd.scoring.replies import Reply, Request, check_lengths, open_replies
+from fsd.scoring.replies import Reply, Request, all_sent, open_replies
 from fsd.scoring.scorers import API
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
@@ -65,15 +66,13 @@ def prepare(config: ExtractConfig) -> Job:
 
 def _check_lengths(config: ExtractConfig, requests: Sequence[Request]) -> None:
     """Refuse prompts that are too long for a model on this machine, before it is loaded."""
-    model = config.model.model
     # A model of the hub is asked for its length after the download.
-    if not on_this_machine(model):
+    if not on_this_machine(config.model.model):
         return
-    from fsd.models.language_model import context_of, load_tokenizer
+    from fsd.models.language_model import load_chats
 
-    tokenizer, _ = load_tokenizer(model, revision=config.model.revision)
-    context = context_of(model, revision=config.model.revision)
-    check_lengths(tokenizer, context, requests, plain=config.plain)
+    chats, context = load_chats(config.model)
+    all_sent(chats, context, requests, plain=config.plain)
 
 
 def _cost(config: ExtractConfig, requests: Sequence[Request]) -> str:
@@ -179,6 +178,7 @@ def _cell(value: object, field: str, origin: str) -> str:
         return ""
     if not isinstance(value, str):
         raise UsageError(f"{origin}: {field} must be a string; got {value!r:.60}")
+    check_characters(value, origin, field)
     # A line break in a title has no meaning, and would end the prompt for a base model.
     return " ".join(value.split())
 

@@ -71,6 +71,23 @@ def test_prompt_and_completion_are_texts_or_turns(tmp_path):
     assert not texts.chat.templated
 
 
+def test_a_csv_file_has_prompt_and_completion_as_json_too(tmp_path):
+    file = tmp_path / "a.csv"
+    with file.open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["prompt", "completion"])
+        writer.writerow([json.dumps(TALK[:1]), json.dumps(TALK[1:])])
+        writer.writerow(["[1, 2", "[]"])
+    turns, texts = read_files([file], answers=True)
+    assert turns.chat[:2] == (TURNS, 1)
+    assert texts.chat.turns == (Turn("", "[1, 2"), Turn("", "[]"))
+
+
+def test_no_tools_are_as_no_column(tmp_path):
+    row = {"messages": TALK, "tools": [], "chat_template_kwargs": {}}
+    assert read(tmp_path, row)[0].chat.turns == TURNS
+
+
 def test_a_chat_is_written_as_it_is_read_and_its_turns_are_part_of_its_digest(tmp_path):
     rows = [
         {"messages": TALK},
@@ -133,6 +150,12 @@ def test_a_row_without_an_answer_is_counted_or_refused(row, message, tmp_path):
         (
             {"messages": [TALK[0], {"role": "assistant", "content": "\ud800"}]},
             "turn 2 of messages must be valid Unicode",
+        ),
+        ({"messages": [{"role": "\ud800", "content": "a"}, *TALK]}, "the role of turn 1 .* must be valid Unicode"),
+        ({"messages": [{**TALK[0], "content": " " * (10**7 + 1)}, TALK[1]]}, "turn 1 of messages must have at most"),
+        (
+            {"prompt": json.dumps(TALK[:1]), "completion": " b"},
+            "prompt and completion must be two strings, or two lists of messages",
         ),
         ({"messages": TALK * 6000}, "messages must have at most 10,000 turns; got 12,000"),
     ],

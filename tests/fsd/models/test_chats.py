@@ -9,7 +9,7 @@ import pytest
 from fsd.data.chats import chat_in
 from fsd.errors import UsageError
 from fsd.models import chats
-from fsd.models.chats import ChatReader
+from fsd.models.chats import Budget, ChatReader, TemplateProcess
 from fsd.models.language_model import load, load_tokenizer
 from fsd.token_stats import Chat, Turn
 
@@ -127,12 +127,54 @@ def test_trl_marks_templates_that_it_knows(tokenizer, trained):
     assert reader.training_template == known.qwen2_5_training_chat_template
     rows = [{"messages": TALK}]
     assert read(rows, tokenizer, template) == trained(rows, template, assistant_only_loss=True)
+    whole = reader.marked(Chat(tuple(Turn(**message) for message in TALK), whole=True))
+    assert list(whole.ids) == trained(rows, template)[0][0]
 
 
 def test_the_whole_of_a_chat_is_every_token_but_the_first(tokenizer):
     turns = tuple(Turn(**message) for message in TALK)
-    marked = ChatReader(tokenizer, "tiny", CHATML).marked(Chat(turns, whole=True))
-    assert marked.scored == (False, *[True] * (len(marked.ids) - 1))
+    # No beginning of a chat is written for it, which many templates could not write.
+    template = "{% if messages | length < 4 %}{{ raise_exception('too few') }}{% endif %}" + unmarked(CHATML)
+    for written_by in (CHATML, template):
+        marked = ChatReader(tokenizer, "tiny", written_by).marked(Chat(turns, whole=True))
+        assert marked.scored == (False, *[True] * (len(marked.ids) - 1))
+
+
+def test_a_chat_that_an_answer_begins_is_read_without_a_chat_of_no_turns(tokenizer):
+    template = "{{ messages[0].role[:0] }}" + unmarked(CHATML)
+    chat = Chat((Turn("assistant", "I begin."), Turn("user", "You?")))
+    ids, scored = ChatReader(tokenizer, "tiny", template).marked(chat)
+    answer = [token for token, mark in zip(ids, scored, strict=True) if mark]
+    assert tokenizer.decode(answer) == "I begin.<|im_end|>\n"
+    # Without an opening of answers, all that is written for one is its own.
+    template = "{{ messages[0].role[:0] }}{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"
+    ids, scored = ChatReader(tokenizer, "tiny", template).marked(chat)
+    answer = [token for token, mark in zip(ids, scored, strict=True) if mark]
+    assert tokenizer.decode(ids).startswith("assistant: I begin.\n")
+    assert "assistant: I begin.\n".endswith(tokenizer.decode(answer))
+
+
+def test_an_answer_ends_at_its_last_token_where_white_space_has_none():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = Tokenizer(models.WordLevel({"[UNK]": 0, "user": 1, "assistant": 2, ":": 3, "yes": 4}, "[UNK]"))
+    pieces.pre_tokenizer = pre_tokenizers.Whitespace()
+    words = PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="[UNK]")
+    turns = (Turn("user", "a"), Turn("assistant", "yes"), Turn("user", "b"), Turn("assistant", "yes"))
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    marks = (
+        "{% for m in messages %}{{ m.role }}:"
+        "{% if m.role == 'assistant' %}{% generation %} {{ m.content }}\n{% endgeneration %}"
+        "{% else %} {{ m.content }}\n{% endif %}{% endfor %}"
+    )
+    scored = ChatReader(words, "words", template).marked(Chat(turns)).scored
+    assert scored == (False, False, False, True, True, True, False, False, False, True, True, True)
+    scored = ChatReader(words, "words", marks).marked(Chat(turns)).scored
+    assert scored == (False, False, False, False, False, True, False, False, False, False, False, True)
+    blank = marks.replace("{{ m.content }}", "")
+    with pytest.raises(UsageError, match=r"must have at least one token; ' \\n' has none"):
+        ChatReader(words, "words", blank).marked(Chat(turns))
 
 
 STRICT = "{% if messages[0].role != 'user' %}{{ raise_exception('Roles must alternate, user first.') }}{% endif %}"
@@ -147,7 +189,13 @@ REFUSED = [
     ("{{ messages | length }}{{ messages[0].content }}", "mark them by {% generation %}"),
     ("{{ 'a' * 2 * 10 ** 7 }}", "the template writes 20,000,000 characters, more than 10,000,000"),
     ("{{ 'a' * 10 ** 12 }}", "file:7: a chat must suit .* MemoryError"),
-    ("{{ messages[0].content }}", "file:7: an answer must have at least one token in the chat template"),
+    ("{{ messages[0].content }}", "file:7: a chat must suit .* must write every answer; of turn 2 it writes nothing"),
+    (
+        "{{ messages[0].content }}{% generation %}{% endgeneration %}",
+        "file:7: an answer must have at least one token in the chat template",
+    ),
+    (5, "the chat template of 'tiny' must be a string; it is 5"),
+    ("{{ raise_exception('a' * 10 ** 7) }}", "file:7: a chat must suit .*aaaa"),
 ]
 
 
@@ -177,11 +225,65 @@ def test_a_template_that_does_not_end_is_stopped_and_the_next_one_is_written(tem
     assert any(ChatReader(tokenizer, "tiny", CHATML).marked(chat).scored)
 
 
+@pytest.fixture
+def writer(tmp_path, monkeypatch):
+    """A process whose template library is replaced: a template is a line of Python; it prints as it is imported."""
+    package = tmp_path / "transformers" / "utils"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("import os; print('hello', flush=True); os.system('echo hello')")
+    (package / "__init__.py").touch()
+    (package / "chat_template_utils.py").write_text(
+        "import os, time\ndef render_jinja_template(conversations, chat_template): return [eval(chat_template)], [[]]"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return TemplateProcess()
+
+
+def written(writer, code, budget=None):
+    return writer.write({"messages": [], "chat_template": code}, budget or Budget())["text"]
+
+
+def test_the_process_that_writes_has_no_credentials(writer, monkeypatch):
+    for name in ("FSD_API_KEY", "HF_TOKEN", "aws_secret", "PGPASSWORD"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("HARMLESS", "1")
+    assert written(writer, "os.environ['HARMLESS']") == "1"
+    assert written(writer, "','.join(n for n, v in os.environ.items() if v == 'secret')") == ""
+
+
+def test_an_interrupted_chat_leaves_no_answer_for_the_next_one(writer, monkeypatch):
+    assert written(writer, "'before'") == "before"
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writer._process.stdout, "readline", interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        written(writer, "'interrupted'")
+    assert written(writer, "'next'") == "next"
+
+
+def test_a_process_that_ended_between_two_chats_is_started_again(writer):
+    assert written(writer, "'before'") == "before"
+    writer._process.kill()
+    writer._process.wait()
+    assert written(writer, "'after'") == "after"
+
+
+def test_a_chat_has_one_budget_of_time_however_often_it_is_written(writer, monkeypatch):
+    monkeypatch.setattr(chats, "SECONDS", 0.8)
+    budget = Budget()
+    assert written(writer, "time.sleep(0.5) or 'a'", budget) == "a"
+    with pytest.raises(chats.Unwritable, match=r"does not end within 0\.8 seconds"):
+        written(writer, "time.sleep(0.5) or 'a'", budget)
+    assert written(writer, "'next'") == "next"
+
+
 @pytest.mark.slow
 def test_the_process_that_writes_ends_with_the_command(tiny):
     code = (
         "from fsd.models import chats; process = chats._process(); "
-        "process.write({'messages': [], 'chat_template': 'a'}); print(process._process.pid)"
+        "process.write({'messages': [], 'chat_template': 'a'}, chats.Budget()); print(process._process.pid)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     with pytest.raises(ProcessLookupError):

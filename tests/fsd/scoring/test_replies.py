@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fsd.errors import UsageError
+from fsd.models.chats import ChatReader
 from fsd.models.language_model import LanguageModel, load
-from fsd.scoring.replies import LocalReplies, Request, check_lengths, head_of, sent, utc
+from fsd.scoring.replies import LocalReplies, Request, all_sent, sent, utc
 
 CHAT = (
     "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
@@ -48,7 +49,7 @@ def likeliest(model: LanguageModel, head: list[int], size: int) -> str:
 def test_a_chat_model_gets_its_template_and_continues_with_the_likeliest_tokens(chat: LanguageModel) -> None:
     message = [{"role": "user", "content": REQUEST.prompt}]
     head = chat.tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
-    assert head_of(chat.tokenizer, REQUEST, plain=False) == head
+    assert sent(chat.chats, REQUEST, plain=False).ids == head
     (reply,) = ask(chat, REQUEST)
     assert reply.sent == f"{chat.tokenizer.bos_token}user: {REQUEST.prompt}\nmodel:"
     assert reply.text == likeliest(chat, head, 6)
@@ -65,6 +66,13 @@ def test_a_base_model_gets_plain_text_after_its_start_token(model: LanguageModel
     assert ask(chat, REQUEST, plain=True) == [reply]
 
 
+def test_a_given_template_is_used_and_a_start_token_that_is_not_wanted_is_left_out(model: LanguageModel) -> None:
+    (reply,) = ask(replace(model, template="{{ messages[0].content }} so:"), REQUEST)
+    assert (reply.sent, reply.form) == (f"{REQUEST.prompt} so:", "chat template")
+    (plain,) = ask(replace(model, starts=False), REQUEST)
+    assert plain.text == likeliest(model, model.tokens([plain.sent])[0], 6)
+
+
 def test_drawn_replies_depend_on_prompt_and_seed_alone(model: LanguageModel) -> None:
     drawn = replace(REQUEST, temperature=2.0, seed=7, max_tokens=12)
     (alone,) = ask(model, drawn)
@@ -74,15 +82,17 @@ def test_drawn_replies_depend_on_prompt_and_seed_alone(model: LanguageModel) -> 
 
 
 def test_a_template_that_raises_and_prompts_that_are_too_long_are_refused(chat: LanguageModel) -> None:
-    check_lengths(chat.tokenizer, 48, [REQUEST], plain=False)
+    all_sent(chat.chats, 48, [REQUEST], plain=False)
     with pytest.raises(UsageError, match=r"fit the model's context of 20 tokens together; got \d+ and 6 .* for 'the"):
-        check_lengths(chat.tokenizer, 20, [REQUEST], plain=False)
-    chat.tokenizer.chat_template = "{{ raise_exception('no messages') }}"
-    with pytest.raises(UsageError, match="must take a message of the user's; it says: no messages; --plain asks"):
-        sent(chat.tokenizer, REQUEST, plain=False)
-    chat.tokenizer.chat_template = "{{ messages.__class__.__mro__ }}"
-    with pytest.raises(UsageError, match="unsafe"):
-        sent(chat.tokenizer, REQUEST, plain=False)
+        all_sent(chat.chats, 20, [REQUEST], plain=False)
+    refused = {
+        "{{ raise_exception('no messages') }}": "take a message of the user's; it says: no messages; --plain asks",
+        "{{ messages.__class__.__mro__ }}": "unsafe",
+        "{{ '' }}": "it writes nothing; --plain asks",
+    }
+    for template, message in refused.items():
+        with pytest.raises(UsageError, match=message):
+            sent(ChatReader(chat.tokenizer, "tiny", template), REQUEST, plain=False)
 
 
 def test_times_are_written_in_utc() -> None:

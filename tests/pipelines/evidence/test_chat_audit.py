@@ -127,6 +127,19 @@ def test_pairs_without_a_prompt_share_the_turns_that_both_begin_with(folder):
             "must come with a column prompt, or be two lists of messages; got 'a b'",
         ),
         ({"prompt": "a?", "chosen": "b", "rejected": " "}, "completion must be a string that is not blank"),
+        (
+            {"chosen": turns("a?", "b"), "rejected": turns("a?", "b")},
+            "chosen and rejected must be two answers; they are the same",
+        ),
+        (
+            {"chosen": turns("a?", "b"), "rejected": turns("b?", "b")},
+            "chosen and rejected must begin with the same turns, .* their first turns differ",
+        ),
+        ({"chosen": turns("a?", "b"), "rejected": turns("a?", "b")[:1]}, "rejected has none"),
+        (
+            {"prompt": "a?", "chosen": "b", "rejected": None},
+            "chosen and rejected must be two answers; got 'b' and None",
+        ),
     ],
 )
 def test_what_is_no_pair_is_refused(row, message, tmp_path):
@@ -137,3 +150,23 @@ def test_what_is_no_pair_is_refused(row, message, tmp_path):
     named = AuditConfig(data=config.data, adapter="a", detection=DetectorConfig(detectors="loss"))
     with pytest.raises(UsageError, match="detectors must not be named for preference data"):
         prepare(named)
+
+
+def test_the_column_of_the_prompt_of_a_pair_may_be_named():
+    from pipelines.evidence.adapter_audit.preferences import read_pairs
+
+    row = {"question": "a?", "prompt": "another", "chosen": "b", "rejected": "c"}
+    (pair,) = read_pairs([("a:1", row)], {"prompt": "question"})
+    assert [turn.content for turn in pair.chat.turns] == ["a?", "b"]
+    with pytest.raises(UsageError, match="a:1: prompt must be in column 'asked'; columns are question, prompt"):
+        list(read_pairs([("a:1", row)], {"prompt": "asked"}))
+    with pytest.raises(UsageError, match=r"columns must not name completion for preference data, .*; got completion=b"):
+        list(read_pairs([("a:1", row)], {"completion": "b"}))
+
+
+def test_a_csv_file_has_the_turns_of_pairs_as_json():
+    from pipelines.evidence.adapter_audit.preferences import read_pairs
+
+    row = {"chosen": json.dumps(turns("a?", "b")), "rejected": json.dumps(turns("a?", "c"))}
+    (pair,) = read_pairs([("a:1", row)], {})
+    assert [turn.content for turn in pair.rejected.chat.turns] == ["a?", "c"]

@@ -170,6 +170,21 @@ def test_a_base_model_is_asked_by_plain_text_and_its_transcript_is_bundled(
     assert run_command("verify bundle").startswith("nothing was altered")
 
 
+def test_a_given_template_that_takes_no_prompt_is_refused_before_the_model_is_loaded(
+    works: list[str], tiny: Path
+) -> None:
+    Path("t.jinja").write_text("{{ raise_exception('no users') }}")
+    model = ModelConfig(str(tiny), device="cpu", chat_template="t.jinja")
+    with pytest.raises(UsageError, match="it says: no users; --plain asks without it"):
+        prepare(settings(model=model))
+
+
+def test_a_title_that_is_no_unicode_is_refused(works: list[str]) -> None:
+    write(Path("bad.jsonl"), [{"text": works[0], "title": "\ud800"}])
+    with pytest.raises(UsageError, match=r"bad\.jsonl:1: title must be valid Unicode"):
+        prepare(settings(book="bad.jsonl", model=ModelConfig("api:x")))
+
+
 def test_replies_that_differ_are_found_when_they_are_computed_again() -> None:
     from fsd.evidence.bundle import differences
 
