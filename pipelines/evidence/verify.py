@@ -150,8 +150,6 @@ def check_manifest(
 
 def check_contents(bundle: Bundle, manifest: "Manifest") -> "list[Alteration]":
     """Whether the parts of a bundle belong together: inputs, provenance and protocol are those of its run."""
-    import yaml
-
     from fsd.evidence.bundle import Alteration, Provenance, sha256
     from fsd.files import from_json
     from pipelines.common import protocol
@@ -170,8 +168,8 @@ def check_contents(bundle: Bundle, manifest: "Manifest") -> "list[Alteration]":
         altered.append(Alteration(PROTOCOL, "other than in the manifest"))
     if content:
         agreed = from_json(protocol.Protocol, content, f"{PROTOCOL} must be a protocol")
-        settings = yaml.safe_load(bundle.read(CONFIG) or b"")
-        reason = agreed.mismatch(protocol.recorded(recorded, settings, _weights(manifest)))
+        of_run = protocol.recorded(recorded, bundle.read(CONFIG) or b"", _weights(manifest))
+        reason = agreed.mismatch(of_run)
         if reason:
             altered.append(Alteration(PROTOCOL, f"not that of the run: it has {reason}"))
     return altered
