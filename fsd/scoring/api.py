@@ -468,9 +468,8 @@ class RepliesAPI(CompletionsScorer):
         most = CHARACTERS * limit
         # Comparing a reply of any length, which somebody else writes, could take hours.
         if len(text) > most:
-            raise UsageError(
-                f"the API must reply in at most {limit} tokens, of {CHARACTERS} characters; it gives {len(text)} characters"
-            )
+            must = f"the API must reply in at most {limit} tokens, of {CHARACTERS} characters"
+            raise UsageError(f"{must}; it gives {len(text)} characters")
         name = str(answer.get("model") or self.model)
         result = {"reply": _whole(text), "time": begun, "model": _whole(name)}
         return Continuations(prompt.text, (json.dumps(result),))
