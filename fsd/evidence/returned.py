@@ -228,17 +228,20 @@ def returned(
         quotations += reply.spans
     # The longest is told first; of equal ones, that of the earlier prompt.
     quotations.sort(key=lambda quotation: -quotation.length)
+    longest = max((reply.longest for reply in replies), default=0)
     chance = None
     if controls:
         chance = max((reply.chance for reply in replies), default=0)
+    empty = sum(reply.empty for reply in replies)
+    covered = sum(reply.words for reply in replies)
     return Returned(
         work=name,
         control=control,
         size=len(work.words),
         replies=len(replies),
-        empty=sum(reply.empty for reply in replies),
-        longest=max((reply.longest for reply in replies), default=0),
-        words=sum(reply.words for reply in replies),
+        empty=empty,
+        longest=longest,
+        words=covered,
         chance=chance,
         spans=quotations,
     )

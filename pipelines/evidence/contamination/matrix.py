@@ -150,19 +150,17 @@ def result_key(config: ContaminationConfig, inputs: Inputs) -> str:
     """
     model = config.model
     device, dtype = resolve_precision(model)
-    content: dict[str, Any] = {
-        "model": _weights(model),
-        "precision": [device.type, str(dtype), model.bits],
-        "first token": model.first_token,
-        "api": [config.api.base_url, config.api.start_token, _tokenizer(config)],
-        "besides": read_besides(model, inputs.detectors),
-        "texts": [list(map(_identity, side)) for side in (inputs.suspect, inputs.nonmembers)],
-        # The tests compare base scores alone.
-        "detectors": {detector.name: dict(detector.settings_in(BASE)) for detector in inputs.detectors},
-        "shots": shots_of(config.detection, model.model),
-        "training": asdict(config.training),
-        "tests": [config.shard, config.orders, config.sets, config.level, config.seed],
-    }
+    content: dict[str, Any] = dict(read_besides(model, inputs.detectors))
+    content["model"] = _weights(model)
+    content["precision"] = [device.type, str(dtype), model.bits]
+    content["first token"] = model.first_token
+    content["api"] = [config.api.base_url, config.api.start_token, _tokenizer(config)]
+    content["texts"] = [list(map(_identity, side)) for side in (inputs.suspect, inputs.nonmembers)]
+    # The tests compare base scores alone.
+    content["detectors"] = {detector.name: dict(detector.settings_in(BASE)) for detector in inputs.detectors}
+    content["shots"] = shots_of(config.detection, model.model)
+    content["training"] = asdict(config.training)
+    content["tests"] = [config.shard, config.orders, config.sets, config.level, config.seed]
     # A cell that was finished before accuracy was computed is computed again; others are as they were.
     if inputs.questions:
         content["questions"] = [question.prompts for question in inputs.questions]
