@@ -11,13 +11,13 @@ from pydantic import AfterValidator
 
 from fsd import distributed
 from fsd.config import APIConfig, flags
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError
 from fsd.evidence.bundle import Input, Provenance
 from fsd.files import digest, read_json
 from fsd.leftovers import write_whole
 from fsd.progress import note
 from pipelines.common.context import ASKING, context, demands
-from pipelines.common.provenance import inputs
+from pipelines.common.provenance import inputs, settings_in
 from pipelines.common.weights import hashes_of
 
 VERSION = 2
@@ -123,30 +123,14 @@ def recorded(
     # A bundle may be anybody's.
     if provenance.command not in TESTS:
         raise UsageError(f"a protocol must be of one of {', '.join(TESTS)}; the run is of {provenance.command!r}")
-    settings = _settings(configuration)
+    settings = {}
+    for name, value in settings_in(configuration).items():
+        if name not in ("version", "command"):
+            settings[name.replace("-", "_")] = value
     level_flag = LEVELS.get(provenance.command)
     if level_flag and level_flag not in settings:
         raise UsageError(f"the configuration of a run of {provenance.command} must have {level_flag}; it has none")
     return _protocol(provenance.command, provenance.inputs, settings, weights)
-
-
-def _settings(configuration: bytes) -> dict[str, Any]:
-    """The settings in a configuration file of a run, by their names in the program."""
-    import yaml
-
-    try:
-        entries = yaml.safe_load(configuration)
-        # Entries that refer to each other in a circle are valid YAML.
-        json.dumps(entries, default=str)
-    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-        raise UsageError(f"the configuration of a run must be YAML of its settings; {first_line(error)}") from error
-    if not isinstance(entries, dict):
-        raise UsageError(f"the configuration of a run must be its settings by name; got {entries!r:.60}")
-    settings = {}
-    for name, value in entries.items():
-        if name not in ("version", "command"):
-            settings[str(name).replace("-", "_")] = value
-    return settings
 
 
 def _protocol(

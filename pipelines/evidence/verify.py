@@ -254,14 +254,16 @@ def settings_again(copies: Path, manifest: "Manifest", model: str | None) -> str
     """The configuration file of the run, with the files of the bundle in place of the run's."""
     import yaml
 
-    settings = yaml.safe_load((copies / CONFIG).read_text(encoding="utf-8"))
+    from pipelines.common.provenance import settings_in
+
+    settings = settings_in((copies / CONFIG).read_bytes())
     for name in PLACES:
         settings.pop(name, None)
     by_flag: dict[str, list[str]] = {}
     for entry in manifest.provenance.inputs:
         by_flag.setdefault(entry.flag, []).append(str(copies / entry.path))
     for flag, paths in by_flag.items():
-        several = isinstance(settings[flag], list)
+        several = isinstance(settings.get(flag), list)
         settings[flag] = paths if several else paths[0]
     if settings.get("adapter"):
         settings["adapter"] = str(copies / "adapter")

@@ -324,11 +324,11 @@ def test_a_model_without_hashes_is_fixed_by_its_name_and_that_is_said() -> None:
     [
         ("tune", "fpr: 0.05", "must be of one of run, detect, .*; the run is of 'tune'"),
         ("detect", "files: []", "the configuration of a run of detect must have fpr; it has none"),
-        ("run", "", "must be its settings by name; got None"),
-        ("run", "- a", r"must be its settings by name; got \['a'\]"),
-        ("run", "a: [", "must be YAML of its settings; "),
-        ("run", "a: &a [*a]", "must be YAML of its settings; "),
-        ("run", "\x00", "must be YAML of its settings; "),
+        ("run", "", "must be its settings by name, in YAML; got None"),
+        ("run", "- a", r"must be its settings by name, in YAML; got \['a'\]"),
+        ("run", "a: [", "must be its settings by name, in YAML; "),
+        ("run", "a: &a [*a]", "must be its settings by name, in YAML; "),
+        ("run", "\x00", "must be its settings by name, in YAML; "),
     ],
 )
 def test_a_run_that_somebody_else_recorded_is_refused_in_one_line(
@@ -337,6 +337,22 @@ def test_a_run_that_somebody_else_recorded_is_refused_in_one_line(
     provenance = Provenance(command, "", [], {}, {}, {}, "")
     with pytest.raises(UsageError, match=message):
         recorded(provenance, configuration.encode(), {})
+
+
+def test_settings_that_somebody_else_recorded_are_refused_before_the_run_is_repeated(
+    copy: Path, fails: Callable
+) -> None:
+    import hashlib
+
+    file = copy / "run/config.yaml"
+    file.write_text("")
+
+    def change(manifest: dict[str, Any]) -> None:
+        (entry,) = (entry for entry in manifest["files"] if entry["path"] == "run/config.yaml")
+        entry |= {"sha256": hashlib.sha256(b"").hexdigest(), "size": 0}
+
+    edit(copy, change)
+    assert "must be its settings by name, in YAML; got None" in fails("verify bundle --recompute", 2)
 
 
 def test_a_protocol_has_the_level_of_intervals_where_no_setting_is_one() -> None:
