@@ -333,3 +333,25 @@ def flags(config: Any) -> dict[str, Any]:
         value = getattr(config, setting.name)
         values |= flags(value) if is_dataclass(value) else {setting.name: value}
     return values
+
+
+def typed(config: Any, default: Any) -> list[str]:
+    """What a user types for the settings that differ from those of another configuration of the same class."""
+    usual = flags(default)
+    words = []
+    for setting, value in flags(config).items():
+        name = setting.replace("_", "-")
+        if value == usual[setting]:
+            continue
+        if value is True:
+            words.append(f"--{name}")
+        elif value is False:
+            words.append(f"--no-{name}")
+        elif isinstance(value, tuple):
+            words += [f"--{name}", *map(str, value)]
+        # One that begins with a minus sign would be taken for a flag.
+        elif str(value).startswith("-"):
+            words.append(f"--{name}={value}")
+        else:
+            words += [f"--{name}", str(value)]
+    return words

@@ -6,7 +6,7 @@ from pathlib import Path
 from string import Formatter
 
 from fsd.errors import UsageError, quoted
-from fsd.evidence.returned import beginning
+from fsd.evidence.returned import beginning, words_of
 from fsd.files import SMALL, read_text
 
 TITLE = "title"
@@ -116,7 +116,7 @@ def check_works(
                     f"{field} must be known of every work that is asked for by it, from a column of that name in a "
                     f"table of works, or of one text file by --{field}; {work.name} has none"
                 )
-        if len(beginning(work.text, least - 1)) == len(work.text):
+        if len(words_of(work.text).words) < least:
             raise UsageError(
                 f"a work must have at least {least} words, those of the opening and a span; {work.name} has fewer"
             )

@@ -89,6 +89,8 @@ def pieces(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 def beginning(text: str, count: int) -> str:
     """A text up to its word number `count`, as it is written; the whole of a shorter one."""
+    if not count:
+        return ""
     _, places = pieces(text)
     if len(places) <= count:
         return text
@@ -105,7 +107,12 @@ def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
 
 
 def _maximal(words: Sequence[str], text: str, n: int, offset: int) -> Iterator[Span]:
-    """The spans in a stretch of a reply, by the words themselves: equal hashes may be of different ones."""
+    """The spans in a stretch of a reply, by the words themselves: equal hashes may be of different ones.
+
+    The words from `begin` to `end` always stand in the text, and so do those from the next one: `end` never goes back.
+    Still each step writes the run anew and looks for it, so that time is quadratic in the length of a stretch: whoever
+    receives a reply limits it.
+    """
     end = 0
     covered = 0
     for begin in range(len(words) - n + 1):
@@ -128,9 +135,21 @@ def longest_run(reply: Words, work: Words, prompt: Words, n: int) -> int:
 
     Spans of n words and more are those of `common_spans`, for which the work must have gaps (`Words.without`).
     """
-    longest = max((span.length for span in common_spans(reply, work, n)), default=0)
-    if longest:
-        return longest
+    spans = common_spans(reply, work, n)
+    return _longest(spans) or _shorter_run(reply, work, prompt, n)
+
+
+def _longest(spans: Sequence[Span]) -> int:
+    return max((span.length for span in spans), default=0)
+
+
+def _shorter_run(
+    reply: Words,
+    work: Words,
+    prompt: Words,
+    n: int,
+) -> int:
+    """As `longest_run`, of runs of fewer than n words."""
     # Not by halving: a run that the prompt has none of may be made of two that it has.
     for length in range(n - 1, 0, -1):
         ngrams = reply.ngrams(length)
@@ -183,6 +202,16 @@ class Returned:
     spans: Sequence[Quoted] = ()
 
 
+class _Compared(NamedTuple):
+    """What one reply has of a work, as the fields of `Returned` have it of all replies."""
+
+    empty: bool
+    longest: int
+    words: int
+    chance: int
+    spans: Sequence[Quoted]
+
+
 def returned(
     name: str,
     work: Words,
@@ -193,58 +222,67 @@ def returned(
     control: bool = False,
 ) -> Returned:
     """Compare the replies to the prompts for a work with it, in spans of at least n words, and with control works."""
+    replies = [_compared(exchange, work, n, controls) for exchange in exchanges]
     quotations: list[Quoted] = []
-    longest = 0
-    empty = 0
-    covered = 0
-    chance = 0
-    for exchange in exchanges:
-        # A mark that is written after its letter would be a piece of its own where no spaces part words.
-        text = unicodedata.normalize("NFC", exchange.reply)
-        words, places = pieces(text)
-        reply = Words(words)
-        prompt = words_of(exchange.prompt)
-        rest = work.without(prompt, n)
-        longest = max(longest, longest_run(reply, rest, prompt, n))
-        empty += not words
-        spans = common_spans(reply, rest, n)
-        covered += _covered(spans)
-        quotations += [
-            _quoted(
-                exchange.name,
-                text,
-                places,
-                span,
-                work,
-                controls,
-            )
-            for span in spans
-        ]
-        # What common phrases give: replies about this work have nothing to do with the others.
-        for other_work in controls:
-            chance = max(
-                chance,
-                longest_run(
-                    reply,
-                    other_work.without(prompt, n),
-                    prompt,
-                    n,
-                ),
-            )
+    for reply in replies:
+        quotations += reply.spans
     # The longest is told first; of equal ones, that of the earlier prompt.
     quotations.sort(key=lambda quotation: -quotation.length)
-    common = chance if controls else None
-    size = len(work.words)
+    longest = max((reply.longest for reply in replies), default=0)
+    chance = None
+    if controls:
+        chance = max((reply.chance for reply in replies), default=0)
+    empty = sum(reply.empty for reply in replies)
+    covered = sum(reply.words for reply in replies)
     return Returned(
-        name,
-        control,
-        size,
-        len(exchanges),
-        empty,
-        longest,
-        covered,
-        common,
-        quotations,
+        work=name,
+        control=control,
+        size=len(work.words),
+        replies=len(replies),
+        empty=empty,
+        longest=longest,
+        words=covered,
+        chance=chance,
+        spans=quotations,
+    )
+
+
+def _compared(
+    exchange: Exchange,
+    work: Words,
+    n: int,
+    controls: Sequence[Words],
+) -> _Compared:
+    """Compare one reply with the work, and with control works."""
+    # A mark that is written after its letter would be a piece of its own where no spaces part words.
+    text = unicodedata.normalize("NFC", exchange.reply)
+    words, places = pieces(text)
+    reply = Words(words)
+    prompt = words_of(exchange.prompt)
+    rest = work.without(prompt, n)
+    spans = common_spans(reply, rest, n)
+    quotations = [
+        _quoted(
+            exchange.name,
+            text,
+            places,
+            span,
+            work,
+            controls,
+        )
+        for span in spans
+    ]
+    # What common phrases give: replies about this work have nothing to do with the others.
+    chance = 0
+    for other_work in controls:
+        rest_of_other = other_work.without(prompt, n)
+        chance = max(chance, longest_run(reply, rest_of_other, prompt, n))
+    return _Compared(
+        empty=not words,
+        longest=_longest(spans) or _shorter_run(reply, rest, prompt, n),
+        words=_covered(spans),
+        chance=chance,
+        spans=quotations,
     )
 
 

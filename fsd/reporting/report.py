@@ -112,7 +112,12 @@ def plain(
 def markdown(table: Table) -> str:
     """The table in Markdown."""
     rule = ["---" if index in table.left else "---:" for index in range(len(table.columns))]
-    return "".join(f"| {' | '.join(line)} |\n" for line in (table.head, rule, *table.rows))
+    lines = ""
+    for line in (table.head, rule, *table.rows):
+        # Text of others may have a bar, which would end the cell.
+        cells = [cell.replace("|", r"\|") for cell in line]
+        lines += f"| {' | '.join(cells)} |\n"
+    return lines
 
 
 def numbers(name: str, frame: pd.DataFrame) -> Table:

@@ -428,6 +428,10 @@ def _generate(
     return client.complete({**body, "prompt": asked})
 
 
+CHARACTERS = 64
+"""Most characters of a reply for each of its tokens: sixteen times as many as there usually are."""
+
+
 @dataclass(eq=False)
 class RepliesAPI(CompletionsScorer):
     """Replies of an API to what stands in a prompt's `context`; its `text` is the settings of the request as JSON.
@@ -459,8 +463,21 @@ class RepliesAPI(CompletionsScorer):
             text = _field(message, "content") or _field(message, "refusal")
         if not isinstance(text, str | None):
             raise UsageError(f"the API must give a reply as text; it gives {type(text).__name__}")
-        result = {"reply": text or "", "time": begun, "model": str(answer.get("model") or self.model)}
+        text = text or ""
+        limit = settings["max_tokens"]
+        most = CHARACTERS * limit
+        # Comparing a reply of any length, which somebody else writes, could take hours.
+        if len(text) > most:
+            must = f"the API must reply in at most {limit} tokens, of {CHARACTERS} characters"
+            raise UsageError(f"{must}; it gives {len(text)} characters")
+        name = str(answer.get("model") or self.model)
+        result = {"reply": _whole(text), "time": begun, "model": _whole(name)}
         return Continuations(prompt.text, (json.dumps(result),))
+
+
+def _whole(text: str) -> str:
+    """A text with a question mark for half of a surrogate pair, which JSON may escape and no file can hold."""
+    return text.encode(errors="replace").decode()
 
 
 # Vocabulary index of a token whose id is not in the reply.

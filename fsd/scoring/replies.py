@@ -210,6 +210,8 @@ class RemoteReplies:
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """The reply to each request."""
+        # Answers are kept by `text` and `context`: another setting, such as a seed, makes another answer. What is asked
+        # is the context, as it is of continuations, so that the settings are what is left for the text.
         prompts = [
             Prompt(_settings(request), request.as_text if self.plain else request.prompt) for request in requests
         ]

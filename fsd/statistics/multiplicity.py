@@ -12,7 +12,8 @@ from fsd.token_stats import BoolArray
 
 SPLIT = 0.5
 """p-values above this estimate the share of non-members in Storey's correction."""
-_SLACK = 1e-9
+SLACK = 1e-9
+"""Amount by which a p-value may exceed its level, so that 1/20 reaches .05 however both are rounded."""
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
@@ -62,8 +63,8 @@ def discoveries(
             1.0,
             n_large / (simes.size * (1 - SPLIT)),
         )
-    called = stats.false_discovery_control(simes) * null_share <= fdr + _SLACK
-    level = fdr * called.mean() + _SLACK
+    called = stats.false_discovery_control(simes) * null_share <= fdr + SLACK
+    level = fdr * called.mean() + SLACK
     for family in np.flatnonzero(called):
         selected[rows[family]] = adjusted[family] * null_share <= level
     return selected

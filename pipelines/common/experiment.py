@@ -1,25 +1,27 @@
 """One experiment of the main job, of tuning and of studies: the training, the scoring, and what they measure."""
 
+import functools
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detectors import Detector
 from fsd import distributed, tracking
-from fsd.config import AUTO, FSDConfig
+from fsd.config import AUTO, FSDConfig, ModelConfig
 from fsd.data import benchmarks, splitting
 from fsd.data.corpus import Corpus
 from fsd.data.splitting import Split
-from fsd.net.hub import locate
+from fsd.files import digest
+from fsd.net.hub import fingerprint, locate
 from fsd.scoring import model as scoring
 from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model, outline
 from fsd.scoring.plan import ScoringPlan
-from fsd.scoring.scorers import STATES, cache_folder
+from fsd.scoring.scorers import STATES, cache_folder, frequency_file, reference_name
 from fsd.tracking import Run
 from pipelines.common.adapter_files import recorded_training
 from pipelines.common.control import control_model, control_reference, never_saw
@@ -247,6 +249,29 @@ def tag(content: object) -> str:
     versions = [version(package) for package in PACKAGES]
     hashed = json.dumps([content, versions], sort_keys=True)
     return hashlib.sha256(hashed.encode()).hexdigest()
+
+
+@functools.cache
+def weights_of(model: str, revision: str | None = None) -> str:
+    """Hash of a model's weights; once: for a large model it takes minutes, and many cells share it."""
+    return fingerprint(locate(model, revision)[0])
+
+
+def read_besides(model: ModelConfig, detectors: Iterable[Detector]) -> dict[str, str | None]:
+    """Hashes of what the detectors read besides the model; what none of them reads leaves finished cells valid."""
+    views: set[str] = set()
+    for detector in detectors:
+        views.update(detector.views)
+    hashes: dict[str, str | None] = {}
+    reference = reference_name(model)
+    if reference and {"reference", "difference"} & views:
+        hashes["reference"] = weights_of(reference)
+    if "unigram" in views:
+        table = frequency_file(model)
+        hashes["frequencies"] = digest(table) if table else None
+    if model.neighbour_model not in (None, "words"):
+        hashes["neighbours"] = weights_of(str(model.neighbour_model))
+    return hashes
 
 
 class ControlModel(NamedTuple):

@@ -17,7 +17,7 @@ from fsd.files import digest, read_json
 from fsd.leftovers import write_whole
 from fsd.progress import note
 from pipelines.common.context import ASKING, context, demands
-from pipelines.common.provenance import inputs
+from pipelines.common.provenance import inputs, settings_in
 from pipelines.common.weights import hashes_of
 
 VERSION = 2
@@ -29,6 +29,8 @@ LEVELS = {
     "adapter-audit": "fpr",
 }
 """Command → its setting that is the level; the others give intervals of 95 %."""
+INTERVAL_LEVEL = 0.05
+"""The level of the other commands, as it stands in a protocol."""
 TESTS = {
     "run": "AUC of the best score with its 95 % interval, beside a blind classifier and the control model",
     "detect": "conformal p-value of each text, after the domain check; with --known also all texts together",
@@ -114,33 +116,44 @@ def protocol(command: str, config: Any) -> Protocol:
 
 def recorded(
     provenance: Provenance,
-    settings: Mapping[str, Any],
+    configuration: bytes,
     weights: Mapping[str, Mapping[str, str]],
 ) -> Protocol:
     """The protocol that a finished run kept, by what it recorded, its configuration file and the weights beside it."""
-    named = {name.replace("-", "_"): value for name, value in settings.items() if name not in ("version", "command")}
-    return _protocol(provenance.command, provenance.inputs, named, weights)
+    # A bundle may be anybody's.
+    if provenance.command not in TESTS:
+        raise UsageError(f"a protocol must be of one of {', '.join(TESTS)}; the run is of {provenance.command!r}")
+    settings = {}
+    for name, value in settings_in(configuration).items():
+        if name not in ("version", "command"):
+            settings[name.replace("-", "_")] = value
+    level_flag = LEVELS.get(provenance.command)
+    if level_flag and level_flag not in settings:
+        raise UsageError(f"the configuration of a run of {provenance.command} must have {level_flag}; it has none")
+    return _protocol(provenance.command, provenance.inputs, settings, weights)
 
 
 def _protocol(
     command: str,
-    named: Sequence[Input],
+    inputs: Sequence[Input],
     settings: Mapping[str, Any],
     weights: Mapping[str, Mapping[str, str]],
 ) -> Protocol:
     texts: dict[str, list[str]] = {}
-    for entry in named:
+    for entry in inputs:
         # Of a published benchmark or a task, the name is all there is here.
         hashes = [file.sha256 for file in entry.files] or [entry.name]
         texts.setdefault(entry.flag, []).extend(hashes)
-    plain = json.loads(json.dumps(settings, default=str))
-    kept = {name: value for name, value in plain.items() if name not in ELSEWHERE and name not in texts}
-    level = LEVELS.get(command)
+    as_json = json.loads(json.dumps(settings, default=str))
+    settings_that_matter = {
+        name: value for name, value in as_json.items() if name not in ELSEWHERE and name not in texts
+    }
+    level_flag = LEVELS.get(command)
+    level = settings[level_flag] if level_flag else INTERVAL_LEVEL
     tests = TESTS[command]
     if settings.get("prompts") or settings.get("questions"):
         tests = BY_PROMPTS
-    fixed = settings[level] if level else 0.05
-    return Protocol(VERSION, command, texts, kept, weights, tests, fixed)
+    return Protocol(VERSION, command, texts, settings_that_matter, weights, tests, level)
 
 
 def read(path: str | Path) -> Protocol:

@@ -1,5 +1,6 @@
 """Where the numbers of an answer come from: its input files, code, libraries, environment and command line, hashed."""
 
+import json
 import os
 import platform
 import shlex
@@ -12,7 +13,7 @@ from typing import Any
 
 from fsd import tracking
 from fsd.config import flags
-from fsd.errors import without_credentials
+from fsd.errors import UsageError, first_line, without_credentials
 from fsd.evidence.bundle import Input, InputFile, Provenance
 from fsd.files import digest
 
@@ -69,6 +70,22 @@ def _files(path: Path) -> Iterator[InputFile]:
 
 def _file(path: Path, name: str) -> InputFile:
     return InputFile(name, path.stat().st_size, digest(path))
+
+
+def settings_in(configuration: bytes) -> dict[str, Any]:
+    """The settings in the configuration file of a run, which may be of anybody's bundle."""
+    import yaml
+
+    must = "the configuration of a run must be its settings by name, in YAML"
+    try:
+        settings = yaml.safe_load(configuration)
+        # Entries that refer to each other in a circle are valid YAML.
+        json.dumps(settings, default=str)
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        raise UsageError(f"{must}; {first_line(error)}") from error
+    if not isinstance(settings, dict):
+        raise UsageError(f"{must}; got {settings!r:.60}")
+    return {str(name): value for name, value in settings.items()}
 
 
 def provenance(command: str, config: Any) -> dict[str, Any]:

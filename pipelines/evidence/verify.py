@@ -150,8 +150,6 @@ def check_manifest(
 
 def check_contents(bundle: Bundle, manifest: "Manifest") -> "list[Alteration]":
     """Whether the parts of a bundle belong together: inputs, provenance and protocol are those of its run."""
-    import yaml
-
     from fsd.evidence.bundle import Alteration, Provenance, sha256
     from fsd.files import from_json
     from pipelines.common import protocol
@@ -170,8 +168,8 @@ def check_contents(bundle: Bundle, manifest: "Manifest") -> "list[Alteration]":
         altered.append(Alteration(PROTOCOL, "other than in the manifest"))
     if content:
         agreed = from_json(protocol.Protocol, content, f"{PROTOCOL} must be a protocol")
-        settings = yaml.safe_load(bundle.read(CONFIG) or b"")
-        reason = agreed.mismatch(protocol.recorded(recorded, settings, _weights(manifest)))
+        of_run = protocol.recorded(recorded, bundle.read(CONFIG) or b"", _weights(manifest))
+        reason = agreed.mismatch(of_run)
         if reason:
             altered.append(Alteration(PROTOCOL, f"not that of the run: it has {reason}"))
     return altered
@@ -256,14 +254,16 @@ def settings_again(copies: Path, manifest: "Manifest", model: str | None) -> str
     """The configuration file of the run, with the files of the bundle in place of the run's."""
     import yaml
 
-    settings = yaml.safe_load((copies / CONFIG).read_text(encoding="utf-8"))
+    from pipelines.common.provenance import settings_in
+
+    settings = settings_in((copies / CONFIG).read_bytes())
     for name in PLACES:
         settings.pop(name, None)
     by_flag: dict[str, list[str]] = {}
     for entry in manifest.provenance.inputs:
         by_flag.setdefault(entry.flag, []).append(str(copies / entry.path))
     for flag, paths in by_flag.items():
-        several = isinstance(settings[flag], list)
+        several = isinstance(settings.get(flag), list)
         settings[flag] = paths if several else paths[0]
     if settings.get("adapter"):
         settings["adapter"] = str(copies / "adapter")

@@ -10,6 +10,7 @@ from fsd.data.harness import Question
 from fsd.evaluation.findings import AGAINST, Finding
 from fsd.reporting.report import Table, plain
 from fsd.statistics.intervals import Estimate, observed_rate
+from fsd.statistics.multiplicity import SLACK
 from fsd.token_stats import BoolArray, IntArray, Scorer, score_rows
 
 PREFIX = "contamination_accuracy"
@@ -116,7 +117,7 @@ def accuracy(
         return None
     right = np.array([marks[suspect[place].origin_url] for place in marked])
     family = suspect.family[marked]
-    is_seen = np.asarray(family_p)[family] <= level * (1 + 1e-9)
+    is_seen = np.asarray(family_p)[family] <= level * (1 + SLACK)
     return Accuracy(_side(right, family, is_seen), _side(right, family, ~is_seen))
 
 

@@ -48,7 +48,7 @@ from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import Model, outline
 from fsd.statistics.groups import group_means
-from fsd.statistics.multiplicity import holm
+from fsd.statistics.multiplicity import SLACK, holm
 from fsd.statistics.power import READ_CODEC, READ_KERNEL
 from fsd.token_stats import FloatArray
 from fsd.views import Detector
@@ -456,8 +456,7 @@ def p_values(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 def able_tests(outcomes: Sequence[Outcome], level: float) -> list[Outcome]:
     """The tests with a p-value that can be as small as the level: others cannot succeed, and count for nothing."""
-    # The slack lets 1/20 reach .05, however both are rounded.
-    return [outcome for outcome in outcomes if outcome.p is not None and outcome.finest <= level * (1 + 1e-9)]
+    return [outcome for outcome in outcomes if outcome.p is not None and outcome.finest <= level * (1 + SLACK)]
 
 
 def corrected(outcomes: Sequence[Outcome], level: float = 0.05) -> pd.DataFrame:
@@ -627,7 +626,7 @@ def _unable(table: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:
     tests = " and ".join(unable["name"])
     limits = " and ".join(f"1/{1 / finest:.0f}" for finest in sorted(set(unable["finest"])))
     line = f"{tests} cannot fall below {limits} here, and so not to the level of {config.level:g}: left out"
-    sets = math.ceil(1 / config.level - 1e-9) - 1
+    sets = math.ceil(1 / config.level - SLACK) - 1
     if config.sets < sets:
         line += f"; --sets {sets} lets a rank reach it, with {FEWEST * sets} known texts of different families"
     return [Finding(line, AGAINST)]

@@ -6,29 +6,31 @@ A cell that an earlier run has finished is not computed again: its tag is a hash
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import cache, partial
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from fsd import tracking
-from fsd.config import flags
-from fsd.data.documents import content_hash
+from fsd.config import ModelConfig, flags
+from fsd.data.documents import Document, content_hash
 from fsd.data.harness import TRAIN, is_task
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
-from fsd.models.language_model import resolve_precision
-from fsd.net.hub import fingerprint, locate
+from fsd.models.language_model import load_tokenizer, resolve_precision
 from fsd.progress import note
 from fsd.reporting.report import Report, Section, Table, p_value, plain
+from fsd.scores import BASE
+from fsd.scoring.scorers import API
+from fsd.scoring.token_frequencies import fingerprint
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.multiplicity import holm
 from fsd.tracking import Run, RunRecord
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, publish, run_name
 from pipelines.common.detector_settings import shots_of
-from pipelines.common.experiment import tag
+from pipelines.common.experiment import read_besides, tag, weights_of
 from pipelines.common.job import Job
 from pipelines.common.power_sentences import TIMES
 from pipelines.evidence.contamination import ContaminationConfig, accuracy, dataset
@@ -80,14 +82,8 @@ def _check(models: Sequence[str], files: Sequence[str]) -> None:
 def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[str]) -> Job:
     """What all cells cost: the jobs of one model's data sets together, as often as there are models."""
     # The first cells are those of the first model.
-    jobs = [
-        dataset.job(
-            cell.config,
-            cell.inputs,
-            list,
-        )
-        for cell in cells[: len(config.files)]
-    ]
+    of_first_model = cells[: len(config.files)]
+    jobs = [dataset.job(cell.config, cell.inputs, _no_work) for cell in of_first_model]
     texts: list[str] = []
     trained: list[str] = []
     notes: list[str] = []
@@ -111,6 +107,10 @@ def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[st
         notes=notes,
         api=config.api,
     )
+
+
+def _no_work() -> None:
+    """The work of a job that is asked for its cost alone: the cells are computed by the job of the table."""
 
 
 def _cell_config(
@@ -138,36 +138,53 @@ def _cell(config: ContaminationConfig) -> Cell:
         inputs = dataset.read(config)
     except UsageError as error:
         raise UsageError(f"{config.model.model} on {config.files[0]}: {error}") from error
-    return Cell(config, inputs, _tag(config, inputs))
+    return Cell(config, inputs, result_key(config, inputs))
 
 
-def _tag(config: ContaminationConfig, inputs: Inputs) -> str:
-    """The tag of a cell, which depends on weights and texts, not on their names."""
-    sides = (inputs.suspect, inputs.nonmembers)
-    device, dtype = resolve_precision(config.model)
-    content: dict[str, Any] = {
-        "model": _weights(config.model.model, config.model.revision),
-        "precision": [device.type, str(dtype), config.model.bits],
-        "address": config.api.base_url,
-        "reference": [config.model.reference_model, config.model.frequencies, config.model.neighbour_model],
-        "texts": [[(content_hash(document.text), document.group) for document in side] for side in sides],
-        "detectors": {detector.name: dict(detector.settings) for detector in inputs.detectors},
-        "shots": shots_of(config.detection, config.model.model),
-        "training": asdict(config.training),
-        "tests": [config.shard, config.orders, config.sets, config.level, config.seed],
-    }
+def result_key(config: ContaminationConfig, inputs: Inputs) -> str:
+    """The tag of a cell: a hash of all that its numbers depend on, of weights and texts themselves, not of their names.
+
+    It has no `known`, `columns`, `cutoff`, `near_duplicates`: they choose the texts, which are in it. Nor `chats`,
+    `chat_template`: a chat is read as its words. Nor `samples`, `neighbours`: no cheap detector takes them. Nor
+    `domain`, `answers`, `cache`, `max_batch_tokens`, and how fast an API is asked: they change no number.
+    """
+    model = config.model
+    device, dtype = resolve_precision(model)
+    content: dict[str, Any] = dict(read_besides(model, inputs.detectors))
+    content["model"] = _weights(model)
+    content["precision"] = [device.type, str(dtype), model.bits]
+    content["first token"] = model.first_token
+    content["api"] = [config.api.base_url, config.api.start_token, _tokenizer(config)]
+    content["texts"] = [list(map(_identity, side)) for side in (inputs.suspect, inputs.nonmembers)]
+    # The tests compare base scores alone.
+    content["detectors"] = {detector.name: dict(detector.settings_in(BASE)) for detector in inputs.detectors}
+    content["shots"] = shots_of(config.detection, model.model)
+    content["training"] = asdict(config.training)
+    content["tests"] = [config.shard, config.orders, config.sets, config.level, config.seed]
     # A cell that was finished before accuracy was computed is computed again; others are as they were.
     if inputs.questions:
         content["questions"] = [question.prompts for question in inputs.questions]
     return tag(content)
 
 
-@cache
-def _weights(model: str, revision: str | None) -> str:
-    if model.startswith("api:"):
-        return model
-    # Hashing the files of a large model takes minutes, and every data set asks for it.
-    return fingerprint(locate(model, revision)[0])
+def _identity(document: Document) -> tuple[str, str, str]:
+    """What moves the numbers of a text; where it was read does not."""
+    return content_hash(document.text), document.group, str(document.date)
+
+
+def _weights(model: ModelConfig) -> str:
+    # What is behind an API has no other identity than its name.
+    if model.model.startswith(API):
+        return model.model
+    return weights_of(model.model, model.revision)
+
+
+def _tokenizer(config: ContaminationConfig) -> str:
+    """Hash of the tokenizer by which texts are sent to an API; "" without one."""
+    if not config.api.tokenizer:
+        return ""
+    tokenizer, _ = load_tokenizer(config.api.tokenizer, revision=config.model.revision)
+    return fingerprint(tokenizer)
 
 
 def run(config: ContaminationConfig, cells: Sequence[Cell]) -> None:
@@ -188,7 +205,7 @@ def run(config: ContaminationConfig, cells: Sequence[Cell]) -> None:
 def _finished(parent: Run) -> dict[str, RunRecord]:
     """Tag of a cell → the newest run that holds its numbers."""
     records = tracking.find_runs(parent.record.experiment, {"kind": "cell", "task": "contamination"})
-    # The newest come first, and the last of equal tags stays in a dictionary.
+    # They come newest first. Of equal keys a dictionary keeps the last value: reversed, so that the newest wins.
     return {record.tags["cell"]: record for record in reversed(records)}
 
 
@@ -240,14 +257,14 @@ def report(
     p_values = pd.Series(frame["p"].to_numpy(float), names).dropna()
     corrected = holm({str(name): float(p) for name, p in p_values.items()})
     frame.insert(3, "p_holm", [corrected.get(name) for name in names])
-    read = [name for name, p in corrected.items() if p <= config.level]
+    shown_trained = [name for name, p in corrected.items() if p <= config.level]
     tables = [_table(frame)]
     tables += _accuracies(cells, records)
     section = Section("Cells", tables=tables)
     return Report(
         title="Was it in the training data? Models and data sets",
         question="Which of these models was trained on which of these data sets?",
-        findings=_conclusions(read, frame, config),
+        findings=_conclusions(shown_trained, frame, config),
         sections=[section],
         facts=[
             ("Models", ", ".join(dict.fromkeys(frame["model"]))),
@@ -255,8 +272,8 @@ def report(
             ("Known non-members", ", ".join(config.known) or "none"),
             ("Seed", str(config.seed)),
         ],
-        score=f"{len(read)} of {len(cells)}",
-        metrics={"contamination/cells": len(cells), "contamination/found": len(read)},
+        score=f"{len(shown_trained)} of {len(cells)}",
+        metrics={"contamination/cells": len(cells), "contamination/found": len(shown_trained)},
     )
 
 
@@ -297,13 +314,14 @@ def _accuracies(cells: Sequence[Cell], records: Sequence[RunRecord]) -> list[Tab
 
 
 def _conclusions(
-    read: Sequence[str],
+    shown_trained: Sequence[str],
     frame: pd.DataFrame,
     config: ContaminationConfig,
 ) -> list[Finding]:
     """The cells with evidence, and the power of those without."""
-    if read:
-        result = f"evidence of training in {len(read)} of {len(frame)} cells: {', '.join(read)}"
+    if shown_trained:
+        names = ", ".join(shown_trained)
+        result = f"evidence of training in {len(shown_trained)} of {len(frame)} cells: {names}"
     else:
         result = f"no evidence of training in any of {len(frame)} cells; this does not show that there was none"
     findings = [Finding(f"{result}, at level {config.level:g}, corrected for the number of cells")]

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fsd.config import typed
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evidence.questions import AskedWork, Question
 from fsd.evidence.returned import LEVEL, Exchange, Quoted, Returned, p_values
 from fsd.reporting.report import Column, Reader, Report, Section, Table, numbers, p_column, p_value, plain
 from fsd.scoring.replies import PLAIN, Reply, Request
+from fsd.statistics.multiplicity import SLACK
 from pipelines.evidence.extract import ExtractConfig
 
 TRANSCRIPT = "transcript.jsonl"
@@ -257,7 +259,7 @@ def conclusions(answer: Answer) -> list[Finding]:
 
 def _rank(answer: Answer) -> str:
     """What the rank of the work says, and what more control works would allow."""
-    needed = math.ceil(len(answer.works) / LEVEL - 1e-9) - 1
+    needed = math.ceil(len(answer.works) / LEVEL - SLACK) - 1
     count = len(answer.controls)
     p = p_value(answer.p[answer.best.work])
     sentence = f"rank among {count} control works that were asked for in the same way: p = {p}"
@@ -329,7 +331,8 @@ def _results(answer: Answer) -> Table:
         name="results",
         kept=KEPT,
     )
-    marked = list(range(answer.holds))
+    # The best work is the first line.
+    marked = [0] if answer.holds else []
     return replace(table, title="words that were returned", marked=marked)
 
 
@@ -356,7 +359,7 @@ def _spans(answer: Answer) -> Table:
 def _span_cells(work: str, span: Quoted) -> list[str]:
     place = f"{100 * span.place:.1f} %"
     # In words, so that a reader need not know what True is.
-    common = ("no", "yes")[span.common]
+    common = "yes" if span.common else "no"
     return [
         work,
         f"{span.length:,}",
@@ -382,7 +385,7 @@ def _prompts(transcript: Sequence[Entry]) -> list[str]:
 def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
     """What comes next: control works, the bundle, or the probabilities, which find more than replies do."""
     if not answer.controls:
-        return [f"{_line(config)} --control OTHERS.jsonl"]
+        return [f"{_again(config)} --control OTHERS.jsonl"]
     # What was found is worth keeping so that others can check it.
     if answer.passage:
         return [f"fsd bundle {run} --out evidence.zip"]
@@ -392,13 +395,9 @@ def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
     return [f"fsd extract {shlex.quote(config.book)} --model {shlex.quote(config.model.model)} --control OTHER.txt"]
 
 
-def _line(config: ExtractConfig) -> str:
-    words = ["fsd", "extract", config.book, "--model", config.model.model]
-    if config.prompts:
-        words += ["--prompts", *config.prompts]
-    if config.questions:
-        words += ["--questions", config.questions]
-    return shlex.join(words)
+def _again(config: ExtractConfig) -> str:
+    """The same command once more: other prompts or another address would be another comparison."""
+    return shlex.join(["fsd", "extract", config.book, *typed(config, ExtractConfig(config.book))])
 
 
 def _facts(config: ExtractConfig, transcript: Sequence[Entry]) -> list[tuple[str, str]]:

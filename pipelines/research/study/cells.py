@@ -46,7 +46,6 @@ from fsd.data.splitting import (
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.rows import by_key
-from fsd.files import digest
 from fsd.models import language_model
 from fsd.models.finetuning import plan as training_plan
 from fsd.models.language_model import (
@@ -55,12 +54,12 @@ from fsd.models.language_model import (
     quantization_options,
     resolve_precision,
 )
-from fsd.net.hub import check_tokenizer_located, fingerprint, locate
+from fsd.net.hub import check_tokenizer_located
 from fsd.progress import note, progress
 from fsd.scores import BASE, Score, columns_of
 from fsd.scoring import model as scoring
 from fsd.scoring.model_checks import check_model
-from fsd.scoring.scorers import cache_folder, frequency_file, reference_name
+from fsd.scoring.scorers import cache_folder, frequency_file
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.statistics.intervals import Estimate
@@ -359,8 +358,11 @@ def _tag(inputs: Inputs, study: Study) -> str:
     device, dtype = resolve_precision(model)
     # For its refusals: what cannot be loaded is told before any cell is run.
     quantization_options(model.bits, dtype)
-    content: dict[str, Any] = _further_models(inputs)
-    content["model"] = _weights(model.model, model.revision)
+    content: dict[str, Any] = dict(experiment.read_besides(model, inputs.detectors))
+    table = frequency_file(model)
+    if table and content.get("frequencies"):
+        _check_table(model.model, model.revision, table)
+    content["model"] = experiment.weights_of(model.model, model.revision)
     content["precision"] = [device.type, str(dtype), model.bits]
     content["first token"] = model.first_token
     content["shots"] = shots_of(config.detection, config.model.model)
@@ -379,23 +381,6 @@ def _tag(inputs: Inputs, study: Study) -> str:
     return experiment.tag(content)
 
 
-def _further_models(inputs: Inputs) -> dict[str, Any]:
-    """What the detectors read besides the model; the rest is no part of the tag, so that it leaves cells valid."""
-    model = inputs.config.model
-    views: set[str] = set()
-    for detector in inputs.detectors:
-        views.update(detector.views)
-    further: dict[str, Any] = {}
-    reference = reference_name(model)
-    if reference and {"reference", "difference"} & views:
-        further["reference"] = _weights(reference)
-    if "unigram" in views:
-        further["frequencies"] = _table(model.model, model.revision, frequency_file(model))
-    if model.neighbour_model not in (None, "words"):
-        further["neighbours"] = _weights(str(model.neighbour_model))
-    return further
-
-
 def _identity(document: Document) -> tuple[object, ...]:
     """What moves the numbers of a text; where it was read does not."""
     return (
@@ -408,19 +393,10 @@ def _identity(document: Document) -> tuple[object, ...]:
 
 
 @functools.cache
-def _weights(model: str, revision: str | None = None) -> str:
-    # Hashing the files of a large model takes minutes, and many cells share it.
-    return fingerprint(locate(model, revision)[0])
-
-
-@functools.cache
-def _table(model: str, revision: str | None, file: Path | None) -> str | None:
-    """Hash of a token-frequency table; refuses one that was made with another tokenizer than the model's."""
-    if file is None:
-        return None
+def _check_table(model: str, revision: str | None, file: Path) -> None:
+    """Refuse a token-frequency table that was made with another tokenizer than the model's."""
     tokenizer, vocabulary = load_tokenizer(model, revision=revision)
     FrequencyTable.load(file).matching(tokenizer, vocabulary, model)
-    return digest(file)
 
 
 def _counted_package(config: ModelConfig) -> str:
@@ -435,7 +411,7 @@ def _with_counted_table(config: ModelConfig) -> ModelConfig:
     if not package or folder is None:
         return config
     # The manual changes with the version of the package, and the tokens with the model.
-    weights = _weights(config.model, config.revision)
+    weights = experiment.weights_of(config.model, config.revision)
     file = folder / "frequencies" / f"{weights}-{package}-{version(package)}.npz"
     if not file.exists():
         tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)

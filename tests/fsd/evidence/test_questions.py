@@ -58,3 +58,7 @@ def test_works_that_cannot_be_asked_for_are_refused() -> None:
     with pytest.raises(UsageError, match="must have at least 7 words, those of the opening and a span; book has fewer"):
         check_works([BOOK, OTHER], [opening], 4, 3)
     check_works([BOOK], [title], 4, 6)
+    # Words are counted as they are compared: two of them may be written as one piece.
+    check_works([AskedWork("dash", "one two—three")], [opening], 1, 2)
+    with pytest.raises(UsageError, match="must have at least 4 words"):
+        check_works([AskedWork("dash", "one two—three …")], [opening], 1, 3)

@@ -108,6 +108,19 @@ def test_the_beginning_of_a_text_is_as_it_is_written() -> None:
     assert beginning(WORK, 7) == "It was a bright cold day in"
     assert beginning(" — One,\n two", 2) == " — One,\n two"
     assert beginning("春眠不觉晓", 2) == "春眠"
+    assert beginning("a b c", 0) == ""
+
+
+def test_spans_are_looked_for_once_in_a_work_and_in_each_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    def counted(reply: Words, work: Words, n: int) -> list[Span]:
+        compared.append(work)
+        return common_spans(reply, work, n)
+
+    monkeypatch.setattr("fsd.evidence.returned.common_spans", counted)
+    returned("w", words_of(WORK), [Exchange("t", "?", WORK)], 5, [words_of("one"), words_of("two")])
+    assert len(compared) == 3
 
 
 def test_empty_replies_are_counted_and_have_nothing() -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from fsd import tracking
 from fsd.errors import UsageError
-from fsd.evidence.bundle import Difference, Quotations, alterations, differences, read_manifest
+from fsd.evidence.bundle import Difference, Provenance, Quotations, alterations, differences, read_manifest
 from pipelines.common.bundles import Bundle
-from pipelines.common.protocol import Protocol, check
+from pipelines.common.protocol import Protocol, check, recorded
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
 TEST = "contamination new.jsonl --model {tiny} --device cpu --cache none --orders 3 --report-for reader"
@@ -317,6 +317,48 @@ def test_a_model_without_hashes_is_fixed_by_its_name_and_that_is_said() -> None:
     check("p.json", absent, fixed)
     more = replace(fixed, weights={"m": {"a.bin": "1", "b.bin": "2"}})
     assert fixed.mismatch(more) == "other weights of m (b.bin)"
+
+
+@pytest.mark.parametrize(
+    ("command", "configuration", "message"),
+    [
+        ("tune", "fpr: 0.05", "must be of one of run, detect, .*; the run is of 'tune'"),
+        ("detect", "files: []", "the configuration of a run of detect must have fpr; it has none"),
+        ("run", "", "must be its settings by name, in YAML; got None"),
+        ("run", "- a", r"must be its settings by name, in YAML; got \['a'\]"),
+        ("run", "a: [", "must be its settings by name, in YAML; "),
+        ("run", "a: &a [*a]", "must be its settings by name, in YAML; "),
+        ("run", "\x00", "must be its settings by name, in YAML; "),
+    ],
+)
+def test_a_run_that_somebody_else_recorded_is_refused_in_one_line(
+    command: str, configuration: str, message: str
+) -> None:
+    provenance = Provenance(command, "", [], {}, {}, {}, "")
+    with pytest.raises(UsageError, match=message):
+        recorded(provenance, configuration.encode(), {})
+
+
+def test_settings_that_somebody_else_recorded_are_refused_before_the_run_is_repeated(
+    copy: Path, fails: Callable
+) -> None:
+    import hashlib
+
+    file = copy / "run/config.yaml"
+    file.write_text("")
+
+    def change(manifest: dict[str, Any]) -> None:
+        (entry,) = (entry for entry in manifest["files"] if entry["path"] == "run/config.yaml")
+        entry |= {"sha256": hashlib.sha256(b"").hexdigest(), "size": 0}
+
+    edit(copy, change)
+    assert "must be its settings by name, in YAML; got None" in fails("verify bundle --recompute", 2)
+
+
+def test_a_protocol_has_the_level_of_intervals_where_no_setting_is_one() -> None:
+    provenance = Provenance("extract", "", [], {}, {}, {}, "")
+    fixed = recorded(provenance, b"version: 1\nmax-tokens: 9\nout: here\n", {})
+    assert (fixed.level, fixed.settings) == (0.05, {"max_tokens": 9})
 
 
 def test_a_protocol_in_the_bundle_that_is_not_of_the_run_is_found(copy: Path, fails: Callable) -> None:

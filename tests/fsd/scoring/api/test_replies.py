@@ -71,3 +71,15 @@ def test_a_model_that_gives_no_text_has_an_empty_reply(message, text, serve, ask
 def test_what_is_no_text_is_refused(serve, ask):
     with pytest.raises(UsageError, match=r"^the API must give a reply as text; it gives list$"):
         ask(serve(answers({"content": [{"type": "text"}]})))
+
+
+def test_half_of_a_surrogate_pair_is_replaced_where_it_comes_in(serve, ask):
+    first, _ = ask(serve(answers({"content": "a \ud83d"}, model="x\udfff")))
+    assert (first.text, first.model) == ("a ?", "x?")
+
+
+def test_a_reply_of_more_characters_than_its_tokens_can_have_is_refused(serve, ask):
+    longest = "a" * 50 * 64
+    assert ask(serve(answers({"content": longest})))[0].text == longest
+    with pytest.raises(UsageError, match=r"in at most 50 tokens, of 64 characters; it gives 3201 characters$"):
+        ask(serve(answers({"content": "b" * 3201})))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
+from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from pipelines.evidence.contamination import ContaminationConfig, dataset, matrix
@@ -65,6 +65,53 @@ def test_cells_are_runs_and_finished_ones_are_kept(config, monkeypatch, capsys) 
     # another seed draws other orders
     matrix.prepare(replace(config, files=("c.jsonl", "b.jsonl"), seed=1)).run()
     assert examined == [("c.jsonl",), ("b.jsonl",)]
+
+
+def key(config: ContaminationConfig, *, detectors: str = "loss", **model: object) -> str:
+    """The key of the first cell, with other settings of the model."""
+    config = replace(
+        config,
+        files=("a.jsonl",),
+        detection=replace(config.detection, detectors=detectors),
+        model=replace(config.model, **model),
+    )
+    return matrix.result_key(config, dataset.read(config))
+
+
+def test_a_finished_cell_is_found_only_by_all_that_its_numbers_depend_on(config, tiny: Path, other: Path) -> None:
+    behind = replace(config, model=replace(config.model, model="api:x"), api=APIConfig(base_url="http://a/v1"))
+    keys = {
+        "plain": key(config),
+        "first token": key(config, first_token="given"),
+        "weights": key(config, model=str(other)),
+        "precision": key(config, dtype="bfloat16"),
+        "settings": key(config, detectors="min_k"),
+        "base settings": key(
+            replace(config, detection=DetectorConfig(settings=("min_k.base.k=0.3",))), detectors="min_k"
+        ),
+        "api": key(behind),
+        "address": key(replace(behind, api=replace(behind.api, base_url="http://b/v1"))),
+        "start token": key(replace(behind, api=replace(behind.api, start_token="<s>"))),
+        "tokenizer": key(replace(behind, api=replace(behind.api, tokenizer=str(tiny)))),
+    }
+    assert len(set(keys.values())) == len(keys), keys
+    # Where files lie, and what is asked how fast, changes no number.
+    moved = replace(config, api=APIConfig(concurrency=1), answers="elsewhere", domain="mine")
+    assert key(moved, cache="none", chats="whole", samples=3, neighbours=3) == keys["plain"]
+
+
+def test_tables_and_reference_models_count_by_what_is_in_them(config, tiny: Path, other: Path) -> None:
+    files = []
+    for content in ("one", "two"):
+        Path("table.npz").write_text(content)
+        files.append(key(config, detectors="dc_pdd", frequencies="table.npz"))
+        # A detector that reads no table leaves the cell as it was.
+        assert key(config, frequencies="table.npz") == key(config)
+    assert len(set(files)) == 2
+    references = {key(config, detectors="reference", reference_model=str(model)) for model in (tiny, other)}
+    assert len(references) == 2
+    Path("again").symlink_to(other)
+    assert key(config, detectors="reference", reference_model="again") in references
 
 
 def test_one_model_and_one_file_are_a_single_run(config, monkeypatch) -> None:

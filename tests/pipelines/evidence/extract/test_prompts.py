@@ -147,10 +147,15 @@ def test_two_works_share_their_p_values_and_few_controls_allow_none(
 def test_without_controls_the_answer_says_what_is_missing(
     works: list[str], chat: Callable, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prepare(settings(chat(lambda prompt: f"So: {works[0]}"), control=())).run()
+    fake = chat(lambda prompt: f"So: {works[0]}")
+    prepare(settings(fake, control=(), title="First Light", span=9, replies=2)).run()
     printed = capsys.readouterr().out
     assert "without control works (--control) this does not show how many of them can be guessed" in printed
-    assert "fsd extract book.txt --model api:x --prompts opening --control OTHERS.jsonl" in printed
+    address = f"--model api:x --base-url {fake.url}/v1 --concurrency 1"
+    command = (
+        f"{address} --prefix 20 --prompts opening --title 'First Light' --span 9 --replies 2 --control OTHERS.jsonl"
+    )
+    assert f"fsd extract book.txt {command}" in printed
 
 
 def test_a_base_model_is_asked_by_plain_text_and_its_transcript_is_bundled(

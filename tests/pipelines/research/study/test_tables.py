@@ -4,7 +4,7 @@ import math
 import pytest
 
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, ModelConfig
-from fsd.reporting.report import markdown
+from fsd.reporting.report import markdown, plain
 from fsd.tracking import RunRecord
 from pipelines.common.inputs import Inputs
 from pipelines.research.study import catalogue, tables
@@ -44,6 +44,11 @@ def arranged(study, results):
 
 def last_line(study, results):
     return markdown(tables.layout(study, arranged(study, results))).splitlines()[-1]
+
+
+def test_a_bar_in_a_cell_does_not_end_it():
+    table = plain(["name", "a|b"], [["x | y", "1"]])
+    assert markdown(table) == "| name | a\\|b |\n| --- | ---: |\n| x \\| y | 1 |\n"
 
 
 def test_the_papers_layout():
