@@ -15,14 +15,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
-    "nodes": 303_400,
+    "nodes": 305_300,
     "nodes a line of code": 8.5,
     "functions of folded complexity above 15": 0,
-    "statements of more than 40 nodes": 81,
+    "statements of more than 40 nodes": 80,
     "assignments of several unrelated values": 4,
     "comprehensions per 1,000 lines": 27.9,
     "conditional expressions per 1,000 lines": 14.5,
-    "starred items per 1,000 lines": 9.0,
+    "starred items per 1,000 lines": 8.9,
     "names that are grammar words, percent": 0.3,
 }
 FEWEST_COMMENTS = 5.9
