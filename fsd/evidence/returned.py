@@ -222,23 +222,26 @@ def returned(
     control: bool = False,
 ) -> Returned:
     """Compare the replies to the prompts for a work with it, in spans of at least n words, and with control works."""
-    replies = [_compared(exchange, work, n, controls) for exchange in exchanges]
     quotations: list[Quoted] = []
-    for reply in replies:
+    longest = 0
+    empty = 0
+    covered = 0
+    chance: int | None = None
+    for exchange in exchanges:
+        reply = _compared(exchange, work, n, controls)
+        longest = max(longest, reply.longest)
+        empty += reply.empty
+        covered += reply.words
+        if controls:
+            chance = max(chance or 0, reply.chance)
         quotations += reply.spans
     # The longest is told first; of equal ones, that of the earlier prompt.
     quotations.sort(key=lambda quotation: -quotation.length)
-    longest = max((reply.longest for reply in replies), default=0)
-    chance = None
-    if controls:
-        chance = max((reply.chance for reply in replies), default=0)
-    empty = sum(reply.empty for reply in replies)
-    covered = sum(reply.words for reply in replies)
     return Returned(
         work=name,
         control=control,
         size=len(work.words),
-        replies=len(replies),
+        replies=len(exchanges),
         empty=empty,
         longest=longest,
         words=covered,

@@ -149,7 +149,9 @@ def _protocol(
         name: value for name, value in as_json.items() if name not in ELSEWHERE and name not in texts
     }
     level_flag = LEVELS.get(command)
-    level = settings[level_flag] if level_flag else INTERVAL_LEVEL
+    level = INTERVAL_LEVEL
+    if level_flag:
+        level = settings[level_flag]
     tests = TESTS[command]
     if settings.get("prompts") or settings.get("questions"):
         tests = BY_PROMPTS

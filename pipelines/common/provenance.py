@@ -85,7 +85,7 @@ def settings_in(configuration: bytes) -> dict[str, Any]:
         raise UsageError(f"{must}; {first_line(error)}") from error
     if not isinstance(settings, dict):
         raise UsageError(f"{must}; got {settings!r:.60}")
-    return {str(name): value for name, value in settings.items()}
+    return dict(zip(map(str, settings), settings.values(), strict=True))
 
 
 def provenance(command: str, config: Any) -> dict[str, Any]:

@@ -332,7 +332,9 @@ def _results(answer: Answer) -> Table:
         kept=KEPT,
     )
     # The best work is the first line.
-    marked = [0] if answer.holds else []
+    marked = []
+    if answer.holds:
+        marked.append(0)
     return replace(table, title="words that were returned", marked=marked)
 
 
