@@ -91,10 +91,10 @@ def passages(
     length = prefix + suffix
     if tokens.size < length:
         raise UsageError(f"a work must have at least {length} tokens, prefix and suffix; got {tokens.size}")
-    starts = np.arange(
-        0,
-        tokens.size - length + 1,
-        stride,
+    # A range takes a stride beyond 64 bits, which numpy would make objects of.
+    starts = np.array(
+        range(0, tokens.size - length + 1, stride),
+        dtype=np.int64,
     )
     return starts, sliding_window_view(tokens, length)[starts]
 

@@ -48,8 +48,13 @@ _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
 
 def default_folder(folder: str | None = None) -> Path:
-    """The folder, else $FSD_CACHE, else `fsd` in the user's cache folder: numbers depend on no checkout and run."""
+    """The folder, else $FSD_CACHE, else `fsd` in the user's cache folder: numbers depend on no checkout and run.
+
+    A UsageError for an address, of which a path would make folders.
+    """
     if folder:
+        if "://" in folder:
+            raise UsageError(f"cache must be a folder on this machine; got {quoted(folder)}")
         return Path(folder).expanduser()
     if named := os.environ.get("FSD_CACHE"):
         return Path(named)

@@ -3,7 +3,7 @@
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import check_located, check_other_weights, check_tokenizer_located
-from fsd.scoring.scorers import API, embedded_target, frequency_file, reference_name
+from fsd.scoring.scorers import API, cache_folder, embedded_target, frequency_file, reference_name
 
 # Name of the neighbours that need no model.
 WORDS = "words"
@@ -24,6 +24,7 @@ def check_model(config: ModelConfig) -> None:
             "max-batch-tokens": config.max_batch_tokens,
         },
     )
+    cache_folder(config)
     if not config.model.startswith(API):
         _check_precision(config)
         check_located(config.model, config.revision)

@@ -22,6 +22,8 @@ def test_passages_by_hand_and_those_that_cannot_be() -> None:
     assert ids.tolist() == [[0, 1, 2, 3, 4], [2, 3, 4, 5, 6], [4, 5, 6, 7, 8]]
     with pytest.raises(UsageError, match="must have at least 5 tokens, prefix and suffix; got 4"):
         passages(np.arange(4), 2, 3, 1)
+    # A stride beyond 64 bits leaves the first passage alone.
+    assert passages(np.arange(10), 2, 3, 10**30)[0].tolist() == [0]
 
 
 def test_queries_by_hand_and_by_trying() -> None:
