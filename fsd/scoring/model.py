@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
-from fsd.scoring.model_checks import check_api, check_chats
+from fsd.scoring.model_checks import api_client, check_api, check_chats
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import (
     API,
@@ -389,21 +389,14 @@ def _open_api(
 ) -> Model:
     from fsd.models.language_model import load_tokenizer
     from fsd.scoring.api import (
-        Client,
         CompletionsScorer,
         ContinuationsAPI,
         PromptTokens,
-        key_for,
     )
     from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 
     check_api(config, api)
-    assert api.base_url is not None  # as just checked
-    client = Client(
-        api.base_url,
-        key=key_for(api.base_url),
-        per_minute=api.requests_per_minute,
-    )
+    client = api_client(config, api)
     scorers: dict[str, Scorer] = {}
     prompt_tokens = None
     if api.tokenizer is not None:

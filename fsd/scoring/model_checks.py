@@ -1,9 +1,14 @@
 """What can be told about a model before it is opened: whether its parts exist and its numbers make sense."""
 
+from typing import TYPE_CHECKING
+
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import check_located, check_other_weights, check_tokenizer_located
 from fsd.scoring.scorers import API, cache_folder, embedded_target, frequency_file, reference_name
+
+if TYPE_CHECKING:
+    from fsd.scoring.api import Client
 
 # Name of the neighbours that need no model.
 WORDS = "words"
@@ -67,6 +72,14 @@ def _check_frequencies(config: ModelConfig) -> None:
 
 def check_api(config: ModelConfig, api: APIConfig) -> None:
     """Refuse the settings of an API that makes no sense, without asking it."""
+    api_client(config, api)
+    at_least(1, concurrency=api.concurrency)
+    if api.tokenizer is not None:
+        check_tokenizer_located(api.tokenizer, config.revision)
+
+
+def api_client(config: ModelConfig, api: APIConfig) -> "Client":
+    """The client of a service; a UsageError without an address, for a bad address, and for a price below 0."""
     from fsd.scoring.api import Client, key_for
 
     if api.base_url is None:
@@ -75,7 +88,8 @@ def check_api(config: ModelConfig, api: APIConfig) -> None:
         )
     if api.price is not None and not api.price >= 0:
         raise UsageError(f"price must be at least 0; got {api.price}")
-    Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
-    at_least(1, concurrency=api.concurrency)
-    if api.tokenizer is not None:
-        check_tokenizer_located(api.tokenizer, config.revision)
+    return Client(
+        api.base_url,
+        key=key_for(api.base_url),
+        per_minute=api.requests_per_minute,
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.progress import progress
-from fsd.scoring.model_checks import check_api
+from fsd.scoring.model_checks import api_client, check_api
 from fsd.scoring.scorers import API
 from fsd.token_stats import Prompt
 
@@ -256,16 +256,11 @@ def open_replies(
         from fsd.models.language_model import load
 
         return LocalReplies(load(config), plain, clock)
-    from fsd.scoring.api import Client, RepliesAPI, key_for
+    from fsd.scoring.api import RepliesAPI
     from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 
     check_api(config, api)
-    assert api.base_url is not None  # as just checked
-    client = Client(
-        api.base_url,
-        key=key_for(api.base_url),
-        per_minute=api.requests_per_minute,
-    )
+    client = api_client(config, api)
     scorer = RepliesAPI(
         client,
         config.model.removeprefix(API),

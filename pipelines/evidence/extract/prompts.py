@@ -265,24 +265,13 @@ def compare(
     for work in works:
         exchanges = [entry.exchange for entry in transcript if entry.work is work]
         # What replies about a control work have of other works is no part of the answer.
-        if work.control:
-            results.append(
-                returned(
-                    work.name,
-                    words[work.name],
-                    exchanges,
-                    span,
-                    control=True,
-                )
-            )
-        else:
-            results.append(
-                returned(
-                    work.name,
-                    words[work.name],
-                    exchanges,
-                    span,
-                    controls,
-                )
-            )
+        result = returned(
+            work.name,
+            words[work.name],
+            exchanges,
+            span,
+            () if work.control else controls,
+            control=work.control,
+        )
+        results.append(result)
     return results
