@@ -3,6 +3,8 @@
 `kills` runs `fsd score --engine ray` with two workers on the embedded corpus and kills one of them with -9 ten times,
 while models load and while shards are computed. `throughput` scores the same texts in this process, by one worker and
 by two, in turns: seconds a shard, over the second half of the shards. `large` cuts a file into shards and reads one.
+`many` scores short texts with two workers, kills a worker after a third of the shards and the whole command after two
+thirds, starts it again, and compares every tenth shard with those of one process: seconds, memory, equal rows.
 """
 
 import argparse
@@ -15,8 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import pandas as pd
 import psutil
 
 from fsd.data import embedded, shards
@@ -123,12 +127,105 @@ def large(folder: Path, size: int) -> None:
     print(f"{len(rows):,} rows of {len(line):,} bytes; memory grew by {grown:.0f} MiB")
 
 
+@dataclass
+class Usage:
+    """Peak memory of a command and all its children, in each third of the shards."""
+
+    peaks: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+
+    def look(self, process: "subprocess.Popen[bytes]", share: float) -> None:
+        """Add up what the processes hold now, shared pages divided among them; share is that of the finished shards."""
+        total = 0.0
+        for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+            try:
+                total += each.memory_full_info().pss / 2**20
+            except psutil.Error:
+                continue
+        third = min(2, int(3 * share))
+        self.peaks[third] = max(self.peaks[third], total)
+
+
+def watched(process: "subprocess.Popen[bytes]", out: Path, shards_in_all: int, until: float, usage: Usage) -> int:
+    """Wait until a share of the shards is there, or the command has ended; the number that is there."""
+    while True:
+        done = len(list(out.glob("*.parquet")))
+        if process.poll() is not None or done >= until * shards_in_all:
+            return done
+        usage.look(process, done / shards_in_all)
+        time.sleep(2)
+
+
+def short_texts(folder: Path, texts: int, words: int) -> Path:
+    """Pieces of the embedded corpus, each with its number, so that no two are equal."""
+    known = [document.text.split() for document in embedded.corpus()]
+    with (folder / "texts.jsonl").open("w", encoding="utf-8") as lines:
+        for number in range(texts):
+            source = known[number % len(known)]
+            start_word = number // len(known) * 7 % max(1, len(source) - words)
+            text = " ".join([str(number), *source[start_word : start_word + words]])
+            lines.write(json.dumps({"text": text}) + "\n")
+    return folder / "texts.jsonl"
+
+
+def every_tenth(file: Path, rows: int) -> Path:
+    """A file of the rows of every tenth shard, so that one process scores them as shards of the same texts."""
+    sample = file.with_name("sample.jsonl")
+    with file.open(encoding="utf-8") as lines, sample.open("w", encoding="utf-8") as kept:
+        kept.writelines(line for number, line in enumerate(lines) if number // rows % 10 == 0)
+    return sample
+
+
+def many(folder: Path, texts: int, rows: int, words: int) -> None:
+    file, out, usage = short_texts(folder, texts, words), folder / "out", Usage()
+    total = -(-texts // rows)
+    engine = ("--engine", "ray", "--actors", "2")
+    begun = time.perf_counter()
+    process = start(file, out, rows, *engine)
+
+    done = watched(process, out, total, 1 / 3, usage)
+    victim = actors(process)[0]
+    os.kill(victim.pid, signal.SIGKILL)
+    print(f"{time.perf_counter() - begun:.0f} s: a worker killed after {done} of {total} shards", flush=True)
+
+    done = watched(process, out, total, 2 / 3, usage)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    print(f"{time.perf_counter() - begun:.0f} s: the command killed after {done} of {total} shards", flush=True)
+    psutil.wait_procs(children, timeout=60)
+
+    process = start(file, out, rows, *engine)
+    watched(process, out, total, 2, usage)
+    finished(process)
+    peaks = ", ".join(f"{peak:,.0f}" for peak in usage.peaks)
+    print(f"{time.perf_counter() - begun:.0f} s: ended; peak MiB in each third of the shards: {peaks}", flush=True)
+
+    sample = every_tenth(file, rows)
+    finished(start(sample, folder / "one", rows))
+    compare(out, folder / "one", texts)
+
+
+def compare(out: Path, one: Path, texts: int) -> None:
+    """Print whether each text has one row, and whether every tenth shard holds the numbers of one process."""
+    table = pd.read_parquet(out, columns=["text"])
+    numbers = table["text"].str.split(n=1).str[0].astype(int)
+    print(f"{len(table):,} rows, {numbers.nunique():,} texts of {texts:,}")
+    equal = 0
+    samples = sorted(one.glob("*.parquet"))
+    for place, path in enumerate(samples):
+        expected = pd.read_parquet(path).drop(columns="source")
+        scored = pd.read_parquet(out / f"{10 * place:06}.parquet").drop(columns="source")
+        equal += scored.equals(expected)
+    print(f"{equal} of {len(samples)} shards equal those of one process, every number bitwise")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["kills", "throughput", "large"])
+    parser.add_argument("part", choices=["kills", "throughput", "large", "many"])
     parser.add_argument("--texts", type=int, default=400)
     parser.add_argument("--rows", type=int, default=10, help="rows of a shard")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--words", type=int, default=20, help="words of a text of `many`")
     parser.add_argument("--size", type=float, default=1e9, help="bytes of the large file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -136,6 +233,8 @@ def main() -> None:
             kills(Path(name), options.texts, options.rows)
         elif options.part == "throughput":
             throughput(Path(name), options.texts, options.rows, options.rounds)
+        elif options.part == "many":
+            many(Path(name), options.texts, options.rows, options.words)
         else:
             large(Path(name), int(options.size))
 
