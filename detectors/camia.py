@@ -40,8 +40,6 @@ def camia(
 
     Source: "Context-aware membership inference attacks against pre-trained large language models", arXiv 2409.13745;
     OLMo-Detect has the two `along` as two methods. The directions follow other implementations, and are not fitted.
-    The share of distinct tokens is left out, which no model changes. Three copies are tokenised apart, where the paper's
-    code has six, and p is strictly between 0 and 1.
     """
     if combination not in COMBINATIONS:
         raise UsageError(one_of("camia.combination", COMBINATIONS, combination))

@@ -32,7 +32,6 @@ def camia_lr(
         UsageError: if `components` is not 0 to 72, or for another `along`.
 
     Source: arXiv 2409.13745, appendix B; https://github.com/ted-tennis/OLMo-Detect: scale, penalty, 0 or 10 components.
-    Equal to scikit-learn's liblinear to 1e-5; log-odds and the equal weight of members and others are this project's.
     """
     if not 0 <= components <= 72:
         raise UsageError(f"camia_lr.components must be 0 to 72; got {components}")
