@@ -26,7 +26,7 @@ def cdd(outputs: Continuations, *, alpha: float = 0.05) -> float:
         UsageError: if alpha is out of range.
 
     Source: "Generalization or memorization: data contamination and trustworthy evaluation for large language models",
-    arXiv 2402.15938; code: https://github.com/YihongDong/CDD-TED4LLMs.
+    arXiv 2402.15938; code: https://github.com/YihongDong/CDD-TED4LLMs. Unlike there, code fences are kept.
     """
     if not 0 <= alpha <= 1:
         raise UsageError(f"cdd.alpha must be in [0, 1]; got {alpha!r}")

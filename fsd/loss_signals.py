@@ -37,6 +37,8 @@ def loss_signals(
 
     Source: "Context-aware membership inference attacks against pre-trained large language models", arXiv 2409.13745,
     and its code, https://github.com/changhongyan123/context_aware_mia, for cuts, thresholds, bins, pattern and radius.
+    The share of distinct tokens, which no model changes, is left out. Three copies are tokenised apart, where that code
+    has six, and the last token counts.
     """
     logp = text.logp
     levels = _levels(logp, text.token)
