@@ -140,7 +140,7 @@ def _own() -> str:
     """The part of the page on the studies that are of no paper."""
     lines = ["## Studies of our own", "", "[Measured](benchmarks.md#what-was-measured) on the embedded models:", ""]
     unpublished = [name for name in in_order() if studies()[name].place.startswith(OWN)]
-    lines += [f"- `fsd study {name} --scale full`" for name in unpublished]
+    lines += [f"- `fsd study {name}`" for name in unpublished]
     return "\n".join([*lines, ""])
 
 
