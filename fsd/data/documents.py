@@ -8,13 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import date as Date  # noqa: N812 - documents have a field date
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fsd.data.chats import columns_of
 from fsd.token_stats import Chat, Prompt, of_chat
 
 SHOWN = 8
 """Words of a text in its representation."""
+ReadAs = Literal["text", "text after a context", "completion of a prompt", "chat"]
+"""What a row is read as; the scores of one are not comparable with those of another."""
+TEXT: ReadAs = "text"
+AFTER_CONTEXT: ReadAs = "text after a context"
+COMPLETED: ReadAs = "completion of a prompt"
+CHAT: ReadAs = "chat"
 
 
 @dataclass(
@@ -56,6 +62,13 @@ class Document:
         if self.chat:
             return of_chat(self.chat)
         return Prompt(self.text, self.context)
+
+    @property
+    def read_as(self) -> ReadAs:
+        """What the row is."""
+        if self.chat:
+            return CHAT if self.chat.templated else COMPLETED
+        return AFTER_CONTEXT if self.context else TEXT
 
     @property
     def whole(self) -> str:

@@ -792,6 +792,15 @@ def parse_rows(
             skipped[error.reason] += 1
 
 
+def table_documents(name: str, table: Any) -> list[Document]:
+    """The rows of a `pandas.DataFrame` or `datasets.Dataset` as documents, read with their answers as files are.
+
+    `name` is what the table is called in messages; their errors are those of `read_files`.
+    """
+    rows = table.to_dict("records") if hasattr(table, "to_dict") and hasattr(table, "columns") else table
+    return [document(row, {}, f"{name}, row {number}", answers=True) for number, row in enumerate(rows)]
+
+
 def document(
     row: Row,
     columns: Columns,

@@ -609,6 +609,7 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
         families=tuple(nonmembers.family.tolist()),
         sources=tuple(nonmembers.sources),
         power={},
+        read_as=tuple(dict.fromkeys(document.read_as for document in nonmembers)),
     )
 
 

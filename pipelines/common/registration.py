@@ -177,6 +177,7 @@ def track(
             once=once,
             description=edited.description,
             card=card(name, results, config, model.identity, sources),
+            columns=adapter_files.served_columns(results.calibration),
             example=adapter_files.example(results.parts),
         )
     if version and version.present:

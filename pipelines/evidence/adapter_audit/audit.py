@@ -544,6 +544,7 @@ def register(
         "judging": f"audit of {adapter}, seed {config.seed}, by the best score of any state",
     }
     barred = summary.sentence if summary.explains else ""
+    columns = adapter_files.served_columns(audit.calibration)
     example = adapter_files.example(parts)
     folder = tracking.fetch_adapter(adapter)
     model = f"fsd-{config.domain}"
@@ -557,6 +558,7 @@ def register(
         tags=tags,
         judged_on=judged_on,
         barred=barred,
+        columns=columns,
         example=example,
     )
 
