@@ -1,8 +1,8 @@
 """Chats in users' files: rows with `messages`, or with `prompt` and `completion`, as TRL trains on them.
 
-Formats: https://huggingface.co/docs/trl/dataset_formats. A message is an object with `role` and `content`; in a CSV
-file a list of them is written as JSON. Where a row has several of these columns, `messages` win over `prompt` and
-`completion`, and these over `text`.
+Formats: https://huggingface.co/docs/trl/dataset_formats. A message is an object with `role` and `content`, or with the
+tools that it calls; in a CSV file a list of them is written as JSON. Where a row has several of these columns,
+`messages` win over `prompt` and `completion`, and these over `text`.
 """
 
 import json
@@ -10,16 +10,40 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsd.data.cells import RowError, check_characters, checked_text, is_missing
-from fsd.errors import UsageError, quoted
-from fsd.token_stats import Chat, Turn
+from fsd.errors import UsageError, first_line, quoted
+from fsd.token_stats import REASONING, TOOL, TOOL_CALLS, Chat, Turn
 
 MESSAGES = "messages"
 PROMPT = "prompt"
 COMPLETION = "completion"
 FIELDS = (MESSAGES, PROMPT, COMPLETION)
 """Fields of a chat, and their default columns."""
-CHANGING = ("tools", "chat_template_kwargs")
-"""Columns that would change what a template writes, and are not read."""
+TOOLS = "tools"
+SETTINGS = "chat_template_kwargs"
+"""Columns of what a template is given besides the turns."""
+FURTHER = (TOOL_CALLS, "tool_call_id", "name", *REASONING)
+"""Fields that a message may have besides role and content."""
+TAKEN = frozenset(
+    (
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "conversations",
+        "max_length",
+        "messages",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "sanitize_control_tokens",
+        "tokenize",
+        "tokenizer_kwargs",
+        TOOLS,
+        "truncation",
+    )
+)
+"""Names that a template is given by others, or that say how it is read."""
 MOST_TURNS = 10_000
 """Turns of a chat."""
 NO_ANSWER = "no answer"
@@ -37,20 +61,52 @@ def chat_in(row: Mapping[str, Any], value: Value, origin_url: str) -> Chat | Non
     completion = value(COMPLETION)
     if is_missing(messages) and is_missing(completion):
         return None
-    for name in CHANGING:
-        # An empty list, as of a data set with tools in other rows, changes nothing.
-        if not _is_empty(row.get(name)):
-            raise UsageError(f"{origin_url}: a chat must be its turns alone; column {name!r} would change its template")
     if not is_missing(messages):
         chat = Chat(_turns(messages, MESSAGES, origin_url), origin=origin_url)
     else:
         chat = _divided(value(PROMPT), completion, origin_url)
+    chat = chat._replace(
+        tools=_given(row.get(TOOLS), TOOLS, list, origin_url),
+        settings=_given(row.get(SETTINGS), SETTINGS, dict, origin_url),
+    )
+    if not chat.templated and (chat.tools or chat.settings):
+        raise UsageError(
+            f"{origin_url}: columns {TOOLS} and {SETTINGS} must come with turns, as a template reads them; prompt and "
+            "completion are strings"
+        )
     _check_answers(chat)
     return chat
 
 
-def _is_empty(value: Any) -> bool:
-    return is_missing(value) or (hasattr(value, "__len__") and len(value) == 0)
+def _given(value: Any, column: str, kind: type, origin_url: str) -> str:
+    """What a template is given by a column, as JSON; "" where there is nothing."""
+    if isinstance(value, str):
+        value = _from_json(value)
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    # An empty list, as of a data set with tools in other rows, changes nothing.
+    if is_missing(value) or value in ("", [], {}):
+        return ""
+    where = f"{origin_url}: {column}"
+    if kind is list and not (isinstance(value, list) and all(isinstance(tool, Mapping) for tool in value)):
+        raise UsageError(f"{where} must be a list of JSON schemas, one a tool; got {quoted(value)}")
+    if kind is dict and not isinstance(value, Mapping):
+        raise UsageError(f"{where} must be an object with what the template reads; got {quoted(value)}")
+    taken = sorted(TAKEN.intersection(value)) if kind is dict else []
+    if taken:
+        raise UsageError(f"{where} must have names that the template alone reads; got {', '.join(map(repr, taken))}")
+    return _as_json(value, column, origin_url)
+
+
+def _as_json(value: Any, field: str, origin_url: str) -> str:
+    """A value as JSON, in the order of its names, which a template may keep."""
+    try:
+        # Of a data frame, lists are arrays.
+        text = json.dumps(value, ensure_ascii=False, default=lambda cell: getattr(cell, "tolist", cell.__str__)())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{origin_url}: {field} must be what JSON can hold; {first_line(error)}") from error
+    check_characters(text, origin_url, field)
+    return text
 
 
 def columns_of(chat: Chat) -> dict[str, Any]:
@@ -58,10 +114,14 @@ def columns_of(chat: Chat) -> dict[str, Any]:
     if not chat.templated:
         prompt, completion = chat.turns
         return {PROMPT: prompt.content, COMPLETION: completion.content}
-    messages = list(map(Turn._asdict, chat.turns))
-    if chat.given is None:
-        return {MESSAGES: messages}
-    return {PROMPT: messages[: chat.given], COMPLETION: messages[chat.given :]}
+    messages = [turn.message for turn in chat.turns]
+    columns: dict[str, Any] = {MESSAGES: messages}
+    if chat.given is not None:
+        columns = {PROMPT: messages[: chat.given], COMPLETION: messages[chat.given :]}
+    for name, given in ((TOOLS, chat.tools), (SETTINGS, chat.settings)):
+        if given:
+            columns[name] = json.loads(given)
+    return columns
 
 
 def _divided(prompt: Any, completion: Any, origin_url: str) -> Chat:
@@ -95,7 +155,7 @@ def unpacked(value: Any) -> Any:
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and {"role", "content"} <= value.keys()
+    return isinstance(value, dict) and "role" in value and not value.keys().isdisjoint(("content", TOOL_CALLS))
 
 
 def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
@@ -136,16 +196,52 @@ def _turn(message: Any, number: int, field: str, origin_url: str) -> Turn:
     # Parquet fills in what other turns have
     filled = {name: content for name, content in message.items() if not is_missing(content)}
     role = filled.pop("role", None)
-    content = filled.pop("content", "")
+    content = filled.pop("content", None)
     if not isinstance(role, str) or not role.strip():
         raise UsageError(f"{where} must have a role, such as user or assistant; got {quoted(role)}")
     check_characters(role, origin_url, f"the role of turn {number} of {field}")
-    if not isinstance(content, str):
+    if not isinstance(content, str | None):
         raise UsageError(f"{where} must have a string as its content; got {quoted(content)}")
-    if filled:
-        raise UsageError(f"{where} must have role and content alone; got {', '.join(map(repr, filled))}, too")
+    further = _further(filled, where)
+    # A model that calls a tool need not say anything; a template may tell nothing from an empty string.
+    if TOOL_CALLS in further and content is None:
+        further["content"] = None
+    content = content or ""
     check_characters(content, origin_url, f"turn {number} of {field}")
-    return Turn(role, content)
+    return Turn(role, content, _as_json(further, f"turn {number} of {field}", origin_url) if further else "")
+
+
+def _further(fields: dict[str, Any], where: str) -> dict[str, Any]:
+    """The fields of a message besides role and content."""
+    unknown = fields.keys() - set(FURTHER)
+    if unknown:
+        raise UsageError(
+            f"{where} must have role and content alone, or also {', '.join(FURTHER)}; got "
+            f"{', '.join(map(repr, sorted(map(str, unknown))))}, too"
+        )
+    further = {}
+    for name, value in fields.items():
+        if name == TOOL_CALLS:
+            value = value.tolist() if hasattr(value, "tolist") else value
+            if not isinstance(value, list) or not all(map(_is_call, value)):
+                raise UsageError(
+                    f"{where} must have as {name} a list of objects, each with a function and its name; got "
+                    f"{quoted(value)}"
+                )
+        elif not isinstance(value, str):
+            raise UsageError(f"{where} must have a string as its {name}; got {quoted(value)}")
+        # As of a data set in which other turns have calls.
+        if value:
+            further[name] = value
+    return further
+
+
+def _is_call(call: Any) -> bool:
+    """Whether a call of a tool names it."""
+    if not isinstance(call, Mapping):
+        return False
+    function = call.get("function") or call
+    return isinstance(function, Mapping) and isinstance(function.get("name"), str)
 
 
 def _check_answers(chat: Chat) -> None:
@@ -157,7 +253,9 @@ def _check_answers(chat: Chat) -> None:
             NO_ANSWER,
         )
     for number in answers:
-        if not chat.turns[number].content.strip():
+        turn = chat.turns[number]
+        # What a tool returns may be nothing.
+        if not turn.content.strip() and not turn.calls and turn.role != TOOL:
             raise RowError(
                 f"{chat.origin}: an answer must be a string that is not blank; turn {number + 1} is",
                 NO_ANSWER,

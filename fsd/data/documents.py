@@ -141,7 +141,7 @@ def digest(documents: Documents) -> str:
         identity: list[object] = [document.text, document.member, document.group]
         # Those of texts alone keep the digest that they have always had.
         if document.context or document.chat:
-            answered = document.chat._replace(origin="") if document.chat else None
+            answered = document.chat.identity if document.chat else None
             identity += [document.context, answered]
         state.update(json.dumps(identity).encode())
     return state.hexdigest()[:16]

@@ -12,7 +12,7 @@ from pydantic import Field
 import detectors as available
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig
-from fsd.data.chats import COMPLETION, MESSAGES, PROMPT, columns_of
+from fsd.data.chats import COMPLETION, MESSAGES, PROMPT, SETTINGS, TOOLS, columns_of
 from fsd.data.documents import AFTER_CONTEXT, CHAT, COMPLETED, TEXT, Document, ReadAs, json_line
 from fsd.data.splitting import Split
 from fsd.files import SMALL, read_json
@@ -41,7 +41,7 @@ COLUMNS: Mapping[ReadAs, Sequence[str]] = {
     TEXT: ("text",),
     AFTER_CONTEXT: ("text", "context"),
     COMPLETED: (PROMPT, COMPLETION),
-    CHAT: (MESSAGES, PROMPT, COMPLETION),
+    CHAT: (MESSAGES, PROMPT, COMPLETION, TOOLS, SETTINGS),
 }
 """The columns of which a row is read."""
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
