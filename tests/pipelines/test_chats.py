@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fsd.data.readers import table_documents
 from fsd.tracking import fetch_model_file, find_runs
 from pipelines.detect.classifier import MembershipClassifier
 
 TEMPLATE = (
     "{% if messages[0].role != 'user' %}{{ raise_exception('the user must begin') }}{% endif %}"
-    "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"
+    "{% for m in messages %}{{ m.role + ': ' + (m.content or '') }}{% for call in m.tool_calls %}"
+    "{{ call.function.name + ' ' + call.function.arguments | tojson }}{% endfor %}{{ '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
 )
 ADAPTER = "models:/fsd-arxiv/1"
@@ -24,6 +26,10 @@ RUN = (
     "run --data chats.jsonl --chat-template t.jinja --epochs 1 --placebo none --audit-repeats 1 --validation .4 "
     f"{MODEL}"
 )
+
+
+CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Ulm"}}}
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 
 
 def as_chat(row):
@@ -111,7 +117,21 @@ def test_the_served_model_judges_chats_as_detect_does(judged, served):
         np.testing.assert_allclose(reply["score"].astype(float), expected["score"], rtol=1e-5, atol=3e-7)
         assert list(reply["verdict"]) == list(expected["verdict"])
     names = served.metadata.get_input_schema().input_names()
-    assert names == ["messages", "prompt", "completion"]
+    assert names == ["messages", "prompt", "completion", "tools", "chat_template_kwargs"]
+    called = {"messages": [rows[0]["messages"][0], {"role": "assistant", "tool_calls": [CALL]}], "tools": TOOLS}
+    other = {**called, "chat_template_kwargs": {"unused": 1}}
+    split = {"columns": list(called), "data": [list(called.values())]}
+    for body in ({"dataframe_records": [called, other, rows[0]]}, {"dataframe_split": split}):
+        assert set(asked(served, body)["verdict"]) <= {"member", "not shown", "outside the calibrated domain"}
+    classifier = served.unwrap_python_model().classifier
+    by_city = []
+    for city in ("Ulm", "Bonn"):
+        call = {"function": {"name": "weather", "arguments": {"city": city}}}
+        turns = [rows[0]["messages"][0], {"role": "assistant", "content": None, "tool_calls": [call]}]
+        (document,) = table_documents("t", pd.DataFrame([{"messages": turns}]))
+        by_city += classifier.scores([document.prompt]).columns[classifier.calibration.score].tolist()
+    assert np.isfinite(by_city).all()
+    assert by_city[0] != by_city[1]
     example = served.input_example
     assert list(example) == ["messages"]
     assert served.predict(example, params=params)["score"].notna().all()
@@ -122,6 +142,7 @@ def test_the_served_model_refuses_rows_that_are_read_otherwise(judged, served, m
     monkeypatch.setattr(classifier, "_excluded", lambda _: pytest.fail("a text was read before it was refused"))
     chat = read("new.jsonl")[0]["messages"]
     said = chat[1] | {"content": "a" * 600_000}
+    called = {"role": "assistant", "tool_calls": [CALL]}
     for rows, message in (
         ([{"text": "a b"}], "a row must have messages or completion that is not blank; row 0 has none"),
         ([{"messages": chat}, {"prompt": "a"}], "messages or completion that is not blank; row 1 has none"),
@@ -131,6 +152,15 @@ def test_the_served_model_refuses_rows_that_are_read_otherwise(judged, served, m
         ([{"messages": [chat[0], said, said]}], "at most 1,000,000 characters; that in row 0 has 1,200,"),
         ([{"messages": [chat[0], said]}] * 9, "at most 5,000,000 characters together; they have 5,400,"),
         ([{"messages": chat}] * 10_001, "at most 10,000 texts"),
+        (
+            [{"messages": chat}, {"messages": chat * 101}],
+            "row 1: a chat must have at most 200 turns; it has 202: cut it",
+        ),
+        ([{"messages": chat, "tools": [{"name": "a" * 10**6}]}], "at most 1,000,000 characters; that in row 0 has 1,0"),
+        (
+            [{"messages": [*chat, called | {"weight": 0}]}],
+            "row 0: turn 3 of messages must have role .*'weight'",
+        ),
     ):
         with pytest.raises(mlflow.MlflowException, match=message) as caught:
             asked(served, {"dataframe_records": rows})
