@@ -48,7 +48,7 @@ class Turn(NamedTuple):
 
     @property
     def message(self) -> dict[str, Any]:
-        """The turn as a template reads it, as which transformers gives it no field that is null."""
+        """The turn as a template reads it: transformers passes on no field that is null."""
         message = {"role": self.role, "content": self.content, **json.loads(self.further or "{}")}
         return {name: value for name, value in message.items() if value is not None}
 

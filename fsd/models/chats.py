@@ -442,15 +442,19 @@ class ChatReader:
             **chat.given_to_template,
         }
         reply = _process().write(request, budget)
-        text = reply["text"]
-        for number, turn in enumerate(chat.turns, 1):
-            for call in turn.calls:
-                # Many templates know no tools, and would write an answer without what it is.
-                if call["name"] not in text:
-                    raise Unwritable(
-                        f"the template must write what is called; of turn {number} it leaves out {quoted(call['name'])}"
-                    )
-        return text, reply["spans"]
+        _check_calls(chat, reply["text"])
+        return reply["text"], reply["spans"]
+
+
+def _check_calls(chat: Chat, text: str) -> None:
+    """Refuse what a template that knows no tools has written: answers without what they call."""
+    for number, turn in enumerate(chat.turns, 1):
+        for call in turn.calls:
+            name = call["name"]
+            if name not in text:
+                raise Unwritable(
+                    f"the template must write what is called; of turn {number} it leaves out {quoted(name)}"
+                )
 
 
 def _token_of(read: Any, characters: Sequence[int]) -> int | None:

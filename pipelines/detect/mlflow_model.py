@@ -1,7 +1,7 @@
 """Code of a registered model, which MLflow copies into the version and runs when the version is loaded.
 
-Versions keep the copy of their release, so `MembershipClassifier(folder, model=, device=, dtype=)` and its method
-`verdicts` must not change.
+Versions keep the copy of their release, so `MembershipClassifier(folder, model=, device=, dtype=)`, its `columns`
+and its method `verdicts` must not change.
 """
 
 import json
