@@ -47,6 +47,13 @@ class Turn(NamedTuple):
     """The other fields of the message, such as `tool_calls`, as a JSON object; with `content` if that is null."""
 
     @property
+    def identity(self) -> tuple[str, ...]:
+        """What tells the turn from others."""
+        if self.further:
+            return tuple(self)
+        return self[:2]
+
+    @property
     def message(self) -> dict[str, Any]:
         """The turn as a template reads it: transformers passes on no field that is null."""
         message = {"role": self.role, "content": self.content, **json.loads(self.further or "{}")}
@@ -106,7 +113,7 @@ class Chat(NamedTuple):
     @property
     def identity(self) -> list[Any]:
         """What tells the chat from others, wherever it is from."""
-        turns = [tuple(turn) if turn.further else turn[:2] for turn in self.turns]
+        turns = [turn.identity for turn in self.turns]
         identity: list[Any] = [turns, self.given, "", self.whole]
         # Chats without tools keep the identity that they have always had.
         if self.tools or self.settings:
@@ -150,10 +157,15 @@ class Chat(NamedTuple):
         """What is said in the turns that are scored."""
         return BETWEEN.join(self.turns[number].words for number in self.answers)
 
+    @property
+    def spoken(self) -> list[int]:
+        """The numbers of the turns that are scored and say something, other than by a call."""
+        return [number for number in self.answers if self.turns[number].content.strip()]
+
     def with_answers(self, contents: Iterable[str]) -> "Chat":
-        """The same chat with other contents of the turns that are scored."""
+        """The same chat with other contents of the turns that are `spoken`."""
         turns = list(self.turns)
-        for number, content in zip(self.answers, contents, strict=True):
+        for number, content in zip(self.spoken, contents, strict=True):
             turns[number] = turns[number]._replace(content=content)
         return self._replace(turns=tuple(turns))
 
@@ -185,13 +197,11 @@ class Prompt(NamedTuple):
         """The changed copies of a text, in its place; of a chat, what its answers say is changed, and no call."""
         if self.chat is None:
             return [self._replace(text=copy) for copy in make(self.text)]
-        contents = [self.chat.turns[number].content for number in self.chat.answers]
-        changed = [list(make(content)) for content in contents if content.strip()]
-        copies = len(changed[0]) if changed else len(list(make(self.text)))
-        spoken = iter(changed)
-        # An answer that only calls a tool stays as it is.
-        columns = [next(spoken) if content.strip() else [content] * copies for content in contents]
-        return [of_chat(self.chat.with_answers(copy)) for copy in zip(*columns, strict=True)]
+        changed = [make(self.chat.turns[number].content) for number in self.chat.spoken]
+        # Where tools are called alone, nothing is said that could be changed.
+        if not changed:
+            return [self for _ in make(self.text)]
+        return [of_chat(self.chat.with_answers(contents)) for contents in zip(*changed, strict=True)]
 
 
 def of_chat(chat: Chat) -> Prompt:

@@ -66,10 +66,10 @@ def chat_in(row: Mapping[str, Any], value: Value, origin_url: str) -> Chat | Non
     else:
         chat = _divided(value(PROMPT), completion, origin_url)
     chat = chat._replace(
-        tools=_given(row.get(TOOLS), TOOLS, list, origin_url),
-        settings=_given(row.get(SETTINGS), SETTINGS, dict, origin_url),
+        tools=_tools(row, origin_url),
+        settings=_settings(row, origin_url),
     )
-    if not chat.templated and (chat.tools or chat.settings):
+    if chat.given_to_template and not chat.templated:
         raise UsageError(
             f"{origin_url}: columns {TOOLS} and {SETTINGS} must come with turns, as a template reads them; prompt and "
             "completion are strings"
@@ -78,31 +78,55 @@ def chat_in(row: Mapping[str, Any], value: Value, origin_url: str) -> Chat | Non
     return chat
 
 
-def _given(value: Any, column: str, kind: type, origin_url: str) -> str:
-    """What a template is given by a column, as JSON; "" where there is nothing."""
-    if isinstance(value, str):
-        value = _from_json(value)
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    # An empty list, as of a data set with tools in other rows, changes nothing.
-    if is_missing(value) or value in ("", [], {}):
+def _tools(row: Mapping[str, Any], origin_url: str) -> str:
+    """The tools that a template is given, as JSON; "" where there are none."""
+    tools = _unpacked_cell(row.get(TOOLS))
+    if tools is None:
         return ""
-    where = f"{origin_url}: {column}"
-    if kind is list and not (isinstance(value, list) and all(isinstance(tool, Mapping) for tool in value)):
-        raise UsageError(f"{where} must be a list of JSON schemas, one a tool; got {quoted(value)}")
-    if kind is dict and not isinstance(value, Mapping):
-        raise UsageError(f"{where} must be an object with what the template reads; got {quoted(value)}")
-    taken = sorted(TAKEN.intersection(value)) if kind is dict else []
+    is_list = isinstance(tools, list)
+    if not is_list or not all(isinstance(tool, Mapping) for tool in tools):
+        raise UsageError(f"{origin_url}: {TOOLS} must be a list of JSON schemas, one a tool; got {quoted(tools)}")
+    return _as_json(tools, TOOLS, origin_url)
+
+
+def _settings(row: Mapping[str, Any], origin_url: str) -> str:
+    """What else a template is given, as JSON; "" where there is nothing."""
+    settings = _unpacked_cell(row.get(SETTINGS))
+    if settings is None:
+        return ""
+    where = f"{origin_url}: {SETTINGS}"
+    if not isinstance(settings, Mapping):
+        raise UsageError(f"{where} must be an object with what the template reads; got {quoted(settings)}")
+    taken = sorted(TAKEN.intersection(settings))
     if taken:
         raise UsageError(f"{where} must have names that the template alone reads; got {', '.join(map(repr, taken))}")
-    return _as_json(value, column, origin_url)
+    return _as_json(settings, SETTINGS, origin_url)
+
+
+def _unpacked_cell(value: Any) -> Any:
+    """What a cell holds, in CSV as JSON; None for nothing."""
+    if isinstance(value, str):
+        value = _from_json(value)
+    value = _listed(value)
+    # An empty list, as of a data set with tools in other rows, changes nothing.
+    if is_missing(value) or value in ("", [], {}):
+        return None
+    return value
+
+
+def _listed(value: Any) -> Any:
+    """A list where a data frame holds an array; any other value as it is."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value
 
 
 def _as_json(value: Any, field: str, origin_url: str) -> str:
-    """A value as JSON, in the order of its names, which a template may keep."""
+    """A value as JSON, in the order of its names, which a template may keep; "" for an empty one."""
+    if not value:
+        return ""
     try:
-        # Of a data frame, lists are arrays.
-        text = json.dumps(value, ensure_ascii=False, default=lambda cell: getattr(cell, "tolist", cell.__str__)())
+        text = json.dumps(value, ensure_ascii=False, default=_listed)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{origin_url}: {field} must be what JSON can hold; {first_line(error)}") from error
     check_characters(text, origin_url, field)
@@ -161,9 +185,7 @@ def _is_message(value: Any) -> bool:
 def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
     if isinstance(messages, str):
         messages = _from_json(messages)
-    # a data frame holds arrays
-    if hasattr(messages, "tolist"):
-        messages = messages.tolist()
+    messages = _listed(messages)
     if not isinstance(messages, list | tuple) or not messages:
         raise UsageError(
             f"{origin_url}: {field} must be a list of objects with role and content; got {quoted(messages)}"
@@ -208,26 +230,22 @@ def _turn(message: Any, number: int, field: str, origin_url: str) -> Turn:
         further["content"] = None
     content = content or ""
     check_characters(content, origin_url, f"turn {number} of {field}")
-    return Turn(role, content, _as_json(further, f"turn {number} of {field}", origin_url) if further else "")
+    return Turn(role, content, _as_json(further, f"turn {number} of {field}", origin_url))
 
 
 def _further(fields: dict[str, Any], where: str) -> dict[str, Any]:
     """The fields of a message besides role and content."""
     unknown = fields.keys() - set(FURTHER)
     if unknown:
-        raise UsageError(
-            f"{where} must have role and content alone, or also {', '.join(FURTHER)}; got "
-            f"{', '.join(map(repr, sorted(map(str, unknown))))}, too"
-        )
+        names = ", ".join(sorted(map(repr, unknown)))
+        raise UsageError(f"{where} must have role and content alone, or also {', '.join(FURTHER)}; got {names}, too")
     further = {}
     for name, value in fields.items():
         if name == TOOL_CALLS:
-            value = value.tolist() if hasattr(value, "tolist") else value
+            value = _listed(value)
             if not isinstance(value, list) or not all(map(_is_call, value)):
-                raise UsageError(
-                    f"{where} must have as {name} a list of objects, each with a function and its name; got "
-                    f"{quoted(value)}"
-                )
+                must = f"{where} must have as {name} a list of objects, each with a function and its name"
+                raise UsageError(f"{must}; got {quoted(value)}")
         elif not isinstance(value, str):
             raise UsageError(f"{where} must have a string as its {name}; got {quoted(value)}")
         # As of a data set in which other turns have calls.

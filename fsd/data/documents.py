@@ -66,9 +66,13 @@ class Document:
     @property
     def read_as(self) -> ReadAs:
         """What the row is."""
-        if self.chat:
-            return CHAT if self.chat.templated else COMPLETED
-        return AFTER_CONTEXT if self.context else TEXT
+        if self.chat is None and self.context:
+            return AFTER_CONTEXT
+        if self.chat is None:
+            return TEXT
+        if self.chat.templated:
+            return CHAT
+        return COMPLETED
 
     @property
     def whole(self) -> str:

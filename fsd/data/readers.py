@@ -797,8 +797,15 @@ def table_documents(name: str, table: Any) -> list[Document]:
 
     `name` is what the table is called in messages; their errors are those of `read_files`.
     """
-    rows = table.to_dict("records") if hasattr(table, "to_dict") and hasattr(table, "columns") else table
-    return [document(row, {}, f"{name}, row {number}", answers=True) for number, row in enumerate(rows)]
+    rows = table
+    # A data set gives its rows by itself.
+    if hasattr(table, "columns"):
+        rows = table.to_dict("records")
+    documents = []
+    for number, row in enumerate(rows):
+        origin = f"{name}, row {number}"
+        documents.append(document(row, {}, origin, answers=True))
+    return documents
 
 
 def document(

@@ -438,9 +438,9 @@ class ChatReader:
             "chat_template": template or self.template,
             "add_generation_prompt": prompting,
             "return_assistant_tokens_mask": marks,
-            **self.tokenizer.special_tokens_map,
-            **chat.given_to_template,
         }
+        request |= self.tokenizer.special_tokens_map
+        request |= chat.given_to_template
         reply = _process().write(request, budget)
         _check_calls(chat, reply["text"])
         return reply["text"], reply["spans"]

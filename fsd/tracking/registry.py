@@ -61,6 +61,22 @@ class InputColumn(NamedTuple):
     required: bool = True
 
 
+class ServedRows(NamedTuple):
+    """The rows that the served model takes: their columns, and an example."""
+
+    columns: Sequence[InputColumn] = (InputColumn("text"),)
+    example: Mapping[str, Any] = MappingProxyType({"text": ""})
+
+    def record(self) -> dict[str, Any]:
+        """What a run keeps of them."""
+        columns = list(map(list, self.columns))
+        return {"columns": columns, "example": dict(self.example)}
+
+
+TEXTS = ServedRows()
+"""Texts in a column of that name."""
+
+
 @dataclass(frozen=True)
 class Version:
     """A version of a model; `champion_stays` says why the alias is not its, `present` that an equal one was there."""
@@ -93,15 +109,13 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     once: str = "",
     description: str = "",
     card: str = "",
-    columns: Sequence[InputColumn] = (InputColumn("text"),),
-    example: Mapping[str, Any] = MappingProxyType({"text": ""}),
+    rows: ServedRows = TEXTS,
 ) -> Version | None:
     """Register an adapter with its files as a version of a model `name`; None if it could not be stored.
 
     Adapter and files become artifacts of the run, and a pyfunc model that MLflow can serve by `code`. The version
     becomes `champion` as `move_champion` says, unless it is `barred` for that reason. Of equal ones, by their files or
-    by `once`, there is one. Description and card are Markdown; `columns` are those that the model takes, and `example`
-    has them of a row of the kind to be judged.
+    by `once`, there is one. Description and card are Markdown; `rows` are of the kind to be judged.
     """
     files = files or {}
     contents = {}
@@ -135,9 +149,8 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
         "barred": barred,
         "digest": identity_hash,
         "description": description,
-        "columns": list(map(list, columns)),
-        "example": dict(example),
     }
+    run.record.version |= rows.record()
     run.publish = publish
     return publish(run)
 

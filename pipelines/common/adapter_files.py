@@ -18,7 +18,7 @@ from fsd.data.splitting import Split
 from fsd.files import SMALL, read_json
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.scorers import TABLE, frequency_file
-from fsd.tracking import InputColumn
+from fsd.tracking import InputColumn, ServedRows
 from fsd.views import Detector
 
 if TYPE_CHECKING:
@@ -37,11 +37,14 @@ TEMPLATE = "chat_template.jinja"
 """The template by which the run wrote chats, where it was given."""
 FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT, TEMPLATE)
 """All of them; token frequencies and template may be absent, and adapters of earlier releases have no audit."""
+OF_TEXTS = ("text", "context")
+OF_COMPLETIONS = (PROMPT, COMPLETION)
+OF_CHATS = (MESSAGES, *OF_COMPLETIONS, TOOLS, SETTINGS)
 COLUMNS: Mapping[ReadAs, Sequence[str]] = {
-    TEXT: ("text",),
-    AFTER_CONTEXT: ("text", "context"),
-    COMPLETED: (PROMPT, COMPLETION),
-    CHAT: (MESSAGES, PROMPT, COMPLETION, TOOLS, SETTINGS),
+    TEXT: OF_TEXTS[:1],
+    AFTER_CONTEXT: OF_TEXTS,
+    COMPLETED: OF_COMPLETIONS,
+    CHAT: OF_CHATS,
 }
 """The columns of which a row is read."""
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
@@ -114,7 +117,12 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     return files
 
 
-def example(parts: Split) -> dict[str, Any]:
+def served_rows(parts: Split, calibration: "Calibration | None") -> ServedRows:
+    """The rows that the served model takes, and one of the non-members of the calibration."""
+    return ServedRows(served_columns(calibration), _example(parts))
+
+
+def _example(parts: Split) -> dict[str, Any]:
     """A row that gets a verdict: of the non-members that the calibration compares with, the one of middle length."""
     validation = parts.without_later().validation
     nonmembers = validation.take(~validation.members)
@@ -136,10 +144,11 @@ def served_columns(calibration: "Calibration | None") -> list[InputColumn]:
     # One of an earlier release does not tell.
     read_as = (calibration and calibration.reference.read_as) or (TEXT,)
     names = dict.fromkeys(chain.from_iterable(COLUMNS[kind] for kind in read_as))
-    required = len(read_as) == 1 and CHAT not in read_as
+    chats = CHAT in read_as
+    required = len(read_as) == 1 and not chats
     columns = []
     for name in names:
-        strings = CHAT not in read_as or name in COLUMNS[AFTER_CONTEXT]
+        strings = not chats or name in OF_TEXTS
         columns.append(InputColumn(name, strings, required))
     # Verdicts are then by source.
     if calibration and any(calibration.sources):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlflow
+import numpy as np
 import pandas as pd
 
 from fsd.data.cells import is_missing
@@ -133,21 +134,24 @@ def _characters(cell: Any) -> int:
 def _check_turns(documents: Sequence[Document]) -> None:
     """Refuse chats that a template would write for longer than the model reads them."""
     for document in documents:
-        turns = len(document.chat.turns) if document.chat else 0
+        if document.chat is None:
+            continue
+        turns = len(document.chat.turns)
         if turns > MOST_TURNS:
-            raise UsageError(
-                f"{document.origin}: a chat must have at most {MOST_TURNS} turns; it has {turns:,}: cut it"
-            )
+            must = f"{document.origin}: a chat must have at most {MOST_TURNS} turns"
+            raise UsageError(f"{must}; it has {turns:,}: cut it")
 
 
 def _check_answers(table: pd.DataFrame, columns: Sequence[InputColumn]) -> None:
     """Refuse a row without anything to be scored in the columns that the model takes; MLflow drops all others."""
     names = [column.name for column in columns if column.name in ANSWERS]
     present = [name for name in names if name in table]
-    lacking = table[present].isna().all(axis=1).to_numpy()
-    if not present or lacking.any():
-        row = int(lacking.argmax()) if present else 0
-        raise UsageError(f"a row must have {' or '.join(names)} that is not blank; row {row} has none")
+    is_lacking = table[present].isna().all(axis=1)
+    rows = np.flatnonzero(is_lacking).tolist()
+    # A table that has no such column has no rows, either.
+    if not present or rows:
+        number = next(iter(rows), 0)
+        raise UsageError(f"a row must have {' or '.join(names)} that is not blank; row {number} has none")
 
 
 mlflow.models.set_model(Model())
