@@ -299,7 +299,9 @@ def listed(name: str, texts: "Texts") -> "list[str | Prompt]":
         raise UsageError(f"{name} must be a list of strings; got a {kind}: take one split or column of it")
     columns = columns_of(texts)
     if not ANSWERS.isdisjoint(columns):
-        return _answers(name, texts)
+        from fsd.data.readers import table_documents
+
+        return [document.prompt for document in table_documents(name, texts)]
     if columns:
         if TEXT not in columns:
             raise UsageError(
@@ -313,14 +315,6 @@ def listed(name: str, texts: "Texts") -> "list[str | Prompt]":
         if not isinstance(text, str):
             raise UsageError(f"{name} must be a list of strings; got {text!r} in it")
     return strings
-
-
-def _answers(name: str, table: Any) -> "list[str | Prompt]":
-    """The rows of a table with columns of `ANSWERS`, as files of them are read."""
-    from fsd.data.readers import document
-
-    rows = table.to_dict("records") if hasattr(table, "to_dict") and hasattr(table, "columns") else table
-    return [document(row, {}, f"{name}, row {number}", answers=True).prompt for number, row in enumerate(rows)]
 
 
 def unseen_texts(unseen: "Texts") -> "list[str | Prompt]":

@@ -1,5 +1,6 @@
 """Token statistics of a text under a language model, from one forward pass."""
 
+import json
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -42,10 +43,51 @@ class Turn(NamedTuple):
 
     role: str
     content: str
+    further: str = ""
+    """The other fields of the message, such as `tool_calls`, as a JSON object; with `content` if that is null."""
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What tells the turn from others."""
+        if self.further:
+            return tuple(self)
+        return self[:2]
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The turn as a template reads it: transformers passes on no field that is null."""
+        message = {"role": self.role, "content": self.content, **json.loads(self.further or "{}")}
+        return {name: value for name, value in message.items() if value is not None}
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls of tools, each with a name and arguments."""
+        calls = self.message.get(TOOL_CALLS) or []
+        return [call.get("function") or call for call in calls]
+
+    @property
+    def words(self) -> str:
+        """What is said, and what is called."""
+        if not self.further:
+            return self.content
+        parts = [self.message.get(name) for name in REASONING]
+        parts.append(self.content)
+        for call in self.calls:
+            arguments = call.get("arguments", "")
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False)
+            parts.append(f"{call['name']} {arguments}")
+        return "\n".join(filter(None, parts))
+
+
+TOOL_CALLS = "tool_calls"
+REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Fields of a message, of which templates read those that a model was made for."""
 
 ASSISTANT = "assistant"
 """The role whose turns are answers."""
+TOOL = "tool"
+"""The role of what a tool returns."""
 
 
 class Chat(NamedTuple):
@@ -57,12 +99,38 @@ class Chat(NamedTuple):
             turns of the assistant.
         origin: file:line that the chat comes from, for messages.
         whole: whether all turns are scored, as a model is trained that learns prompts too.
+        tools: the tools that the template describes, as a JSON list; "" for none.
+        settings: what else the template is given, as a JSON object; "" for nothing.
     """
 
     turns: tuple[Turn, ...]
     given: int | None = None
     origin: str = ""
     whole: bool = False
+    tools: str = ""
+    settings: str = ""
+
+    @property
+    def identity(self) -> list[Any]:
+        """What tells the chat from others, wherever it is from."""
+        turns = [turn.identity for turn in self.turns]
+        identity: list[Any] = [turns, self.given, "", self.whole]
+        # Chats without tools keep the identity that they have always had.
+        if self.tools or self.settings:
+            identity += [self.tools, self.settings]
+        return identity
+
+    @property
+    def given_to_template(self) -> dict[str, Any]:
+        """What a template reads besides the turns."""
+        given = json.loads(self.settings or "{}")
+        if self.tools:
+            given["tools"] = json.loads(self.tools)
+        return dict(given)
+
+    def until(self, count: int) -> "Chat":
+        """The chat of the first turns alone."""
+        return self._replace(turns=self.turns[:count])
 
     @property
     def templated(self) -> bool:
@@ -72,7 +140,7 @@ class Chat(NamedTuple):
     @property
     def words(self) -> str:
         """What is said in all turns, without roles."""
-        return BETWEEN.join(turn.content for turn in self.turns if turn.content)
+        return BETWEEN.join(filter(None, (turn.words for turn in self.turns)))
 
     @property
     def answers(self) -> list[int]:
@@ -87,12 +155,17 @@ class Chat(NamedTuple):
     @property
     def scored(self) -> str:
         """What is said in the turns that are scored."""
-        return BETWEEN.join(self.turns[number].content for number in self.answers)
+        return BETWEEN.join(self.turns[number].words for number in self.answers)
+
+    @property
+    def spoken(self) -> list[int]:
+        """The numbers of the turns that are scored and say something, other than by a call."""
+        return [number for number in self.answers if self.turns[number].content.strip()]
 
     def with_answers(self, contents: Iterable[str]) -> "Chat":
-        """The same chat with other contents of the turns that are scored."""
+        """The same chat with other contents of the turns that are `spoken`."""
         turns = list(self.turns)
-        for number, content in zip(self.answers, contents, strict=True):
+        for number, content in zip(self.spoken, contents, strict=True):
             turns[number] = turns[number]._replace(content=content)
         return self._replace(turns=tuple(turns))
 
@@ -121,10 +194,13 @@ class Prompt(NamedTuple):
     marked: Marked | None = None
 
     def copies(self, make: Callable[[str], Iterable[str]]) -> "list[Prompt]":
-        """The changed copies of a text, in its place; of a chat, its answers are changed."""
+        """The changed copies of a text, in its place; of a chat, what its answers say is changed, and no call."""
         if self.chat is None:
             return [self._replace(text=copy) for copy in make(self.text)]
-        changed = [make(self.chat.turns[number].content) for number in self.chat.answers]
+        changed = [make(self.chat.turns[number].content) for number in self.chat.spoken]
+        # Where tools are called alone, nothing is said that could be changed.
+        if not changed:
+            return [self for _ in make(self.text)]
         return [of_chat(self.chat.with_answers(contents)) for contents in zip(*changed, strict=True)]
 
 

@@ -1,8 +1,8 @@
 """Chats in users' files: rows with `messages`, or with `prompt` and `completion`, as TRL trains on them.
 
-Formats: https://huggingface.co/docs/trl/dataset_formats. A message is an object with `role` and `content`; in a CSV
-file a list of them is written as JSON. Where a row has several of these columns, `messages` win over `prompt` and
-`completion`, and these over `text`.
+Formats: https://huggingface.co/docs/trl/dataset_formats. A message is an object with `role` and `content`, or with the
+tools that it calls; in a CSV file a list of them is written as JSON. Where a row has several of these columns,
+`messages` win over `prompt` and `completion`, and these over `text`.
 """
 
 import json
@@ -10,16 +10,40 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsd.data.cells import RowError, check_characters, checked_text, is_missing
-from fsd.errors import UsageError, quoted
-from fsd.token_stats import Chat, Turn
+from fsd.errors import UsageError, first_line, quoted
+from fsd.token_stats import REASONING, TOOL, TOOL_CALLS, Chat, Turn
 
 MESSAGES = "messages"
 PROMPT = "prompt"
 COMPLETION = "completion"
 FIELDS = (MESSAGES, PROMPT, COMPLETION)
 """Fields of a chat, and their default columns."""
-CHANGING = ("tools", "chat_template_kwargs")
-"""Columns that would change what a template writes, and are not read."""
+TOOLS = "tools"
+SETTINGS = "chat_template_kwargs"
+"""Columns of what a template is given besides the turns."""
+FURTHER = (TOOL_CALLS, "tool_call_id", "name", *REASONING)
+"""Fields that a message may have besides role and content."""
+TAKEN = frozenset(
+    (
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "conversations",
+        "max_length",
+        "messages",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "sanitize_control_tokens",
+        "tokenize",
+        "tokenizer_kwargs",
+        TOOLS,
+        "truncation",
+    )
+)
+"""Names that a template is given by others, or that say how it is read."""
 MOST_TURNS = 10_000
 """Turns of a chat."""
 NO_ANSWER = "no answer"
@@ -37,20 +61,76 @@ def chat_in(row: Mapping[str, Any], value: Value, origin_url: str) -> Chat | Non
     completion = value(COMPLETION)
     if is_missing(messages) and is_missing(completion):
         return None
-    for name in CHANGING:
-        # An empty list, as of a data set with tools in other rows, changes nothing.
-        if not _is_empty(row.get(name)):
-            raise UsageError(f"{origin_url}: a chat must be its turns alone; column {name!r} would change its template")
     if not is_missing(messages):
         chat = Chat(_turns(messages, MESSAGES, origin_url), origin=origin_url)
     else:
         chat = _divided(value(PROMPT), completion, origin_url)
+    chat = chat._replace(
+        tools=_tools(row, origin_url),
+        settings=_settings(row, origin_url),
+    )
+    if chat.given_to_template and not chat.templated:
+        raise UsageError(
+            f"{origin_url}: columns {TOOLS} and {SETTINGS} must come with turns, as a template reads them; prompt and "
+            "completion are strings"
+        )
     _check_answers(chat)
     return chat
 
 
-def _is_empty(value: Any) -> bool:
-    return is_missing(value) or (hasattr(value, "__len__") and len(value) == 0)
+def _tools(row: Mapping[str, Any], origin_url: str) -> str:
+    """The tools that a template is given, as JSON; "" where there are none."""
+    tools = _unpacked_cell(row.get(TOOLS))
+    if tools is None:
+        return ""
+    is_list = isinstance(tools, list)
+    if not is_list or not all(isinstance(tool, Mapping) for tool in tools):
+        raise UsageError(f"{origin_url}: {TOOLS} must be a list of JSON schemas, one a tool; got {quoted(tools)}")
+    return _as_json(tools, TOOLS, origin_url)
+
+
+def _settings(row: Mapping[str, Any], origin_url: str) -> str:
+    """What else a template is given, as JSON; "" where there is nothing."""
+    settings = _unpacked_cell(row.get(SETTINGS))
+    if settings is None:
+        return ""
+    where = f"{origin_url}: {SETTINGS}"
+    if not isinstance(settings, Mapping):
+        raise UsageError(f"{where} must be an object with what the template reads; got {quoted(settings)}")
+    taken = sorted(TAKEN.intersection(settings))
+    if taken:
+        raise UsageError(f"{where} must have names that the template alone reads; got {', '.join(map(repr, taken))}")
+    return _as_json(settings, SETTINGS, origin_url)
+
+
+def _unpacked_cell(value: Any) -> Any:
+    """What a cell holds, in CSV as JSON; None for nothing."""
+    if isinstance(value, str):
+        value = _from_json(value)
+    value = _listed(value)
+    # An empty list, as of a data set with tools in other rows, changes nothing.
+    if is_missing(value) or value in ("", [], {}):
+        return None
+    return value
+
+
+def _listed(value: Any) -> Any:
+    """A list where a data frame holds an array; any other value as it is."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value
+
+
+def _as_json(value: Any, field: str, origin_url: str) -> str:
+    """A value as JSON, in the order of its names, which a template may keep; "" for an empty one."""
+    if not value:
+        return ""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=_listed)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{origin_url}: {field} must be what JSON can hold; {first_line(error)}") from error
+    check_characters(text, origin_url, field)
+    return text
 
 
 def columns_of(chat: Chat) -> dict[str, Any]:
@@ -58,10 +138,14 @@ def columns_of(chat: Chat) -> dict[str, Any]:
     if not chat.templated:
         prompt, completion = chat.turns
         return {PROMPT: prompt.content, COMPLETION: completion.content}
-    messages = list(map(Turn._asdict, chat.turns))
-    if chat.given is None:
-        return {MESSAGES: messages}
-    return {PROMPT: messages[: chat.given], COMPLETION: messages[chat.given :]}
+    messages = [turn.message for turn in chat.turns]
+    columns: dict[str, Any] = {MESSAGES: messages}
+    if chat.given is not None:
+        columns = {PROMPT: messages[: chat.given], COMPLETION: messages[chat.given :]}
+    for name, given in ((TOOLS, chat.tools), (SETTINGS, chat.settings)):
+        if given:
+            columns[name] = json.loads(given)
+    return columns
 
 
 def _divided(prompt: Any, completion: Any, origin_url: str) -> Chat:
@@ -95,15 +179,13 @@ def unpacked(value: Any) -> Any:
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and {"role", "content"} <= value.keys()
+    return isinstance(value, dict) and "role" in value and not value.keys().isdisjoint(("content", TOOL_CALLS))
 
 
 def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
     if isinstance(messages, str):
         messages = _from_json(messages)
-    # a data frame holds arrays
-    if hasattr(messages, "tolist"):
-        messages = messages.tolist()
+    messages = _listed(messages)
     if not isinstance(messages, list | tuple) or not messages:
         raise UsageError(
             f"{origin_url}: {field} must be a list of objects with role and content; got {quoted(messages)}"
@@ -136,16 +218,48 @@ def _turn(message: Any, number: int, field: str, origin_url: str) -> Turn:
     # Parquet fills in what other turns have
     filled = {name: content for name, content in message.items() if not is_missing(content)}
     role = filled.pop("role", None)
-    content = filled.pop("content", "")
+    content = filled.pop("content", None)
     if not isinstance(role, str) or not role.strip():
         raise UsageError(f"{where} must have a role, such as user or assistant; got {quoted(role)}")
     check_characters(role, origin_url, f"the role of turn {number} of {field}")
-    if not isinstance(content, str):
+    if not isinstance(content, str | None):
         raise UsageError(f"{where} must have a string as its content; got {quoted(content)}")
-    if filled:
-        raise UsageError(f"{where} must have role and content alone; got {', '.join(map(repr, filled))}, too")
+    further = _further(filled, where)
+    # A model that calls a tool need not say anything; a template may tell nothing from an empty string.
+    if TOOL_CALLS in further and content is None:
+        further["content"] = None
+    content = content or ""
     check_characters(content, origin_url, f"turn {number} of {field}")
-    return Turn(role, content)
+    return Turn(role, content, _as_json(further, f"turn {number} of {field}", origin_url))
+
+
+def _further(fields: dict[str, Any], where: str) -> dict[str, Any]:
+    """The fields of a message besides role and content."""
+    unknown = fields.keys() - set(FURTHER)
+    if unknown:
+        names = ", ".join(sorted(map(repr, unknown)))
+        raise UsageError(f"{where} must have role and content alone, or also {', '.join(FURTHER)}; got {names}, too")
+    further = {}
+    for name, value in fields.items():
+        if name == TOOL_CALLS:
+            value = _listed(value)
+            if not isinstance(value, list) or not all(map(_is_call, value)):
+                must = f"{where} must have as {name} a list of objects, each with a function and its name"
+                raise UsageError(f"{must}; got {quoted(value)}")
+        elif not isinstance(value, str):
+            raise UsageError(f"{where} must have a string as its {name}; got {quoted(value)}")
+        # As of a data set in which other turns have calls.
+        if value:
+            further[name] = value
+    return further
+
+
+def _is_call(call: Any) -> bool:
+    """Whether a call of a tool names it."""
+    if not isinstance(call, Mapping):
+        return False
+    function = call.get("function") or call
+    return isinstance(function, Mapping) and isinstance(function.get("name"), str)
 
 
 def _check_answers(chat: Chat) -> None:
@@ -157,7 +271,9 @@ def _check_answers(chat: Chat) -> None:
             NO_ANSWER,
         )
     for number in answers:
-        if not chat.turns[number].content.strip():
+        turn = chat.turns[number]
+        # What a tool returns may be nothing.
+        if not turn.content.strip() and not turn.calls and turn.role != TOOL:
             raise RowError(
                 f"{chat.origin}: an answer must be a string that is not blank; turn {number + 1} is",
                 NO_ANSWER,

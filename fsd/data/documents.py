@@ -8,13 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import date as Date  # noqa: N812 - documents have a field date
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fsd.data.chats import columns_of
 from fsd.token_stats import Chat, Prompt, of_chat
 
 SHOWN = 8
 """Words of a text in its representation."""
+ReadAs = Literal["text", "text after a context", "completion of a prompt", "chat"]
+"""What a row is read as; the scores of one are not comparable with those of another."""
+TEXT: ReadAs = "text"
+AFTER_CONTEXT: ReadAs = "text after a context"
+COMPLETED: ReadAs = "completion of a prompt"
+CHAT: ReadAs = "chat"
 
 
 @dataclass(
@@ -56,6 +62,17 @@ class Document:
         if self.chat:
             return of_chat(self.chat)
         return Prompt(self.text, self.context)
+
+    @property
+    def read_as(self) -> ReadAs:
+        """What the row is."""
+        if self.chat is None and self.context:
+            return AFTER_CONTEXT
+        if self.chat is None:
+            return TEXT
+        if self.chat.templated:
+            return CHAT
+        return COMPLETED
 
     @property
     def whole(self) -> str:
@@ -128,7 +145,7 @@ def digest(documents: Documents) -> str:
         identity: list[object] = [document.text, document.member, document.group]
         # Those of texts alone keep the digest that they have always had.
         if document.context or document.chat:
-            answered = document.chat._replace(origin="") if document.chat else None
+            answered = document.chat.identity if document.chat else None
             identity += [document.context, answered]
         state.update(json.dumps(identity).encode())
     return state.hexdigest()[:16]

@@ -792,6 +792,22 @@ def parse_rows(
             skipped[error.reason] += 1
 
 
+def table_documents(name: str, table: Any) -> list[Document]:
+    """The rows of a `pandas.DataFrame` or `datasets.Dataset` as documents, read with their answers as files are.
+
+    `name` is what the table is called in messages; their errors are those of `read_files`.
+    """
+    rows = table
+    # A data set gives its rows by itself.
+    if hasattr(table, "columns"):
+        rows = table.to_dict("records")
+    documents = []
+    for number, row in enumerate(rows):
+        origin = f"{name}, row {number}"
+        documents.append(document(row, {}, origin, answers=True))
+    return documents
+
+
 def document(
     row: Row,
     columns: Columns,

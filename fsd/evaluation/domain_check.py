@@ -22,6 +22,7 @@ from scipy import stats
 
 from fsd.data import embedded
 from fsd.data.corpus import Corpus
+from fsd.data.documents import ReadAs
 from fsd.evaluation.domain_measures import (
     HiddenStates,
     Kind,
@@ -68,6 +69,7 @@ class Reference:
     sources: Annotated[tuple[str, ...], Field(alias="collections")]  # saved files have the older name
     power: Mapping[str, float]  # kind of other texts → share found outside
     edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
+    read_as: tuple[ReadAs, ...] = ()  # what their rows were read as, each once; earlier releases do not tell
 
     @property
     def powerful(self) -> bool:

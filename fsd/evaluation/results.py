@@ -604,11 +604,13 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     # where there are contemporaries and later texts, the unseen ones are later
     if unseen and not splitting.has_both(parts.judged.kind):
         nonmembers = Corpus(nonmembers + parts.unseen)
+    read_as = dict.fromkeys(document.read_as for document in nonmembers)
     return Reference(
         texts=tuple(nonmembers.texts),
         families=tuple(nonmembers.family.tolist()),
         sources=tuple(nonmembers.sources),
         power={},
+        read_as=tuple(read_as),
     )
 
 

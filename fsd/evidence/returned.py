@@ -8,9 +8,11 @@ same way: how many words of them come back is what can be guessed.
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ import numpy as np
 from fsd.data.near_duplicates import Hashes, ngram_hashes
 from fsd.data.overlap import normalised, runs_of, word_numbers
 from fsd.evidence.dataset_tests import rank_among
+from fsd.evidence.suffixes import Match, SuffixAutomaton
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import BoolArray
 from fsd.unspaced import UNSPACED
@@ -47,11 +50,6 @@ class Words:
     def numbers(self) -> Hashes:
         """(T,) a number for each word."""
         return word_numbers(list(map(str.encode, self.words)))
-
-    @cached_property
-    def text(self) -> str:
-        """The words between single spaces, so that whole words are found."""
-        return f" {' '.join(self.words)} "
 
     def ngrams(self, n: int) -> Hashes:
         """(T − n + 1,) hashes of all runs of n words."""
@@ -99,48 +97,57 @@ def beginning(text: str, count: int) -> str:
 
 def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
     """The spans of at least n words that a reply shares with a work, in order, none within another."""
+    stretches = runs_of(work.shares(reply.ngrams(n), n))
+    # Most replies have nothing of a work.
+    if not stretches:
+        return []
+    shared_words: list[str] = []
+    places: list[int] = []
+    for start, end in runs_of(reply.shares(work.ngrams(n), n)):
+        stop = end + n - 1
+        # A gap, which no reply fills, parts what does not follow one another.
+        shared_words += [*work.words[start:stop], ""]
+        places += range(start, stop + 1)
+    # By the words themselves: equal hashes may be of different ones.
+    shared = SuffixAutomaton(shared_words)
     spans: list[Span] = []
-    for start, end in runs_of(work.shares(reply.ngrams(n), n)):
+    for start, end in stretches:
         # Every run of n words stands in the work; not all of them need follow each other there.
-        spans += _maximal(reply.words[start : end + n - 1], work.text, n, start)
+        spans += _maximal(shared, places, reply.words[start : end + n - 1], n, start)
     return spans
 
 
-def _maximal(words: Sequence[str], text: str, n: int, offset: int) -> Iterator[Span]:
-    """The spans in a stretch of a reply, by the words themselves: equal hashes may be of different ones.
-
-    The words from `begin` to `end` always stand in the text, and so do those from the next one: `end` never goes back.
-    Still each step writes the run anew and looks for it, so that time is quadratic in the length of a stretch: whoever
-    receives a reply limits it.
-    """
-    end = 0
-    covered = 0
-    for begin in range(len(words) - n + 1):
-        end = max(end, begin)
-        while end < len(words) and _written(words[begin : end + 1]) in text:
-            end += 1
-        # One that ends where an earlier one ended lies within it.
-        if end > covered and end - begin >= n:
-            covered = end
-            place = text.find(_written(words[begin:end]))
-            yield Span(offset + begin, text.count(" ", 0, place), end - begin)
+def _maximal(
+    shared: SuffixAutomaton,
+    places: Sequence[int],
+    words: Sequence[str],
+    n: int,
+    offset: int,
+) -> Iterator[Span]:
+    """The spans in a stretch of a reply, of what it shares with a work; `places` are those of these words there."""
+    longest = Match(0, 0)
+    for number, match in enumerate(chain(shared.matches(words), [Match(0, 0)])):
+        # One that goes on by this word lies within a longer one.
+        if longest.length >= n and match.length <= longest.length:
+            place = places[longest.end - longest.length]
+            yield Span(offset + number - longest.length, place, longest.length)
+        longest = match
 
 
-def _written(words: Sequence[str]) -> str:
-    return f" {' '.join(words)} "
-
-
-def longest_run(reply: Words, work: Words, prompt: Words, n: int) -> int:
+def longest_run(
+    spans: Sequence[Span],
+    reply: Words,
+    work: Words,
+    prompt: Words,
+    n: int,
+) -> int:
     """Most words in a row that a reply shares with a work, and that do not all stand in a row in the prompt.
 
-    Spans of n words and more are those of `common_spans`, for which the work must have gaps (`Words.without`).
+    `spans` are those of `common_spans`, for which the work must have gaps (`Words.without`).
     """
-    spans = common_spans(reply, work, n)
-    return _longest(spans) or _shorter_run(reply, work, prompt, n)
-
-
-def _longest(spans: Sequence[Span]) -> int:
-    return max((span.length for span in spans), default=0)
+    if spans:
+        return max(span.length for span in spans)
+    return _shorter_run(reply, work, prompt, n)
 
 
 def _shorter_run(
@@ -264,6 +271,17 @@ def _compared(
     prompt = words_of(exchange.prompt)
     rest = work.without(prompt, n)
     spans = common_spans(reply, rest, n)
+    # What common phrases give: replies about this work have nothing to do with the others.
+    chance = 0
+    common: set[Span] = set()
+    for other_work in controls:
+        rest_of_other = other_work.without(prompt, n)
+        in_other = common_spans(reply, rest_of_other, n)
+        chance = max(chance, longest_run(in_other, reply, rest_of_other, prompt, n))
+        # A phrase is common also where the prompt has it.
+        if spans and rest_of_other.words != other_work.words:
+            in_other = common_spans(reply, other_work, n)
+        common |= _within(spans, in_other)
     quotations = [
         _quoted(
             exchange.name,
@@ -271,22 +289,29 @@ def _compared(
             places,
             span,
             work,
-            controls,
+            common=span in common,
         )
         for span in spans
     ]
-    # What common phrases give: replies about this work have nothing to do with the others.
-    chance = 0
-    for other_work in controls:
-        rest_of_other = other_work.without(prompt, n)
-        chance = max(chance, longest_run(reply, rest_of_other, prompt, n))
     return _Compared(
         empty=not words,
-        longest=_longest(spans) or _shorter_run(reply, rest, prompt, n),
+        longest=longest_run(spans, reply, rest, prompt, n),
         words=_covered(spans),
         chance=chance,
         spans=quotations,
     )
+
+
+def _within(spans: Sequence[Span], others: Sequence[Span]) -> set[Span]:
+    """Those spans of a reply that lie within another one, of which none lies within a further one."""
+    ends = [other.reply + other.length for other in others]
+    within = set()
+    for span in spans:
+        # Of those that end late enough, the first begins first, too.
+        nearest = bisect_left(ends, span.reply + span.length)
+        if nearest < len(ends) and others[nearest].reply <= span.reply:
+            within.add(span)
+    return within
 
 
 def _covered(spans: Sequence[Span]) -> int:
@@ -306,7 +331,8 @@ def _quoted(
     places: Sequence[tuple[int, int]],
     span: Span,
     work: Words,
-    controls: Sequence[Words],
+    *,
+    common: bool,
 ) -> Quoted:
     final = span.reply + span.length - 1
     begin = places[span.reply][0]
@@ -314,8 +340,6 @@ def _quoted(
     # Near the ends of a reply there are fewer words around a span.
     start = places[max(0, span.reply - AROUND)][0]
     stop = places[min(len(places) - 1, final + AROUND)][1]
-    written = _written(work.words[span.work : span.work + span.length])
-    common = any(written in control.text for control in controls)
     place = span.work / len(work.words)
     leading = text[start:begin].strip()
     following = text[end:stop].strip()

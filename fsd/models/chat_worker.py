@@ -1,7 +1,8 @@
 """A process that writes chats by a template, which is somebody else's code; `fsd.models.chats` starts it as a script.
 
-It reads one JSON object a line and answers with one. Its memory is limited here, its time by the process that asks: a
-single operation on long numbers or strings may take hours, in which nothing inside the process could stop it.
+It reads a number and a request a line, as JSON, and writes with the same number that it begins, and then the answer.
+Its memory is limited here, its time by the process that asks: a single operation on long numbers or strings may take
+hours, in which nothing inside the process could stop it.
 """
 
 import json
@@ -14,7 +15,10 @@ from typing import Any
 
 MEMORY = 2**30
 """Bytes beyond those that the process has at its start."""
-READY = "ready"
+START = 0
+"""The number of what it says before the first request."""
+READY = {"ready": True}
+BEGUN = {"begun": True}
 LONGEST_CHAT = 10**7
 """Characters that a template may write for a chat."""
 LONGEST_REASON = 1000
@@ -58,9 +62,15 @@ def main() -> None:
     # Before the memory is limited, and before the first request is timed.
     import_module("transformers.utils.chat_template_utils")
     limit_memory()
-    print(json.dumps(READY), file=replies, flush=True)
+
+    def say(number: int, said: dict[str, Any]) -> None:
+        print(json.dumps([number, said]), file=replies, flush=True)
+
+    say(START, READY)
     for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), file=replies, flush=True)
+        number, request = json.loads(line)
+        say(number, BEGUN)
+        say(number, answer(request))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fsd.errors import UsageError, first_line, quoted
 from fsd.files import read_text
@@ -34,6 +34,10 @@ KEPT = 4096
 """Chats whose tokens are kept, since each model state reads them anew."""
 SECRET = re.compile("key|token|secret|passw|credential", re.IGNORECASE)
 """What is in the names of variables that the process which writes has no use for."""
+
+
+Answer = dict[str, Any]
+"""Text and spans of a chat, or the error that a template raises."""
 
 
 class Unwritable(Exception):  # noqa: N818 - it is the chat that cannot be written
@@ -58,23 +62,36 @@ class Budget:
 
 
 class TemplateProcess:
-    """The process that writes chats, started with the first one and again after one that it could not finish."""
+    """The process that writes chats, started with the first one and again after one that it could not finish.
+
+    Requests and answers have numbers, so that each answer belongs to its request.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
+        self._number = 0
 
     def write(self, request: dict[str, Any], budget: Budget) -> dict[str, Any]:
         """Text and spans of a chat; `Unwritable` if the template raises, or takes too much time or memory."""
         with self._lock:
-            process = self._running() or self._start()
-            with budget.spent() as seconds:
-                reply = self._exchange(process, json.dumps(request, default=str), seconds)
-        if reply is None:
+            answer = self._answer(request, budget)
+            # A process that ended before it had begun with this chat did so for another reason.
+            if answer is None:
+                answer = self._answer(request, budget)
+        if not answer:
             raise Unwritable(f"the template does not end within {budget.seconds:g} seconds, or takes too much memory")
-        if "error" in reply:
-            raise Unwritable(str(reply["error"]))
-        return dict(reply)
+        if "error" in answer:
+            raise Unwritable(str(answer["error"]))
+        return answer
+
+    def _answer(self, request: dict[str, Any], budget: Budget) -> Answer | None:
+        """The answer to a request, as `_exchange` gives it, by a process that may have to be started."""
+        process = self._running() or self._start()
+        self._number += 1
+        line = json.dumps([self._number, request], default=str)
+        with budget.spent() as seconds:
+            return self._exchange(process, self._number, line, seconds)
 
     def _running(self) -> "subprocess.Popen[str] | None":
         """The process; None if it was not started, or has ended since, of which the next chat is not guilty."""
@@ -99,42 +116,56 @@ class TemplateProcess:
         )
         self._process = process
         weakref.finalize(self, _stop, process)
-        if self._exchange(process, "", START_SECONDS) != chat_worker.READY:
+        if self._exchange(process, chat_worker.START, "", START_SECONDS) != chat_worker.READY:
             raise UsageError("chats must be written by a process of their own; it could not be started")
         return process
 
     def _exchange(
         self,
         process: "subprocess.Popen[str]",
+        number: int,
         line: str,
         seconds: float,
-    ) -> Any:
-        """The answer to a line, or what the process says first; None, and the process has ended, without one.
-
-        One request at a time: an answer that nobody has read would be taken for that to the next request.
-        """
+    ) -> Answer | None:
+        """The answer to the line of a number, empty if the process ended over it; None if it ended before."""
         assert process.stdin is not None  # both are pipes
         assert process.stdout is not None
-        timer = threading.Timer(seconds, process.kill)
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            process.kill()
+
+        answer: Answer = {}
+        begun = False
+        timer = threading.Timer(seconds, stop)
         timer.start()
         try:
             if line:
                 process.stdin.write(f"{line}\n")
                 process.stdin.flush()
-            reply = process.stdout.readline()
-            # What a killed process has written of a line is no answer.
-            if reply.endswith("\n"):
-                return json.loads(reply)
+            for of_line, reply in _replies(process.stdout):
+                # Nobody waited for an answer to an earlier line.
+                if of_line != number:
+                    continue
+                if reply != chat_worker.BEGUN:
+                    answer = reply
+                    break
+                begun = True
         # A pipe that is closed, or a line that is no JSON.
         except (OSError, ValueError):
             pass
-        # An interrupt leaves the answer in the pipe.
         except BaseException:
             self._end(process)
             raise
         finally:
             timer.cancel()
-        self._end(process)
+            # A process that is killed as it answers must not be asked again.
+            timer.join()
+        if not answer or late.is_set():
+            self._end(process)
+        if answer or begun or late.is_set():
+            return answer
         return None
 
     def _end(self, process: "subprocess.Popen[str]") -> None:
@@ -148,6 +179,15 @@ def _environment() -> dict[str, str]:
     for name in filter(SECRET.search, os.environ):
         del environment[name]
     return environment
+
+
+def _replies(lines: IO[str]) -> Iterator[tuple[int, Answer]]:
+    """What a process answers, and to the line of which number, until it ends."""
+    for line in iter(lines.readline, ""):
+        # What a killed process has written of a line is no answer.
+        if line.endswith("\n"):
+            number, answer = json.loads(line)
+            yield number, answer
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
@@ -242,7 +282,7 @@ class ChatReader:
         """
         must = "the model's chat template must take a message of the user's"
         try:
-            text, _ = self._written([Turn("user", prompt)], Budget(), prompting=True)
+            text, _ = self._written(Chat((Turn("user", prompt),)), Budget(), prompting=True)
         except Unwritable as error:
             raise UsageError(f"{must}; it says: {first_line(error)}; --plain asks without it") from error
         ids = self._ids(text)
@@ -290,15 +330,15 @@ class ChatReader:
             return ids, self._after_prompt(prompt_ids, ids)
         # A template with marks is chosen by TRL for messages alone, of which the answers are learned.
         if chat.given is None and not chat.whole and self.training_template:
-            return self._within(*self._written(chat.turns, budget, template=self.training_template, marks=True))
-        text, _ = self._written(chat.turns, budget)
+            return self._within(*self._written(chat, budget, template=self.training_template, marks=True))
+        text, _ = self._written(chat, budget)
         # Where all is scored, no answer must be told from what precedes it.
         if chat.whole:
             ids = self._ids(text)
             return ids, self._after_prompt([], ids)
         # TRL compares the tokens of a prompt with those of the whole, since its last token may join the completion.
         if chat.given is not None:
-            prompt, _ = self._written(chat.turns[: chat.given], budget, prompting=True)
+            prompt, _ = self._written(chat.until(chat.given), budget, prompting=True)
             ids = self._ids(text)
             return ids, self._after_prompt(self._ids(prompt), ids)
         # TRL refuses such messages; characters tell what an answer adds.
@@ -360,9 +400,9 @@ class ChatReader:
     ) -> Iterator[tuple[int, int]]:
         """What each answer adds to the turns before it, as a span of characters of the whole chat."""
         for number in chat.answers:
-            answered, _ = self._written(chat.turns[: number + 1], budget)
+            answered, _ = self._written(chat.until(number + 1), budget)
             if number:
-                prompt, _ = self._written(chat.turns[:number], budget, prompting=True)
+                prompt, _ = self._written(chat.until(number), budget, prompting=True)
             else:
                 prompt = self._before_first(chat, answered, budget)
             if not (text.startswith(prompt) and text.startswith(answered)):
@@ -377,7 +417,7 @@ class ChatReader:
     def _before_first(self, chat: Chat, answered: str, budget: Budget) -> str:
         """What is written before an answer with which a chat begins, up to the opening of an answer."""
         # Many templates cannot write a chat without turns: the opening is what they add after this one.
-        opened, _ = self._written(chat.turns[:1], budget, prompting=True)
+        opened, _ = self._written(chat.until(1), budget, prompting=True)
         opening = opened.removeprefix(answered)
         if not opening or opening not in answered:
             return ""
@@ -385,23 +425,36 @@ class ChatReader:
 
     def _written(
         self,
-        turns: Sequence[Turn],
+        chat: Chat,
         budget: Budget,
         *,
         prompting: bool = False,
         template: str | None = None,
         marks: bool = False,
     ) -> tuple[str, list[Sequence[int]]]:
-        """What the template writes for turns, and the spans that it marks; with the opening of an answer at the end."""
+        """What the template writes for a chat, and the spans that it marks; `prompting` opens an answer at the end."""
         request = {
-            "messages": list(map(Turn._asdict, turns)),
+            "messages": [turn.message for turn in chat.turns],
             "chat_template": template or self.template,
             "add_generation_prompt": prompting,
             "return_assistant_tokens_mask": marks,
-            **self.tokenizer.special_tokens_map,
         }
+        request |= self.tokenizer.special_tokens_map
+        request |= chat.given_to_template
         reply = _process().write(request, budget)
+        _check_calls(chat, reply["text"])
         return reply["text"], reply["spans"]
+
+
+def _check_calls(chat: Chat, text: str) -> None:
+    """Refuse what a template that knows no tools has written: answers without what they call."""
+    for number, turn in enumerate(chat.turns, 1):
+        for call in turn.calls:
+            name = call["name"]
+            if name not in text:
+                raise Unwritable(
+                    f"the template must write what is called; of turn {number} it leaves out {quoted(name)}"
+                )
 
 
 def _token_of(read: Any, characters: Sequence[int]) -> int | None:

@@ -5,7 +5,7 @@ import os
 import re
 import textwrap
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from operator import itemgetter
@@ -112,12 +112,20 @@ def plain(
 def markdown(table: Table) -> str:
     """The table in Markdown."""
     rule = ["---" if index in table.left else "---:" for index in range(len(table.columns))]
-    lines = ""
-    for line in (table.head, rule, *table.rows):
-        # Text of others may have a bar, which would end the cell.
-        cells = [cell.replace("|", r"\|") for cell in line]
-        lines += f"| {' | '.join(cells)} |\n"
-    return lines
+    lines = [markdown_row(line) for line in (table.head, rule, *table.rows)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def markdown_row(cells: Iterable[object]) -> str:
+    """Cells as a row of a table in Markdown."""
+    return f"| {' | '.join(map(cell, cells))} |"
+
+
+def cell(content: object) -> str:
+    """What stands in a cell of a table in Markdown, which ends with its line, and by a bar."""
+    line = " ".join(str(content).splitlines())
+    # A backslash before a bar must not take away that of the bar.
+    return re.sub(r"(\\*)\|", r"\1\1\|", line)
 
 
 def numbers(name: str, frame: pd.DataFrame) -> Table:
@@ -274,6 +282,7 @@ def _template(name: str, **options: Any) -> Template:
         **options,
     )
     templates.filters["css"] = _css
+    templates.filters["cell"] = cell
     return templates.get_template(name)
 
 

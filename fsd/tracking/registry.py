@@ -12,8 +12,8 @@ from functools import partial
 from importlib.metadata import requires
 from importlib.metadata import version as installed
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
 
 from fsd.errors import without_credentials
 from fsd.files import CHECKSUMS, checksum_lines, digest
@@ -53,6 +53,30 @@ _COLUMNS = {
 }
 
 
+class InputColumn(NamedTuple):
+    """A column that the served model takes: strings, or also lists of objects."""
+
+    name: str
+    strings: bool = True
+    required: bool = True
+
+
+class ServedRows(NamedTuple):
+    """The rows that the served model takes: their columns, and an example."""
+
+    columns: Sequence[InputColumn] = (InputColumn("text"),)
+    example: Mapping[str, Any] = MappingProxyType({"text": ""})
+
+    def record(self) -> dict[str, Any]:
+        """What a run keeps of them."""
+        columns = list(map(list, self.columns))
+        return {"columns": columns, "example": dict(self.example)}
+
+
+TEXTS = ServedRows()
+"""Texts in a column of that name."""
+
+
 @dataclass(frozen=True)
 class Version:
     """A version of a model; `champion_stays` says why the alias is not its, `present` that an equal one was there."""
@@ -85,13 +109,13 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     once: str = "",
     description: str = "",
     card: str = "",
-    example: str = "",
+    rows: ServedRows = TEXTS,
 ) -> Version | None:
     """Register an adapter with its files as a version of a model `name`; None if it could not be stored.
 
     Adapter and files become artifacts of the run, and a pyfunc model that MLflow can serve by `code`. The version
     becomes `champion` as `move_champion` says, unless it is `barred` for that reason. Of equal ones, by their files or
-    by `once`, there is one. Description and card are Markdown; `example` is a text of the kind to be judged.
+    by `once`, there is one. Description and card are Markdown; `rows` are of the kind to be judged.
     """
     files = files or {}
     contents = {}
@@ -125,8 +149,8 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
         "barred": barred,
         "digest": identity_hash,
         "description": description,
-        "example": example,
     }
+    run.record.version |= rows.record()
     run.publish = publish
     return publish(run)
 
@@ -275,15 +299,21 @@ def _pinned() -> list[str]:
     return pinned
 
 
-def _signature() -> Any:
+def _signature(columns: Sequence[InputColumn]) -> Any:
     """Columns and parameters of the served model, which MLflow checks and shows."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+    from mlflow.types.schema import AnyType
 
     params = []
     for name, default in _PARAMS.items():
         params.append(ParamSpec(name, "boolean" if default is False else "double", default))
-    inputs = Schema([ColSpec("string", "text")])
+    taken = []
+    for column in columns:
+        # MLflow reads no CSV for a model with columns of other types than its own.
+        kind = "string" if column.strings else AnyType()
+        taken.append(ColSpec(kind, column.name, column.required))
+    inputs = Schema(taken)
     outputs = Schema([ColSpec(kind, name) for name, kind in _COLUMNS.items()])
     return ModelSignature(inputs, outputs, ParamSchema(params))
 
@@ -299,11 +329,16 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
         model_config=_SETTINGS,
     )
     artifacts = {name: str(run.folder / name) for name in ("adapter", *version["files"])}
+    # A run that an earlier release recorded, and could not log, has a text.
+    row = version["example"]
+    if isinstance(row, str):
+        row = {"text": row}
+    columns = [InputColumn(*column) for column in version.get("columns", [["text"]])]
     with quiet():
         import pandas as pd
         from mlflow.models import Model
 
-        example = pd.DataFrame({"text": [version["example"]]})
+        example = pd.DataFrame([row])
         # What mlflow.pyfunc.log_model calls, which would load the model and its base to score the input example:
         # `validate_serving_input` prevents that, but pyfunc refuses to pass it on.
         logged = Model.log(
@@ -316,7 +351,7 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
             step=1 + max((step for *_, step in run.record.metrics), default=0),
             python_model=version["code"],
             artifacts=artifacts,
-            signature=_signature(),
+            signature=_signature(columns),
             input_example=(example, _PARAMS | {"same_source": True}),
             validate_serving_input=False,
             pip_requirements=_pinned(),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +12,13 @@ from pydantic import Field
 import detectors as available
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig
-from fsd.data.documents import Document, json_line
+from fsd.data.chats import COMPLETION, MESSAGES, PROMPT, SETTINGS, TOOLS, columns_of
+from fsd.data.documents import AFTER_CONTEXT, CHAT, COMPLETED, TEXT, Document, ReadAs, json_line
 from fsd.data.splitting import Split
 from fsd.files import SMALL, read_json
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.scorers import TABLE, frequency_file
+from fsd.tracking import InputColumn, ServedRows
 from fsd.views import Detector
 
 if TYPE_CHECKING:
@@ -34,6 +37,16 @@ TEMPLATE = "chat_template.jinja"
 """The template by which the run wrote chats, where it was given."""
 FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT, TEMPLATE)
 """All of them; token frequencies and template may be absent, and adapters of earlier releases have no audit."""
+OF_TEXTS = ("text", "context")
+OF_COMPLETIONS = (PROMPT, COMPLETION)
+OF_CHATS = (MESSAGES, *OF_COMPLETIONS, TOOLS, SETTINGS)
+COLUMNS: Mapping[ReadAs, Sequence[str]] = {
+    TEXT: OF_TEXTS[:1],
+    AFTER_CONTEXT: OF_TEXTS,
+    COMPLETED: OF_COMPLETIONS,
+    CHAT: OF_CHATS,
+}
+"""The columns of which a row is read."""
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 """The code by which MLflow serves the adapter."""
 
@@ -104,13 +117,43 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     return files
 
 
-def example(parts: Split) -> str:
-    """A text that gets a verdict: of the non-members that the calibration compares with, the one of middle length."""
+def served_rows(parts: Split, calibration: "Calibration | None") -> ServedRows:
+    """The rows that the served model takes, and one of the non-members of the calibration."""
+    return ServedRows(served_columns(calibration), _example(parts))
+
+
+def _example(parts: Split) -> dict[str, Any]:
+    """A row that gets a verdict: of the non-members that the calibration compares with, the one of middle length."""
     validation = parts.without_later().validation
-    nonmembers = validation.take(~validation.members).texts
+    nonmembers = validation.take(~validation.members)
     if not nonmembers:
-        return "The text to be judged, as long as those of the benchmark."
-    return sorted(nonmembers, key=len)[len(nonmembers) // 2]
+        return {"text": "The text to be judged, as long as those of the benchmark."}
+    middle = sorted(nonmembers, key=lambda document: len(document.text))[len(nonmembers) // 2]
+    row: dict[str, Any] = {"text": middle.text}
+    if middle.context:
+        row["context"] = middle.context
+    if middle.chat:
+        row = columns_of(middle.chat)
+    if middle.source:
+        row["source"] = middle.source
+    return row
+
+
+def served_columns(calibration: "Calibration | None") -> list[InputColumn]:
+    """The columns of a row as those of the calibration were read; of chats some of them, and all of others."""
+    # One of an earlier release does not tell.
+    read_as = (calibration and calibration.reference.read_as) or (TEXT,)
+    names = dict.fromkeys(chain.from_iterable(COLUMNS[kind] for kind in read_as))
+    chats = CHAT in read_as
+    required = len(read_as) == 1 and not chats
+    columns = []
+    for name in names:
+        strings = not chats or name in OF_TEXTS
+        columns.append(InputColumn(name, strings, required))
+    # Verdicts are then by source.
+    if calibration and any(calibration.sources):
+        columns.append(InputColumn("source", required=False))
+    return columns
 
 
 def read_setup(uri: str, *, collective: bool = True) -> Setup | None:

@@ -177,7 +177,7 @@ def track(
             once=once,
             description=edited.description,
             card=card(name, results, config, model.identity, sources),
-            example=adapter_files.example(results.parts),
+            rows=adapter_files.served_rows(results.parts, results.calibration),
         )
     if version and version.present:
         run.mark_repetition(version.uri, renamed=not context().invocation.name)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 
     from fsd.data.corpus import Corpus
+    from fsd.data.documents import Document
     from pipelines.detect.owners import Holder
 
 
@@ -122,7 +123,7 @@ def prepare(config: DetectConfig) -> Job:
     if config.model:
         model = ModelConfig(model=config.model, device=config.device)
     passes = "each text takes two forward passes, one with the adapter and one without, by its base model"
-    checks = [partial(check_adapter, config)]
+    checks = [partial(check_adapter, config, documents + nonmembers)]
     counts = {"base": len(documents), "tuned": len(documents)}
     return Job(
         partial(run, config, documents, nonmembers, remarks + remarks_on_nonmembers, last_day, named),
@@ -137,11 +138,11 @@ def prepare(config: DetectConfig) -> Job:
     )
 
 
-def check_adapter(config: DetectConfig) -> None:
-    """Refuse an adapter that gives no verdicts at this rate, before its base model is loaded."""
+def check_adapter(config: DetectConfig, documents: "Sequence[Document]" = ()) -> None:
+    """Refuse an adapter that gives no verdicts on such rows at this rate, before its base model is loaded."""
     from pipelines.detect.classifier import CalibratedAdapter
 
-    CalibratedAdapter(config.adapter, model=config.model, device=config.device).check(config.fpr)
+    CalibratedAdapter(config.adapter, model=config.model, device=config.device).check(config.fpr, documents)
 
 
 def run(

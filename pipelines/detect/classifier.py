@@ -29,7 +29,17 @@ from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.scorers import TABLE
 from fsd.token_stats import Prompt
 from fsd.views import Detector
-from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, TEMPLATE, UNSEEN, Setup, setup_in
+from pipelines.common.adapter_files import (
+    AUDIT,
+    CALIBRATION,
+    FILES,
+    SETUP,
+    TEMPLATE,
+    UNSEEN,
+    Setup,
+    served_columns,
+    setup_in,
+)
 from pipelines.common.detector_settings import cheap, for_adapter_audit
 from pipelines.common.output import text_table
 from pipelines.common.shards import Worker, identity, table_by_documents
@@ -70,6 +80,7 @@ class CalibratedAdapter:
         self.audited = self.calibration.state in IN_AUDIT
         if not self.audited:
             _require(self.files, UNSEEN)
+        self.columns = served_columns(self.calibration)
         self.setup = setup_in(self.files[SETUP])
         self.config = _model_config(
             self.setup,
@@ -92,11 +103,25 @@ class CalibratedAdapter:
                 )
         return candidates
 
-    def check(self, fpr: float) -> None:
-        """Refuse a damaged adapter, a base model that is none or another, and a rate that is not supported."""
+    def check(self, fpr: float, documents: Documents = ()) -> None:
+        """Refuse a damaged adapter, a base model that is none or another, and a rate or rows that are not supported."""
         self.calibration.threshold_at(fpr)
+        self.check_read_as(documents)
         check_model(self.config)
         check_unloaded(self.adapter, self.config.model, self.config.revision)
+
+    def check_read_as(self, documents: Documents) -> None:
+        """Refuse a row that is read as none of the calibration was, as its score can be compared with none of them."""
+        calibrated = self.calibration.reference.read_as
+        # That of an earlier release does not tell.
+        if not calibrated:
+            return
+        for document in documents:
+            if document.read_as not in calibrated:
+                raise UsageError(
+                    f"{document.origin}: a row must be a {' or a '.join(calibrated)}, as those that the adapter was "
+                    f"calibrated on; it is a {document.read_as}"
+                )
 
 
 class MembershipClassifier(CalibratedAdapter):
@@ -184,6 +209,7 @@ class MembershipClassifier(CalibratedAdapter):
         for row, document in enumerate(documents):
             if not isinstance(document.text, str) or not document.text.strip():
                 raise UsageError(f"text must be a string that is not blank; got {quoted(document.text)} in row {row}")
+        self.check_read_as(documents)
         self.verdict_maker.check_rates(documents, rules)
         prompts = as_corpus(documents).prompts
         return self.verdict_maker.classify(
@@ -193,9 +219,9 @@ class MembershipClassifier(CalibratedAdapter):
             excluded=self._excluded(documents),
         )
 
-    def verdicts(self, texts: Sequence[str], **rules: Any) -> pd.DataFrame:
+    def verdicts(self, texts: Sequence[str | Document], **rules: Any) -> pd.DataFrame:
         """The table of `classify` by the `Rules` given: N rows, with the score that was chosen on validation."""
-        documents = list(map(Document, texts))
+        documents = [text if isinstance(text, Document) else Document(text) for text in texts]
         return self.classify(documents, Rules(**rules)).table
 
 

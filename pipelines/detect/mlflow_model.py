@@ -1,16 +1,24 @@
 """Code of a registered model, which MLflow copies into the version and runs when the version is loaded.
 
-Versions keep the copy of their release, so `MembershipClassifier(folder, model=, device=, dtype=)` and its method
-`verdicts` must not change.
+Versions keep the copy of their release, so `MembershipClassifier(folder, model=, device=, dtype=)`, its `columns`
+and its method `verdicts` must not change.
 """
 
+import json
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import mlflow
+import numpy as np
 import pandas as pd
 
-from fsd.errors import UsageError
+from fsd.data.cells import is_missing
+from fsd.data.chats import COMPLETION, MESSAGES
+from fsd.data.documents import Document
+from fsd.data.readers import table_documents
+from fsd.errors import UsageError, first_line
+from fsd.tracking import InputColumn
 from pipelines.detect.classifier import MembershipClassifier
 
 RATES = {"fpr": 0.05, "fdr": 0.1}
@@ -19,8 +27,12 @@ MOST_TEXTS = 10_000
 """Texts of a request."""
 LONGEST_TEXT = 10**6
 """Characters of a text of a request; a file may hold longer ones, since nobody waits for its reply."""
+MOST_TURNS = 200
+"""Turns of a chat of a request: a template that marks no answers writes all turns before each answer anew."""
 MOST_CHARACTERS = 5 * 10**6
 """Characters of all texts of a request: each takes about 70 bytes of memory, and five millions half a minute."""
+ANSWERS = ("text", MESSAGES, COMPLETION)
+"""Columns of which one holds what is scored of a row."""
 SAME_SOURCE = "same_source"
 FLAG = "--same-source"
 """Parameter of `predict` that asserts that the texts are of the calibrated kind."""
@@ -39,7 +51,7 @@ def _refuse_unknown(record: logging.LogRecord) -> bool:
 
 
 class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports are skipped by mypy
-    """`MembershipClassifier` as a pyfunc model: a table with a column `text` in, a table of verdicts out."""
+    """`MembershipClassifier` as a pyfunc model: a table of texts or chats in, a table of verdicts out."""
 
     def load_context(self, context: Any) -> None:
         """Load the base model, adapter and calibration."""
@@ -55,7 +67,7 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Verdicts on the texts in column `text` at the rates in `params`, `RATES` if there are none.
+        """Verdicts on rows as those of the calibration were read, at the rates in `params`, `RATES` if there are none.
 
         A request of fewer than five texts cannot be tested for being of the calibrated kind: it gets scores and ranks
         alone, unless `params` assert that with `same_source`. Number and length of the texts and the rates are checked
@@ -69,9 +81,11 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
             asserted = settings[SAME_SOURCE]
             if not isinstance(asserted, bool):
                 raise UsageError(f"{SAME_SOURCE} must be true or false; got {asserted!r}")
-            texts = model_input["text"].tolist()
-            _check_size(texts)
-            table = self.classifier.verdicts(texts, **rates, same_source=asserted)
+            _check_size(model_input)
+            _check_answers(model_input, self.classifier.columns)
+            documents = table_documents("request", model_input)
+            _check_turns(documents)
+            table = self.classifier.verdicts(documents, **rates, same_source=asserted)
         except UsageError as error:
             raise mlflow.MlflowException.invalid_parameter_value(str(error)) from error
         # A request has parameters, and no flags.
@@ -86,13 +100,13 @@ def _rate(name: str, value: Any) -> float:
     return float(value)
 
 
-def _check_size(texts: list[Any]) -> None:
+def _check_size(table: pd.DataFrame) -> None:
     """Refuse a request that would take the memory or the time of all others; what is no text is refused later."""
-    if len(texts) > MOST_TEXTS:
-        raise UsageError(f"a request must have at most {MOST_TEXTS:,} texts; it has {len(texts):,}: send it in parts")
+    if len(table) > MOST_TEXTS:
+        raise UsageError(f"a request must have at most {MOST_TEXTS:,} texts; it has {len(table):,}: send it in parts")
     total = 0
-    for row, text in enumerate(texts):
-        length = len(text) if isinstance(text, str) else 0
+    for row, cells in enumerate(table.itertuples(index=False)):
+        length = sum(map(_characters, cells))
         if length > LONGEST_TEXT:
             raise UsageError(
                 f"a text must have at most {LONGEST_TEXT:,} characters; that in row {row} has {length:,}: cut it"
@@ -103,6 +117,41 @@ def _check_size(texts: list[Any]) -> None:
             f"the texts of a request must have at most {MOST_CHARACTERS:,} characters together; they have {total:,}: "
             "send it in parts"
         )
+
+
+def _characters(cell: Any) -> int:
+    """The length of a text; of a chat, of all that its turns hold, as JSON."""
+    if isinstance(cell, str):
+        return len(cell)
+    if is_missing(cell):
+        return 0
+    try:
+        return len(json.dumps(cell, ensure_ascii=False, default=list))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"a cell must be a text, or what JSON holds; {first_line(error)}") from error
+
+
+def _check_turns(documents: Sequence[Document]) -> None:
+    """Refuse chats that a template would write for longer than the model reads them."""
+    for document in documents:
+        if document.chat is None:
+            continue
+        turns = len(document.chat.turns)
+        if turns > MOST_TURNS:
+            must = f"{document.origin}: a chat must have at most {MOST_TURNS} turns"
+            raise UsageError(f"{must}; it has {turns:,}: cut it")
+
+
+def _check_answers(table: pd.DataFrame, columns: Sequence[InputColumn]) -> None:
+    """Refuse a row without anything to be scored in the columns that the model takes; MLflow drops all others."""
+    names = [column.name for column in columns if column.name in ANSWERS]
+    present = [name for name in names if name in table]
+    is_lacking = table[present].isna().all(axis=1)
+    rows = np.flatnonzero(is_lacking).tolist()
+    # A table that has no such column has no rows, either.
+    if not present or rows:
+        number = next(iter(rows), 0)
+        raise UsageError(f"a row must have {' or '.join(names)} that is not blank; row {number} has none")
 
 
 mlflow.models.set_model(Model())

@@ -544,7 +544,7 @@ def register(
         "judging": f"audit of {adapter}, seed {config.seed}, by the best score of any state",
     }
     barred = summary.sentence if summary.explains else ""
-    example = adapter_files.example(parts)
+    rows = adapter_files.served_rows(parts, audit.calibration)
     folder = tracking.fetch_adapter(adapter)
     model = f"fsd-{config.domain}"
     return tracking.register(
@@ -557,7 +557,7 @@ def register(
         tags=tags,
         judged_on=judged_on,
         barred=barred,
-        example=example,
+        rows=rows,
     )
 
 

@@ -15,7 +15,7 @@ from fsd import tracking
 from fsd.config import FSDConfig
 from fsd.errors import UsageError
 from fsd.evaluation.findings import Finding
-from fsd.reporting.report import Report
+from fsd.reporting.report import Report, markdown_row
 from fsd.statistics.intervals import shortened
 from fsd.tracking import RunRecord
 from pipelines.common.context import stage
@@ -146,15 +146,11 @@ def _own() -> str:
 
 def _table(names: Sequence[str]) -> Iterator[str]:
     """The lines of the table of some studies."""
-    yield _row(HEADINGS)
-    yield _row(["---"] * len(HEADINGS))
+    yield markdown_row(HEADINGS)
+    yield markdown_row(["---"] * len(HEADINGS))
     for name in names:
         study = studies()[name]
-        yield _row([study.place, f"`{command(name, study)}`", study.differs])
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        yield markdown_row([study.place, f"`{command(name, study)}`", study.differs])
 
 
 def command(name: str, study: Study) -> str:

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from fsd.data.cells import RowError
 from fsd.data.documents import digest, json_line
 from fsd.data.readers import parse_columns, read_files
 from fsd.errors import UsageError
-from fsd.token_stats import Chat, Prompt, Turn
+from fsd.token_stats import Chat, Prompt, Turn, of_chat
 
 TALK = [{"role": "user", "content": "Who moves?"}, {"role": "assistant", "content": "A member."}]
 TURNS = tuple(Turn(**message) for message in TALK)
@@ -88,6 +89,58 @@ def test_no_tools_are_as_no_column(tmp_path):
     assert read(tmp_path, row)[0].chat.turns == TURNS
 
 
+CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Ulm", "at": None}}}
+AGENT = [
+    TALK[0],
+    {"role": "assistant", "tool_calls": [CALL], "reasoning_content": "I look."},
+    {"role": "tool", "name": "weather", "tool_call_id": "a1", "content": ""},
+    TALK[1],
+]
+SCHEMAS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_tools_and_their_calls_are_read_in_every_format(form, tmp_path):
+    row = {"messages": AGENT, "tools": SCHEMAS, "chat_template_kwargs": {"short": True}}
+    file = tmp_path / f"a.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist([row]), file)
+    elif form == "csv":
+        with file.open("w", newline="") as out:
+            writer = csv.DictWriter(out, [*row])
+            writer.writeheader()
+            writer.writerow({name: json.dumps(cell) for name, cell in row.items()})
+    else:
+        file.write_text(json.dumps(row))
+    (document,) = read_files([file], answers=True)
+    asks, calls, returns, answers = document.chat.turns
+    assert (asks, answers) == TURNS
+    assert calls.message == AGENT[1]
+    assert returns.message == AGENT[2]
+    assert document.chat.given_to_template == {"tools": SCHEMAS, "short": True}
+    # What is called counts as said; what tools there are does not.
+    assert document.text == 'Who moves?\n\nI look.\nweather {"city": "Ulm", "at": null}\n\nA member.'
+    written = tmp_path / "b.jsonl"
+    written.write_bytes(json_line(document, labelled=False))
+    (again,) = read_files([written], answers=True)
+    assert again.chat._replace(origin="") == document.chat._replace(origin="")
+    without = [replace(document, chat=document.chat._replace(**{name: ""})) for name in ("tools", "settings")]
+    assert len({digest([one]) for one in (document, *without)}) == 3
+
+
+def test_what_an_answer_calls_stays_in_its_copies():
+    chat = Chat((Turn("user", "A?"), Turn("assistant", "", '{"tool_calls": [{"name": "F"}]}'), Turn("assistant", "Bc")))
+    copies = of_chat(chat).copies(lambda text: [text.lower(), text.upper()])
+    assert [copy.text for copy in copies] == ["F \n\nbc", "F \n\nBC"]
+    alone = of_chat(chat.until(2)).copies(lambda text: [text.lower(), text.upper()])
+    assert alone == [of_chat(chat.until(2))] * 2
+
+
+def test_a_digest_of_a_chat_without_tools_is_that_of_earlier_releases(tmp_path):
+    (document,) = read(tmp_path, {"messages": TALK})
+    assert digest([document]) == "4722274b2c84fb05"
+
+
 def test_a_chat_is_written_as_it_is_read_and_its_turns_are_part_of_its_digest(tmp_path):
     rows = [
         {"messages": TALK},
@@ -138,10 +191,28 @@ def test_a_row_without_an_answer_is_counted_or_refused(row, message, tmp_path):
             "turn 2 .* must have a string as its content; got 7",
         ),
         (
-            {"messages": [{**TALK[0], "tool_calls": [1]}, TALK[1]]},
-            "turn 1 .* role and content alone; got 'tool_calls', too",
+            {"messages": [{**TALK[0], "weight": 1, "id": 3}, TALK[1]]},
+            "turn 1 .* role and content alone, or also tool_calls, .*; got 'id', 'weight', too",
         ),
-        ({"messages": TALK, "tools": "[]"}, "a chat must be its turns alone; column 'tools' would change its template"),
+        ({"messages": [TALK[0], {**TALK[1], "tool_calls": [1]}]}, r"turn 2 .* as tool_calls a list of .*; got \[1\]"),
+        ({"messages": [TALK[0], {**TALK[1], "tool_calls": "f"}]}, "turn 2 .* as tool_calls a list of .*; got 'f'"),
+        ({"messages": [{**TALK[0], "name": 5}, TALK[1]]}, "turn 1 of messages must have a string as its name; got 5"),
+        (
+            {"messages": [{**TALK[0], "content": [{"type": "text", "text": "a"}]}, TALK[1]]},
+            "turn 1 of messages must have a string as its content; got",
+        ),
+        ({"messages": TALK, "tools": "a"}, "tools must be a list of JSON schemas, one a tool; got 'a'"),
+        ({"messages": TALK, "tools": [1]}, r"tools must be a list of JSON schemas, one a tool; got \[1\]"),
+        ({"messages": TALK, "tools": [{"a": "b" * 10**7}]}, "tools must have at most 10,000,000 characters"),
+        ({"messages": TALK, "chat_template_kwargs": 5}, "chat_template_kwargs must be an object .*; got 5"),
+        (
+            {"messages": TALK, "chat_template_kwargs": {"chat_template": "x", "a": 1}},
+            "chat_template_kwargs must have names that the template alone reads; got 'chat_template'",
+        ),
+        (
+            {"prompt": "a?", "completion": " b", "tools": [{"a": 1}]},
+            "columns tools and chat_template_kwargs must come with turns, .*; prompt and completion are strings",
+        ),
         (
             {"completion": " b"},
             "prompt and completion must be two strings, or two lists of messages; got None and ' b'",

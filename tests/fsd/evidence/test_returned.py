@@ -1,5 +1,6 @@
 """What a reply has of a work: by hand, against difflib and slow loops, and what the prompt gave."""
 
+import time
 from difflib import SequenceMatcher
 
 import numpy as np
@@ -22,6 +23,10 @@ NOTHING = Words([])
 WORK = "It was a bright cold day in April, and the clocks were striking thirteen."
 
 
+def run_of(reply: Words, work: Words, prompt: Words, n: int) -> int:
+    return longest_run(common_spans(reply, work, n), reply, work, prompt, n)
+
+
 def slow_spans(reply: list[str], work: list[str], n: int) -> list[tuple[int, int]]:
     """(begin, length) of the longest common run from each word of the reply, without those within an earlier one."""
     runs = [work[begin:end] for begin in range(len(work)) for end in range(begin + 1, len(work) + 1)]
@@ -39,9 +44,9 @@ def test_common_spans_by_hand() -> None:
     assert common_spans(reply, words_of(WORK), 3) == [Span(2, 0, 6), Span(8, 8, 5)]
     assert common_spans(reply, words_of(WORK), 6) == [Span(2, 0, 6)]
     assert common_spans(reply, words_of(WORK), 7) == []
-    assert longest_run(reply, words_of(WORK), NOTHING, 3) == 6
-    assert longest_run(reply, words_of(WORK), NOTHING, 7) == 6  # found by the lengths below n
-    assert longest_run(words_of("nothing of this"), words_of(WORK), NOTHING, 5) == 0
+    assert run_of(reply, words_of(WORK), NOTHING, 3) == 6
+    assert run_of(reply, words_of(WORK), NOTHING, 7) == 6  # found by the lengths below n
+    assert run_of(words_of("nothing of this"), words_of(WORK), NOTHING, 5) == 0
 
 
 def test_spans_and_runs_against_slow_loops_and_difflib() -> None:
@@ -54,7 +59,51 @@ def test_spans_and_runs_against_slow_loops_and_difflib() -> None:
         assert [(span.reply, span.length) for span in spans] == slow_spans(reply, work, n)
         assert all(work[s.work : s.work + s.length] == reply[s.reply : s.reply + s.length] for s in spans)
         match = SequenceMatcher(None, reply, work, autojunk=False).find_longest_match()
-        assert longest_run(Words(reply), Words(work), NOTHING, n) == match.size
+        assert run_of(Words(reply), Words(work), NOTHING, n) == match.size
+
+
+def spans_by_writing(reply: list[str], work: list[str], n: int) -> list[Span]:
+    """The same with their first places, by writing each run and looking for it in the work."""
+    text = f" {' '.join(work)} "
+    spans, end, covered = [], 0, 0
+    for begin in range(len(reply)):
+        end = max(end, begin)
+        while end < len(reply) and f" {' '.join(reply[begin : end + 1])} " in text:
+            end += 1
+        if end > covered and end - begin >= n:
+            covered = end
+            before = text[: text.find(f" {' '.join(reply[begin:end])} ")]
+            spans.append(Span(begin, before.count(" "), end - begin))
+    return spans
+
+
+def test_spans_and_their_first_places_against_a_slow_search() -> None:
+    rng = np.random.default_rng(1)
+    for trial in range(300):
+        letters = list("abcde"[: 1 + trial % 5])
+        work = rng.choice([*letters, ""], rng.integers(1, 60)).tolist()
+        pieces = [work[at : at + size] for at, size in rng.integers(0, 30, (rng.integers(0, 6), 2))]
+        noise = rng.choice([*letters, "z"], rng.integers(1, 12)).tolist()
+        reply = [word for piece in [*pieces, noise] for word in piece if word]
+        for n in (1, 2, 3, 5):
+            assert common_spans(Words(reply), Words(work), n) == spans_by_writing(reply, work, n)
+
+
+def test_spans_of_a_control_are_common_wherever_they_stand_in_it() -> None:
+    work, controls = words_of("a b c d e f g"), [words_of("x a b c y"), words_of("d e f z"), words_of("c d e f")]
+    spans = returned("w", work, [Exchange("t", "?", "a b c; b c d; x c d e f")], 3, controls).spans
+    assert {span.quotation: span.common for span in spans} == {"a b c;": True, "b c d;": False, "c d e f": True}
+
+
+def test_a_long_reply_is_compared_in_little_time() -> None:
+    work = words_of(" ".join(map(str, range(40_000))) + " la" * 300)
+    begun = time.process_time()
+    whole = common_spans(work, work, 8)
+    assert [span.length for span in whole] == [len(work.words)]
+    # By writing each run anew this took minutes.
+    refrain = common_spans(Words(["la"] * 40_000), work, 8)
+    assert len(refrain) == 40_000 - 300 + 1
+    assert time.process_time() - begun < 20
 
 
 def test_a_work_that_is_returned_whole_is_one_span_of_its_length() -> None:

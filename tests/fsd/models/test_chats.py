@@ -1,8 +1,10 @@
 """Chats: the tokens and the mask of TRL, and what is refused of templates and turns."""
 
+import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -39,6 +41,25 @@ TALK = [
     {"role": "assistant", "content": "A member moves more."},
     {"role": "user", "content": " and the score? "},
     {"role": "assistant", "content": "It moves less, é and 漢字."},
+]
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "Says whether it is wet.",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        },
+    }
+]
+CALL = {"id": "a1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Ulm"}}}
+AGENT = [
+    {"role": "user", "content": "Is it wet in Ulm?"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "name": "weather", "tool_call_id": "a1", "content": "rain, é"},
+    {"role": "assistant", "content": "Yes, it rains."},
 ]
 
 
@@ -129,6 +150,47 @@ def test_trl_marks_templates_that_it_knows(tokenizer, trained):
     assert read(rows, tokenizer, template) == trained(rows, template, assistant_only_loss=True)
     whole = reader.marked(Chat(tuple(Turn(**message) for message in TALK), whole=True))
     assert list(whole.ids) == trained(rows, template)[0][0]
+
+
+def answer_of(marked, tokenizer):
+    return tokenizer.decode([token for token, mark in zip(*marked, strict=True) if mark])
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen2_5", "qwen3_instruct_2507", "glm4moe"])
+def test_calls_of_tools_are_answers_as_trl_trains_on_them(name, tokenizer, trained):
+    from trl import chat_template_utils as known
+
+    template = getattr(known, f"{name}_chat_template")
+    settings = {"chat_template_kwargs": {"enable_thinking": False}}
+    rows = [{"messages": AGENT, "tools": TOOLS, **settings}]
+    assert read(rows, tokenizer, template) == trained(rows, template, assistant_only_loss=True)
+    chat = chat_in(rows[0], rows[0].get, "file:1")
+    marked = ChatReader(tokenizer, "tiny", template).marked(chat)
+    answer = answer_of(marked, tokenizer)
+    assert "weather" in answer
+    assert "Ulm" in answer
+    assert "Yes, it rains." in answer
+    assert "rain, é" not in answer
+    assert "Says whether it is wet" in tokenizer.decode(marked.ids)
+    # The template of a model may close an opened thought otherwise than that of the training.
+    divided = [{"prompt": AGENT[:1], "completion": AGENT[1:2]}, {"prompt": AGENT[:3], "completion": AGENT[3:]}]
+    divided = [{**row, "tools": TOOLS, **settings} for row in divided]
+    assert read(divided, tokenizer, template) == trained(divided, template)
+
+
+def test_calls_of_tools_are_scored_where_no_template_marks_them(tokenizer):
+    template = (
+        "{% for m in messages %}{{ '<' + m.role + '>' }}{{ m.content or '' }}{% for call in m.tool_calls %}"
+        "{{ call.function.name }} {{ call.function.arguments | tojson }}{% endfor %}{{ '|' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+    )
+    row = {"messages": AGENT}
+    reader = ChatReader(tokenizer, "tiny", template)
+    answer = answer_of(reader.marked(chat_in(row, row.get, "file:1")), tokenizer)
+    assert answer == 'weather {"city": "Ulm"}|Yes, it rains.|'
+    row = {"messages": [AGENT[0], {**AGENT[1], "content": "I look."}, *AGENT[2:]]}
+    with pytest.raises(UsageError, match="write what is called; of turn 2 it leaves out 'weather'"):
+        ChatReader(tokenizer, "tiny", CHATML).marked(chat_in(row, row.get, "file:1"))
 
 
 def test_the_whole_of_a_chat_is_every_token_but_the_first(tokenizer):
@@ -268,6 +330,46 @@ def test_a_process_that_ended_between_two_chats_is_started_again(writer):
     writer._process.kill()
     writer._process.wait()
     assert written(writer, "'after'") == "after"
+
+
+def test_a_process_killed_before_it_begins_is_not_held_against_a_chat(writer, monkeypatch):
+    assert written(writer, "'before'") == "before"
+    writer._process.kill()
+    writer._process.wait()
+    # As in the moment in which it is dying.
+    monkeypatch.setattr(writer._process, "poll", lambda: None)
+    assert written(writer, "'after'") == "after"
+    with pytest.raises(chats.Unwritable, match="or takes too much memory"):
+        written(writer, "os._exit(1)")
+    assert written(writer, "'next'") == "next"
+
+
+def test_a_process_killed_as_it_answers_is_not_asked_again(writer, monkeypatch):
+    class Late(threading.Timer):
+        def start(self):
+            pass
+
+        def cancel(self):
+            self.function()
+
+        def join(self, *_):
+            pass
+
+    assert written(writer, "'first'") == "first"
+    process = writer._process
+    monkeypatch.setattr(process, "poll", lambda: None)
+    monkeypatch.setattr(chats.threading, "Timer", Late)
+    assert written(writer, "'before'") == "before"
+    assert writer._process is None
+    monkeypatch.undo()
+
+
+def test_an_answer_belongs_to_its_request(writer):
+    assert written(writer, "'before'") == "before"
+    nobodys = json.dumps([999, {"messages": [], "chat_template": "'of nobody'"}])
+    writer._process.stdin.write(f"{nobodys}\n")
+    assert written(writer, "'its own'") == "its own"
+    assert written(writer, "'next'") == "next"
 
 
 def test_a_chat_has_one_budget_of_time_however_often_it_is_written(writer, monkeypatch):

@@ -33,7 +33,8 @@ def register():
 
     def register_version(adapter, code, score, barred="", once="", judged_on=None, **tags):
         options = {"validation_score": score, "files": {"calibration.json": "0.5"}, "tags": tags}
-        options |= {"judged_on": COMPARABLE | (judged_on or {}), "card": "# The card", "example": "a text"}
+        rows = tracking.ServedRows(example={"text": "a text"})
+        options |= {"judged_on": COMPARABLE | (judged_on or {}), "card": "# The card", "rows": rows}
         with tracking.run("fsd-arxiv", "lora .70") as run:
             run.log_dataset("arxiv", ["a text"], source="data.jsonl", context="test")
             run.log_metrics({"auc/loss.fsd": score})

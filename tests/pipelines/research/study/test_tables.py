@@ -1,10 +1,12 @@
 import json
 import math
+import re
+from types import SimpleNamespace
 
 import pytest
 
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, ModelConfig
-from fsd.reporting.report import markdown, plain
+from fsd.reporting.report import document, markdown, plain
 from fsd.tracking import RunRecord
 from pipelines.common.inputs import Inputs
 from pipelines.research.study import catalogue, tables
@@ -49,6 +51,26 @@ def last_line(study, results):
 def test_a_bar_in_a_cell_does_not_end_it():
     table = plain(["name", "a|b"], [["x | y", "1"]])
     assert markdown(table) == "| name | a\\|b |\n| --- | ---: |\n| x \\| y | 1 |\n"
+
+
+def test_a_cell_ends_neither_by_a_line_break_nor_by_a_bar():
+    table = plain(["name", "a|b"], [["x\r\ny\u2028z", "one\\|two"], ["", "\\\\"]])
+    lines = markdown(table).splitlines()
+    assert lines[2:] == ["| x y z | one\\\\\\|two |", "|  | \\\\ |"]
+    # As GitHub's Markdown divides a row: a backslash takes the sign after it along.
+    for line in lines:
+        assert len(re.findall(r"(?:\\[!-/:-@\[-`{-~]|[^|])+", line.strip("|"))) == 2
+
+
+def test_the_card_of_an_adapter_has_a_row_for_each_fact():
+    base = SimpleNamespace(id="a\nb|c", revision="", fingerprint="f", ending="")
+    page = document("card.md", name="n", base=base, method="lora", training="r 4\nalpha", texts="x.jsonl\r|y", signs=[])
+    rows = [line for line in page.splitlines() if line.startswith(("| Base", "| Method", "| Texts"))]
+    assert rows == [
+        "| Base | `a b\\|c`, revision local, weights f |",
+        "| Method | r 4 alpha |",
+        "| Texts | x.jsonl \\|y |",
+    ]
 
 
 def test_the_papers_layout():
