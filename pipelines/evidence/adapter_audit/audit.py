@@ -73,16 +73,17 @@ HEADINGS = (
 def prepare(config: AuditConfig) -> Job:
     """Read the texts, and check the settings: every text is scored by the base and by the fine-tuned model."""
     if config.demo:
-        return Job(partial(demo, config.seed), {"texts": "100 embedded abstracts"})
+        return Job(partial(demo, config.seed), {"texts": job.Stated("100 embedded abstracts", {"texts": 100})})
     parts, judged = texts_of(config)
     check_table_path(config.out, config.data)
     documents = [*parts.judged, *judged]
     texts = Corpus(documents).texts
     detectors = DETECTORS[:1] if _are_pairs(documents) else for_adapter_audit(load_detectors(config.detection))
     plan = outline(config.model).plan(detectors, prompts_of(documents))
-    sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
+    sizes = {"validation": len(parts.validation), "test": len(parts.test), "to be judged": len(judged)}
+    words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
     reads = {
-        "texts": f"{job.files(config.data, len(texts))}: {sizes}",
+        "texts": job.files(config.data, len(texts), f": {words}", **sizes),
         "fine-tuned model": str(config.adapter or config.tuned),
     }
     registered = None
