@@ -259,7 +259,7 @@ def conclusions(findings: Findings) -> list[Finding]:
     lines += power_sentences(calibration.reference)
     audit = findings.classifier.audit
     if audit:
-        lines.append(Finding(f"audit: {audit.sentence}", audit.clean))
+        lines.append(Finding(f"audit: {audit.sentence}", audit.clean, f"audit: {audit.short}"))
     else:
         unaudited = "WARNING: no audit of this adapter is known; register it again with fsd run to have one"
         lines.append(Finding(unaudited, AGAINST))
@@ -324,8 +324,8 @@ def _selection(verdicts: Verdicts) -> Finding:
     meaning = "no set of these calls is free enough of false ones"
     if selected:
         meaning = f"on average at most {fdr:.0%} of such a selection are non-members (groups count once)"
-    line = f"at a false discovery rate of {fdr:.0%}, {_count(selected)} {_are(selected)} selected: {meaning}"
-    return Finding(line, selected > 0 if verdicts.count(MEMBER) else None)
+    result = f"at a false discovery rate of {fdr:.0%}, {_count(selected)} {_are(selected)} selected"
+    return Finding(f"{result}: {meaning}", selected > 0 if verdicts.count(MEMBER) else None, result)
 
 
 def _measurement(measured: Measured, fpr: float) -> Finding:
@@ -337,7 +337,9 @@ def _measurement(measured: Measured, fpr: float) -> Finding:
     line = f"measured on {measured.name}: {', '.join(rates)}"
     if measured.fpr and measured.fpr.low > fpr:
         return Finding(f"WARNING: {line}; that is significantly above the nominal rate of {fpr:.1%}", AGAINST)
-    return Finding(line, FOR)
+    # Whose texts these are is in the report, and how many members are found in the sentence on power.
+    short = rates[0] if measured.fpr else line
+    return Finding(line, FOR, short)
 
 
 def _dataset(dataset: DatasetComparison) -> list[Finding]:
