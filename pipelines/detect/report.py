@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +108,7 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
         f"Was any of the {texts} in {names} part of the texts on which the model "
         f"{classifier.language_model.identity.id} was {trained}?"
     )
-    printed = _texts(
-        findings,
-        TERMINAL_ROWS,
-        TERMINAL_CHARACTERS,
-        title=title,
-        kept=(4, 3, 1, 5, 2),
-    )
+    beginnings = partial(_texts, findings, characters=TERMINAL_CHARACTERS, kept=(4, 3, 1, 5, 2))
     commands = []
     if not findings.dataset:
         commands.append(f"fsd detect {shlex.join(files)} --adapter {shlex.quote(adapter)} --known FILE")
@@ -126,7 +120,8 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
         sections=_sections(findings),
         facts=_facts(findings, adapter, files),
         next=commands,
-        printed=[printed],
+        printed=[beginnings(TERMINAL_ROWS, title=title)],
+        brief=beginnings(REPORT_ROWS),
         score=f"{findings.verdicts.count(MEMBER)} of {number} called members",
         metrics=findings.metrics,
         numbers=_gate_numbers(findings),

@@ -519,6 +519,9 @@ def register(
     None of the texts that it was trained on, which are the question, travels with it. It does not become champion if a
     blind classifier explains the result, nor in place of an audit of another adapter.
     """
+    # It loads PyTorch, for which a dry run need not wait.
+    from pipelines.common.registration import judged_words
+
     summary = audit.summary
     parts = audit.results.parts
     adapter = str(config.adapter)
@@ -539,7 +542,7 @@ def register(
         "state": summary.state,
     }
     benchmark = f"validation {digest(parts.validation)}, test {digest(parts.test)}"
-    judged_on = {
+    digests = {
         "benchmark": benchmark,
         "base_fingerprint": identity.fingerprint,
         "judging": f"audit of {adapter}, seed {config.seed}, by the best score of any state",
@@ -556,7 +559,8 @@ def register(
         validation_score=audit.results.validation_auc,
         files=files,
         tags=tags,
-        judged_on=judged_on,
+        judged_on=judged_words(parts, f"audit of {adapter}", config.seed),
+        digests=digests,
         barred=barred,
         example=example,
     )
