@@ -21,7 +21,7 @@ from tyro.conf import Positional
 from fsd.reporting.report import document
 from pipelines.common.cli import command
 from pipelines.common.commands import COMMANDS, FLAGS
-from pipelines.common.job import Job
+from pipelines.common.job import Job, Stated
 
 Words = Mapping[str, list[str]]
 """Flag → the values that it allows, if they are few."""
@@ -37,7 +37,8 @@ class CompletionConfig:
 
 def prepare(config: CompletionConfig) -> Job:
     """There is nothing to check."""
-    return Job(partial(run, config), {"commands": f"{len(COMMANDS)}, for {config.shell}"})
+    commands = Stated(f"{len(COMMANDS)}, for {config.shell}", {"commands": len(COMMANDS), "shell": config.shell})
+    return Job(partial(run, config), {"commands": commands})
 
 
 def run(config: CompletionConfig) -> None:

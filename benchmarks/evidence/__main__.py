@@ -4,7 +4,8 @@
 
 For each seed, pretrains one small model on background text with canaries, passages and ordered data sets that it reads
 0, 1, 2, 4, 8, 16 and 32 times, and audits adapters of the embedded model after 0 to 5 epochs. Prints Markdown tables.
-Each trial is one file under --out; those that exist are not run again. --small shows in minutes that every part runs.
+Each trial is one file under --out; those that exist are not run again. --small shows in less than a minute that every
+part runs.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def main() -> None:
         targets.append(stored(arguments.out / f"target-{seed}{end}", lambda seed=seed: trials.target(seed, size)))
     print(tables.shown(targets, audits))
     picture = arguments.out / f"evidence{end.removesuffix('.json')}.png"
-    picture.write_bytes(tables.figure(tables.found(targets)))
+    picture.write_bytes(tables.figure(tables.found(targets), tables.levels_of(targets)))
     print(f"wrote {picture}")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.evidence.trials import ALPHA, EXTRACTABLE, LEVELS
+from benchmarks.evidence.trials import ALPHA, EXTRACTABLE
 from fsd.evidence.extraction import ratio
 from fsd.reporting import figures
 from fsd.reporting.report import markdown, plain
@@ -30,6 +30,11 @@ def median(p: Sequence[float]) -> str:
     """Median p-value, never as 0.000."""
     value = float(np.median(p))
     return f"{value:.3f}" if value >= 0.0005 else "< 0.001"
+
+
+def levels_of(targets: Targets) -> list[int]:
+    """How often the texts of the trials were read, from never on."""
+    return [entry["level"] for entry in targets[0]["extraction"]]
 
 
 def of_canaries(targets: Targets) -> str:
@@ -73,7 +78,7 @@ def shares(targets: Targets, level: int, p: float) -> Estimate:
 def of_extraction(targets: Targets) -> str:
     """Share of texts in extractable continuations by number of times read, and its ratio to texts not read."""
     lines = []
-    for level in LEVELS:
+    for level in levels_of(targets):
         works = [text for t in targets for one in t["extraction"] if one["level"] == level for text in one["log10_p"]]
         found = [shares(targets, level, p) for p in EXTRACTABLE]
         unread = shares(targets, 0, EXTRACTABLE[0])
@@ -103,7 +108,7 @@ def rates(targets: Targets) -> dict[str, list[tuple[int | str, list[float], list
         null = [(row if isinstance(row, list) else [row], at) for at, t in enumerate(targets) for row in t[key]["null"]]
         # draws from one model's unread texts overlap, but a read set's several p-values have the set itself in common
         rows.append((0, [float(row[min(column - 1, len(row) - 1)]) for row, _ in null], list(range(len(null)))))
-        for level in LEVELS[1:]:
+        for level in levels_of(targets)[1:]:
             chosen = [(r, at) for at, t in enumerate(targets) for r in t[key]["levels"] if r[0] == level]
             rows.append((level, [float(row[column]) for row, _ in chosen], [at for _, at in chosen]))
         tests[name] = rows
@@ -135,23 +140,24 @@ def of_audits(audits: Sequence[Sequence[Mapping[str, Any]]]) -> str:
 
 def found(targets: Targets) -> dict[str, list[float]]:
     """Test → share that is found at an error rate of 5 %, by number of times seen; intervals are in the tables."""
+    levels = levels_of(targets)
     canaries: defaultdict[int, list[float]] = defaultdict(list)
     for target in targets:
         for one in target["canaries"]:
             if one["detector"] == "loss":
                 canaries[one["level"]] += one["p"]
-    lines = {"one canary": [few(canaries[level]).value for level in LEVELS]}
+    lines = {"one canary": [few(canaries[level]).value for level in levels]}
     for name, rows in rates(targets).items():
         lines[name] = [few(p).value for _, p, _ in rows]
-    return lines | {"extraction": [shares(targets, level, EXTRACTABLE[0]).value for level in LEVELS]}
+    return lines | {"extraction": [shares(targets, level, EXTRACTABLE[0]).value for level in levels]}
 
 
-def figure(lines: Mapping[str, Sequence[float]]) -> bytes:
+def figure(lines: Mapping[str, Sequence[float]], levels: Sequence[int]) -> bytes:
     """The shares of `found`, as PNG."""
-    x = [0.5 if level == 0 else float(level) for level in LEVELS]
+    x = [0.5 if level == 0 else float(level) for level in levels]
     names = {"x_name": "times seen in training (left: never)", "y_name": "share found (error rate 5 %)"}
     drawn = figures.curves(x, {"": lines}, **names, chance=ALPHA, x_log=True)
-    drawn.axes[0].set_xticks(x, [str(level) for level in LEVELS])
+    drawn.axes[0].set_xticks(x, [str(level) for level in levels])
     return figures.png(drawn)
 
 

@@ -7,7 +7,7 @@ import json
 import random
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,9 @@ from pipelines.evidence.extract import works
 
 LEVELS = (0, 1, 2, 4, 8, 16, 32)
 ALPHA = 0.05
-VARIANTS = 200
 EXTRACTABLE = (0.001, 0.01, 0.5)
 ORDERED, SHARD = 50, 5
 SET = 11
-SETS = 19
 SETTINGS = ModelConfig(cache="none")
 
 
@@ -59,10 +57,31 @@ class Size:
     partitions: int = 3  # of the texts that were not read into sets
     draws: int = 100  # of two sides for dataset inference
     epochs: int = 5  # of the adapter that is audited last; the others have fewer
+    audited: int = 400  # texts of the adapters
+    levels: tuple[int, ...] = LEVELS
+    variants: int = 200  # of a canary
+    sets: int = 19  # among which a set has its rank
+    texts: int | None = None  # of the embedded corpus, all by default
+    recipe: Recipe = field(default_factory=lambda: Recipe(exposures=1))
 
 
-SMALL = Size(documents=6, passages=5, background=60, passes=1, null=2, partitions=1, draws=3, epochs=1)
-"""As little as shows that every part runs; the numbers mean nothing."""
+SMALL = Size(
+    documents=6,
+    passages=5,
+    background=60,
+    passes=1,
+    null=2,
+    partitions=1,
+    draws=3,
+    epochs=1,
+    audited=80,
+    levels=(0, 2),
+    variants=20,
+    sets=2,
+    texts=110,
+    recipe=Recipe(exposures=1, hidden_size=32, layers=1, heads=2),
+)
+"""As little as shows in less than a minute that every part runs; the numbers mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -81,26 +100,28 @@ def pretrained(seed: int, folder: Path, size: Size) -> Target:
     """A model that read canaries, passages and an ordered data set of each level that often, among background text."""
     abstracts = [document.text for document in corpus()]
     random.Random(seed).shuffle(abstracts)
-    extra = docstring_paragraphs(limit=size.background + ORDERED * len(LEVELS), seed=seed)
+    abstracts = abstracts[: size.texts]
+    extra = docstring_paragraphs(limit=size.background + ORDERED * len(size.levels), seed=seed)
     background, short = extra[: size.background], [" ".join(text.split()[:20]) for text in extra[size.background :]]
     words = write(folder / "words.jsonl", abstracts)
     canaries, passages, read, ordered, members = {}, {}, {}, {}, []
     each = size.documents + size.passages
-    for at, level in enumerate(LEVELS):
+    for at, level in enumerate(size.levels):
         read[level] = abstracts[at * each : (at + 1) * each]
         out = folder / f"canaries-{level}"
         data = write(folder / f"documents-{level}.jsonl", read[level][: size.documents])
         seal = f"{seed}/{level}"
-        settings = MakeConfig((data,), str(out), variants=VARIANTS, alpha=1 / VARIANTS, words=(words,), seed=seal)
+        variants = size.variants
+        settings = MakeConfig((data,), str(out), variants=variants, alpha=1 / variants, words=(words,), seed=seal)
         canaries[level] = files.write(out, *make.draw(settings))
         published = [json.loads(line)["text"] for line in (out / files.PUBLISHED).read_text().splitlines()]
         passages[level] = read[level][size.documents :]
         ordered[level] = short[at * ORDERED : (at + 1) * ORDERED]
         shards = [dataset_tests.BREAK.join(ordered[level][i : i + SHARD]) for i in range(0, ORDERED, SHARD)]
         members += (published + passages[level] + shards) * level
-    recipe = Recipe(exposures=1, passes=size.passes, seed=seed)
+    recipe = replace(size.recipe, passes=size.passes, seed=seed)
     model = pretrain(members, background, recipe)
-    return Target(model, canaries, passages, read, ordered, abstracts[each * len(LEVELS) :])
+    return Target(model, canaries, passages, read, ordered, abstracts[each * len(size.levels) :])
 
 
 def write(path: Path, texts: Sequence[str]) -> str:
@@ -130,7 +151,7 @@ def canary_ranks(made: Target, seed: int) -> list[dict[str, Any]]:
     detectors = load_detectors(DetectorConfig(detectors="loss,min_k_pp"))
     scorers = {"base": reader(made.model)}
     found = []
-    for level in LEVELS:
+    for level in made.read:
         scores = rank.score(made.canaries[level], detectors, scorers, seed=seed)
         for name in (detector.name for detector in detectors):
             p = rank.rank_p_values(scores, name).tolist()
@@ -142,7 +163,7 @@ def canary_ranks(made: Target, seed: int) -> list[dict[str, Any]]:
 def extraction(made: Target) -> list[dict[str, Any]]:
     """For each level the log10 p_z of all passages, and of each text the shares in extractable ones."""
     found = []
-    for level in LEVELS:
+    for level in made.read:
         texts = made.passages[level]
         cut = works.cut([f"text {at}" for at in range(len(texts))], made.model.tokens(texts), 20, 20, 5)
         (scored,) = works.by_model(cut, made.model, [Sampling()], shown=False).values()
@@ -161,7 +182,8 @@ def order(made: Target, seed: int, size: Size) -> dict[str, Any]:
     scorer = reader(made.model)
     rng = random.Random(seed)
     levels = {
-        level: dataset_tests.exchangeability(made.ordered[level], scorer, shard=SHARD, seed=seed)[0] for level in LEVELS
+        level: dataset_tests.exchangeability(made.ordered[level], scorer, shard=SHARD, seed=seed)[0]
+        for level in size.levels
     }
     null = []
     for draw in range(size.null):
@@ -193,7 +215,7 @@ def inference(made: Target, seed: int, size: Size) -> dict[str, Any]:
 
     levels = []
     count = len(made.read[0])
-    for level in LEVELS[1:]:
+    for level in size.levels[1:]:
         suspect = scores(made.read[level])
         levels += [[level, p(suspect, part(unread, rng.permutation(many)[: 2 * count]))] for _ in range(5)]
     null = []
@@ -220,7 +242,7 @@ def ranked_sets(made: Target, seed: int, size: Size) -> dict[str, Any]:
     texts = [*made.unread, *made.read[0]]
     partitions = []
     for _ in range(size.partitions):
-        drawn = rng.permutation(len(texts))[: (SETS + 6) * SET].reshape(-1, SET)
+        drawn = rng.permutation(len(texts))[: (size.sets + 6) * SET].reshape(-1, SET)
         partitions.append(np.array([statistics([texts[at] for at in one]) for one in drawn]))
 
     def ranks(values: tuple[float, float], others: Any) -> list[float]:
@@ -230,12 +252,12 @@ def ranked_sets(made: Target, seed: int, size: Size) -> dict[str, Any]:
     for partition in partitions:
         for at, values in enumerate(partition):
             others = np.delete(partition, at, axis=0)
-            null.append(ranks(values, others[rng.permutation(len(others))[:SETS]]))
+            null.append(ranks(values, others[rng.permutation(len(others))[: size.sets]]))
     levels = []
-    for level in LEVELS[1:]:
+    for level in size.levels[1:]:
         for start in range(0, len(made.read[level]) - SET + 1, SET):
             values = statistics(made.read[level][start : start + SET])
-            levels += [[level, *ranks(values, partition[:SETS])] for partition in partitions]
+            levels += [[level, *ranks(values, partition[: size.sets])] for partition in partitions]
     return {"levels": levels, "null": null}
 
 
@@ -243,7 +265,7 @@ def audits(seed: int, size: Size) -> list[dict[str, Any]]:
     """Adapters trained for 0 epochs to the most of the size on half of the embedded non-members, and audited."""
     others = [document for document in corpus() if not document.member]
     random.Random(seed).shuffle(others)
-    others = others[: max(80, size.background // 10)]
+    others = others[: size.audited]
     half = len(others) // 2
     documents = [replace(document, member=at < half) for at, document in enumerate(others)]
     config = AuditConfig(model=SETTINGS, detection=DetectorConfig(detectors="loss,min_k,min_k_pp"), seed=seed)

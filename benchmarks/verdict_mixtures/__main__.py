@@ -24,7 +24,7 @@ import pandas as pd
 import tyro
 from numpy.typing import NDArray
 
-from benchmarks.verdict_mixtures.targets import Target, named, score_columns, scored, sources, targets
+from benchmarks.verdict_mixtures.targets import SMALLEST, Size, Target, named, score_columns, scored, sources, targets
 from fsd.evaluation.calibration import TOLERANCE, Calibration, calibrate
 from fsd.evaluation.domain_check import DomainCheck, Reference, other_kinds
 from fsd.evaluation.exchangeability import exchangeability
@@ -50,8 +50,6 @@ SHARES = (
 SMALL_SHARES = ((2, 10), (4, 40), (20, 40), (1, 1))
 KINDS = ("abstracts", "articles", "docstrings")
 """Kinds by which the domain check of an adapter is tried: no verdict where it does not recognise them."""
-CALIBRATED = 43
-"""Number of non-members that the calibration rests on; as many are test texts of the benchmark."""
 ALONE = (10, 40, 100)
 """Sizes of requests without guests."""
 
@@ -74,10 +72,17 @@ class Settings:
     """Requests for each target, share of guests, kind of guests and grouping."""
     small: bool = False
     """A third of the shares of guests."""
+    smallest: bool = False
+    """Targets of few texts of three sources, and a third of the shares of guests; the numbers mean nothing."""
     fpr: float = 0.05
     """Promised false-positive rate."""
     seed: int = 0
     """Random seed."""
+
+    @property
+    def size(self) -> Size:
+        """Of a target."""
+        return SMALLEST if self.smallest else Size()
 
 
 @dataclass(frozen=True)
@@ -113,15 +118,17 @@ class Request:
     groups: Sequence[int]
 
 
-def calibrated(target: Target, table: pd.DataFrame, states: FloatArray, draw: int, rng: np.random.Generator) -> Judge:
-    """Draw the texts of a calibration, and calibrate the best score."""
+def calibrated(
+    target: Target, table: pd.DataFrame, states: FloatArray, draw: int, rng: np.random.Generator, size: int
+) -> Judge:
+    """Draw the texts of a calibration, on `size` non-members, and calibrate the best score."""
     source = table["source"].to_numpy()
     member = table["member"].to_numpy(bool)
     unseen = table["unseen"].to_numpy(bool)
     texts = table["text"].to_numpy()
     held = rng.permutation(np.flatnonzero((source == target.calibrated) & ~member & ~unseen))
-    validation = held[:CALIBRATED]
-    tested = held[CALIBRATED : 2 * CALIBRATED]
+    validation = held[:size]
+    tested = held[size : 2 * size]
     benchmark = np.concatenate([validation, tested, np.flatnonzero(unseen)])
     families = tuple(range(benchmark.size))
     reference = Reference(tuple(texts[benchmark]), families, ("",) * benchmark.size, {})
@@ -136,7 +143,7 @@ def calibrated(target: Target, table: pd.DataFrame, states: FloatArray, draw: in
             rows = np.flatnonzero((source == kind) & ~member)
             power[kind] = float(outside(check, texts[rows].tolist(), None, states[rows]).mean())
     powerful = replace(reference, power=power).powerful
-    return Judge(target, draw, table, states, calibration, check, powerful, held[2 * CALIBRATED :])
+    return Judge(target, draw, table, states, calibration, check, powerful, held[2 * size :])
 
 
 def outside(
@@ -157,7 +164,7 @@ def asked(judge: Judge, settings: Settings, rng: np.random.Generator) -> Iterato
     for size in ALONE:
         rows = rng.choice(judge.asked, min(size, judge.asked.size), replace=False)
         yield Request(rows, 0, "none", "", "many", range(rows.size))
-    for guests, size in SMALL_SHARES if settings.small else SHARES:
+    for guests, size in SMALL_SHARES if settings.small or settings.smallest else SHARES:
         for kind, names in others.items():
             if names:
                 name = random.Random(f"{judge.draw} {guests} {size} {kind}").choice(names)
@@ -232,7 +239,7 @@ def requests(target: Target, table: pd.DataFrame, states: FloatArray, settings: 
     rows = []
     for draw in range(settings.mixtures):
         rng = np.random.default_rng([settings.seed, target.seed, len(target.reads), draw])
-        judge = calibrated(target, table, states, draw, rng)
+        judge = calibrated(target, table, states, draw, rng, settings.size.calibrated)
         for request in asked(judge, settings, rng):
             rows.append(answered(judge, request, len(rows) + 1, settings.fpr))
     return rows
@@ -269,14 +276,15 @@ def main(settings: Settings) -> None:
     """Train, score, mix, print."""
     folder = Path(settings.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    texts = sources(settings.data)
-    if not all(1 <= count <= len(texts) for count in settings.counts):
+    # The code of the package takes a minute to cut.
+    texts = sources(settings.data, KINDS if settings.smallest else ())
+    drawn = [named(reads) for reads in settings.reads]
+    if not drawn and not all(1 <= count <= len(texts) for count in settings.counts):
         listed = " ".join(map(str, settings.counts))
         sys.exit(f"counts must be from 1 to the number of sources, {len(texts)}; got {listed}")
     rows = []
-    drawn = [named(reads) for reads in settings.reads]
     for target in drawn or targets(texts, settings.counts, settings.draws, settings.seed):
-        rows += requests(target, *scored(target, texts, folder), settings)
+        rows += requests(target, *scored(target, texts, folder, settings.size), settings)
         print(f"{target.name}: {len(rows)} requests", file=sys.stderr, flush=True)
     table = pd.DataFrame(rows)
     table.to_parquet(folder / "requests.parquet")

@@ -39,13 +39,33 @@ DETECTORS = (
     "unread_z",
     "combined",
 )
-COPIES = 3
-"""Number of times that a target reads each of its texts."""
-READ, OWN, GUESTS = 150, 230, 100
-"""Largest number of texts of a source that a target reads, and of others that are scored: of the calibrated source, and
-of each other one."""
 DOCSTRINGS, BACKGROUND = 400, 250
-"""Docstrings that are a source, and others that every target reads."""
+"""Docstrings that are a source, and others that targets read."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a target is; the defaults fit the sources of the package."""
+
+    read: int = 150  # texts of a source that a target reads, at most
+    copies: int = 3  # of each of them
+    own: int = 230  # others of the calibrated source, which are scored
+    guests: int = 100  # others of each other source
+    background: int = BACKGROUND
+    calibrated: int = 43  # non-members that the calibration rests on; as many are test texts of the benchmark
+    detectors: tuple[str, ...] = DETECTORS
+
+
+SMALLEST = Size(
+    read=20,
+    copies=1,
+    own=75,
+    guests=12,
+    background=12,
+    calibrated=20,
+    detectors=("loss", "min_k", "combined"),
+)
+"""As little as shows in less than a minute that every part runs; the numbers mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +104,7 @@ def sources(folder: str | None = None, wanted: Collection[str] = ()) -> dict[str
 
 def targets(texts: dict[str, list[str]], counts: tuple[int, ...], draws: int, seed: int) -> list[Target]:
     """`draws` targets for each number of sources, calibrated on one that has enough texts."""
-    large = [name for name, found in texts.items() if len(found) >= READ + OWN]
+    large = [name for name, found in texts.items() if len(found) >= Size.read + Size.own]
     drawn = []
     for count in counts:
         for draw in range(draws):
@@ -101,17 +121,17 @@ def named(specification: str) -> Target:
     return Target(tuple(reads.split("+")), reads.split("+")[0], int(seed or 0))
 
 
-def scored(target: Target, texts: dict[str, list[str]], folder: Path) -> tuple[pd.DataFrame, Any]:
+def scored(target: Target, texts: dict[str, list[str]], folder: Path, size: Size) -> tuple[pd.DataFrame, Any]:
     """A row for each text, with source, member, unseen and scores, and (N, D) hidden states; kept in the folder."""
     file = folder / f"{target.name.replace(', ', '-').replace(' ', '_')}.parquet"
     if not file.exists():
-        table, states = _score(target, texts)
+        table, states = _score(target, texts, size)
         np.save(file.with_suffix(".npy"), states.astype(np.float32))
         table.to_parquet(file)
     return pd.read_parquet(file), np.load(file.with_suffix(".npy"))
 
 
-def _score(target: Target, texts: dict[str, list[str]]) -> tuple[pd.DataFrame, Any]:
+def _score(target: Target, texts: dict[str, list[str]], size: Size) -> tuple[pd.DataFrame, Any]:
     """Train the target, then the adapter, and score."""
     config = ModelConfig(
         model="embedded-twin",
@@ -125,13 +145,13 @@ def _score(target: Target, texts: dict[str, list[str]]) -> tuple[pd.DataFrame, A
     read = []
     for source, found in texts.items():
         mixed = random.Random(f"{target.seed} {source}").sample(found, len(found))
-        known = READ if source in target.reads else 0
-        read += mixed[:known] * COPIES
-        unread = mixed[known : known + (OWN if source == target.calibrated else GUESTS)]
+        known = size.read if source in target.reads else 0
+        read += mixed[:known] * size.copies
+        unread = mixed[known : known + (size.own if source == target.calibrated else size.guests)]
         rows += [{"source": source, "text": text, "member": False} for text in unread]
         if source == target.calibrated:
             rows += [{"source": source, "text": text, "member": True} for text in mixed[:known]]
-    background = docstring_paragraphs(limit=DOCSTRINGS + BACKGROUND, seed=0)[:BACKGROUND]
+    background = docstring_paragraphs(limit=DOCSTRINGS + BACKGROUND, seed=0)[: size.background]
     continue_pretraining(model, read + background, Recipe(seed=target.seed), shown=False)
     table = pd.DataFrame(rows)
     own = table.index[(table["source"] == target.calibrated) & ~table["member"]]
@@ -140,7 +160,7 @@ def _score(target: Target, texts: dict[str, list[str]]) -> tuple[pd.DataFrame, A
     finetune(model, unseen, AdapterConfig(), seed=target.seed, shown=False)
     opened = open_model(config, states=STATES, local=model)
     texts_of_all = table["text"].tolist()
-    plan = opened.plan([detectors.load(name) for name in DETECTORS], texts_of_all, opened.inputs(unseen))
+    plan = opened.plan([detectors.load(name) for name in size.detectors], texts_of_all, opened.inputs(unseen))
     scores = plan.score().frame()
     return table.assign(**scores[score_columns(scores)]), hidden_states(model, texts_of_all)
 

@@ -12,6 +12,7 @@ class Finding(NamedTuple):
 
     text: str
     sign: bool | None = None  # FOR what speaks for the result, AGAINST what speaks against it or limits it
+    short: str = ""  # of the short form; by default the whole sentence
 
 
 def as_findings(texts: Iterable[str], sign: bool | None = None) -> list[Finding]:

@@ -487,14 +487,27 @@ class AuditSummary:
         return "; ".join(_with_doubts([self._finding], self.labels.notes, hold=self.labels.hold))
 
     @property
+    def short(self) -> str:
+        """Its numbers, and that there are no contemporaries; all of it where the texts or the labels explain more."""
+        if self.blind is None or self.explains or not self.labels.hold:
+            return self.sentence
+        numbers = f"blind classifier {self.blind}, {self._score} {self.auc}"
+        if self.of_one_period:
+            return numbers
+        return f"{numbers}; no contemporaries: unread texts of the members' period may be called more often"
+
+    @property
+    def _score(self) -> str:
+        return Score(self.detector, self.state).title(paired=self.paired)
+
+    @property
     def _finding(self) -> str:
         finding = f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
         if self.blind is not None:
             meaning = _meaning_of_blind(self.blind, self.auc, "that")
-            score = Score(self.detector, self.state).title(paired=self.paired)
             finding = (
                 f"a blind classifier, which never sees the model, reaches {self.blind} on the adapter's benchmark, "
-                f"{score} {self.auc}{meaning}"
+                f"{self._score} {self.auc}{meaning}"
             )
         if self.explains or self.of_one_period:
             return finding

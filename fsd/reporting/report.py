@@ -351,13 +351,13 @@ def _print_short(report: Report, facts: Facts) -> None:
     printed = _printed_tables(report)
     tables = [report.brief] if report.brief else printed[:1]
     signs = packed(
-        [f"{'✓' if finding.sign else '!'} {printable(finding.text)}" for finding in report.spoken],
+        [f"{'✓' if finding.sign else '!'} {printable(finding.short or finding.text)}" for finding in report.spoken],
         console.width,
         "   ",
     )
-    # Two further lines are those of what is hidden, and the empty one above the facts.
+    # Three further lines are that of what is hidden, the empty one above the facts, and the prompt of the shell.
     below = [*signs, *map("  ".join, facts)]
-    room = SCREEN - 2 - sum(len(_wrapped(line, console)) for line in below)
+    room = SCREEN - 3 - sum(len(_wrapped(line, console)) for line in below)
     fewest = max([2, *(len(table.marked) for table in tables)])
     # How high a table is, depends on the columns that fit and on the wrapping: only printing tells.
     for rows in range(ROWS, min(ROWS, fewest) - 1, -1):

@@ -213,6 +213,37 @@ BYTES_PER_TOKEN = 4
 FORMAT = 3
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What a service is asked: requests, tokens that are sent, about, and those that it generates at most."""
+
+    requests: int = 0
+    sent: int = 0
+    generated: int = 0
+
+    def plus(self, further: "Cost") -> "Cost":
+        """The sum of both."""
+        return Cost(
+            self.requests + further.requests,
+            self.sent + further.sent,
+            self.generated + further.generated,
+        )
+
+    def amount(self, price: float) -> float:
+        """The cost at a price of a million tokens."""
+        return (self.sent + self.generated) * price / 1e6
+
+    def priced(self, price: float) -> str:
+        """The cost at a price of a million tokens, in words."""
+        return f"about {self.amount(price):,.2f} at the given price"
+
+    def line(self, price: float | None = None) -> str:
+        """All of it, with the cost where there is a price."""
+        noun = "request" if self.requests == 1 else "requests"
+        line = f"{self.requests:,} {noun}, about {self.sent:,} tokens sent and at most {self.generated:,} generated"
+        return line if price is None else f"{line}, {self.priced(price)}"
+
+
 @dataclass(eq=False)
 class CompletionsScorer:
     """Scores prompts through a completions API, several requests at a time, as token ids if `tokens` are given."""
@@ -251,16 +282,12 @@ class CompletionsScorer:
         )
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
-    def cost_line(
-        self,
-        prompts: Prompts,
-        price: float | None = None,
-    ) -> str:
-        """Requests, tokens and, at a price of a million tokens, cost of scoring each distinct prompt once: one line."""
+    def cost(self, prompts: Prompts) -> Cost:
+        """What scoring each distinct prompt once costs."""
         distinct = set(prompts)
+        sent = sum(sum(self._sizes(prompt)) for prompt in distinct)
         # Every request makes the server generate a token, which is paid for, too.
-        total = len(distinct) + sum(sum(self._sizes(prompt)) for prompt in distinct)
-        return f"{len(distinct):,} requests, about {total:,} tokens{_cost(total, price)}"
+        return Cost(len(distinct), sent, len(distinct))
 
     def _sizes(self, prompt: Prompt) -> tuple[int, int]:
         """Number of tokens of context, and of text, about."""
@@ -341,10 +368,6 @@ def about_tokens(text: str) -> int:
     return math.ceil(len(text.encode()) / BYTES_PER_TOKEN)
 
 
-def _cost(tokens: int, price: float | None) -> str:
-    return "" if price is None else f", about {tokens * price / 1e6:,.2f} at the given price"
-
-
 # What a chat model is asked to do, before the text.
 CONTINUE = "Continue this text where it breaks off. Answer with the continuation alone.\n\n"
 
@@ -361,20 +384,14 @@ class ContinuationsAPI(CompletionsScorer):
         """As of the class above, and the way of sampling."""
         return f"{super().key} {self.draws} {self.chat}"
 
-    def cost_line(
-        self,
-        prompts: Prompts,
-        price: float | None = None,
-    ) -> str:
-        """Requests, tokens and, at a price of a million tokens, cost of continuing each distinct prompt: one line."""
-        sent = generated = requests = 0
+    def cost(self, prompts: Prompts) -> Cost:
+        """What continuing each distinct prompt costs."""
+        total = Cost()
+        draws = self.draws.total
         for prompt in set(prompts):
             context, text = self._sizes(self._asked(prompt))
-            requests += self.draws.total
-            sent += self.draws.total * context
-            generated += self.draws.total * (self.draws.tokens or text)
-        cost = _cost(sent + generated, price)
-        return f"{requests:,} requests, about {sent:,} tokens sent and at most {generated:,} generated{cost}"
+            total = total.plus(Cost(draws, draws * context, draws * (self.draws.tokens or text)))
+        return total
 
     def _check(self) -> None:
         """Any server's generated text will do."""

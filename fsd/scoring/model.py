@@ -42,6 +42,7 @@ from fsd.views import FORMS, PRIMED, Detector, ViewInputs, not_of_chats, usable
 if TYPE_CHECKING:
     from fsd.models.chats import ChatReader
     from fsd.models.language_model import LanguageModel
+    from fsd.scoring.api import CompletionsScorer, PromptTokens
     from fsd.scoring.cache import SQLiteStore
 
 
@@ -379,6 +380,33 @@ def _whole_model(
     return whole_model_scorers(base, tuned, config)
 
 
+def api_scorers(
+    config: ModelConfig,
+    api: APIConfig,
+    tokens: "PromptTokens | None",
+    *,
+    chat: bool,
+) -> "dict[str, CompletionsScorer]":
+    """Scorers by name that ask an API, which is not asked yet; `tokens` are those of its tokenizer."""
+    from fsd.scoring.api import CompletionsScorer, ContinuationsAPI
+
+    client = api_client(config, api)
+    makers: dict[str, Callable[..., CompletionsScorer]] = {} if chat else {"base": CompletionsScorer}
+    for form, way in draws(config).items():
+        makers[f"base.{form}"] = partial(ContinuationsAPI, draws=way, chat=chat)
+    scorers = {}
+    for name, make in makers.items():
+        scorers[name] = make(
+            client,
+            config.model.removeprefix(API),
+            start=api.start_token,
+            tokens=tokens,
+            concurrency=api.concurrency,
+            description="API",
+        )
+    return scorers
+
+
 def _open_api(
     config: ModelConfig,
     api: APIConfig,
@@ -388,15 +416,10 @@ def _open_api(
     seed: int,
 ) -> Model:
     from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.api import (
-        CompletionsScorer,
-        ContinuationsAPI,
-        PromptTokens,
-    )
+    from fsd.scoring.api import PromptTokens
     from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 
     check_api(config, api)
-    client = api_client(config, api)
     scorers: dict[str, Scorer] = {}
     prompt_tokens = None
     if api.tokenizer is not None:
@@ -413,18 +436,7 @@ def _open_api(
             )
     # Answers cost money: they are never thrown away for space, and a file that cannot keep them is refused.
     store = SQLiteStore(answers, limit=None, required=True)
-    makers: dict[str, Callable[..., CompletionsScorer]] = {} if chat else {"base": CompletionsScorer}
-    for form, way in draws(config).items():
-        makers[f"base.{form}"] = partial(ContinuationsAPI, draws=way, chat=chat)
-    for name, make in makers.items():
-        scorer = make(
-            client,
-            config.model.removeprefix(API),
-            start=api.start_token,
-            tokens=prompt_tokens,
-            concurrency=api.concurrency,
-            description="API",
-        )
+    for name, scorer in api_scorers(config, api, prompt_tokens, chat=chat).items():
         scorers[name] = MemoizedScorer(scorer, store, scorer.key)
     if config.reference_model:
         scorers["reference"] = reference_scorer(config.reference_model, config, None)

@@ -13,7 +13,8 @@ def main(folder: Path) -> None:
     with kept_run(folder) as run:
         if run.record.version:
             publish(run)
-    print(f"logged: {run.page()}")
+    # Of a store without a server, no page is served yet.
+    print(f"logged: {run.page() if run.store.is_server else run.address_of('').rstrip('/')}")
 
 
 if __name__ == "__main__":

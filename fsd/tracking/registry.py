@@ -22,8 +22,10 @@ from fsd.tracking.store import Store, load_mlflow, quiet
 
 CHAMPION = "champion"
 SCORE = "validation_score"
-# Tag with what two versions must share for their validation scores to be comparable, as a JSON object.
+# Tag with what two versions must share for their validation scores to be comparable, in words.
 JUDGED_ON = "judged_on"
+# Tag with the same as a JSON object, by which they are compared.
+DIGESTS = "judged_on_digests"
 # Its entries: the validation and test texts with their labels, the base model, and the settings of judging. Earlier
 # releases have tags of these names.
 COMPARED = ("benchmark", "base_fingerprint", "judging")
@@ -104,7 +106,8 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     validation_score: float,
     files: Mapping[str, str | Path] | None = None,
     tags: Mapping[str, object] | None = None,
-    judged_on: Mapping[str, str] | None = None,
+    judged_on: str = "",
+    digests: Mapping[str, str] | None = None,
     barred: str = "",
     once: str = "",
     description: str = "",
@@ -136,7 +139,9 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
         run.log(f"adapter/{CARD}", card)
     labels = {key: without_credentials(str(value)) for key, value in (tags or {}).items()}
     if judged_on:
-        labels[JUDGED_ON] = without_credentials(json.dumps(dict(judged_on)))
+        labels[JUDGED_ON] = without_credentials(judged_on)
+    if digests:
+        labels[DIGESTS] = without_credentials(json.dumps(dict(digests)))
     labels[SCORE] = repr(float(validation_score))
     identity = once or json.dumps([*parts, labels])
     identity_hash = hashlib.sha256(identity.encode()).hexdigest()
@@ -415,7 +420,9 @@ def move_champion(
 
 
 def _judged_on(tags: Mapping[str, str]) -> dict[str, str]:
-    return {**tags, **json.loads(tags.get(JUDGED_ON, "{}"))}
+    # Earlier releases wrote the digests where the words are now.
+    digests = tags.get(DIGESTS) or tags.get(JUDGED_ON) or "{}"
+    return {**tags, **json.loads(digests)}
 
 
 def _score(tags: Mapping[str, str]) -> float:

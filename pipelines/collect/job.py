@@ -24,7 +24,7 @@ from fsd.tracking import Run
 from pipelines.collect import Collect
 from pipelines.common.context import stage
 from pipelines.common.deliver import show, tracked_run
-from pipelines.common.job import Job
+from pipelines.common.job import Job, Stated
 
 # The bounds of a window are exclusive, so that they are often a day apart from the days meant.
 DAY = timedelta(days=1)
@@ -52,10 +52,15 @@ def prepare(config: Collect) -> Job:
         kind = "members" if job.spec.member else "non-members"
         if config.contemporaries:
             kind = "contemporaries"
+        values: dict[str, object] = {"texts_at_most": job.limit}
         extent = f"up to {job.limit:,} texts"
         if job.finished:
+            values = {"finished_texts": len(job.finished.documents)}
             extent = f"{len(job.finished.documents):,} texts, finished"
-        reads[kind] = f"{extent}, {job.spec.window}"
+        window = job.spec.window
+        for name, day in (("after", window.after), ("before", window.before)):
+            values[name] = day and day.isoformat()
+        reads[kind] = Stated(f"{extent}, {window}", values)
     checks = [job.check for job in jobs]
     return Job(
         partial(run, config, jobs, out),

@@ -34,7 +34,7 @@ from fsd.config import flags, groups_of, settings_of
 from fsd.errors import CheckFailed, StorageError, UsageError, damage, disk_failure, one_of, quoted, without_credentials
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
-from pipelines.common import gate
+from pipelines.common import gate, loading
 from pipelines.common.commands import FLAGS
 from pipelines.common.context import USUAL, Invocation, demands, invocation_of, running, stage
 from pipelines.common.deliver import VERSION, show
@@ -95,6 +95,7 @@ def command(
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description)
         _check_folder()
+        loading.wipe()
         with (
             running(command_name(), invocation, stages),
             _interruptible(),

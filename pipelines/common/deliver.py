@@ -252,7 +252,7 @@ def show(
 
 
 def _places(report: "Report", run: Run | None) -> dict[str, str]:
-    """Where the run is: its id, its page and its report; nothing without a run that is stored."""
+    """Where the run is: its id, its report, and its page if a server has it; nothing without a run that is stored."""
     if run is None or run.gone:
         return {}
     page = report.page
@@ -260,7 +260,7 @@ def _places(report: "Report", run: Run | None) -> dict[str, str]:
         page = PAGE
     return {
         "id": run.id,
-        "page": run.page(),
+        "page": run.page() if run.store.is_server else "",
         "report": run.address_of(page) if page else "",
     }
 
@@ -281,7 +281,7 @@ def _last_rows(
         if places["report"]:
             # Relative to the working folder, as long paths would be cut.
             rows.append(("report", places["report"].removeprefix(f"{Path.cwd()}/")))
-        if run.store.uri.startswith("http"):
+        if places["page"]:
             rows.append(("page", places["page"]))
         else:
             commands.append("fsd ui")

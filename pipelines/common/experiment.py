@@ -27,7 +27,7 @@ from pipelines.common.adapter_files import recorded_training
 from pipelines.common.control import control_model, control_reference, never_saw
 from pipelines.common.detector_settings import cheap, shots_of
 from pipelines.common.inputs import Inputs, labelled_texts
-from pipelines.common.job import Job, files
+from pipelines.common.job import Job, Stated, files, names
 
 if TYPE_CHECKING:
     from fsd.evaluation.results import Results
@@ -43,7 +43,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     """The job of a run."""
     config = inputs.config
     split = inputs.split
-    reads = {"texts": _reads(inputs)}
+    reads: dict[str, str] = {"texts": _reads(inputs)}
     if config.adapter:
         reads["adapter"] = config.adapter
     notes = list(inputs.labels.notes)
@@ -86,16 +86,18 @@ def _control_models(inputs: Inputs) -> dict[str, str]:
     return {"placebo": control} if control else {}
 
 
-def _reads(inputs: Inputs) -> str:
+def _reads(inputs: Inputs) -> Stated:
     data = inputs.config.data
     if not inputs.texts_are_local:
-        names = filter(benchmarks.is_name, data.data)
-        published = ", ".join(names) or f"the published benchmark of {data.domain}"
-        return f"{published}: downloaded, if it is not in the cache"
-    parts = inputs.split._asdict()
-    sizes = ", ".join(f"{len(part):,} {name}" for name, part in parts.items())
-    listed = files(data.data or ["the embedded corpus"], sum(map(len, inputs.split)))
-    return f"{listed}: {sizes}"
+        published = names(list(filter(benchmarks.is_name, data.data)), f"the published benchmark of {data.domain}")
+        return Stated(f"{published}: downloaded, if it is not in the cache", {"benchmarks": published.value})
+    sizes = {name: len(part) for name, part in inputs.split._asdict().items()}
+    return files(
+        data.data or ["the embedded corpus"],
+        sum(sizes.values()),
+        f": {', '.join(f'{size:,} {name}' for name, size in sizes.items())}",
+        **sizes,
+    )
 
 
 def states_of(split: Split) -> Sequence[str]:

@@ -7,11 +7,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
@@ -20,6 +20,7 @@ from fsd.net.hub import check_located, check_other_weights, check_tokenizer_loca
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
+    from fsd.scoring.api import Cost
 
 TOKEN = 3.0
 """Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
@@ -31,6 +32,33 @@ MEASURED = 0.1
 TRAINING = 3
 Passes = Mapping[str, int]
 """Reader (base, tuned, reference) → number of texts that it scores."""
+
+
+class Stated(str):
+    """What a row of a plan says: words for people, and the `value` for programs, with units in the keys of numbers."""
+
+    value: Any
+
+    def __new__(cls, words: str, value: Any) -> "Stated":
+        """The words, with their value."""
+        stated = super().__new__(cls, words)
+        stated.value = value
+        return stated
+
+
+def value_of(words: str) -> Any:
+    """The value of a row, without the credentials of URLs; words without a value are their own."""
+    return _bare(getattr(words, "value", words))
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_credentials(value)
+    if isinstance(value, Mapping):
+        return {key: _bare(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence):
+        return list(map(_bare, value))
+    return value
 
 
 @dataclass(frozen=True)
@@ -54,6 +82,7 @@ class Job:
         checks: what else could be refused before the work, each raising a UsageError; a dry run calls them too.
         notes: what the numbers leave out.
         parts: makes the jobs whose numbers are added up in place of its own, such as the cells of a study.
+        asked: what a model behind an API is asked; by default each pass is a request.
     """
 
     work: Callable[[], object]
@@ -68,6 +97,7 @@ class Job:
     experiment: str = ""
     notes: Sequence[str] = ()
     parts: "Callable[[], Sequence[Job]] | None" = None
+    asked: "Callable[[], Cost] | None" = None
     api: APIConfig | None = None
     adapter: str | None = None
     further: Mapping[str, str] = field(default_factory=dict)
@@ -124,13 +154,14 @@ class Job:
         from fsd.evaluation.findings import as_findings
         from fsd.reporting.report import Report, Section, numbers
 
-        writes = [str(path) for path in self.writes if path]
+        writes = [path if isinstance(path, Stated) else str(path) for path in self.writes if path]
         if self.experiment:
-            writes.append(f"a run of the experiment {self.experiment}")
+            writes.append(Stated(f"a run of the experiment {self.experiment}", {"experiment": self.experiment}))
         rows = [*self.reads.items(), *self._model_rows()]
-        rows.append(("writes", ", ".join(writes) or "nothing"))
-        facts = [(name, without_credentials(value)) for name, value in rows]
-        table = numbers("plan", pd.DataFrame(facts, columns=["what", "value"]))
+        rows.append(("writes", Stated(", ".join(writes) or "nothing", list(map(value_of, writes)))))
+        facts = [(name, without_credentials(words)) for name, words in rows]
+        values = [(name, value_of(words)) for name, words in rows]
+        table = numbers("plan", pd.DataFrame(values, columns=["what", "value"], dtype=object))
         return Report(
             headline="dry run",
             findings=as_findings([*self.notes, "dry run: nothing was trained, scored, written or tracked"]),
@@ -147,21 +178,25 @@ class Job:
         name = self.model.model
         api = name.startswith("api:")
         size = None if api else model_size(name, self.model.revision)
+        described: object = name
         if api:
-            described = f"{name}, behind an API: nothing is loaded"
+            words = f"{name}, behind an API: nothing is loaded"
         elif size is None:
-            described = f"{name}: not on this machine, to be downloaded; its size is known after that"
+            words = f"{name}: not on this machine, to be downloaded; its size is known after that"
         else:
-            described = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
+            words = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
+            described = {"name": name, "parameters": size.parameters, "bytes": size.size, "folder": str(size.folder)}
         parts: Sequence[Job] = [self]
         if self.parts:
             parts = self.parts()
         steps = sum(part.training_steps for part in parts)
-        rows = [
-            ("model", described),
+        rows: list[tuple[str, str]] = [
+            ("model", Stated(words, described)),
             ("forward passes", _forward_passes(parts)),
-            ("training steps", f"{steps:,}"),
+            ("training steps", Stated(f"{steps:,}", steps)),
         ]
+        if api:
+            rows += self._asked_rows()
         if size is None:
             return rows
         from fsd.models.language_model import memory
@@ -169,8 +204,41 @@ class Job:
         low, high, device = memory(size, self.model, trained=bool(steps))
         if self.texts is not None:
             rows += _computed(parts, device)
-        rows.append(("memory", f"{byte_size(low)} to {byte_size(high)} on {device}"))
+        memory_words = f"{byte_size(low)} to {byte_size(high)} on {device}"
+        rows.append(("memory", Stated(memory_words, {"low_bytes": low, "high_bytes": high, "device": device})))
         return rows
+
+    def _asked_rows(self) -> list[tuple[str, str]]:
+        """What the API is asked, and the cost where a price is given."""
+        cost = self.asked() if self.asked else self._as_requests()
+        if cost is None:
+            return [("requests", Stated("unknown before the download of the tokenizer", None))]
+        tokens = f"about {cost.sent:,} sent and at most {cost.generated:,} generated"
+        rows: list[tuple[str, str]] = [
+            ("requests", Stated(f"{cost.requests:,}", cost.requests)),
+            ("tokens", Stated(tokens, {"sent": cost.sent, "generated_at_most": cost.generated})),
+        ]
+        price = self.api.price if self.api else None
+        if price is not None:
+            rows.append(("cost", Stated(cost.priced(price), cost.amount(price))))
+        return rows
+
+    def _as_requests(self) -> "Cost | None":
+        """What the passes cost, each a request with a text; None if the texts are not known yet."""
+        from fsd.scoring.api import Cost, about_tokens
+
+        if self.texts is None or not self.model or not self.api:
+            return None
+        tokenizer = self.api.tokenizer
+        # A dry run downloads nothing.
+        if tokenizer and on_this_machine(tokenizer):
+            lengths = _lengths([self], replace(self.model, model=tokenizer))
+        else:
+            lengths = {text: about_tokens(text) for text in (*self.texts, *self.trained)}
+        by_api = {reader: count for reader, count in self.passes.items() if reader.startswith("base")}
+        requests = self.rounds * sum(by_api.values())
+        # A request generates a token, which is paid for, too.
+        return Cost(requests, replace(self, passes=by_api).tokens(lengths).scored, requests)
 
     @property
     def training_steps(self) -> int:
@@ -214,14 +282,18 @@ class Tokens(NamedTuple):
         )
 
 
-def _forward_passes(parts: Sequence[Job]) -> str:
+def _forward_passes(parts: Sequence[Job]) -> Stated:
     total = Counter[str]()
     for part in parts:
         if part.texts is None:
-            return "unknown before the download"
+            return Stated("unknown before the download", None)
         total.update(part.total_passes)
+    by_reader = Counter[str]()
+    for reader, count in total.items():
+        # Those that generate are followed by the number of tokens.
+        by_reader[reader.partition(" about ")[0]] += count
     work = ", ".join(f"{count:,} by {reader}" for reader, count in total.items())
-    return f"{total.total():,} texts ({work})"
+    return Stated(f"{total.total():,} texts ({work})", by_reader)
 
 
 def _computed(parts: Sequence[Job], device: str) -> list[tuple[str, str]]:
@@ -233,14 +305,16 @@ def _computed(parts: Sequence[Job], device: str) -> list[tuple[str, str]]:
     for model, jobs in _by_model(parts).items():
         size = model_size(model.model, model.revision)
         if size is None:
-            return [("tokens", f"unknown before the download of {model.model}")]
+            return [("tokens", Stated(f"unknown before the download of {model.model}", None))]
         lengths = _lengths(jobs, model)
         for job in jobs:
             tokens = job.tokens(lengths)
             total = total.plus(tokens)
             operations += 2 * size.parameters * (tokens.scored + TRAINING * tokens.trained)
     scored = f"{total.scored:,} in scoring"
-    rows = [("tokens", f"about {scored}, {total.trained:,} in training; {total.read:,} in the texts to score")]
+    words = f"about {scored}, {total.trained:,} in training; {total.read:,} in the texts to score"
+    values = {"scoring": total.scored, "training": total.trained, "texts": total.read}
+    rows: list[tuple[str, str]] = [("tokens", Stated(words, values))]
     if device == "cpu":
         rows.append(("time", _duration(operations)))
     return rows
@@ -267,13 +341,16 @@ def _lengths(jobs: Sequence[Job], model: ModelConfig) -> dict[str, int]:
     return dict(zip(texts, lengths, strict=True))
 
 
-def _duration(operations: float) -> str:
+def _duration(operations: float) -> Stated:
     """How long the model computes, as a range, by how fast this machine multiplies matrices."""
     minutes = operations / _speed() / 60
     # Small models reach a sixth to two thirds of the speed of large matrices.
     low = max(0.1, 1.5 * minutes)
     high = max(0.2, 6 * minutes)
-    return f"{low:,.1f} to {high:,.1f} minutes of computing, if this processor has nothing else to do"
+    return Stated(
+        f"{low:,.1f} to {high:,.1f} minutes of computing, if this processor has nothing else to do",
+        {"low_minutes": round(low, 1), "high_minutes": round(high, 1)},
+    )
 
 
 def _speed() -> float:
@@ -300,23 +377,30 @@ def check_name(flag: str, name: str) -> None:
         raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {quoted!r}")
 
 
-def files(names: Iterable[object], texts: int | None = None) -> str:
-    """Files with their number of texts, if it is known."""
-    listed = list(map(str, names))
+def files(paths: Iterable[object], texts: int | None = None, more: str = "", **values: object) -> Stated:
+    """Files with their number of texts, if it is known, and with more words and values."""
+    listed = list(map(str, paths))
     named = ", ".join(listed[:3])
     if len(listed) > 3:
         named += f" and {len(listed) - 3} more"
-    return named if texts is None else f"{texts:,} texts in {named}"
+    if texts is None:
+        return Stated(f"{named}{more}", {"files": listed, **values})
+    return Stated(f"{texts:,} texts in {named}{more}", {"files": listed, "texts": texts, **values})
 
 
-def pretraining(recipe: Recipe, tokens: float) -> dict[str, str]:
+def names(listed: Sequence[str], otherwise: str = "") -> Stated:
+    """Names, or what is meant without any."""
+    return Stated(", ".join(listed) or otherwise, list(listed) or [otherwise])
+
+
+def pretraining(recipe: Recipe, tokens: float) -> dict[str, Stated]:
     """Size of a model that is pretrained from scratch, and what it is trained on, over all passes and models."""
     # Twelve square matrices a layer (four of the attention, eight of the feed-forward part), and one that both embeds
     # tokens and predicts them.
     count = 12 * recipe.layers * recipe.hidden_size**2 + recipe.vocabulary * recipe.hidden_size
     return {
-        "model": f"about {count:,} parameters, from scratch",
-        "tokens": f"about {tokens:,.0f} to train on",
+        "model": Stated(f"about {count:,} parameters, from scratch", {"parameters": count}),
+        "tokens": Stated(f"about {tokens:,.0f} to train on", {"training": round(tokens)}),
     }
 
 

@@ -27,7 +27,7 @@ def simulated_power(what: str, powers: Powers, finder: str = "this procedure") -
     """How much is found of what was read once, twice and five times, by simulation."""
     shares = ", ".join(f"{TIMES[times]} {percent(share)}" for times, share in powers.items())
     line = f"power: of {what} seen in training, {finder} finds about this share, by how often they were seen: {shares}"
-    return Finding(f"{line}; {SIMULATED}", AGAINST)
+    return Finding(f"{line}; {SIMULATED}", AGAINST, f"power, simulated, of {what} by how often seen: {shares}")
 
 
 def measured_power(share: Estimate, what: str, rate: float) -> Finding:
@@ -36,4 +36,4 @@ def measured_power(share: Estimate, what: str, rate: float) -> Finding:
         f"power: of {what} about {percent(share)} are found at a false-positive rate of {rate:.1%}: measured; how "
         "often each of them was seen in training is not recorded"
     )
-    return Finding(line, AGAINST)
+    return Finding(line, AGAINST, f"power: {percent(share)} of known members are found")

@@ -172,7 +172,8 @@ def track(
                 "detector": results.verdict_score.detector,
                 "state": results.verdict_score.state,
             },
-            judged_on=judged_on(results, config, model.identity),
+            judged_on=judged_words(results.parts, f"split {config.data.split}", config.seed),
+            digests=judged_on(results, config, model.identity),
             barred=sentences.barred(results),
             once=once,
             description=edited.description,
@@ -234,6 +235,13 @@ def judged_on(results: Results, config: FSDConfig, identity: BaseIdentity) -> di
         "base_fingerprint": identity.fingerprint,
         "judging": f"split {config.data.split}, seed {config.seed}, by the best score of any state",
     }
+
+
+def judged_words(parts: Split, how: str, seed: int) -> str:
+    """On what a version was judged, for whoever reads its tags; its base model is a tag of its own."""
+    judged = parts.without_later()
+    texts = f"{len(judged.validation):,} validation and {len(judged.test):,} test texts"
+    return f"{texts}; {how}, seed {seed}; by the best score of any state"
 
 
 def card(

@@ -31,7 +31,7 @@ from fsd.net.hub import DataFile
 from fsd.progress import note, progress
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
-from pipelines.common.job import Job, files
+from pipelines.common.job import Job, Stated, files
 from pipelines.common.output import TABLE_SUFFIXES, write_file
 
 if TYPE_CHECKING:
@@ -285,10 +285,10 @@ def job(
     rows = sum(file.rows for file in folder.inputs)
     reads = {
         "data": files(file.url for file in folder.inputs),
-        "rows": f"{rows:,} in {len(folder.shards):,} shards",
+        "rows": Stated(f"{rows:,} in {len(folder.shards):,} shards", {"rows": rows, "shards": len(folder.shards)}),
     }
     if options.shard:
-        reads["share"] = f"{options.shard}: {len(share):,} shards"
+        reads["share"] = Stated(f"{options.shard}: {len(share):,} shards", {"shards": len(share)})
     return Job(
         partial(run, work, folder, share, finish),
         reads,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.domain_check import LATER, Reference
-from fsd.evaluation.findings import AGAINST, Finding, as_findings
+from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import ASSERTED, Basis, Verdicts
 
 GUESTS = (
@@ -88,15 +88,22 @@ def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, cal
         f"if none of the {judged:,} independent texts judged had been in the {data}, about {expected:.{digits}f} would "
         f"still be called {called_what}, and in 95 of 100 cases at most {most}"
     )
+    short = f"by chance {expected:.{digits}f} of {judged:,} are called, at most {most} in 95 of 100 cases"
     if not called:
         return Finding(start)
     if called > most:
-        start += f": {called} are more than chance explains"
+        meaning = f"{called} are more than chance explains"
         if verdicts.asserted:
-            return Finding(f"{start}, if they are of the calibrated kind", False)
-        return Finding(f"{start} for texts of the calibrated kind", True)
+            meaning += ", if they are of the calibrated kind"
+            return Finding(f"{start}: {meaning}", AGAINST, f"{short}: {meaning}")
+        return Finding(f"{start}: {meaning} for texts of the calibrated kind", FOR, f"{short}: {meaning}")
+    are = "is" if called == 1 else "are"
     calls = "call is" if called == 1 else "calls together are"
-    return Finding(f"{start}: {called} such {calls} no evidence of membership", AGAINST)
+    return Finding(
+        f"{start}: {called} such {calls} no evidence of membership",
+        AGAINST,
+        f"{short}: {called} {are} no evidence",
+    )
 
 
 def power_sentences(reference: Reference) -> list[Finding]:
@@ -105,12 +112,16 @@ def power_sentences(reference: Reference) -> list[Finding]:
         return [Finding("domain check: not tried on texts of other kinds", AGAINST)]
     other_kinds = {kind: share for kind, share in reference.power.items() if kind != LATER}
     tried = f"domain check: it found {_shares('texts of other kinds', other_kinds)}"
+    short = f"domain check: found {_average('texts of other kinds', other_kinds)}"
     if LATER in reference.power:
-        tried += f", {reference.power[LATER]:.0%} of {LATER}"
+        later = f", {reference.power[LATER]:.0%} of {LATER}"
+        tried += later
+        short += later
     if reference.edits:
         edited = _shares("them", reference.edits)
         tried += f"; of the benchmark's own texts after edits {edited}"
-    sentences = [Finding(tried, reference.powerful)]
+        short += f", {_average('edited ones', reference.edits)}"
+    sentences = [Finding(tried, reference.powerful, short)]
     if reference.unrecognised:
         named = ", ".join(f"{kind} ({share:.0%} found)" for kind, share in reference.unrecognised.items())
         unrecognised = f"the domain check does not recognise most texts of these kinds: {named}"
@@ -119,8 +130,14 @@ def power_sentences(reference: Reference) -> list[Finding]:
 
 
 def _shares(kinds: str, shares: Mapping[str, float]) -> str:
+    average = _average(kinds, shares)
+    if not shares:
+        return average
+    weakest = min(shares, key=shares.__getitem__)
+    return f"{average}, least of {weakest} ({shares[weakest]:.0%})"
+
+
+def _average(kinds: str, shares: Mapping[str, float]) -> str:
     if not shares:
         return f"no {kinds}"
-    average = sum(shares.values()) / len(shares)
-    weakest = min(shares, key=shares.__getitem__)
-    return f"{average:.0%} of {kinds}, least of {weakest} ({shares[weakest]:.0%})"
+    return f"{sum(shares.values()) / len(shares):.0%} of {kinds}"

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +108,7 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
         f"Was any of the {texts} in {names} part of the texts on which the model "
         f"{classifier.language_model.identity.id} was {trained}?"
     )
-    printed = _texts(
-        findings,
-        TERMINAL_ROWS,
-        TERMINAL_CHARACTERS,
-        title=title,
-        kept=(4, 3, 1, 5, 2),
-    )
+    beginnings = partial(_texts, findings, characters=TERMINAL_CHARACTERS, kept=(4, 3, 1, 5, 2))
     commands = []
     if not findings.dataset:
         commands.append(f"fsd detect {shlex.join(files)} --adapter {shlex.quote(adapter)} --known FILE")
@@ -126,7 +120,8 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
         sections=_sections(findings),
         facts=_facts(findings, adapter, files),
         next=commands,
-        printed=[printed],
+        printed=[beginnings(TERMINAL_ROWS, title=title)],
+        brief=beginnings(REPORT_ROWS),
         score=f"{findings.verdicts.count(MEMBER)} of {number} called members",
         metrics=findings.metrics,
         numbers=_gate_numbers(findings),
@@ -259,7 +254,7 @@ def conclusions(findings: Findings) -> list[Finding]:
     lines += power_sentences(calibration.reference)
     audit = findings.classifier.audit
     if audit:
-        lines.append(Finding(f"audit: {audit.sentence}", audit.clean))
+        lines.append(Finding(f"audit: {audit.sentence}", audit.clean, f"audit: {audit.short}"))
     else:
         unaudited = "WARNING: no audit of this adapter is known; register it again with fsd run to have one"
         lines.append(Finding(unaudited, AGAINST))
@@ -324,8 +319,8 @@ def _selection(verdicts: Verdicts) -> Finding:
     meaning = "no set of these calls is free enough of false ones"
     if selected:
         meaning = f"on average at most {fdr:.0%} of such a selection are non-members (groups count once)"
-    line = f"at a false discovery rate of {fdr:.0%}, {_count(selected)} {_are(selected)} selected: {meaning}"
-    return Finding(line, selected > 0 if verdicts.count(MEMBER) else None)
+    result = f"at a false discovery rate of {fdr:.0%}, {_count(selected)} {_are(selected)} selected"
+    return Finding(f"{result}: {meaning}", selected > 0 if verdicts.count(MEMBER) else None, result)
 
 
 def _measurement(measured: Measured, fpr: float) -> Finding:
@@ -337,7 +332,9 @@ def _measurement(measured: Measured, fpr: float) -> Finding:
     line = f"measured on {measured.name}: {', '.join(rates)}"
     if measured.fpr and measured.fpr.low > fpr:
         return Finding(f"WARNING: {line}; that is significantly above the nominal rate of {fpr:.1%}", AGAINST)
-    return Finding(line, FOR)
+    # Whose texts these are is in the report, and how many members are found in the sentence on power.
+    short = rates[0] if measured.fpr else line
+    return Finding(line, FOR, short)
 
 
 def _dataset(dataset: DatasetComparison) -> list[Finding]:

@@ -26,7 +26,7 @@ from pipelines.common.bundles import Key, pack, parse_key, sign
 from pipelines.common.cli import command
 from pipelines.common.context import ASKING, stage
 from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
-from pipelines.common.job import Job
+from pipelines.common.job import Job, Stated
 from pipelines.common.output import check_new_folder, check_path, new_folder, write_file
 
 if TYPE_CHECKING:
@@ -70,9 +70,11 @@ def prepare(config: BundleConfig) -> Job:
     key = parse_key("sign", config.sign) if config.sign else None
     source = fetch(config.run_id)
     check_inputs(source.provenance)
-    reads = {"run": f"{source.run}: {source.provenance.command}"}
+    command = source.provenance.command
+    reads = {"run": Stated(f"{source.run}: {command}", {"id": source.run, "command": command})}
     for entry in source.provenance.inputs:
-        reads[f"input {entry.flag}"] = f"{entry.name}: {len(entry.files)} files"
+        count = len(entry.files)
+        reads[f"input {entry.flag}"] = Stated(f"{entry.name}: {count} files", {"name": entry.name, "files": count})
     return Job(partial(run, config, source, out, key), reads, writes=[out])
 
 

@@ -25,7 +25,7 @@ from fsd.errors import UsageError, at_least
 from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, run_name, tracked_run
-from pipelines.common.job import Job, byte_size
+from pipelines.common.job import Job, Stated, byte_size
 from pipelines.common.output import check_path, write_rows
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def prepare(config: OverlapConfig) -> Job:
             [file.url for file in texts.files + corpus.files],
         )
     reads = {
-        "texts": f"{config.texts}: {_size(texts)}",
-        "corpus": f"{config.corpus}: {_size(corpus)}",
+        "texts": _size(config.texts, texts),
+        "corpus": _size(config.corpus, corpus),
     }
     return Job(
         partial(run, config, texts, corpus),
@@ -119,9 +119,11 @@ def prepare(config: OverlapConfig) -> Job:
     )
 
 
-def _size(side: "TextStream") -> str:
-    unit = "file" if len(side.files) == 1 else "files"
-    return f"{len(side.files):,} {unit}, {byte_size(side.size)}"
+def _size(name: str, side: "TextStream") -> Stated:
+    count = len(side.files)
+    unit = "file" if count == 1 else "files"
+    values = {"name": name, "files": count, "bytes": side.size}
+    return Stated(f"{name}: {count:,} {unit}, {byte_size(side.size)}", values)
 
 
 def run(config: OverlapConfig, texts: "TextStream", corpus: "TextStream") -> None:

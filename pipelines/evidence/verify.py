@@ -28,7 +28,7 @@ from pipelines.common.bundles import SIGNATURE, Bundle, Key, is_signed, parse_ke
 from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
-from pipelines.common.job import Job
+from pipelines.common.job import Job, Stated
 
 if TYPE_CHECKING:
     from fsd.evidence.bundle import Alteration, Difference, Input, Manifest
@@ -71,8 +71,13 @@ def prepare(config: VerifyConfig) -> Job:
     manifest = read_manifest(content, f"{config.bundle}: {MANIFEST}")
     if config.recompute:
         check_repeatable(manifest, config.model)
-    reads = {"bundle": f"{config.bundle}: {len(manifest.files)} files of a run of {manifest.provenance.command}"}
-    return Job(partial(run, config, bundle, manifest, content, key), reads)
+    recorded_command = manifest.provenance.command
+    count = len(manifest.files)
+    stated = Stated(
+        f"{config.bundle}: {count} files of a run of {recorded_command}",
+        {"path": config.bundle, "files": count, "command": recorded_command},
+    )
+    return Job(partial(run, config, bundle, manifest, content, key), {"bundle": stated})
 
 
 def check_repeatable(manifest: "Manifest", model: str | None) -> None:

@@ -18,7 +18,7 @@ from fsd.config import OptionalPath
 from fsd.errors import UsageError
 from pipelines.common.cli import command
 from pipelines.common.deliver import deliver, tracked_run
-from pipelines.common.job import Job
+from pipelines.common.job import Job, names
 from pipelines.common.output import check_table_path, write_table
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ def prepare(config: CompareConfig) -> Job:
     # Before the runs are fetched, which may be on a server.
     check_table_path(config.out)
     summaries = {name: summary_of(name) for name in config.runs}
-    names = ", ".join(summaries)
+    compared_runs = names(list(summaries))
     table = compared(summaries)
     if table.empty:
-        raise UsageError(f"runs must share a detector; {names} have none in common")
+        raise UsageError(f"runs must share a detector; {compared_runs} have none in common")
     return Job(
         partial(run, config, table, list(summaries)),
-        {"runs": names},
+        {"runs": compared_runs},
         writes=[config.out],
         experiment="fsd-compare",
     )

@@ -19,7 +19,7 @@ from fsd.config import OptionalInt, OptionalName, Paths, ShardConfig
 from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
-from pipelines.common.job import Job, byte_size, files, on_this_machine
+from pipelines.common.job import Job, Stated, byte_size, files, on_this_machine
 from pipelines.common.output import check_parent, check_path
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ def prepare(config: FrequencyConfig) -> Job:
     # Without the network: a dry run, or a mistake on the command line, asks nobody for anything.
     local = [file for file in config.corpus if not str(file).startswith("hf:")]
     remote = len(config.corpus) - len(local)
-    read = files(config.corpus)
+    corpus_words, sizes = "", {}
     inputs = []
     notes = []
     if local or not config.corpus:  # an empty list is refused by `TextStream`
         corpus = TextStream(local, config.column)
         inputs = [file.url for file in corpus.files]
         if not remote:
-            read += f", {byte_size(corpus.size)}"
+            corpus_words, sizes = f", {byte_size(corpus.size)}", {"bytes": corpus.size}
     if remote:
         notes.append("files on the hub are streamed; their sizes are unknown")
     # A folder that does not exist yet is made when the table is written.
@@ -95,9 +95,9 @@ def prepare(config: FrequencyConfig) -> Job:
     return Job(
         partial(run, config),
         {
-            "corpus": read,
+            "corpus": files(config.corpus, None, corpus_words, **sizes),
             "at most": _limits(config),
-            "tokenizer": tokenizer,
+            "tokenizer": Stated(tokenizer, config.model),
         },
         writes=[config.out],
         notes=notes,
@@ -105,7 +105,7 @@ def prepare(config: FrequencyConfig) -> Job:
     )
 
 
-def _limits(config: FrequencyConfig) -> str:
+def _limits(config: FrequencyConfig) -> Stated:
     """How much of the corpus is counted."""
     limits = []
     if config.limit:
@@ -114,7 +114,12 @@ def _limits(config: FrequencyConfig) -> str:
         limits.append(f"{config.tokens:,} tokens")
     if config.document_tokens:
         limits.append(f"the first {config.document_tokens:,} tokens of each document")
-    return " and ".join(limits) or "everything"
+    values = {
+        "documents": config.limit,
+        "tokens": config.tokens,
+        "tokens_a_document": config.document_tokens,
+    }
+    return Stated(" and ".join(limits) or "everything", values)
 
 
 def check_settings(config: FrequencyConfig) -> None:

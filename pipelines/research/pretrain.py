@@ -30,7 +30,7 @@ from fsd.errors import UsageError, at_least
 from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import show
-from pipelines.common.job import TOKEN, Job, files, pretraining
+from pipelines.common.job import TOKEN, Job, Stated, files, pretraining
 from pipelines.common.output import check_new_folder, check_parent, new_folder
 
 if TYPE_CHECKING:
@@ -86,11 +86,12 @@ def prepare(config: PretrainConfig) -> Job:
     # In whole families: a near-duplicate of a member that is held out would have been read all the same.
     members, held_out = hold_out(read, config.hold_out, seed=recipe.seed)
     background = read_background(config, documents)
-    reads = {"members": files(config.members or ["the embedded corpus"], len(members))}
+    reads: dict[str, str] = {"members": files(config.members or ["the embedded corpus"], len(members))}
     sides = [members.texts]
     labelled: list[Document] = []
     if held_out:
-        reads["held out"] = f"{len(held_out):,} members, for the contemporary twin"
+        words = f"{len(held_out):,} members, for the contemporary twin"
+        reads["held out"] = Stated(words, {"texts": len(held_out)})
         sides.append(held_out.texts)
         labelled = label(
             members,
@@ -101,10 +102,13 @@ def prepare(config: PretrainConfig) -> Job:
     characters = 0
     for side in sides:
         epochs = side * recipe.exposures + background * recipe.passes
-        steps.append(f"{math.ceil(len(epochs) / recipe.batch_size):,}")
+        steps.append(math.ceil(len(epochs) / recipe.batch_size))
         characters += sum(map(len, epochs))
     reads["background"] = files(config.background or ["docstrings"], len(background))
-    reads["training steps"] = f"{' and '.join(steps)} of {recipe.batch_size} texts"
+    reads["training steps"] = Stated(
+        f"{' and '.join(f'{count:,}' for count in steps)} of {recipe.batch_size} texts",
+        {"of_each_model": steps, "texts_a_step": recipe.batch_size},
+    )
     # Before the tokenizer is trained, only the characters can be counted.
     reads |= pretraining(recipe, characters / TOKEN)
     return Job(

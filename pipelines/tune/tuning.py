@@ -16,7 +16,7 @@ from pipelines.common import detector_settings, experiment
 from pipelines.common.context import stage
 from pipelines.common.deliver import run_name, show, tracked_run
 from pipelines.common.inputs import Inputs, read, with_adapter_texts
-from pipelines.common.job import Job
+from pipelines.common.job import Job, Stated
 from pipelines.tune import adapter, detectors, report
 from pipelines.tune.job import tuning_data
 
@@ -52,7 +52,7 @@ def prepare(config: TuneConfig) -> Job:
     checks = [partial(check_storage, config.storage)]
     return replace(
         job,
-        reads={**job.reads, "trials": trials},
+        reads={**job.reads, "trials": Stated(trials, {"at_most": config.trials})},
         writes=[config.storage, *job.writes],
         checks=checks,
         rounds=rounds,

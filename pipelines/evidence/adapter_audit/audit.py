@@ -73,16 +73,17 @@ HEADINGS = (
 def prepare(config: AuditConfig) -> Job:
     """Read the texts, and check the settings: every text is scored by the base and by the fine-tuned model."""
     if config.demo:
-        return Job(partial(demo, config.seed), {"texts": "100 embedded abstracts"})
+        return Job(partial(demo, config.seed), {"texts": job.Stated("100 embedded abstracts", {"texts": 100})})
     parts, judged = texts_of(config)
     check_table_path(config.out, config.data)
     documents = [*parts.judged, *judged]
     texts = Corpus(documents).texts
     detectors = DETECTORS[:1] if _are_pairs(documents) else for_adapter_audit(load_detectors(config.detection))
     plan = outline(config.model).plan(detectors, prompts_of(documents))
-    sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
+    sizes = {"validation": len(parts.validation), "test": len(parts.test), "to be judged": len(judged)}
+    words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
     reads = {
-        "texts": f"{job.files(config.data, len(texts))}: {sizes}",
+        "texts": job.files(config.data, len(texts), f": {words}", **sizes),
         "fine-tuned model": str(config.adapter or config.tuned),
     }
     registered = None
@@ -518,6 +519,9 @@ def register(
     None of the texts that it was trained on, which are the question, travels with it. It does not become champion if a
     blind classifier explains the result, nor in place of an audit of another adapter.
     """
+    # It loads PyTorch, for which a dry run need not wait.
+    from pipelines.common.registration import judged_words
+
     summary = audit.summary
     parts = audit.results.parts
     adapter = str(config.adapter)
@@ -538,7 +542,7 @@ def register(
         "state": summary.state,
     }
     benchmark = f"validation {digest(parts.validation)}, test {digest(parts.test)}"
-    judged_on = {
+    digests = {
         "benchmark": benchmark,
         "base_fingerprint": identity.fingerprint,
         "judging": f"audit of {adapter}, seed {config.seed}, by the best score of any state",
@@ -555,7 +559,8 @@ def register(
         validation_score=audit.results.validation_auc,
         files=files,
         tags=tags,
-        judged_on=judged_on,
+        judged_on=judged_words(parts, f"audit of {adapter}", config.seed),
+        digests=digests,
         barred=barred,
         rows=rows,
     )

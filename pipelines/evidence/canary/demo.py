@@ -21,7 +21,7 @@ from fsd.scoring.model import open_model
 from fsd.token_stats import Scorer
 from pipelines.common.context import stage
 from pipelines.common.detector_settings import load_detectors
-from pipelines.common.job import Job
+from pipelines.common.job import Job, Stated
 from pipelines.common.output import write_table
 from pipelines.evidence.canary import DemoConfig, MakeConfig, files, make, rank
 from pipelines.evidence.examination import show_demonstration
@@ -42,7 +42,8 @@ SCHEME: dict[str, Any] = {
 
 def prepare(config: DemoConfig) -> Job:
     """Nothing to check: the demonstration is always the same."""
-    return Job(partial(run, config), {"documents": f"{DOCUMENTS} embedded abstracts"})
+    documents = Stated(f"{DOCUMENTS} embedded abstracts", {"texts": DOCUMENTS})
+    return Job(partial(run, config), {"documents": documents})
 
 
 def make_canaries(

@@ -34,12 +34,14 @@ def prepare(config: MakeConfig) -> Job:
     check_new_folder(Path(config.out))
     sealed, published = draw(config)
     variants = f"{config.variants:,} canaries each"
+    of_each = [config.variants]
     if config.kind == "paraphrase":
         variants = "their own paraphrases"
+        of_each = list(map(sealed.count, sealed.documents))
     reads = {
         "documents": job.files(config.data, len(sealed.documents)),
-        "variants": f"{variants}, one of them published",
-        "published": f"{sealed.copies:,} copies",
+        "variants": job.Stated(f"{variants}, one of them published", {"of_each": of_each}),
+        "published": job.Stated(f"{sealed.copies:,} copies", {"copies": sealed.copies}),
     }
     return Job(partial(run, config, sealed, published), reads, writes=[config.out])
 

@@ -37,7 +37,7 @@ from fsd.views import DRAWS, Detector, ViewInputs
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
 from pipelines.common.detector_settings import load_detectors
-from pipelines.common.job import Job
+from pipelines.common.job import Job, Stated
 from pipelines.evidence.canary import RankConfig, files
 from pipelines.evidence.canary.files import COMMITMENT, SEALED, Canaries
 from pipelines.evidence.canary.powers import canary_power
@@ -96,7 +96,8 @@ def prepare(config: RankConfig) -> Job:
     texts = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
     scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
     requested = load_detectors(config.detection)
-    reads = {"canaries": f"{len(texts):,} documents in {config.folder}"}
+    words = f"{len(texts):,} documents in {config.folder}"
+    reads = {"canaries": Stated(words, {"folder": str(config.folder), "documents": len(texts)})}
     model = outline(config.model, ("base",))
     checks = [partial(plan, config, canaries, requested, model)]
     work = partial(run, config, canaries, requested)

@@ -31,7 +31,7 @@ from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, publish, run_name
 from pipelines.common.detector_settings import shots_of
 from pipelines.common.experiment import read_besides, tag, weights_of
-from pipelines.common.job import Job
+from pipelines.common.job import Job, names
 from pipelines.common.power_sentences import TIMES
 from pipelines.evidence.contamination import ContaminationConfig, accuracy, dataset
 from pipelines.evidence.contamination.dataset import Inputs
@@ -96,7 +96,7 @@ def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[st
     notes.append(f"{len(cells)} cells; those that an earlier run has finished are not computed again")
     return Job(
         partial(run, config, cells),
-        {"data sets": ", ".join(job.reads["data set"] for job in jobs), "models": ", ".join(models)},
+        {"data sets": names([job.reads["data set"] for job in jobs]), "models": names(models)},
         jobs[0].model,
         texts=texts,
         passes=passes,

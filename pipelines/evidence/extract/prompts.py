@@ -14,11 +14,12 @@ from fsd.evidence.questions import AUTHOR, TITLE, AskedWork, Question, check_wor
 from fsd.evidence.returned import Returned, returned, words_of
 from fsd.files import read_text
 from fsd.progress import note
+from fsd.scoring.api import Cost
 from fsd.scoring.replies import Reply, Request, all_sent, open_replies
 from fsd.scoring.scorers import API
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
-from pipelines.common.job import Job, files, on_this_machine
+from pipelines.common.job import Job, files, names, on_this_machine
 from pipelines.evidence.examination import examination
 from pipelines.evidence.extract import ExtractConfig, prompt_report
 from pipelines.evidence.extract.prompt_report import Entry
@@ -52,16 +53,23 @@ def prepare(config: ExtractConfig) -> Job:
     asked = written(config, works)
     requests = requests_of(asked)
     _check_lengths(config, requests)
-    names = dict.fromkeys(entry.question.name for entry in asked)
-    reads = {"works": files(config.names, len(works)), "prompts": ", ".join(names)}
+    questions = dict.fromkeys(entry.question.name for entry in asked)
+    reads = {"works": files(config.names, len(works)), "prompts": names(list(questions))}
     cost = _cost(config, requests)
-    work = partial(run, config, works, asked, cost)
-    texts = [request.prompt for request in requests]
-    passes = {"base": len(requests)}
-    experiment = f"fsd-{config.domain}"
-    job = Job(work, reads, config.model, texts, passes, experiment=experiment)
-    # The passes do not tell how many tokens are generated, which is the cost.
-    return replace(job, notes=[cost], api=config.api)
+    by_api = config.model.model.startswith(API)
+    line = cost.line(config.api.price if by_api else None)
+    return Job(
+        partial(run, config, works, asked, line),
+        reads,
+        config.model,
+        texts=[request.prompt for request in requests],
+        passes={"base": len(requests)},
+        experiment=f"fsd-{config.domain}",
+        # The passes of a model on this machine do not tell how many tokens are generated, which is the cost.
+        notes=[] if by_api else [line],
+        api=config.api,
+        asked=lambda: cost,
+    )
 
 
 def _check_lengths(config: ExtractConfig, requests: Sequence[Request]) -> None:
@@ -75,14 +83,10 @@ def _check_lengths(config: ExtractConfig, requests: Sequence[Request]) -> None:
     all_sent(chats, context, requests, plain=config.plain)
 
 
-def _cost(config: ExtractConfig, requests: Sequence[Request]) -> str:
-    """Requests, tokens and, of an API with a price, what they cost: one line."""
+def _cost(config: ExtractConfig, requests: Sequence[Request]) -> Cost:
+    """What the requests cost."""
     sent = sum(len(request.prompt) for request in requests) // CHARACTERS
-    most = len(requests) * config.max_tokens
-    line = f"{len(requests):,} requests, about {sent:,} tokens sent and at most {most:,} generated"
-    if config.api.price is not None and config.model.model.startswith(API):
-        line += f", about {(sent + most) * config.api.price / 1e6:,.2f} at the given price"
-    return line
+    return Cost(len(requests), sent, len(requests) * config.max_tokens)
 
 
 def _check(config: ExtractConfig) -> None:

@@ -16,7 +16,7 @@ from fsd.progress import note
 from fsd.token_stats import FloatArray, Prompt
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
-from pipelines.common.job import Job, files, on_this_machine
+from pipelines.common.job import Job, Stated, files, on_this_machine
 from pipelines.evidence.examination import examination, open_examined, show_demonstration
 from pipelines.evidence.extract import ExtractConfig, prompts, report
 from pipelines.evidence.extract.report import Extractions
@@ -39,9 +39,10 @@ OF_PROMPTS = ("title", "author", "span", "max_tokens", "replies", "plain", "seed
 def prepare(config: ExtractConfig) -> Job:
     """Check the settings, and read and cut the works."""
     if config.demo:
+        words = f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control"
         return Job(
             demo,
-            {"works": f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control"},
+            {"works": Stated(words, {"texts": ABSTRACTS, "controls": CONTROLS})},
         )
     _check_names(config)
     if config.asks:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.common.cli import command, deferred, program
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, run_name, show, tracked_run
-from pipelines.common.job import Job, check_space
+from pipelines.common.job import Job, Stated, check_space, names
 from pipelines.research.study.grid import PageConfig, StudyConfig
 from pipelines.research.study.lab import LabConfig, RealConfig
 
@@ -83,9 +83,9 @@ def prepare(config: StudyConfig) -> Job:
         checks.append(partial(cells.check_texts, planned[1:], study))
         notes[:0] = inputs.remarks
     reads = {
-        "cells": f"{len(planned):,}, less those that earlier runs hold",
-        "models": ", ".join(models),
-        "texts": ", ".join(data) or "the embedded corpus",
+        "cells": Stated(f"{len(planned):,}, less those that earlier runs hold", len(planned)),
+        "models": names(models),
+        "texts": names(data, "the embedded corpus"),
     }
     job = experiment.job(partial(run, config, name, study, planned), inputs)
     return replace(
@@ -93,7 +93,7 @@ def prepare(config: StudyConfig) -> Job:
         reads=reads,
         rounds=len(planned),
         parts=parts,
-        writes=[f"a run for each of {len(planned)} cells"],
+        writes=[Stated(f"a run for each of {len(planned)} cells", {"runs": len(planned)})],
         notes=notes,
         checks=checks,
     )

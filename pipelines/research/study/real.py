@@ -27,7 +27,7 @@ from fsd.scoring.model import open_model
 from fsd.statistics.intervals import Estimate, shortened
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, tracked_run
-from pipelines.common.job import Job
+from pipelines.common.job import Job, Stated
 from pipelines.evidence.adapter_audit import AuditConfig, audit
 from pipelines.evidence.canary import demo, rank
 from pipelines.evidence.canary.files import Canaries
@@ -88,8 +88,9 @@ def prepare(config: RealConfig) -> Job:
     )
 
 
-def _sizes(sides: Sides) -> str:
-    return ", ".join(f"{len(side)} {kind}" for kind, side in sides.items())
+def _sizes(sides: Sides) -> Stated:
+    sizes = {kind: len(side) for kind, side in sides.items()}
+    return Stated(", ".join(f"{size} {kind}" for kind, size in sizes.items()), sizes)
 
 
 def run(config: RealConfig, sides: Sides) -> None:

@@ -29,12 +29,13 @@ COMPARABLE = {"benchmark": "texts", "base_fingerprint": "base", "judging": "grou
 
 @pytest.fixture
 def register():
-    """`register(adapter, code, score, barred=, once=, judged_on=, **tags)` opens a run and registers an adapter."""
+    """`register(adapter, code, score, barred=, once=, digests=, **tags)` opens a run and registers an adapter."""
 
-    def register_version(adapter, code, score, barred="", once="", judged_on=None, **tags):
+    def register_version(adapter, code, score, barred="", once="", digests=None, **tags):
         options = {"validation_score": score, "files": {"calibration.json": "0.5"}, "tags": tags}
         rows = tracking.ServedRows(example={"text": "a text"})
-        options |= {"judged_on": COMPARABLE | (judged_on or {}), "card": "# The card", "rows": rows}
+        options |= {"judged_on": "18 texts", "digests": COMPARABLE | (digests or {})}
+        options |= {"card": "# The card", "rows": rows}
         with tracking.run("fsd-arxiv", "lora .70") as run:
             run.log_dataset("arxiv", ["a text"], source="data.jsonl", context="test")
             run.log_metrics({"auc/loss.fsd": score})

@@ -22,14 +22,25 @@ def test_the_champion_is_the_newest_version_with_the_highest_score(here, registe
 
 def test_a_version_judged_on_something_else_does_not_become_champion(full, register, adapter, code):
     for tag in ("benchmark", "base_fingerprint", "judging"):
-        version = register(adapter, code, 0.99, judged_on={tag: "another" if tag == "judging" else ""})
+        version = register(adapter, code, 0.99, digests={tag: "another" if tag == "judging" else ""})
         assert version.aliases == ()
         assert f"stays version 1: version {version.number} differs in {tag}," in version.champion_stays
         assert "\n" not in version.champion_stays
 
 
+def test_a_version_is_compared_with_one_of_an_earlier_release(here, register, adapter, code):
+    """Whose digests stand where the words are now."""
+    client = tracking.open_store().client
+    old = register(adapter, code, 0.5, seed=0)
+    client.set_model_version_tag("fsd-arxiv", "1", "judged_on", old.tags["judged_on_digests"])
+    client.delete_model_version_tag("fsd-arxiv", "1", "judged_on_digests")
+    assert register(adapter, code, 0.9, seed=1).aliases == ("champion",)
+    other = register(adapter, code, 0.95, seed=2, digests={"judging": "another"})
+    assert "version 3 differs in judging," in other.champion_stays
+
+
 def test_versions_judged_on_unknown_texts_are_not_compared(here, register, adapter, code):
-    first, second = (register(adapter, code, score, judged_on={"benchmark": ""}, seed=score) for score in (0.5, 0.9))
+    first, second = (register(adapter, code, score, digests={"benchmark": ""}, seed=score) for score in (0.5, 0.9))
     assert first.aliases == ("champion",)
     assert second.aliases == ()
     assert "version 2 differs in benchmark," in second.champion_stays
@@ -87,7 +98,8 @@ def test_a_version_has_its_tags_and_run(full, register, adapter, code):
     version = register(adapter, code, 0.8, method="lora", cutoff="2024-01-01")
     assert version.uri == "models:/fsd-arxiv/2"
     compared = '{"benchmark": "texts", "base_fingerprint": "base", "judging": "grouped"}'
-    expected = {"judged_on": compared, "method": "lora", "cutoff": "2024-01-01", "validation_score": "0.8"}
+    expected = {"judged_on": "18 texts", "judged_on_digests": compared, "method": "lora"}
+    expected |= {"cutoff": "2024-01-01", "validation_score": "0.8"}
     assert version.tags == expected
     for uri in (CHAMPION, "models:/fsd-arxiv/2", "models:/fsd-arxiv/latest"):
         assert tracking.version_info(uri) == version

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWa
 
 
 @pytest.fixture
-def plan(tmp_path, make_rows, prose, tiny, other, monkeypatch, capsys):
-    """Runs a command line with --dry-run, and returns its rows."""
+def plan(tmp_path, make_rows, prose, tiny, other, monkeypatch, capsys, values):
+    """Runs a command line with --dry-run --json, and returns its rows as people read them."""
     monkeypatch.chdir(tmp_path)
     rows = make_rows(60, seed=0)
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -33,6 +33,9 @@ def plan(tmp_path, make_rows, prose, tiny, other, monkeypatch, capsys):
     monkeypatch.setattr(tracking.store, "open_store", lambda: pytest.fail("the store was opened"))
     monkeypatch.setattr("fsd.models.language_model.load", lambda *_, **__: pytest.fail("a model was loaded"))
     before = set(tmp_path.rglob("*"))
+    plans = []
+    make = Job.plan
+    monkeypatch.setattr(Job, "plan", lambda self: plans.append(make(self)) or plans[-1])
 
     def run(command: str, *arguments: str) -> dict[str, str]:
         module, _ = COMMANDS[command]
@@ -42,12 +45,27 @@ def plan(tmp_path, make_rows, prose, tiny, other, monkeypatch, capsys):
         runpy.run_module(module, run_name="__main__")
         assert set(tmp_path.rglob("*")) == before
         document = json.loads(capsys.readouterr().out)
-        return {row["what"]: row["value"] for row in document["tables"]["plan"]}
+        values.update({row["what"]: row["value"] for row in document["tables"]["plan"]})
+        return dict(plans[-1].facts)
 
     return run
 
 
-def test_the_main_job(plan):
+@pytest.fixture
+def values():
+    """The values of the dry run, as `--json` has them."""
+    return {}
+
+
+def strings(value):
+    """All strings within a value."""
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for part in parts for text in strings(part)]
+
+
+def test_the_main_job(plan, values):
     rows = plan(
         "run", "--data", "data.jsonl", "--model", "TINY", "--detectors", "loss,min_k,lowercase", "--epochs", "2",
         "--batch-size", "4",
@@ -66,6 +84,14 @@ def test_the_main_job(plan):
     assert trained > 0
     assert re.fullmatch(r"\S+ to \S+ minutes of computing, if this processor has nothing else to do", rows["time"])
     assert rows["writes"] == "a registered adapter, a run of the experiment fsd-arxiv"
+    assert values["forward passes"] == {"base": 2 * scored, "tuned": 2 * scored}
+    assert values["training steps"] == 2 * -(-unseen // 4)
+    assert values["texts"] == {"files": ["data.jsonl"], "texts": 60} | {name: int(size) for name, size in sizes.items()}
+    assert values["tokens"] == {"scoring": computed, "training": trained, "texts": read}
+    assert values["writes"] == ["a registered adapter", {"experiment": "fsd-arxiv"}]
+    assert values["memory"]["low_bytes"] < values["memory"]["high_bytes"]
+    assert values["time"]["low_minutes"] < values["time"]["high_minutes"]
+    assert values["model"]["bytes"] > values["model"]["parameters"] > 1000
 
 
 @pytest.mark.parametrize(
@@ -101,12 +127,14 @@ def test_the_main_job(plan):
         ),
     ],
 )
-def test_other_commands(module, arguments, row, value, plan):
+def test_other_commands(module, arguments, row, value, plan, values):
     scores = row == "forward passes"
     rows = plan(module, *arguments.split(), *(["--model", "TINY"] if scores else []))
 
     assert value in rows[row]
     assert not scores or "parameters" in rows["model"]
+    # Programs get numbers; no number stands before a word.
+    assert not [text for text in strings(values) if re.search(r"\d[\d,.]* [a-z]", text)]
 
 
 def test_a_plan_shows_no_credentials():

@@ -68,10 +68,18 @@ def test_json_is_all_that_goes_to_stdout(run, capsys):
     assert document["tables"]["results"] == [{"detector": "loss", "value": 0.75, "low": None}]
     assert document["files"] == {"scores": "out.csv"}
     assert document["run"]["id"] == stored.id
-    assert document["run"]["page"].partition("?")[0].endswith(f"/#/experiments/1/runs/{stored.id}")
+    assert document["run"]["page"] == ""  # no server has it
     assert Path(document["run"]["report"]).with_name("config.yaml").is_file()
     assert document["registered"] is None
     assert stored.name == "mine"
+
+
+def test_the_page_of_a_run_is_named_where_a_server_has_it(run, capsys, monkeypatch):
+    monkeypatch.setattr(tracking.store.Store, "is_server", True)
+    monkeypatch.setattr(tracking.store.Store, "server", "https://mlflow.example")
+    run("--json")
+    place = json.loads(capsys.readouterr().out)["run"]
+    assert place["page"].startswith(f"https://mlflow.example/#/experiments/1/runs/{place['id']}?")
 
 
 def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_again(run, capsys, monkeypatch):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -109,6 +110,8 @@ def test_the_report_has_every_figure_and_table(results):
 
 
 def test_versions_are_comparable_on_the_same_texts_base_and_judging_alone(results):
+    words = registration.judged_words(results.parts, "split grouped", 7)
+    assert re.fullmatch(r"\d+ validation and \d+ test texts; split grouped, seed 7; by the best .* state", words)
     same = registration.judged_on(results, CONFIG, IDENTITY)
     assert tuple(same) == COMPARED
     assert all(same.values())

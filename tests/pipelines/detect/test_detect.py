@@ -96,6 +96,16 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
     assert tracking.fetch_artifact(run.id, "report.html").read_text() == html
 
 
+def test_the_end_of_a_command_fits_one_screen_with_the_prompt(unlabelled, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    detect(tmp_path / "v.parquet", unlabelled)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 24, "\n".join(lines)
+    # What limits the verdicts is all there.
+    for limit in ("! power: ", "! no verdict on ", "! audit: "):
+        assert any(line.startswith(limit) for line in lines)
+
+
 def test_a_shard_is_judged_as_a_file_of_its_own(unlabelled, tmp_path):
     alone = detect(tmp_path / "v.parquet", unlabelled)
     shard = detect(tmp_path / "out", unlabelled, shards=ShardConfig(shard_rows=100))

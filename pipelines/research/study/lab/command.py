@@ -20,7 +20,7 @@ from fsd.net.hub import default_folder
 from fsd.tracking import Run
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, tracked_run
-from pipelines.common.job import Job, pretraining
+from pipelines.common.job import Job, Stated, names, pretraining
 from pipelines.common.output import check_table_path, write_table
 from pipelines.research.study.lab import LabConfig, Reference, corpora, results
 from pipelines.research.study.lab.corpora import LabCorpus, Sides
@@ -55,13 +55,14 @@ def prepare(config: LabConfig) -> Job:
             method=config.method,
             dtype=config.dtype,
         )
-        model = f"{base.model}, continued"
+        model = Stated(f"{base.model}, continued", base.model)
         note = "a cell of smollm2 takes 5 GB of memory, and for 320 texts eleven minutes of one core"
     folder = default_folder(config.cache) / FOLDER
+    cells = _count(config)
     reads = {
-        "corpora": ", ".join(config.corpora),
-        "cells": f"{_count(config):,}, less those that are finished",
-        "background": f"{config.paragraphs:,} paragraphs",
+        "corpora": names(config.corpora),
+        "cells": Stated(f"{cells:,}, less those that are finished", cells),
+        "background": Stated(f"{config.paragraphs:,} paragraphs", {"paragraphs": config.paragraphs}),
         "model": model,
     }
     return Job(

@@ -72,6 +72,22 @@ def test_scores_equal_those_of_the_local_model(serve, vllm, tiny, job, tmp_path,
     assert not any(KEY.encode() in path.read_bytes() for path in kept)
 
 
+def test_a_dry_run_states_what_is_said_before_the_first_request(serve, vllm, job, capsys):
+    url = serve(vllm(bos=True))
+    chosen = job(url, price=1000.0)
+    rows = {row.what: row.value for row in prepare(chosen).plan().tables[0].numbers.itertuples()}
+    facts = dict(prepare(chosen).plan().facts)
+    assert url.requests == []
+    prepare(chosen).run()
+
+    tokens = rows["tokens"]
+    assert rows["requests"] == tokens["generated_at_most"] == 26
+    assert rows["cost"] == pytest.approx((tokens["sent"] + 26) / 1000)
+    said = f"13 texts: 26 requests, about {tokens['sent']:,} tokens sent and at most 26 generated, {facts['cost']}"
+    assert said in capsys.readouterr().err
+    assert facts["tokens"] == f"about {tokens['sent']:,} sent and at most 26 generated"
+
+
 def test_with_its_tokenizer_dc_pdd_too_by_a_given_table_or_the_one_beside_it(
     serve, vllm, tiny, job, table, tmp_path, capsys
 ):

@@ -86,12 +86,13 @@ def test_impossible_settings_are_refused(tokens, model):
 def test_estimate_by_hand(tokens):
     strings, ids = (CompletionsScorer(Client("http://a/v1"), "m", tokens=each) for each in (None, tokens))
     # 9 bytes -> 3 tokens, 6 bytes ("天" has 3) -> 2; a generated one each; the double counts once
-    job = strings.cost_line([Prompt("12345678", "c"), Prompt("天天"), Prompt("天天")], 2.0)
-    assert job == "2 requests, about 7 tokens, about 0.00 at the given price"
-    line = "1 requests, about 1,000,001 tokens, about 2.00 at the given price"
-    assert strings.cost_line([Prompt("x" * 4_000_000)], 2.0) == line
+    job = strings.cost([Prompt("12345678", "c"), Prompt("天天"), Prompt("天天")])
+    line = "2 requests, about 5 tokens sent and at most 2 generated, about 0.00 at the given price"
+    assert job.line(2.0) == line
+    line = "1 request, about 1,000,000 tokens sent and at most 1 generated, about 2.00 at the given price"
+    assert strings.cost([Prompt("x" * 4_000_000)]).line(2.0) == line
     # of the tiny tokenizer: a start token, 1 byte of context, 8 of the text, each a token, and a generated one
-    assert ids.cost_line([Prompt("12345678", "c")]) == "1 requests, about 11 tokens"
+    assert ids.cost([Prompt("12345678", "c")]).line() == "1 request, about 10 tokens sent and at most 1 generated"
 
 
 def stored(scorer, folder):
