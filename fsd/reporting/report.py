@@ -350,11 +350,7 @@ def _print_short(report: Report, facts: Facts) -> None:
     console = _console()
     printed = _printed_tables(report)
     tables = [report.brief] if report.brief else printed[:1]
-    signs = packed(
-        [f"{'✓' if finding.sign else '!'} {printable(finding.short or finding.text)}" for finding in report.spoken],
-        console.width,
-        "   ",
-    )
+    signs = packed(list(map(_signed, report.spoken)), console.width, "   ")
     # Three further lines are that of what is hidden, the empty one above the facts, and the prompt of the shell.
     below = [*signs, *map("  ".join, facts)]
     room = SCREEN - 3 - sum(len(_wrapped(line, console)) for line in below)
@@ -374,6 +370,13 @@ def _print_short(report: Report, facts: Facts) -> None:
     if any(hidden):
         place = "--verbose or the report" if report.title else "--verbose"
         _print_lines([f"hidden: {', '.join(filter(None, hidden))}; {place} shows them"])
+
+
+def _signed(finding: Finding) -> str:
+    words = printable(finding.short or finding.text)
+    if finding.sign:
+        return f"✓ {words}"
+    return f"! {words}"
 
 
 def _printed_tables(report: Report) -> list[Table]:

@@ -241,7 +241,9 @@ class Cost:
         """All of it, with the cost where there is a price."""
         noun = "request" if self.requests == 1 else "requests"
         line = f"{self.requests:,} {noun}, about {self.sent:,} tokens sent and at most {self.generated:,} generated"
-        return line if price is None else f"{line}, {self.priced(price)}"
+        if price is None:
+            return line
+        return f"{line}, {self.priced(price)}"
 
 
 @dataclass(eq=False)

@@ -14,7 +14,10 @@ def main(folder: Path) -> None:
         if run.record.version:
             publish(run)
     # Of a store without a server, no page is served yet.
-    print(f"logged: {run.page() if run.store.is_server else run.address_of('').rstrip('/')}")
+    place = run.address_of("").rstrip("/")
+    if run.store.is_server:
+        place = run.page()
+    print(f"logged: {place}")
 
 
 if __name__ == "__main__":

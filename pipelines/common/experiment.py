@@ -90,14 +90,15 @@ def _reads(inputs: Inputs) -> Stated:
     data = inputs.config.data
     if not inputs.texts_are_local:
         published = names(list(filter(benchmarks.is_name, data.data)), f"the published benchmark of {data.domain}")
-        return Stated(f"{published}: downloaded, if it is not in the cache", {"benchmarks": published.value})
+        return Stated(
+            f"{published}: downloaded, if it is not in the cache",
+            {
+                "benchmarks": published.value,
+            },
+        )
     sizes = {name: len(part) for name, part in inputs.split._asdict().items()}
-    return files(
-        data.data or ["the embedded corpus"],
-        sum(sizes.values()),
-        f": {', '.join(f'{size:,} {name}' for name, size in sizes.items())}",
-        **sizes,
-    )
+    words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
+    return files(data.data or ["the embedded corpus"], sum(sizes.values()), f": {words}", **sizes)
 
 
 def states_of(split: Split) -> Sequence[str]:

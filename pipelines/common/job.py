@@ -156,7 +156,14 @@ class Job:
 
         writes = [path if isinstance(path, Stated) else str(path) for path in self.writes if path]
         if self.experiment:
-            writes.append(Stated(f"a run of the experiment {self.experiment}", {"experiment": self.experiment}))
+            writes.append(
+                Stated(
+                    f"a run of the experiment {self.experiment}",
+                    {
+                        "experiment": self.experiment,
+                    },
+                )
+            )
         rows = [*self.reads.items(), *self._model_rows()]
         rows.append(("writes", Stated(", ".join(writes) or "nothing", list(map(value_of, writes)))))
         facts = [(name, without_credentials(words)) for name, words in rows]
@@ -185,16 +192,15 @@ class Job:
             words = f"{name}: not on this machine, to be downloaded; its size is known after that"
         else:
             words = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
-            described = {"name": name, "parameters": size.parameters, "bytes": size.size, "folder": str(size.folder)}
+            folder = str(size.folder)
+            described = {"name": name, "parameters": size.parameters, "bytes": size.size, "folder": folder}
         parts: Sequence[Job] = [self]
         if self.parts:
             parts = self.parts()
         steps = sum(part.training_steps for part in parts)
-        rows: list[tuple[str, str]] = [
-            ("model", Stated(words, described)),
-            ("forward passes", _forward_passes(parts)),
-            ("training steps", Stated(f"{steps:,}", steps)),
-        ]
+        rows: list[tuple[str, str]] = [("model", Stated(words, described))]
+        rows.append(("forward passes", _forward_passes(parts)))
+        rows.append(("training steps", Stated(f"{steps:,}", steps)))
         if api:
             rows += self._asked_rows()
         if size is None:
@@ -205,7 +211,19 @@ class Job:
         if self.texts is not None:
             rows += _computed(parts, device)
         memory_words = f"{byte_size(low)} to {byte_size(high)} on {device}"
-        rows.append(("memory", Stated(memory_words, {"low_bytes": low, "high_bytes": high, "device": device})))
+        rows.append(
+            (
+                "memory",
+                Stated(
+                    memory_words,
+                    {
+                        "low_bytes": low,
+                        "high_bytes": high,
+                        "device": device,
+                    },
+                ),
+            )
+        )
         return rows
 
     def _asked_rows(self) -> list[tuple[str, str]]:
@@ -214,12 +232,11 @@ class Job:
         if cost is None:
             return [("requests", Stated("unknown before the download of the tokenizer", None))]
         tokens = f"about {cost.sent:,} sent and at most {cost.generated:,} generated"
-        rows: list[tuple[str, str]] = [
-            ("requests", Stated(f"{cost.requests:,}", cost.requests)),
-            ("tokens", Stated(tokens, {"sent": cost.sent, "generated_at_most": cost.generated})),
-        ]
-        price = self.api.price if self.api else None
-        if price is not None:
+        values = {"sent": cost.sent, "generated_at_most": cost.generated}
+        rows: list[tuple[str, str]] = [("requests", Stated(f"{cost.requests:,}", cost.requests))]
+        rows.append(("tokens", Stated(tokens, values)))
+        if self.api and self.api.price is not None:
+            price = self.api.price
             rows.append(("cost", Stated(cost.priced(price), cost.amount(price))))
         return rows
 
@@ -384,8 +401,21 @@ def files(paths: Iterable[object], texts: int | None = None, more: str = "", **v
     if len(listed) > 3:
         named += f" and {len(listed) - 3} more"
     if texts is None:
-        return Stated(f"{named}{more}", {"files": listed, **values})
-    return Stated(f"{texts:,} texts in {named}{more}", {"files": listed, "texts": texts, **values})
+        return Stated(
+            f"{named}{more}",
+            {
+                "files": listed,
+                **values,
+            },
+        )
+    return Stated(
+        f"{texts:,} texts in {named}{more}",
+        {
+            "files": listed,
+            "texts": texts,
+            **values,
+        },
+    )
 
 
 def names(listed: Sequence[str], otherwise: str = "") -> Stated:
@@ -399,8 +429,18 @@ def pretraining(recipe: Recipe, tokens: float) -> dict[str, Stated]:
     # tokens and predicts them.
     count = 12 * recipe.layers * recipe.hidden_size**2 + recipe.vocabulary * recipe.hidden_size
     return {
-        "model": Stated(f"about {count:,} parameters, from scratch", {"parameters": count}),
-        "tokens": Stated(f"about {tokens:,.0f} to train on", {"training": round(tokens)}),
+        "model": Stated(
+            f"about {count:,} parameters, from scratch",
+            {
+                "parameters": count,
+            },
+        ),
+        "tokens": Stated(
+            f"about {tokens:,.0f} to train on",
+            {
+                "training": round(tokens),
+            },
+        ),
     }
 
 

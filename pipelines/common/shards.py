@@ -283,12 +283,22 @@ def job(
     folder = Folder.for_job(Path(work.config.out), places, options.shard_rows, settings)
     share = _share(options.shard, folder.shards)
     rows = sum(file.rows for file in folder.inputs)
-    reads = {
-        "data": files(file.url for file in folder.inputs),
-        "rows": Stated(f"{rows:,} in {len(folder.shards):,} shards", {"rows": rows, "shards": len(folder.shards)}),
-    }
+    count = len(folder.shards)
+    reads = {"data": files(file.url for file in folder.inputs)}
+    reads["rows"] = Stated(
+        f"{rows:,} in {count:,} shards",
+        {
+            "rows": rows,
+            "shards": count,
+        },
+    )
     if options.shard:
-        reads["share"] = Stated(f"{options.shard}: {len(share):,} shards", {"shards": len(share)})
+        reads["share"] = Stated(
+            f"{options.shard}: {len(share):,} shards",
+            {
+                "shards": len(share),
+            },
+        )
     return Job(
         partial(run, work, folder, share, finish),
         reads,

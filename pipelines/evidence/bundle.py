@@ -71,10 +71,24 @@ def prepare(config: BundleConfig) -> Job:
     source = fetch(config.run_id)
     check_inputs(source.provenance)
     command = source.provenance.command
-    reads = {"run": Stated(f"{source.run}: {command}", {"id": source.run, "command": command})}
+    reads = {
+        "run": Stated(
+            f"{source.run}: {command}",
+            {
+                "id": source.run,
+                "command": command,
+            },
+        )
+    }
     for entry in source.provenance.inputs:
         count = len(entry.files)
-        reads[f"input {entry.flag}"] = Stated(f"{entry.name}: {count} files", {"name": entry.name, "files": count})
+        reads[f"input {entry.flag}"] = Stated(
+            f"{entry.name}: {count} files",
+            {
+                "name": entry.name,
+                "files": count,
+            },
+        )
     return Job(partial(run, config, source, out, key), reads, writes=[out])
 
 

@@ -75,14 +75,16 @@ def prepare(config: FrequencyConfig) -> Job:
     # Without the network: a dry run, or a mistake on the command line, asks nobody for anything.
     local = [file for file in config.corpus if not str(file).startswith("hf:")]
     remote = len(config.corpus) - len(local)
-    corpus_words, sizes = "", {}
+    corpus_words = ""
+    sizes = {}
     inputs = []
     notes = []
     if local or not config.corpus:  # an empty list is refused by `TextStream`
         corpus = TextStream(local, config.column)
         inputs = [file.url for file in corpus.files]
         if not remote:
-            corpus_words, sizes = f", {byte_size(corpus.size)}", {"bytes": corpus.size}
+            corpus_words = f", {byte_size(corpus.size)}"
+            sizes = {"bytes": corpus.size}
     if remote:
         notes.append("files on the hub are streamed; their sizes are unknown")
     # A folder that does not exist yet is made when the table is written.
@@ -92,13 +94,12 @@ def prepare(config: FrequencyConfig) -> Job:
     if not on_this_machine(tokenizer):
         tokenizer += ", to be downloaded"
     checks = [partial(check_settings, config), partial(check_corpus, config)]
+    reads = {"corpus": files(config.corpus, None, corpus_words, **sizes)}
+    reads["at most"] = _limits(config)
+    reads["tokenizer"] = Stated(tokenizer, config.model)
     return Job(
         partial(run, config),
-        {
-            "corpus": files(config.corpus, None, corpus_words, **sizes),
-            "at most": _limits(config),
-            "tokenizer": Stated(tokenizer, config.model),
-        },
+        reads,
         writes=[config.out],
         notes=notes,
         checks=checks,

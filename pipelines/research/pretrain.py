@@ -91,7 +91,12 @@ def prepare(config: PretrainConfig) -> Job:
     labelled: list[Document] = []
     if held_out:
         words = f"{len(held_out):,} members, for the contemporary twin"
-        reads["held out"] = Stated(words, {"texts": len(held_out)})
+        reads["held out"] = Stated(
+            words,
+            {
+                "texts": len(held_out),
+            },
+        )
         sides.append(held_out.texts)
         labelled = label(
             members,
@@ -105,10 +110,9 @@ def prepare(config: PretrainConfig) -> Job:
         steps.append(math.ceil(len(epochs) / recipe.batch_size))
         characters += sum(map(len, epochs))
     reads["background"] = files(config.background or ["docstrings"], len(background))
-    reads["training steps"] = Stated(
-        f"{' and '.join(f'{count:,}' for count in steps)} of {recipe.batch_size} texts",
-        {"of_each_model": steps, "texts_a_step": recipe.batch_size},
-    )
+    counts = " and ".join(f"{count:,}" for count in steps)
+    values = {"of_each_model": steps, "texts_a_step": recipe.batch_size}
+    reads["training steps"] = Stated(f"{counts} of {recipe.batch_size} texts", values)
     # Before the tokenizer is trained, only the characters can be counted.
     reads |= pretraining(recipe, characters / TOKEN)
     return Job(

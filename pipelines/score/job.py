@@ -79,6 +79,9 @@ def prepare(config: ScoreConfig) -> Job:
     inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
     plan = model.plan(detectors, documents.prompts, inputs, strict=config.detection.named)
     reads = {"texts": files(config.data, len(documents))}
+    api = config.api
+    asked = partial(cost, config, plan)
+    writes = [config.out]
     scoring = partial(run, config, documents, unseen, detectors, remarks)
     experiment = f"fsd-{config.domain}"
     return Job(
@@ -87,11 +90,11 @@ def prepare(config: ScoreConfig) -> Job:
         config.model,
         texts=documents.texts,
         passes=plan.passes,
-        writes=[config.out],
+        writes=writes,
         experiment=experiment,
         notes=remarks,
-        api=config.api,
-        asked=partial(cost, config, plan),
+        api=api,
+        asked=asked,
     )
 
 

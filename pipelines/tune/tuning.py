@@ -50,9 +50,15 @@ def prepare(config: TuneConfig) -> Job:
     else:
         trials += " per detector and score, in memory"
     checks = [partial(check_storage, config.storage)]
+    stated = Stated(
+        trials,
+        {
+            "at_most": config.trials,
+        },
+    )
     return replace(
         job,
-        reads={**job.reads, "trials": Stated(trials, {"at_most": config.trials})},
+        reads={**job.reads, "trials": stated},
         writes=[config.storage, *job.writes],
         checks=checks,
         rounds=rounds,

@@ -70,22 +70,29 @@ HEADINGS = (
 )
 
 
+DEMO_TEXTS = job.Stated(
+    "100 embedded abstracts",
+    {
+        "texts": 100,
+    },
+)
+
+
 def prepare(config: AuditConfig) -> Job:
     """Read the texts, and check the settings: every text is scored by the base and by the fine-tuned model."""
     if config.demo:
-        return Job(partial(demo, config.seed), {"texts": job.Stated("100 embedded abstracts", {"texts": 100})})
+        return Job(partial(demo, config.seed), {"texts": DEMO_TEXTS})
     parts, judged = texts_of(config)
     check_table_path(config.out, config.data)
     documents = [*parts.judged, *judged]
     texts = Corpus(documents).texts
     detectors = DETECTORS[:1] if _are_pairs(documents) else for_adapter_audit(load_detectors(config.detection))
     plan = outline(config.model).plan(detectors, prompts_of(documents))
-    sizes = {"validation": len(parts.validation), "test": len(parts.test), "to be judged": len(judged)}
+    sizes = {"validation": len(parts.validation), "test": len(parts.test)}
+    sizes["to be judged"] = len(judged)
     words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
-    reads = {
-        "texts": job.files(config.data, len(texts), f": {words}", **sizes),
-        "fine-tuned model": str(config.adapter or config.tuned),
-    }
+    reads: dict[str, str] = {"texts": job.files(config.data, len(texts), f": {words}", **sizes)}
+    reads["fine-tuned model"] = str(config.adapter or config.tuned)
     registered = None
     if config.adapter and not _are_pairs(documents):
         registered = "a registered adapter"
@@ -547,6 +554,8 @@ def register(
         "base_fingerprint": identity.fingerprint,
         "judging": f"audit of {adapter}, seed {config.seed}, by the best score of any state",
     }
+    validation_auc = audit.results.validation_auc
+    judged = judged_words(parts, f"audit of {adapter}", config.seed)
     barred = summary.sentence if summary.explains else ""
     rows = adapter_files.served_rows(parts, audit.calibration)
     folder = tracking.fetch_adapter(adapter)
@@ -556,10 +565,10 @@ def register(
         model,
         folder,
         adapter_files.SERVING,
-        validation_score=audit.results.validation_auc,
+        validation_score=validation_auc,
         files=files,
         tags=tags,
-        judged_on=judged_words(parts, f"audit of {adapter}", config.seed),
+        judged_on=judged,
         digests=digests,
         barred=barred,
         rows=rows,

@@ -38,11 +38,19 @@ def prepare(config: MakeConfig) -> Job:
     if config.kind == "paraphrase":
         variants = "their own paraphrases"
         of_each = list(map(sealed.count, sealed.documents))
-    reads = {
-        "documents": job.files(config.data, len(sealed.documents)),
-        "variants": job.Stated(f"{variants}, one of them published", {"of_each": of_each}),
-        "published": job.Stated(f"{sealed.copies:,} copies", {"copies": sealed.copies}),
-    }
+    reads = {"documents": job.files(config.data, len(sealed.documents))}
+    reads["variants"] = job.Stated(
+        f"{variants}, one of them published",
+        {
+            "of_each": of_each,
+        },
+    )
+    reads["published"] = job.Stated(
+        f"{sealed.copies:,} copies",
+        {
+            "copies": sealed.copies,
+        },
+    )
     return Job(partial(run, config, sealed, published), reads, writes=[config.out])
 
 

@@ -97,7 +97,15 @@ def prepare(config: RankConfig) -> Job:
     scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
     requested = load_detectors(config.detection)
     words = f"{len(texts):,} documents in {config.folder}"
-    reads = {"canaries": Stated(words, {"folder": str(config.folder), "documents": len(texts)})}
+    reads = {
+        "canaries": Stated(
+            words,
+            {
+                "folder": str(config.folder),
+                "documents": len(texts),
+            },
+        )
+    }
     model = outline(config.model, ("base",))
     checks = [partial(plan, config, canaries, requested, model)]
     work = partial(run, config, canaries, requested)

@@ -57,16 +57,24 @@ def prepare(config: ExtractConfig) -> Job:
     reads = {"works": files(config.names, len(works)), "prompts": names(list(questions))}
     cost = _cost(config, requests)
     by_api = config.model.model.startswith(API)
-    line = cost.line(config.api.price if by_api else None)
+    line = cost.line()
+    # The passes of a model on this machine do not tell how many tokens are generated, which is the cost.
+    notes = [line]
+    if by_api:
+        line = cost.line(config.api.price)
+        notes = []
+    work = partial(run, config, works, asked, line)
+    texts = [request.prompt for request in requests]
+    passes = {"base": len(requests)}
+    experiment = f"fsd-{config.domain}"
     return Job(
-        partial(run, config, works, asked, line),
+        work,
         reads,
         config.model,
-        texts=[request.prompt for request in requests],
-        passes={"base": len(requests)},
-        experiment=f"fsd-{config.domain}",
-        # The passes of a model on this machine do not tell how many tokens are generated, which is the cost.
-        notes=[] if by_api else [line],
+        texts,
+        passes,
+        experiment=experiment,
+        notes=notes,
         api=config.api,
         asked=lambda: cost,
     )

@@ -42,7 +42,15 @@ def prepare(config: ExtractConfig) -> Job:
         words = f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control"
         return Job(
             demo,
-            {"works": Stated(words, {"texts": ABSTRACTS, "controls": CONTROLS})},
+            {
+                "works": Stated(
+                    words,
+                    {
+                        "texts": ABSTRACTS,
+                        "controls": CONTROLS,
+                    },
+                )
+            },
         )
     _check_names(config)
     if config.asks:

@@ -82,8 +82,9 @@ def prepare(config: StudyConfig) -> Job:
         inputs = cells.read(planned[0], study)
         checks.append(partial(cells.check_texts, planned[1:], study))
         notes[:0] = inputs.remarks
+    count = len(planned)
     reads = {
-        "cells": Stated(f"{len(planned):,}, less those that earlier runs hold", len(planned)),
+        "cells": Stated(f"{count:,}, less those that earlier runs hold", count),
         "models": names(models),
         "texts": names(data, "the embedded corpus"),
     }
@@ -93,7 +94,14 @@ def prepare(config: StudyConfig) -> Job:
         reads=reads,
         rounds=len(planned),
         parts=parts,
-        writes=[Stated(f"a run for each of {len(planned)} cells", {"runs": len(planned)})],
+        writes=[
+            Stated(
+                f"a run for each of {count} cells",
+                {
+                    "runs": count,
+                },
+            )
+        ],
         notes=notes,
         checks=checks,
     )

@@ -62,9 +62,10 @@ def prepare(config: LabConfig) -> Job:
     reads = {
         "corpora": names(config.corpora),
         "cells": Stated(f"{cells:,}, less those that are finished", cells),
-        "background": Stated(f"{config.paragraphs:,} paragraphs", {"paragraphs": config.paragraphs}),
-        "model": model,
     }
+    paragraphs = config.paragraphs
+    reads["background"] = Stated(f"{paragraphs:,} paragraphs", {"paragraphs": paragraphs})
+    reads["model"] = model
     return Job(
         partial(run, config, folder, base),
         reads,
