@@ -70,7 +70,7 @@ class PretrainConfig:
 def prepare(config: PretrainConfig) -> Job:
     """Read the texts of one model, or of the target and its contemporary twin."""
     from fsd.data.splitting import hold_out
-    from fsd.models.pretraining import check_recipe
+    from fsd.models.pretraining import check_recipe, readings
 
     recipe = config.recipe
     check_recipe(recipe)
@@ -100,9 +100,9 @@ def prepare(config: PretrainConfig) -> Job:
     steps = []
     characters = 0
     for side in sides:
-        epochs = side * recipe.exposures + background * recipe.passes
-        steps.append(f"{math.ceil(len(epochs) / recipe.batch_size):,}")
-        characters += sum(map(len, epochs))
+        read_in_all = readings(len(side), len(background), recipe)
+        steps.append(f"{math.ceil(read_in_all / recipe.batch_size):,}")
+        characters += sum(map(len, side)) * recipe.exposures + sum(map(len, background)) * recipe.passes
     reads["background"] = files(config.background or ["docstrings"], len(background))
     reads["training steps"] = f"{' and '.join(steps)} of {recipe.batch_size} texts"
     # Before the tokenizer is trained, only the characters can be counted.
