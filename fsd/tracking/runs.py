@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from fsd.errors import StorageError, UsageError, disk_failure, first_line, without_credentials
+from fsd.files import csv_text
 from fsd.leftovers import has_ended, host, this_process
 from fsd.tracking.store import Store, address, load_mlflow, open_store, quiet
 
@@ -221,7 +222,7 @@ class Run:
                 self.set_tags({_TABLES: json.dumps(tables)})
                 content = content.to_json(orient="split", index=False, date_format="iso")
             elif name.endswith(".csv"):
-                content = content.to_csv(index=False)
+                content = csv_text(content)
             else:
                 content = content.to_parquet(index=False)
         elif isinstance(content, Path):
