@@ -202,7 +202,10 @@ def chats(rng: random.Random, folder: Path) -> Case:
     """Chats of odd turns, preference pairs, and templates that somebody else wrote."""
     kinds = [rng.choice(list(sent.CHATS))] * 2 + ["good"] * 6
     rng.shuffle(kinds)
-    rows = [{**sent.CHATS[kind], "label": n % 2, "id": n} for n, kind in enumerate(kinds)]
+    texts = [row["text"] for row in _rows(folder)]
+    # Or all would be copies of one another.
+    said = [json.loads(json.dumps(sent.CHATS[kind]).replace("the member", texts[n])) for n, kind in enumerate(kinds)]
+    rows = [{**chat, "label": n % 2, "id": n} for n, chat in enumerate(said)]
     (folder / "chats.jsonl").write_bytes(_jsonl(rows))
     (folder / "template.jinja").write_text(rng.choice(sent.TEMPLATES))
     flags = [

@@ -218,10 +218,12 @@ def _size(batch: Any) -> int:
     """Bytes of a batch with every value written out, as Python holds it; a dictionary holds each once."""
     import pyarrow as pa
 
-    columns = [
-        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
-    ]
-    return sum(column.nbytes for column in columns)
+    size = 0
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        size += column.nbytes
+    return size
 
 
 def _in_python(where: str, batch: Any) -> list[dict[str, Any]]:

@@ -67,10 +67,7 @@ def readings(members: int, background: int, recipe: Recipe) -> int:
     """Number of texts that are read, each as often as the recipe says; their order is held in memory."""
     number = background * recipe.passes + members * recipe.exposures
     if number > MOST_READINGS:
-        raise UsageError(
-            f"passes and exposures must give at most {MOST_READINGS:,} texts to read; {members:,} members "
-            f"{recipe.exposures:,} times and {background:,} other texts {recipe.passes:,} times are {number:,}"
-        )
+        raise UsageError(f"passes and exposures must give at most {MOST_READINGS:,} texts to read; got {number:,}")
     return number
 
 

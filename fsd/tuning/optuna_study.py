@@ -140,7 +140,9 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
                 time.sleep(random.uniform(0.05, 0.3))
                 continue
             # Ours says itself what is wrong; an error of a database is that of its driver.
-            cause = error if isinstance(error, ValueError) else error.__cause__ or error
+            cause: BaseException = error
+            if not isinstance(error, ValueError):
+                cause = error.__cause__ or error
             message = import_failure(cause) if isinstance(cause, ImportError) else str(cause)
             reason = " ".join(message.split())[:200]
             raise UsageError(_refusal(url, reason)) from error
@@ -185,7 +187,9 @@ def _journal(path: Path) -> JournalStorage:
     path = path.absolute()
     lock = JournalFileSymlinkLock(str(path))
     _check_lock(path, Path(f"{path}.lock"))
-    content = path.read_bytes() if path.exists() else b""
+    content = b""
+    if path.exists():
+        content = path.read_bytes()
     if not content.startswith(_ENTRY[: len(content)]):
         raise ValueError(_NO_TRIALS.format(path))
     if not content.endswith(b"\n") and content:
