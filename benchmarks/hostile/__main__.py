@@ -508,15 +508,7 @@ def restore(folder: Path, template: Path, before: Mapping[str, object]) -> None:
 
 def main() -> None:
     """Draw the command lines, run them, and print table and findings."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=int, nargs="+", default=None, help="numbers of command lines")
-    parser.add_argument("--odd", type=int, default=0, help="further lines, in odd circumstances or of odd files")
-    parser.add_argument("--scenes", type=int, default=0, help="further lines, of the scenes of people and attackers")
-    parser.add_argument("--commands", nargs="+", default=list(BASE), choices=list(BASE))
-    parser.add_argument("--folder", type=Path, help="where the folders of the findings are kept")
-    arguments = parser.parse_args()
+    arguments = read_arguments()
     kills.import_libraries()
     gc.freeze()  # or a collection in each process would copy all of it
     flags = {name: found for name, found in settings().items() if name in arguments.commands}
@@ -533,7 +525,7 @@ def main() -> None:
         total = arguments.count + arguments.odd
         for number in arguments.only or range(total + arguments.scenes):
             rng = random.Random(f"{arguments.seed}-{number}")
-            case = staged(rng, folder) if number >= total else draw(rng, flags, folder)
+            case = staged(rng, folder, arguments.kinds) if number >= total else draw(rng, flags, folder)
             if arguments.count <= number < total:
                 case = oddly(rng, case, folder)
             drawn = snapshot(folder.parent)
@@ -558,9 +550,23 @@ def main() -> None:
     sys.exit(bool(bad))
 
 
-def staged(rng: random.Random, folder: Path) -> Case:
+def read_arguments() -> argparse.Namespace:
+    """The command line of the benchmark itself."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int, nargs="+", default=None, help="numbers of command lines")
+    parser.add_argument("--odd", type=int, default=0, help="further lines, in odd circumstances or of odd files")
+    parser.add_argument("--scenes", type=int, default=0, help="further lines, of the scenes of people and attackers")
+    parser.add_argument("--kinds", nargs="+", default=list(SCENES), choices=list(SCENES), help="which scenes")
+    parser.add_argument("--commands", nargs="+", default=list(BASE), choices=list(BASE))
+    parser.add_argument("--folder", type=Path, help="where the folders of the findings are kept")
+    return parser.parse_args()
+
+
+def staged(rng: random.Random, folder: Path, kinds: Sequence[str]) -> Case:
     """The case of a scene."""
-    name = rng.choice(list(SCENES))
+    name = rng.choice(kinds)
     return SCENES[name](rng, folder)._replace(kind=name)
 
 

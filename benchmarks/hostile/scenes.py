@@ -265,7 +265,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "zeros.jsonl.gz": lambda: gzip.compress(bytes(ZEROS), 9),
     "zeros.csv.bz2": lambda: bz2.compress(bytes(ZEROS // 4)),
     "blanks.jsonl.zst": lambda: _zstd(b" " * ZEROS),
-    "lines.jsonl.gz": lambda: gzip.compress(b"\n" * (ZEROS // 4)),
+    "lines.jsonl.gz": lambda: gzip.compress(b"\n" * 2**23),
     "rows.jsonl.gz": lambda: gzip.compress(b'{"text": "a b c"}\n' * 3_000_000),
     "one text.txt.gz": lambda: gzip.compress(b"a " * (ZEROS // 8)),
     "rows.parquet": lambda: _runs(20),
