@@ -49,6 +49,8 @@ FILES = "PATH|FILE|DIR|BOOK|TEXTS|CORPUS|MODEL|URI"
 """Words of --help for what names a file or folder."""
 SECONDS, MEMORY = 60, 4 * 2**30
 """Seconds of processor time, or of waiting for nothing, and bytes that a command may take."""
+UNHEARD = ("stderr closed", "all streams closed", "files of nothing")
+"""Circumstances in which nobody can be told what is wrong."""
 KINDS = ("traceback", "hang", "exit code", "lines", "secret", "files", "silent")
 
 
@@ -451,8 +453,8 @@ def wrong_end(case: Case, code: int | None, folder: Path, errors: str) -> dict[s
         return {"traceback": f"{lines[-1][:200]} ({place[-1] if place else '?'})"}
     if code not in (0, 1, 2, 130, 141, 143):
         return {"exit code": str(code)}
-    if case.circumstance in ("stderr closed", "all streams closed"):
-        return {}  # nobody can be told
+    if case.circumstance in UNHEARD:
+        return {}
     if (code == 2 and (len(lines) != 1 or not lines[0].startswith("error: "))) or (code == 1 and not lines):
         return {"lines": " | ".join(lines)[:300]}
     wrong = "" if code else wrong_answer(case, folder) or case.wrong(folder)

@@ -207,7 +207,7 @@ def chats(rng: random.Random, folder: Path) -> Case:
     said = [json.loads(json.dumps(sent.CHATS[kind]).replace("the member", texts[n])) for n, kind in enumerate(kinds)]
     rows = [{**chat, "label": n % 2, "id": n} for n, chat in enumerate(said)]
     (folder / "chats.jsonl").write_bytes(_jsonl(rows))
-    (folder / "template.jinja").write_text(rng.choice(sent.TEMPLATES))
+    (folder / "template.jinja").write_text(rng.choice([*sent.TEMPLATES[:2] * 9, *sent.TEMPLATES]))
     flags = [
         "",
         "--chat-template template.jinja",
