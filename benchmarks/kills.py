@@ -299,13 +299,10 @@ def run_here(
     moment: Moment | None = None,
     number: int = 0,
     environment: Mapping[str, str] | None = None,
+    suffix: str = "",
 ) -> int:
     """Run a command in this process, which prints to log.txt (errors) and printed.txt."""
-    os.chdir(folder)
-    for stream, file in ((1, "printed.txt"), (2, "log.txt")):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    os.environ |= {"FSD_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "temporary"), **(environment or {})}
+    surround(folder, environment or {}, suffix)
     tempfile.tempdir = None
     from fsd.models import finetuning
     from pipelines.__main__ import main
@@ -319,6 +316,15 @@ def run_here(
     except SystemExit as end:
         return int(end.code or 0)
     return 0
+
+
+def surround(folder: Path, environment: Mapping[str, str], suffix: str = "") -> None:
+    """Let this process work in a folder, print to files there, and have an environment."""
+    os.chdir(folder)
+    for stream, name in ((1, "printed"), (2, "log")):
+        os.dup2(os.open(f"{name}{suffix}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    os.environ |= {"FSD_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "temporary"), **environment}
 
 
 def patch(moment: Moment, number: int) -> None:

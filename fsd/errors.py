@@ -121,6 +121,16 @@ def disk_failure(error: BaseException) -> str:
     return _words_of_libraries(error, _OF_A_DISK)
 
 
+def memory_failure(error: BaseException) -> str:
+    """What is said of a memory that does not suffice, whichever library passes it on; "" for other errors."""
+    for cause in _causes(error):
+        # PyTorch's own allocator raises a RuntimeError.
+        is_of_system = isinstance(cause, OSError) and cause.errno == errno.ENOMEM
+        if isinstance(cause, MemoryError) or is_of_system or "can't allocate memory" in str(cause):
+            return first_line(cause)
+    return ""
+
+
 def damage(error: BaseException) -> str:
     """What SQLite says of a damaged database, whichever library passes it on; "" for other errors."""
     return _words_of_libraries(error, _OF_DAMAGE)

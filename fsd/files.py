@@ -1,5 +1,6 @@
-"""Files that somebody else may have made: regular ones of a bounded size, text in UTF-8, and JSON of a known form."""
+"""Files that somebody else may have made: regular ones of a bounded size, text in UTF-8, JSON of a known form, CSV."""
 
+import csv
 import hashlib
 import os
 import stat
@@ -97,6 +98,15 @@ def _reason(errors: Sequence[Any]) -> str:
         if error["type"] not in ("missing", "json_invalid"):
             reason += f"; got {error['input']!r:.60}"
     return f"{place}: {reason}" if place else reason
+
+
+def csv_text(frame: Any) -> str:
+    """A data frame as CSV, without its index; a carriage return in a cell ends no row of any reader."""
+    text: str = frame.to_csv(index=False)
+    # Until Python 3.13 the writer quotes a cell with a line feed alone.
+    if "\r" in text:
+        text = frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC)
+    return text
 
 
 def checksum_lines(contents: Mapping[str, bytes]) -> str:

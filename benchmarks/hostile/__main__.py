@@ -3,8 +3,8 @@
 `python -m benchmarks.hostile --count 1000 --seed 1` runs each in a process forked from this one, in a folder of its
 own, without network, with limits of time and memory. It prints how they ended, by command, and each finding with the
 command line: a traceback, no end, a refusal of more than one line, an exit code that means nothing, a secret that is
-shown or stored, files where none should be. `--odd 300` adds lines in the circumstances of
-odd.py. `--only 17 --folder F` runs one again and keeps its folder.
+shown or stored, files where none should be, an answer that cannot be right. `--odd 300` adds lines in the
+circumstances of odd.py, `--scenes 300` those of scenes.py. `--only 17 --folder F` runs one again and keeps its folder.
 """
 
 import argparse
@@ -31,20 +31,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 from unittest import mock
 
 import yaml
 
 from benchmarks import kills
 from benchmarks.hostile import odd
+from benchmarks.hostile.case import Case
+from benchmarks.hostile.counts import EXPECTED, values_of, wrong_answer
+from benchmarks.hostile.scenes import SCENES
 
 SECRET = "s3cr3t-c4n4ry"
 REMARKS = r"\[\d/\d\] |adapter: it has no SHA256SUMS"
 """Lines that may stand before a refusal: stages, and a remark."""
 FILES = "PATH|FILE|DIR|BOOK|TEXTS|CORPUS|MODEL|URI"
 """Words of --help for what names a file or folder."""
-SECONDS, MEMORY = 100, 4 * 2**30
+SECONDS, MEMORY = 60, 4 * 2**30
+"""Seconds of processor time, or of waiting for nothing, and bytes that a command may take."""
+UNHEARD = ("stderr closed", "all streams closed", "files of nothing")
+"""Circumstances in which nobody can be told what is wrong."""
+KINDS = ("traceback", "hang", "exit code", "lines", "secret", "files", "silent")
 
 
 def _drawn() -> dict[str, Any]:
@@ -62,20 +69,6 @@ def _drawn() -> dict[str, Any]:
 
 DRAWN = _drawn()
 BASE: dict[str, str] = DRAWN["commands"]
-
-
-class Case(NamedTuple):
-    """A command line, with variables of the environment."""
-
-    command: str
-    words: list[str]
-    environment: Mapping[str, str]
-    circumstance: str = ""
-
-    def __str__(self) -> str:
-        variables = [f"({self.circumstance})"] if self.circumstance else []
-        variables += [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        return " ".join([*variables, "fsd", self.command, *map(shlex.quote, self.words)])
 
 
 @dataclass(frozen=True)
@@ -196,10 +189,10 @@ def oddly(rng: random.Random, case: Case, folder: Path) -> Case:
             name = rng.choice(list(odd.ENVIRONMENT))
             environment[name] = rng.choice(odd.ENVIRONMENT[name])
         elif kind == "circumstance":
-            circumstance = rng.choice(list(odd.CIRCUMSTANCES))
+            circumstance = rng.choice(odd.OF_ANY)
         else:
             # In place of one that is there, or of a file inside a folder such as a model.
-            named = [at for at, word in enumerate(words) if (folder / word).exists() and word.strip("./")]
+            named = [at for at, word in enumerate(words) if is_there(folder / word) and word.strip("./")]
             if not named:
                 continue
             at = rng.choice(named)
@@ -212,7 +205,15 @@ def oddly(rng: random.Random, case: Case, folder: Path) -> Case:
             else:
                 odd.odd_file(rng, bad)
             words[at] = bad.name
-    return Case(case.command, words, environment, circumstance)
+    return Case(case.command, words, environment, circumstance, "odd")
+
+
+def is_there(path: Path) -> bool:
+    """Whether a word names a file or folder; it may be longer than any name."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def spoilt(rng: random.Random, folder: Path, flag: Flag) -> str:
@@ -320,6 +321,8 @@ def prepare(folder: Path) -> None:
     writer.close()
     for line in (BASE["run"], f"{BASE['run']} --seed 1"):
         assert kills.run("run", line, folder) == 0, kills.log(folder)
+    line = f"--data data.jsonl --model model --detectors loss --out {EXPECTED}"
+    assert kills.run("score", line, folder) == 0, kills.log(folder)
     assert kills.run("frequencies", "--corpus dump.jsonl --out counts.npz", folder) == 0, kills.log(folder)
     (version, *_) = folder.glob("mlruns/*/models/*/artifacts/artifacts")
     shutil.copytree(version, folder / "version")
@@ -328,14 +331,25 @@ def prepare(folder: Path) -> None:
     (folder / "home").mkdir()
 
 
-def run(case: Case, folder: Path, seconds: float) -> int | None:
-    """Run a command line in a forked process; its exit code, or None if it had no end."""
-    child = kills.forked(lambda: run_here(case, folder, seconds))
-    end, ended, status = time.monotonic() + seconds, 0, 0
-    while not ended and time.monotonic() < end:
+def run(case: Case, folder: Path) -> int | None:
+    """Run a command line in a forked process, or in two at once; the worst exit code, or None if one had no end."""
+    suffixes = ["", "2"] if case.twice else [""]
+    children = [kills.forked(functools.partial(run_here, case, folder, suffix)) for suffix in suffixes]
+    codes = [_end_of(child) for child in children]
+    return None if None in codes else max(filter(None, codes), default=0) or min(filter(None, codes), default=0)
+
+
+def _end_of(child: int) -> int | None:
+    """Exit code of a process, or None if it took too long: by what it did, as others may use the processors, too."""
+    begun = time.monotonic()
+    ended, status = 0, 0
+    while not ended and not _hangs(child, time.monotonic() - begun):
         ended, status = os.waitpid(child, os.WNOHANG)
         time.sleep(0.01)
     with contextlib.suppress(ProcessLookupError):
+        if not ended:
+            os.kill(child, signal.SIGUSR1)  # it says where it is
+            time.sleep(1)
         os.killpg(child, signal.SIGKILL)
     if not ended:
         os.waitpid(child, 0)
@@ -343,12 +357,28 @@ def run(case: Case, folder: Path, seconds: float) -> int | None:
     return None if code in (-signal.SIGKILL, -signal.SIGXCPU) else code  # the limits of processor time
 
 
-def run_here(case: Case, folder: Path, seconds: float) -> int:
+def _hangs(child: int, seconds: float) -> bool:
+    """Whether a process has computed for too long, or waited for something else than a processor.
+
+    Not by the limit of the system: on a busy machine that counts whole ticks, of which the process had a part.
+    """
+    busy, active = 0, 0
+    try:
+        for thread in Path(f"/proc/{child}/task").iterdir():
+            computed, queued, _ = map(int, (thread / "schedstat").read_text().split())
+            busy += computed
+            active = max(active, computed + queued)
+    except (OSError, ValueError):
+        return seconds > 4 * SECONDS  # it is ending, or this is no Linux
+    return max(busy / 10**9, seconds - active / 10**9) > SECONDS
+
+
+def run_here(case: Case, folder: Path, suffix: str = "") -> int:
     """Run a command line in this process, with limits and without network."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS // 3, SECONDS // 3))
+    resource.setrlimit(resource.RLIMIT_CPU, (10 * SECONDS, 10 * SECONDS + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ |= {"HOME": str(folder / "home"), "FSD_API_KEY": SECRET, "OPENAI_API_KEY": SECRET, "HF_TOKEN": SECRET}
     lookup = socket.getaddrinfo
@@ -359,10 +389,23 @@ def run_here(case: Case, folder: Path, seconds: float) -> int:
         return lookup(host, *rest, **options)
 
     socket.getaddrinfo = local
+    places = (folder / "hang.txt").open("w")
+    faulthandler.register(signal.SIGUSR1, places)
+    faulthandler.register(signal.SIGXCPU, places, chain=True)
+    if case.is_new:
+        _begin_anew(case, folder)
     if case.circumstance:
         _begin_with(odd.CIRCUMSTANCES[case.circumstance])
-    faulthandler.dump_traceback_later(seconds - 2, file=(folder / "hang.txt").open("w"))
-    return kills.run_here(case.command, shlex.join(case.words), folder, environment=case.environment)
+    return kills.run_here(case.command, shlex.join(case.words), folder, environment=case.environment, suffix=suffix)
+
+
+def _begin_anew(case: Case, folder: Path) -> NoReturn:
+    """Become a new interpreter, which reads its environment."""
+    kills.surround(folder, case.environment)
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    if case.circumstance:
+        odd.CIRCUMSTANCES[case.circumstance]()
+    os.execv(sys.executable, [sys.executable, "-m", "pipelines", *case.command.split(), *case.words])
 
 
 def _begin_with(circumstance: Callable[[], object]) -> None:
@@ -381,29 +424,14 @@ def _begin_with(circumstance: Callable[[], object]) -> None:
 def findings(case: Case, code: int | None, folder: Path, before: Mapping[str, object]) -> dict[str, str]:
     """What is wrong with how a command ended: kind → what came."""
     errors = (folder / "log.txt").read_text(errors="replace")
-    lines = [line for line in errors.split("\n") if line and not re.match(REMARKS, line)]
-    found = {}
-    if code is None:
-        stack = re.findall(r'File "\S*?([^/"]+/[^/"]+)", line (\d+) in', (folder / "hang.txt").read_text())
-        found["hang"] = " < ".join(map(":".join, stack[:6]))
-    elif "Traceback (most recent call last)" in errors:
-        place = re.findall(r'File "\S*?((?:fsd|pipelines|detectors)/[^"]+", line \d+)', errors)
-        found["traceback"] = f"{lines[-1][:200]} ({place[-1] if place else '?'})"
-    elif code not in (0, 1, 2, 130, 141, 143):
-        found["exit code"] = str(code)
-    elif case.circumstance == "stderr closed":
-        pass  # nobody can be told
-    elif (code == 2 and (len(lines) != 1 or not lines[0].startswith("error: "))) or (code == 1 and not lines):
-        found["lines"] = " | ".join(lines)[:300]
-    own = ["cache", "temporary", *["log"] * ("--dry-run" not in case.words)]  # log: trials, which are opened first
-    if code != 2 and "--dry-run" not in case.words:
-        own += ["mlruns", "bad", *filter(None, map(stem, [*case.words, *case.environment.values()]))]
+    if case.twice and "error: " not in errors:
+        errors = (folder / "log2.txt").read_text(errors="replace")
+    found = wrong_end(case, code, folder, errors)
     now = snapshot(folder.parent)
     written = [name for name in now if now[name] and now[name] != before.get(name)]
-    if case.circumstance:
-        own += ["mlruns", "bad", "fsd-run-", *filter(None, map(stem, case.words))]
     wrong = [*written, *(f"{name} gone" for name in before if name not in now)]
-    wrong = [name for name in wrong if not name.removeprefix("case/").startswith(tuple(own))]
+    allowed = tuple(own_files(case, code, folder))
+    wrong = [name for name in wrong if not name.removeprefix("case/").startswith(allowed)]
     wrong += map(str, (folder / "temporary").iterdir())
     if wrong:
         found["files"] = ", ".join(wrong[:4])
@@ -412,6 +440,41 @@ def findings(case: Case, code: int | None, folder: Path, before: Mapping[str, ob
     if kept := [place.name for place in places if SECRET.encode() in place.read_bytes()]:
         found["secret"] = ", ".join(kept)
     return found
+
+
+def wrong_end(case: Case, code: int | None, folder: Path, errors: str) -> dict[str, str]:
+    """What is wrong with exit code, messages and answer."""
+    lines = [line for line in errors.split("\n") if line and not re.match(REMARKS, line)]
+    if code is None:
+        stack = re.findall(r'File "\S*?([^/"]+/[^/"]+)", line (\d+) in', (folder / "hang.txt").read_text())
+        return {"hang": " < ".join(map(":".join, stack[:6]))}
+    if "Traceback (most recent call last)" in errors:
+        place = re.findall(r'File "\S*?((?:fsd|pipelines|detectors)/[^"]+", line \d+)', errors)
+        return {"traceback": f"{lines[-1][:200]} ({place[-1] if place else '?'})"}
+    if code not in (0, 1, 2, 130, 141, 143):
+        return {"exit code": str(code)}
+    if case.circumstance in UNHEARD:
+        return {}
+    if (code == 2 and (len(lines) != 1 or not lines[0].startswith("error: "))) or (code == 1 and not lines):
+        return {"lines": " | ".join(lines)[:300]}
+    wrong = "" if code else wrong_answer(case, folder) or case.wrong(folder)
+    return {"silent": wrong} if wrong else {}
+
+
+def own_files(case: Case, code: int | None, folder: Path) -> list[str]:
+    """How the files begin that a command may write, or change, when it ends so."""
+    is_dry = "--dry-run" in case.words
+    own = ["cache", "temporary", *["log"] * (not is_dry)]  # log: trials, which are opened first
+    written = folder / "hostile.yaml"
+    if code != 2 and not is_dry:
+        own += ["mlruns", "bad", *filter(None, map(stem, [*case.words, *case.environment.values()]))]
+        own += [os.path.normpath(value) for flag in ("out", "report", "cache") for value in values_of(case.words, flag)]
+        own += re.findall(r"(?m)^cache: \W*(\w+)", written.read_text(errors="replace")) if written.exists() else []
+    if case.circumstance:
+        own += ["mlruns", "bad", "fsd-run-", *filter(None, map(stem, case.words))]
+    if case.kind == "stores":
+        own += ["mlruns"]  # MLflow mends what it opens
+    return own
 
 
 def stem(word: str) -> str:
@@ -425,7 +488,7 @@ def snapshot(folder: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for place, folders, files in os.walk(folder):
         found |= {os.path.relpath(f"{place}/{name}", folder): None for name in folders}
-        for name in set(files) - {"log.txt", "printed.txt", "hang.txt"}:
+        for name in set(files) - {"log.txt", "printed.txt", "log2.txt", "printed2.txt", "hang.txt"}:
             status = os.lstat(f"{place}/{name}")
             found[os.path.relpath(f"{place}/{name}", folder)] = status.st_size, status.st_mtime_ns
     return found
@@ -447,36 +510,35 @@ def restore(folder: Path, template: Path, before: Mapping[str, object]) -> None:
 
 def main() -> None:
     """Draw the command lines, run them, and print table and findings."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=int, nargs="+", default=None, help="numbers of command lines")
-    parser.add_argument("--odd", type=int, default=0, help="further lines, in odd circumstances or of odd files")
-    parser.add_argument("--commands", nargs="+", default=list(BASE), choices=list(BASE))
-    parser.add_argument("--folder", type=Path, help="where the folders of the findings are kept")
-    arguments = parser.parse_args()
+    arguments = read_arguments()
     kills.import_libraries()
     gc.freeze()  # or a collection in each process would copy all of it
     flags = {name: found for name, found in settings().items() if name in arguments.commands}
-    outcomes, bad = {name: Counter[str]() for name in flags}, 0
+    outcomes = {name: Counter[str]() for name in flags}
+    kinds: dict[str, Counter[str]] = {}
+    bad = 0
     with tempfile.TemporaryDirectory(prefix="hostile-") as temporary:
         folder, template = Path(temporary) / "cases" / "case", Path(temporary) / "template"
         prepare(template / "case")
         shutil.copytree(template, folder.parent)
         before = snapshot(folder.parent)
-        for number in arguments.only or range(arguments.count + arguments.odd):
+        for directory in (Path(temporary), folder.parent, folder):
+            directory.chmod(0o755)  # another user may read it
+        total = arguments.count + arguments.odd
+        for number in arguments.only or range(total + arguments.scenes):
             rng = random.Random(f"{arguments.seed}-{number}")
-            case = draw(rng, flags, folder)
-            if number >= arguments.count:
+            case = staged(rng, folder, arguments.kinds) if number >= total else draw(rng, flags, folder)
+            if arguments.count <= number < total:
                 case = oddly(rng, case, folder)
             drawn = snapshot(folder.parent)
             begun = time.monotonic()
-            code = run(case, folder, SECONDS)
+            code = run(case, folder)
             found = findings(case, code, folder, drawn)
             if (took := time.monotonic() - begun) > 15:
                 print(f"{number}: {took:.0f} s: {str(case)[:300]!r}", file=sys.stderr, flush=True)
             ended = {0: "done", 1: "failed", 2: "refused"}.get(code, "other") if code is not None else "other"
             outcomes[case.command].update([ended, *found])
+            kinds.setdefault(case.kind or "flags", Counter()).update([ended, *found])
             for kind, what in found.items():
                 print(f"{number}: {kind}: {what}\n    {str(case)[:2000]!r}", flush=True)
             if found and arguments.folder:
@@ -484,11 +546,38 @@ def main() -> None:
                     shutil.copytree(folder, arguments.folder / str(number), symlinks=True, dirs_exist_ok=True)
             bad += bool(found)
             restore(folder.parent, template, before)
-    kinds = ["done", "refused", "failed", "other", *("traceback", "hang", "exit code", "lines", "secret", "files")]
-    print(f"\nseed {arguments.seed}\n\n| command | {' | '.join(kinds)} |\n|---{'|---:' * len(kinds)}|")
-    for name, row in {**outcomes, "all": sum(outcomes.values(), Counter())}.items():
-        print(f"| {name} | {' | '.join(str(row[kind]) for kind in kinds)} |")
+    print(f"\nseed {arguments.seed}")
+    for title, rows in (("command", outcomes), ("kind", kinds)):
+        print_table(title, {**rows, "all": sum(rows.values(), Counter())})
     sys.exit(bool(bad))
+
+
+def read_arguments() -> argparse.Namespace:
+    """The command line of the benchmark itself."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int, nargs="+", default=None, help="numbers of command lines")
+    parser.add_argument("--odd", type=int, default=0, help="further lines, in odd circumstances or of odd files")
+    parser.add_argument("--scenes", type=int, default=0, help="further lines, of the scenes of people and attackers")
+    parser.add_argument("--kinds", nargs="+", default=list(SCENES), choices=list(SCENES), help="which scenes")
+    parser.add_argument("--commands", nargs="+", default=list(BASE), choices=list(BASE))
+    parser.add_argument("--folder", type=Path, help="where the folders of the findings are kept")
+    return parser.parse_args()
+
+
+def staged(rng: random.Random, folder: Path, kinds: Sequence[str]) -> Case:
+    """The case of a scene."""
+    name = rng.choice(kinds)
+    return SCENES[name](rng, folder)._replace(kind=name)
+
+
+def print_table(title: str, rows: Mapping[str, Counter[str]]) -> None:
+    """Print how the lines ended, as Markdown."""
+    ends = ["done", "refused", "failed", "other", *KINDS]
+    print(f"\n| {title} | {' | '.join(ends)} |\n|---{'|---:' * len(ends)}|")
+    for name, row in rows.items():
+        print(f"| {name} | {' | '.join(str(row[end]) for end in ends)} |")
 
 
 if __name__ == "__main__":

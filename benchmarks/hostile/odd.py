@@ -8,6 +8,7 @@ import errno
 import os
 import random
 import resource
+import signal
 import socket
 import sys
 import tempfile
@@ -185,6 +186,65 @@ def _folder_gone() -> None:
     Path(folder).rmdir()
 
 
+def _set_limit(kind: int, most: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(kind, (most, most))
+
+
+def _little_memory(more: int) -> Callable[[], None]:
+    """Let the process take only so many bytes more than it has."""
+
+    def install() -> None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + more
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+    return install
+
+
+def _another_user() -> None:
+    """Nobody, who may read everything and write nothing."""
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+def _all_closed() -> None:
+    for number in range(3):
+        os.close(number)
+
+
+def _without_threads() -> None:
+    _another_user()
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+
+
+def _changing(name: str, what: str, number: int) -> Callable[[], None]:
+    """A file changes just before its n-th opening, as if somebody else wrote it."""
+
+    def install() -> None:
+        opened = 0
+        file = Path(name).absolute()
+        change = {
+            "cut": lambda: os.truncate(file, file.stat().st_size // 2),
+            "grown": lambda: file.write_bytes(file.read_bytes() * 3),
+            "replaced": lambda: file.write_bytes(b'{"text": "quite another text of nobody", "label": 1}\n'),
+            "gone": file.unlink,
+            "a folder": lambda: (file.unlink(), file.mkdir()),
+        }[what]
+
+        def hook(event: str, arguments: Any) -> None:
+            nonlocal opened
+            if event != "open" or not isinstance(arguments[0], str) or Path(arguments[0]).absolute() != file:
+                return
+            opened += 1
+            if opened == number:
+                change()
+
+        sys.addaudithook(hook)
+
+    return install
+
+
 def _failing(number: int, *, writing: bool, code: int) -> Callable[[], None]:
     """The n-th file that is opened, for writing or reading, fails."""
 
@@ -227,9 +287,27 @@ CIRCUMSTANCES: dict[str, Callable[[], object]] = {
     **{f"read-only disk at {n}": _failing(n, writing=True, code=errno.EROFS) for n in (1, 2, 4, 9)},
     **{f"vanished at {n}": _failing(n, writing=False, code=errno.ENOENT) for n in (1, 2, 3, 5, 8, 13)},
     **{f"broken disk at {n}": _failing(n, writing=False, code=errno.EIO) for n in (1, 2, 3, 5, 8, 13)},
+    "64 open files": _set_limit(resource.RLIMIT_NOFILE, 64),
+    "40 open files": _set_limit(resource.RLIMIT_NOFILE, 40),
+    "200 MB of memory more": _little_memory(200 * 10**6),
+    "20 MB of memory more": _little_memory(20 * 10**6),
+    "files of 64 kB": _set_limit(resource.RLIMIT_FSIZE, 2**16),
+    "files of nothing": _set_limit(resource.RLIMIT_FSIZE, 0),
+    "all streams closed": _all_closed,
+    "another user": _another_user,
+    "small stack": _set_limit(resource.RLIMIT_STACK, 2**18),
+    "no more threads": _without_threads,
+    "signals ignored": lambda: [signal.signal(each, signal.SIG_IGN) for each in (signal.SIGTERM, signal.SIGPIPE)],
+    **{
+        f"other.jsonl {what} at {n}": _changing("other.jsonl", what, n)
+        for what in ("cut", "grown", "replaced", "gone", "a folder")
+        for n in (1, 2, 3, 5)
+    },
     **{f"no right at {n}": _failing(n, writing=False, code=errno.EACCES) for n in (1, 2, 4)},
 }
 """What happens to the process, before the command begins."""
+OF_ANY = [name for name in CIRCUMSTANCES if not name.startswith("other.jsonl")]
+"""Those that need no file of a scene."""
 
 
 def odd_file(rng: random.Random, file: Path) -> None:

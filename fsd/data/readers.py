@@ -186,7 +186,7 @@ def parquet_rows(
                 if start >= rows.stop:
                     break
                 if column is None:
-                    size += batch.nbytes
+                    size += _size(batch)
                     _check_size(where, size)
                 begin = min(max(rows.start - start, 0), len(batch))
                 part = batch.slice(begin, rows.stop - start - begin)
@@ -204,11 +204,26 @@ def arrow_rows(where: str) -> Rows:
         with pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
             _check_header(batches.schema.names, where)
             start = 1
+            size = 0
             for batch in batches:
+                size += _size(batch)
+                _check_size(where, size)
                 yield from enumerate(_in_python(where, batch), start)
                 start += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{where}: must be an Arrow file of a saved data set; {first_line(error)}") from error
+
+
+def _size(batch: Any) -> int:
+    """Bytes of a batch with every value written out, as Python holds it; a dictionary holds each once."""
+    import pyarrow as pa
+
+    size = 0
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        size += column.nbytes
+    return size
 
 
 def _in_python(where: str, batch: Any) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field
 
 from fsd.data.documents import content_hash
-from fsd.files import from_json
+from fsd.files import csv_text, from_json
 from fsd.unspaced import UNSPACED
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Quotations:
         for column in frame:
             if any(self.in_text(value) for value in _strings(frame[column])):
                 frame[column] = frame[column].map(self._hashed)
-        return frame.to_parquet(index=False) if parquet else frame.to_csv(index=False).encode()
+        return frame.to_parquet(index=False) if parquet else csv_text(frame).encode()
 
     def _hashed(self, value: Any) -> Any:
         if isinstance(value, dict):

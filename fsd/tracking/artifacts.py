@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, disk_failure, first_line
 from fsd.files import CHECKSUMS, checksums, digest
 from fsd.tracking.registry import Version
 from fsd.tracking.store import exists, load_mlflow, open_store, quiet
@@ -163,5 +163,12 @@ def _downloaded(tracking_uri: str, uri: str, run_id: str, parent: str) -> Path:
     folder = tempfile.TemporaryDirectory(prefix="fsd-", dir=parent)
     atexit.register(folder.cleanup)
     mlflow = load_mlflow()
-    with quiet():
-        return Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder.name, tracking_uri=tracking_uri))
+    try:
+        with quiet():
+            return Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder.name, tracking_uri=tracking_uri))
+    except Exception as error:
+        # Any error: artifact stores in the cloud have classes of their own. MLflow's own ends in the cause.
+        if disk_failure(error):
+            raise
+        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise UsageError(f"files of {uri} must be where the tracking store has them; {reason[0]}") from error

@@ -21,7 +21,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from fsd.errors import StorageError, UsageError, first_line, without_credentials
+from fsd.errors import StorageError, UsageError, disk_failure, first_line, without_credentials
+from fsd.files import csv_text
 from fsd.leftovers import has_ended, host, this_process
 from fsd.tracking.store import Store, address, load_mlflow, open_store, quiet
 
@@ -104,7 +105,7 @@ class Run:
         silent = isinstance(error, MlflowException) and error.error_code in _OUT_OF_REACH
         if silent and not isinstance(error, RestException) and not self.store.file:
             return f"{self.store.address} does not answer"
-        return getattr(error, "strerror", None) or first_line(error)
+        return disk_failure(error) or getattr(error, "strerror", None) or first_line(error)
 
     @property
     def problem(self) -> str:
@@ -221,7 +222,7 @@ class Run:
                 self.set_tags({_TABLES: json.dumps(tables)})
                 content = content.to_json(orient="split", index=False, date_format="iso")
             elif name.endswith(".csv"):
-                content = content.to_csv(index=False)
+                content = csv_text(content)
             else:
                 content = content.to_parquet(index=False)
         elif isinstance(content, Path):

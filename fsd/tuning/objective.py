@@ -30,6 +30,8 @@ PER_DECADE = 3
 """Grid points per factor of ten of a logarithmic range: 1, 2.15, 4.64."""
 STEPS = 20
 """Intervals of the grid over a linear range without a step."""
+MOST_REPEATS = 1000
+"""Divisions into folds beyond which each takes time and adds nothing, since all divide the same texts."""
 
 Settings = dict[str, Any]
 Report = Callable[[float, int], None]
@@ -102,8 +104,8 @@ def grouped_folds(
     seed: int = 0,
 ) -> list[IntArray]:
     """Row numbers of each fold of a repeated, stratified division by whole groups, `folds` of them each time."""
-    if folds < 2 or repeats < 1:
-        raise UsageError(f"folds must be at least 2 and repeats at least 1; got {folds} and {repeats}")
+    if folds < 2 or not 1 <= repeats <= MOST_REPEATS:
+        raise UsageError(f"folds must be at least 2 and repeats from 1 to {MOST_REPEATS:,}; got {folds} and {repeats}")
     member = np.asarray(labels, dtype=bool)
     family = group_index(groups, member.size)
     of_members = np.unique(family[member]).size

@@ -28,7 +28,7 @@ from optuna.storages import (
     RDBStorage,
     RetryHeartbeatStaleTrialCallback,
 )
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
 
 from fsd.config import TuneConfig
@@ -71,6 +71,9 @@ _LOCK_SECONDS = 60.0
 _ATTEMPTS = 5
 _SQLITE = "sqlite:///"
 _JOURNAL = "journal:"
+# How each line of a journal begins.
+_ENTRY = b'{"op_code":'
+_NO_TRIALS = "{} holds no trials of Optuna's"
 
 
 @contextmanager
@@ -136,7 +139,10 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
             if isinstance(error, DBAPIError | StorageInternalError) and attempt + 1 < _ATTEMPTS:
                 time.sleep(random.uniform(0.05, 0.3))
                 continue
-            cause = error.__cause__ or error
+            # Ours says itself what is wrong; an error of a database is that of its driver.
+            cause: BaseException = error
+            if not isinstance(error, ValueError):
+                cause = error.__cause__ or error
             message = import_failure(cause) if isinstance(cause, ImportError) else str(cause)
             reason = " ".join(message.split())[:200]
             raise UsageError(_refusal(url, reason)) from error
@@ -163,10 +169,7 @@ def _open(url: str, heartbeat: bool) -> BaseStorage:
     if os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112
         check_regular(path, f"{path} must be a file", largest=sys.maxsize)
     if url.startswith(_JOURNAL):
-        try:
-            return JournalStorage(JournalFileBackend(str(path)))
-        except (LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} holds no trials of Optuna's") from error
+        return _journal(path)
     storage = RDBStorage(
         url,
         engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}},
@@ -176,6 +179,47 @@ def _open(url: str, heartbeat: bool) -> BaseStorage:
     with storage.engine.connect() as connection:
         connection.exec_driver_sql("pragma journal_mode=wal")
     return storage
+
+
+def _journal(path: Path) -> JournalStorage:
+    """A journal of Optuna's; half an entry at its end, which a full disk or a kill has left, is cut off."""
+    # Optuna's lock is a link to the path as it is given, which leads nowhere if that is relative to another folder.
+    path = path.absolute()
+    lock = JournalFileSymlinkLock(str(path))
+    _check_lock(path, Path(f"{path}.lock"))
+    content = b""
+    if path.exists():
+        content = path.read_bytes()
+    if not content.startswith(_ENTRY[: len(content)]):
+        raise ValueError(_NO_TRIALS.format(path))
+    if not content.endswith(b"\n") and content:
+        _cut_half_entry(path, lock)
+    try:
+        return JournalStorage(JournalFileBackend(str(path), lock))
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(_NO_TRIALS.format(path)) from error
+
+
+def _cut_half_entry(path: Path, lock: JournalFileSymlinkLock) -> None:
+    lock.acquire()
+    try:
+        # Another process may have finished it before it gave the lock away.
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+    finally:
+        lock.release()
+
+
+def _check_lock(path: Path, lock: Path) -> None:
+    """Refuse a lock that Optuna would wait for without end."""
+    # One system call, since another process may take and release the lock at any moment.
+    try:
+        target = path.parent / lock.readlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ValueError(f"its lock {lock} must be a link of Optuna's: move it away") from error
+    if not target.exists():
+        raise ValueError(f"its lock {lock} leads nowhere: remove it")
 
 
 def compare_on_test(

@@ -31,7 +31,17 @@ from tyro.conf import Positional
 
 from fsd import distributed
 from fsd.config import flags, groups_of, settings_of
-from fsd.errors import CheckFailed, StorageError, UsageError, damage, disk_failure, one_of, quoted, without_credentials
+from fsd.errors import (
+    CheckFailed,
+    StorageError,
+    UsageError,
+    damage,
+    disk_failure,
+    memory_failure,
+    one_of,
+    quoted,
+    without_credentials,
+)
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
 from pipelines.common import gate, loading
@@ -60,8 +70,9 @@ MAIN_FIRST = 10.0
 CAUSE_FIRST = 2.0
 # New objects after which Python looks for cycles among them, and how many such rounds come before it looks further.
 COLLECTIONS = (50_000, 20, 50)
+_LOOP = re.compile("Symlink loop from '(.*)'")
 # Errors of a path at which something else is, such as a folder in place of a lock file.
-_NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM)
+_NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EMFILE)
 
 
 def command(
@@ -206,34 +217,52 @@ def _ends(several: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _system_errors() -> Iterator[None]:
-    """Make errors of a full disk, and of a path that no system takes, one line; commands look at paths first."""
+    """Make errors of memory, disk and paths that no system takes one line; commands look at paths first."""
     try:
         yield
     except (UsageError, StorageError, KeyboardInterrupt, BrokenPipeError):
         raise
     except Exception as error:
-        number = getattr(error, "errno", 0)
-        path = str(getattr(error, "filename", None) or "a file")
-        # Before Python 3.13 pathlib raises this error without a number.
-        loop = re.fullmatch(r"Symlink loop from '(.*)'", str(error))
-        if loop:
-            number = errno.ELOOP
-            path = loop[1]
-        if len(path) > SHOWN:
-            path = f"{path[:SHOWN]}…"
-        reason = disk_failure(error)
-        if reason:
-            raise StorageError(f"{path} cannot be written: {reason}") from error
-        damaged = damage(error)
-        if damaged:
-            raise UsageError(f"a database must be as it was written; it is damaged ({damaged})") from error
-        if number == errno.ENAMETOOLONG:
-            raise UsageError(f"names must have at most 255 bytes; got {path}") from error
-        if number == errno.ELOOP:
-            raise UsageError(f"a path must not be a loop of links; got {path}") from error
-        if isinstance(error, OSError) and error.filename and number in _NO_FILE:
-            raise UsageError(f"a file must be one that this user may open; {path}: {os.strerror(number)}") from error
-        raise
+        in_words = _of_machine(error) or _of_path(error)
+        if in_words is None:
+            raise
+        raise in_words from error
+
+
+def _of_machine(error: Exception) -> UsageError | StorageError | None:
+    """An error of memory, disk or database in words; None for others."""
+    shortage = memory_failure(error)
+    if shortage:
+        return UsageError(
+            f"the memory must suffice; it does not ({shortage}): take fewer or shorter texts, a smaller model, or "
+            "fewer --max-batch-tokens"
+        )
+    reason = disk_failure(error)
+    if reason:
+        return StorageError(f"{_path_of(error)} cannot be written: {reason}")
+    damaged = damage(error)
+    if damaged:
+        return UsageError(f"a database must be as it was written; it is damaged ({damaged})")
+    return None
+
+
+def _of_path(error: Exception) -> UsageError | None:
+    """An error of a file's name, or of what stands there, in words; None for others."""
+    number = getattr(error, "errno", 0)
+    # Before Python 3.13 pathlib raises this error without a number.
+    if number == errno.ELOOP or _LOOP.fullmatch(str(error)):
+        return UsageError(f"a path must not be a loop of links; got {_path_of(error)}")
+    if number == errno.ENAMETOOLONG:
+        return UsageError(f"names must have at most 255 bytes; got {_path_of(error)}")
+    if isinstance(error, OSError) and error.filename and number in _NO_FILE:
+        return UsageError(f"a file must be one that this user may open; {_path_of(error)}: {os.strerror(number)}")
+    return None
+
+
+def _path_of(error: Exception) -> str:
+    loop = _LOOP.fullmatch(str(error))
+    path = loop[1] if loop else str(getattr(error, "filename", None) or "a file")
+    return f"{path[:SHOWN]}…" if len(path) > SHOWN else path
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd.errors import StorageError, UsageError
+from fsd.files import csv_text
 from fsd.leftovers import DRAFTS, replacing, temporary_folder
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def write_table(table: "pd.DataFrame", out: str | Path | None) -> None:
         if suffix == ".parquet":
             table.to_parquet(draft, index=False)
         elif suffix == ".csv":
-            table.to_csv(draft, index=False)
+            draft.write_bytes(csv_text(table).encode())
         else:
             # pandas writes ten digits otherwise.
             table.to_json(

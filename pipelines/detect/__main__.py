@@ -159,7 +159,7 @@ def run(
         from fsd.data.knowledge_cutoffs import labels_for
         from fsd.evaluation.verdicts import Rules
         from pipelines.detect.classifier import MembershipClassifier
-        from pipelines.detect.error_rates import compare_dataset, on_labelled, on_test
+        from pipelines.detect.error_rates import comparable_sides, compare_dataset, on_labelled, on_test
         from pipelines.detect.owners import owners_table
         from pipelines.detect.report import Findings, report
 
@@ -168,17 +168,19 @@ def run(
         classifier = MembershipClassifier(adapter, model=config.model, device=config.device)
         classifier.calibration.threshold_at(config.fpr)  # refuses a rate that the calibration does not support
         measured = on_test(adapter, classifier.calibration, config.fpr)
-    model = classifier.language_model.identity.id
-    # a text that is not labelled a non-member may be a member, whose age says nothing against the labels
-    dated_texts = [replace(document, member=document.member is not False) for document in documents]
-    labels = labels_for(model, [*dated_texts, *nonmembers], last=last_day)
+        model = classifier.language_model.identity.id
+        # a text that is not labelled a non-member may be a member, whose age says nothing against the labels
+        dated_texts = [replace(document, member=document.member is not False) for document in documents]
+        labels = labels_for(model, [*dated_texts, *nonmembers], last=last_day)
+        sides = None
+        # before a run is opened, which a refusal would leave as a failed one
+        if nonmembers and labels.hold:
+            sides = comparable_sides(classifier, documents, nonmembers)
     tags = {"task": "detect", "adapter": adapter}
     name = run_name(model, config.files, "detect")
     with tracked_run(config, f"fsd-{classifier.setup.domain}", name, tags=tags) as tracked:
         with stage("scoring"):
-            dataset = None
-            if nonmembers and labels.hold:
-                dataset = compare_dataset(classifier, documents, nonmembers, seed=config.seed)
+            dataset = compare_dataset(classifier, sides, seed=config.seed) if sides else None
             rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
             verdicts = classifier.classify(documents, rules)
             if labels.hold:

@@ -1,5 +1,6 @@
 """What is measured beside the verdicts: error rates on labelled texts, and the test of the texts as a whole."""
 
+from collections import Counter
 from typing import NamedTuple
 
 import pandas as pd
@@ -102,40 +103,55 @@ class DatasetComparison(NamedTuple):
     """Number of texts on either side on which no verdict can be given."""
 
 
-def compare_dataset(
-    classifier: MembershipClassifier,
-    suspect: Documents,
-    nonmembers: Documents,
-    *,
-    seed: int = 0,
-) -> DatasetComparison:
-    """Test whether the texts as a whole were in the training data, by comparison with known non-members.
+class Sides(NamedTuple):
+    """Suspect texts and known non-members that can be compared as sets, and how many on either side cannot."""
 
-    Texts on which no verdict can be given are left out on both sides: the scores of those that the adapter was trained
-    on reflect fine-tuning, and a few texts in another language can shift the mean of their side. A UsageError if a
-    known text is labelled a member, shares a group with a suspect text or is a near-duplicate of one, and as for
-    `fsd.evaluation.dataset_inference.compare_sets`.
+    suspect: Corpus
+    nonmembers: Corpus
+    left_out: int
+
+
+def comparable_sides(classifier: MembershipClassifier, suspect: Documents, nonmembers: Documents) -> Sides:
+    """The texts of both sides on which a verdict can be given.
+
+    The scores of those that the adapter was trained on reflect fine-tuning, and a few texts in another language can
+    shift the mean of their side. A UsageError if none is left on a side, or if a known text is labelled a member,
+    shares a group with a suspect text or is a near-duplicate of one.
     """
     refuse_members(nonmembers)
-    comparable_suspect = _comparable(classifier, suspect)
-    comparable_nonmembers = _comparable(classifier, nonmembers)
+    comparable_suspect = _comparable(classifier, suspect, "texts")
+    comparable_nonmembers = _comparable(classifier, nonmembers, "known texts")
     # a text on both sides would pull them together, and a relative of one as well
     refuse_related(
         comparable_suspect,
         comparable_nonmembers,
         "; leave such known texts out by --near-duplicates drop",
     )
-    texts = comparable_suspect.prompts + comparable_nonmembers.prompts
-    scored = classifier.scores(texts, every=True)
+    left_out = len(suspect) + len(nonmembers) - len(comparable_suspect) - len(comparable_nonmembers)
+    return Sides(comparable_suspect, comparable_nonmembers, left_out)
+
+
+def compare_dataset(classifier: MembershipClassifier, sides: Sides, *, seed: int = 0) -> DatasetComparison:
+    """Test whether the texts as a whole were in the training data, by comparison with known non-members.
+
+    A UsageError as for `fsd.evaluation.dataset_inference.compare_sets`.
+    """
+    scored = classifier.scores(sides.suspect.prompts + sides.nonmembers.prompts, every=True)
     # a version by base scores alone has no adapter to compare with
     single, difference = scored.states
     scores = of_state(scored.columns, difference) or of_state(scored.columns, single)
-    verdict, without_model = compare_sets(comparable_suspect, comparable_nonmembers, scores, seed=seed)
-    left_out = len(suspect) + len(nonmembers) - len(texts)
-    return DatasetComparison(verdict, without_model, left_out)
+    verdict, without_model = compare_sets(sides.suspect, sides.nonmembers, scores, seed=seed)
+    return DatasetComparison(verdict, without_model, sides.left_out)
 
 
-def _comparable(classifier: MembershipClassifier, documents: Documents) -> Corpus:
-    """The texts on which a verdict can be given, as a corpus of their own."""
+def _comparable(classifier: MembershipClassifier, documents: Documents, side: str) -> Corpus:
+    """The texts on which a verdict can be given, as a corpus of their own; a UsageError if there is none."""
     reasons = classifier.left_out(documents)
-    return Corpus(document for document, reason in zip(documents, reasons, strict=True) if not reason)
+    kept = Corpus(document for document, reason in zip(documents, reasons, strict=True) if not reason)
+    if not kept:
+        ((reason, count),) = Counter(reasons).most_common(1)
+        raise UsageError(
+            f"{side} must have some that can be compared as a set; of {len(documents)} none can, "
+            f"{count} for this reason: {reason}"
+        )
+    return kept

@@ -70,7 +70,7 @@ class PretrainConfig:
 def prepare(config: PretrainConfig) -> Job:
     """Read the texts of one model, or of the target and its contemporary twin."""
     from fsd.data.splitting import hold_out
-    from fsd.models.pretraining import check_recipe
+    from fsd.models.pretraining import check_recipe, readings
 
     recipe = config.recipe
     check_recipe(recipe)
@@ -106,9 +106,9 @@ def prepare(config: PretrainConfig) -> Job:
     steps = []
     characters = 0
     for side in sides:
-        epochs = side * recipe.exposures + background * recipe.passes
-        steps.append(math.ceil(len(epochs) / recipe.batch_size))
-        characters += sum(map(len, epochs))
+        read_in_all = readings(len(side), len(background), recipe)
+        steps.append(math.ceil(read_in_all / recipe.batch_size))
+        characters += sum(map(len, side)) * recipe.exposures + sum(map(len, background)) * recipe.passes
     reads["background"] = files(config.background or ["docstrings"], len(background))
     counts = " and ".join(f"{count:,}" for count in steps)
     values = {"of_each_model": steps, "texts_a_step": recipe.batch_size}

@@ -308,12 +308,18 @@ def test_a_value_that_python_cannot_hold_names_its_column(kind, ending, tmp_path
         read_rows([path])
 
 
-@pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet"])
+@pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet", "equal.parquet", "equal.arrow"])
 def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.setattr(readers, "LARGEST", 2**22)
     file, text = tmp_path / name, "a" * 2**23
-    if name.endswith("parquet"):
+    equal = pa.table({"text": pa.array([text[: 2**13]] * 2**10).dictionary_encode()})
+    if name == "bomb.parquet":
         pq.write_table(pa.table({"text": [text[: 2**13]] * 2**10}), file, compression="zstd")
+    elif name == "equal.parquet":
+        pq.write_table(equal, file)
+    elif name == "equal.arrow":
+        with pa.OSFile(str(file), "wb") as stream, pa.ipc.new_stream(stream, equal.schema) as batches:
+            batches.write_table(equal)
     else:
         with pa.CompressedOutputStream(str(file), "gzip" if name.endswith("gz") else "zstd") as stream:
             stream.write(text.encode())

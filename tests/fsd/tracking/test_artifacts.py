@@ -1,4 +1,6 @@
+import errno
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -26,6 +28,15 @@ def test_a_second_command_fetches_what_was_deleted_with_the_first(full):
     for _ in range(2):
         with own_temporary_files():
             assert tracking.fetch_adapter("models:/fsd-arxiv/1").is_dir()
+
+
+def test_files_that_the_store_cannot_give_are_one_line_with_the_cause(full, monkeypatch):
+    def broken(*_, **__):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "README.md")
+
+    monkeypatch.setattr(shutil, "copy2", broken)  # by which MLflow fetches them
+    with pytest.raises(UsageError, match=r"^files of models:/fsd-arxiv/1 must be where .*; .*Input/output error"):
+        tracking.fetch_adapter("models:/fsd-arxiv/1")
 
 
 def test_a_file_that_differs_from_its_checksum_is_refused(here, register, adapter, code, tmp_path):

@@ -3,6 +3,7 @@ import json
 import math
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -176,6 +177,14 @@ def test_runs_of_a_killed_process_are_closed_by_the_next_and_no_others(here, roo
 
 def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_the_reason_of_a_full_disk_is_that_of_the_database_below_all_libraries(here):
+    wrapped = RuntimeError("(raised as a result of Query-invoked autoflush)")
+    wrapped.__cause__ = sqlite3.OperationalError("disk I/O error")
+    message = "^the run could not be stored: disk I/O error$"
+    with pytest.raises(StorageError, match=message), tracking.run("fsd-x", "a") as run, run.storing():
+        raise wrapped
 
 
 def test_what_cannot_be_stored_is_raised_after_the_computation_and_logged_later(

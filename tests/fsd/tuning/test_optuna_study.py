@@ -125,6 +125,41 @@ def test_a_storage_out_of_reach_is_refused_in_one_line_without_its_password(tmp_
     assert "secret" not in str(error.value)
 
 
+def test_half_an_entry_of_a_full_disk_is_cut_off_a_journal(tmp_path, storage):
+    whole = search(Hill(), "s", {}, settings(storage))
+    journal = tmp_path / "trials.log"
+    entries = journal.read_bytes()
+    last_trial = entries.rindex(b'{"op_code":4')
+    journal.write_bytes(entries[: last_trial + 20])
+    for _ in range(2):
+        assert [trial.settings for trial in search(Hill(), "s", {}, settings(storage))] == [t.settings for t in whole]
+    book = tmp_path / "book.txt"
+    book.write_text("one line of a user's own")
+    with pytest.raises(UsageError, match="holds no trials"):
+        open_storage(f"journal:{book}")
+    assert book.read_text() == "one line of a user's own"
+
+
+def test_a_lock_that_optuna_would_wait_for_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "sub"
+    folder.mkdir()
+    (folder / "log").touch()
+    lock = folder / "log.lock"
+    lock.symlink_to("sub/log")
+    with pytest.raises(UsageError, match=r"its lock \S+ leads nowhere: remove it"):
+        open_storage("journal:sub/log")
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(UsageError, match=r"its lock \S+ must be a link"):
+        open_storage("journal:sub/log")
+    lock.rmdir()
+    taken = []
+    monkeypatch.setattr(os, "fsync", lambda _: taken.append(lock.exists()))
+    create_study("s", {}, "journal:sub/log")
+    assert set(taken) == {True}
+
+
 @several_threads
 def test_several_threads_create_a_database_at_the_same_time(database):
     with ThreadPoolExecutor(6) as pool:

@@ -76,6 +76,9 @@ class Words:
 
 TO_CONTINUE = "to continue: fsd x --words 'a b' postgresql://me:***@host/x"
 FULL = OSError(errno.ENOSPC, "No space left on device", "cache")
+FULL_MEMORY = "DefaultCPUAllocator: can't allocate memory"
+FEWER = "take fewer or shorter texts, a smaller model, or fewer --max-batch-tokens"
+GONE = FileNotFoundError(errno.ENOENT, "No such file or directory", "texts.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +87,9 @@ FULL = OSError(errno.ENOSPC, "No space left on device", "cache")
         (UsageError("size must be 2; got 3"), 2, "error: size must be 2; got 3"),
         (StorageError("the table cannot be stored"), 1, f"error: the table cannot be stored; {TO_CONTINUE}"),
         (FULL, 1, f"error: cache cannot be written: No space left on device; {TO_CONTINUE}"),
+        (MemoryError("no 8 GiB"), 2, f"error: the memory must suffice; it does not (no 8 GiB): {FEWER}"),
+        (RuntimeError(FULL_MEMORY), 2, f"error: the memory must suffice; it does not ({FULL_MEMORY}): {FEWER}"),
+        (GONE, 2, "error: a file must be one that this user may open; texts.jsonl: No such file or directory"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fsd.data.readers import read_files
 from fsd.errors import StorageError, UsageError
 from pipelines.common.job import Job, check_space
 from pipelines.common.output import check_path, check_table_path, write_table
@@ -46,6 +47,16 @@ def test_a_path_that_cannot_be_written_is_refused_and_a_check_changes_nothing(tm
     check_path(Path("data.jsonl"))
     assert sorted(tmp_path.iterdir()) == before
     assert Path("data.jsonl").read_text() == "{}\n"
+
+
+def test_a_text_with_any_line_break_stays_one_row_of_a_csv_file() -> None:
+    texts = ["a\rb", "c\nd", 'e\r\nf "g", h', "i"]
+    table = pd.DataFrame({"text": texts, "label": pd.array([1, 0, None, 1], dtype="Int64"), "loss": [0.5, 1e-9, 2, 3]})
+    write_table(table, Path("out.csv"))
+    assert [document.text for document in read_files(["out.csv"])] == texts
+    pd.testing.assert_frame_equal(pd.read_csv("out.csv", dtype={"label": "Int64"}), table)
+    write_table(table.iloc[1:2], Path("plain.csv"))
+    assert Path("plain.csv").read_bytes() == b'text,label,loss\n"c\nd",0,1e-09\n'
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

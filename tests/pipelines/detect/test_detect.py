@@ -269,6 +269,11 @@ def test_known_non_members_add_a_verdict_on_the_data_set(make_rows, tmp_path, ca
     member = jsonl(tmp_path / "member.jsonl", [row for row in make_rows(12, 9) if row["label"]])
     with pytest.raises(UsageError, match=r"non-members; .* is labelled a member"):
         detect(tmp_path / "v.parquet", suspect, known=(member,))
+    foreign = jsonl(tmp_path / "foreign.jsonl", [{"text": f"слово {number} и лист"} for number in range(9)])
+    with pytest.raises(UsageError, match=r"^known texts must have some .* of 9 none can, 9 for this reason: "):
+        detect(tmp_path / "v.parquet", suspect, known=(foreign,))
+    # Only the few groups are noticed when the texts are scored.
+    assert len(tracking.find_runs("fsd-arxiv", {"task": "detect"}, status="FAILED")) == 1
 
 
 def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys, served):
