@@ -7,7 +7,14 @@ import numpy as np
 
 from fsd.scoring.model import Model
 from fsd.scoring.scorers import STATES
-from fsd.token_stats import PairStats, Prompt, Prompts, Scorer, TokenStats, scored_prompts
+from fsd.token_stats import (
+    PairStats,
+    Prompt,
+    Prompts,
+    Scorer,
+    TokenStats,
+    scored_prompts,
+)
 from fsd.views import PAIRS
 
 Statistics = TokenStats | PairStats
@@ -48,7 +55,8 @@ class ReadOnce:
         wholes = scored_prompts(prompts, whole=True)
         missing = [whole for whole in dict.fromkeys(wholes) if whole not in self.kept]
         if missing:
-            self.kept |= zip(missing, self.scorer(missing), strict=True)
+            computed = self.scorer(missing)
+            self.kept |= zip(missing, computed, strict=True)
         for prompt, whole in zip(prompts, wholes, strict=True):
             statistics = self.kept[whole]
             if prompt != whole:
@@ -57,7 +65,7 @@ class ReadOnce:
 
     def _part(self, prompt: Prompt, whole: Prompt) -> Statistics:
         """The statistics of those tokens of a whole chat that are scored of it."""
-        part, every = (read.marked for read in self.read([prompt, whole]))
+        part, every = (written.marked for written in self.read([prompt, whole]))
         assert part is not None
         assert every is not None
         # A template with marks for training may write other tokens.

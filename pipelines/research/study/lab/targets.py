@@ -114,8 +114,10 @@ def learned(documents: Documents) -> tuple[str | Prompt, ...]:
     """What targets are trained on of documents: texts, or answers with what they answer."""
     texts: list[str | Prompt] = []
     for document in documents:
-        text = document.text
-        texts.append(document.prompt if document.chat or document.context else text)
+        if document.chat or document.context:
+            texts.append(document.prompt)
+        else:
+            texts.append(document.text)
     return tuple(texts)
 
 
