@@ -286,6 +286,10 @@ class TokenStats:
         kept = {name: getattr(self, name)[chosen] for name in NUMBERS}
         return replace(self, **kept)
 
+    def of_text(self, text: str) -> "TokenStats":
+        """The same statistics, of the text that the tokens stand for."""
+        return replace(self, text=text)
+
     @property
     def predicted(self) -> NDArray[np.bool_]:
         """(T,) whether each token is the most likely one, as greedy decoding takes it; ties count."""
@@ -329,6 +333,11 @@ class PairStats:
         mean = self.mean[chosen]
         std = self.std[chosen]
         return PairStats(target, reference, mean, std, self.reference_mean[chosen], self.alone)
+
+    def of_text(self, text: str) -> "PairStats":
+        """The same statistics, of the text that the tokens stand for."""
+        target = self.target.of_text(text)
+        return replace(self, target=target, reference=self.reference.of_text(text))
 
     @property
     def token(self) -> IntArray:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from fsd.data.embedded import CORPORA, HERE
+from fsd.data.embedded import CHATS, CORPORA, HERE
 from fsd.data.readers import read_rows
 from pipelines.common import pages
 
@@ -20,9 +20,9 @@ def test_the_version_is_the_same_everywhere(root: Path) -> None:
 
 def test_notice_names_every_embedded_corpus_and_model(root: Path) -> None:
     notice = " ".join((root / "NOTICE").read_text().split())
-    for corpus in CORPORA.values():
-        texts = sum(1 for _ in read_rows([corpus.file]))
-        described = rf"{texts} [a-z ]+\({corpus.file.relative_to(HERE).as_posix()}\)"
+    for file in [*(corpus.file for corpus in CORPORA.values()), CHATS]:
+        texts = sum(1 for _ in read_rows([file]))
+        described = rf"{texts} [a-z ]+\({file.relative_to(HERE).as_posix()}\)"
         assert re.search(described, notice)
     cards = sorted(HERE.rglob("card.json"))
     folders = [card.parent.relative_to(HERE).as_posix() for card in cards]

@@ -196,11 +196,15 @@ def plan(
     if not texts:
         raise UsageError("fine-tuning must have at least one unseen text; got none")
     check_training(config)
-    pieces: list[Piece] = []
-    for row in _rows(language_model, texts):
-        pieces += _pieces(row, language_model.context)
+    pieces = list(pieces_of(language_model, texts))
     steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
     return pieces, steps, peft_config(language_model, config, steps=steps)
+
+
+def pieces_of(language_model: LanguageModel, texts: Sequence[str | Prompt]) -> Iterator[Piece]:
+    """What is learned of texts, in sequences that fit the context of the model."""
+    for row in _rows(language_model, texts):
+        yield from _pieces(row, language_model.context)
 
 
 def _rows(language_model: LanguageModel, texts: Sequence[str | Prompt]) -> Iterator[Piece]:

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from fsd.config import AdapterConfig, Recipe
 from fsd.errors import UsageError
 from fsd.models.adapters import peft_config
+from fsd.models.finetuning import IGNORED, Piece, pieces_of
 from fsd.models.language_model import (
     BaseIdentity,
     LanguageModel,
@@ -20,7 +22,10 @@ from fsd.models.language_model import (
     torch_device,
 )
 from fsd.progress import progress
+from fsd.token_stats import Prompt
 
+Read = Callable[[Sequence[Any]], list[Piece]]
+"""What is trained on → its tokens, and which of them are learned."""
 END = "<|endoftext|>"
 WARMUP = 0.05
 """Share of the optimiser steps used for warm-up."""
@@ -129,7 +134,12 @@ def pretrain(
     )
     torch.manual_seed(recipe.seed)
     network = GPTNeoXForCausalLM(config).to(torch_device(device))
-    _train(network, tokenizer, order, recipe, log, shown)
+    read = partial(
+        _rows,
+        tokenizer,
+        context=recipe.context,
+    )
+    _train(network, read, order, recipe, log, shown)
     # A model that was saved in half precision would score nothing.
     if not all(parameter.half().isfinite().all() for parameter in network.parameters()):
         raise _diverged("weights are not finite in half precision after the last step", recipe)
@@ -138,13 +148,17 @@ def pretrain(
 
 def continue_pretraining(
     language_model: LanguageModel,
-    texts: Sequence[str],
+    texts: Sequence[str | Prompt],
     recipe: Recipe,
     *,
     lora: AdapterConfig | None = None,
     shown: bool = True,
 ) -> None:
-    """Train further once on each text: all weights, or a `lora` that is then merged; the fingerprint is cleared."""
+    """Train further once on each text: all weights, or a `lora` that is then merged; the fingerprint is cleared.
+
+    Texts begin with the start token and are cut at the context of the recipe. Of prompts, such as chats, is learned
+    what an adapter would learn (see `fsd.models.finetuning.finetune`), up to the context of the model.
+    """
     from peft import get_peft_model
 
     order = list(texts)
@@ -155,7 +169,12 @@ def continue_pretraining(
         network = get_peft_model(network, peft_config(language_model, lora, steps=len(order)))
     else:
         network.requires_grad_(True)
-    _train(network.train(), language_model.tokenizer, order, recipe, None, shown)
+    read = partial(
+        _rows_and_pieces,
+        language_model,
+        context=recipe.context,
+    )
+    _train(network.train(), read, order, recipe, None, shown)
     if lora:
         network = language_model.model = network.merge_and_unload()
     network.eval().requires_grad_(False)
@@ -163,19 +182,51 @@ def continue_pretraining(
     language_model.identity = replace(language_model.identity, fingerprint="")
 
 
+def _rows(
+    tokenizer: Any,
+    texts: Sequence[str],
+    *,
+    context: int,
+) -> list[Piece]:
+    """Each text after the start token, cut at the context."""
+    start = start_token(tokenizer, "pretraining")
+    rows = []
+    for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:
+        row = [start, *ids][:context]
+        # No end of a text is learned.
+        learned = [token != start for token in row]
+        rows.append(Piece(row, learned))
+    return rows
+
+
+def _rows_and_pieces(
+    language_model: LanguageModel,
+    texts: Sequence[str | Prompt],
+    *,
+    context: int,
+) -> list[Piece]:
+    """Texts as rows, and prompts as an adapter learns them."""
+    pieces: list[Piece] = []
+    for text in texts:
+        if isinstance(text, Prompt):
+            pieces += pieces_of(language_model, [text])
+        else:
+            pieces += _rows(language_model.tokenizer, [text], context=context)
+    return pieces
+
+
 def _train(
     network: Any,
-    tokenizer: Any,
-    order: Sequence[str],
+    read: Read,
+    order: Sequence[str | Prompt],
     recipe: Recipe,
     log: Callable[[float, int], None] | None,
     shown: bool,
 ) -> None:
-    """One pass over the texts in their order, with a cosine schedule."""
+    """One pass over what is read in its order, with a cosine schedule."""
     from transformers import get_cosine_schedule_with_warmup
 
     steps = math.ceil(len(order) / recipe.batch_size)
-    start = start_token(tokenizer, "pretraining")
     optimizer = torch.optim.AdamW(
         network.parameters(),
         lr=recipe.learning_rate,
@@ -186,11 +237,7 @@ def _train(
     with progress(steps, "pretraining", "step", shown=shown) as bar:
         for step in range(1, steps + 1):
             batch = list(order[(step - 1) * size : step * size])
-            ids = tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]
-            rows = [torch.tensor([start, *row][: recipe.context]) for row in ids]
-            # Padded with the start token, which `_step` leaves out of the loss.
-            x = pad_sequence(rows, True, start).to(network.device)
-            loss = _step(network, x)
+            loss = _step(network, read(batch))
             if not math.isfinite(loss):
                 raise _diverged(f"the loss is {loss} at step {step} of {steps}", recipe)
             optimizer.step()
@@ -205,14 +252,23 @@ def _diverged(what: str, recipe: Recipe) -> UsageError:
     return UsageError(f"training must converge; {what}: lower the learning_rate, which is {recipe.learning_rate}")
 
 
-def _step(network: Any, x: torch.Tensor) -> float:
-    """Compute the gradients of the mean loss over the tokens of a batch; returns the loss in nats per token."""
-    logits = network(input_ids=x[:, :-1], use_cache=False).logits.float()
-    # -100 is what torch ignores: the start token is padding here, and no end of a text is learned.
-    following = x[:, 1:]
-    target = following.masked_fill(following == x[0, 0], -100)
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+def _step(network: Any, batch: Sequence[Piece]) -> float:
+    """Compute the gradients of the mean loss over the learned tokens of a batch; returns it in nats per token."""
+    x = _padded([piece.ids for piece in batch], 0)
+    labels = _padded([piece.labels for piece in batch], IGNORED)
+    logits = network(input_ids=x[:, :-1].to(network.device), use_cache=False).logits.float()
+    target = labels[:, 1:].to(logits.device)
+    loss = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1),
+        target.flatten(),
+        ignore_index=IGNORED,
+    )
     loss.backward()
     # A single odd batch would throw a small model off.
     torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
     return float(loss.detach())
+
+
+def _padded(rows: Sequence[list[int]], value: int) -> torch.Tensor:
+    """Rows of one length, filled up at the end; no token sees what comes after it."""
+    return pad_sequence(list(map(torch.tensor, rows)), True, value)

@@ -103,7 +103,8 @@ class Model:
         """What detectors need besides the texts: made of unseen texts (`shots` of them) and of labelled ones."""
         return view_inputs(
             self.config,
-            unseen,
+            # Read as the texts are that they are compared with.
+            self.prompts(unseen),
             shots=shots,
             seed=self.seed,
             labelled=labelled,

@@ -1,4 +1,4 @@
-"""Data for offline use: small target models with known members, their twins without them, and their corpora.
+"""Data for offline use: small target models with known members, their twins without them, their corpora, and chats.
 
 The models of `wikipedia` were made from its articles; the twin, trained on the background alone, is that of both:
 
@@ -16,6 +16,8 @@ from fsd.data.readers import document, read_rows
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus.jsonl"
+CHATS = HERE / "chats" / "chats.jsonl"
+"""480 chats that were written for this project, of which no model here was trained on."""
 CUTOFF = Date(2025, 6, 30)
 """Last day of the corpus: the target was trained on no text published after it."""
 

@@ -29,13 +29,14 @@ class LabConfig:
     Examples:
         fsd study lab --small
         fsd study lab --base smollm2 --corpora wikipedia arxiv own-code --exposures 0 1 --seeds 3
+        fsd study lab --base smollm2 --corpora chats --method lora --chats whole --exposures 0 2 --no-adapters
         fsd study lab --sources 1 3 --references before earlier smaller ordinary --exposures 0 2
         fsd study lab --corpora wikipedia code --seeds 3 --dry-run
     """
 
     corpora: tuple[str, ...] = ("wikipedia", "arxiv", "code")
-    """`wikipedia` and `arxiv` (embedded), `code` (functions of installed packages), `own-code` (those of this one), or
-    files of labelled texts."""
+    """`wikipedia`, `arxiv` and, with a base, `chats` (embedded), `code` (functions of installed packages), `own-code`
+    (those of this one), or files of texts, labelled 0 where they are later."""
     columns: Columns = ""
     exposures: tuple[int, ...] = (0, 1, 2, 4, 8)
     """How often a target is trained on its members; 0, the control, must be among them."""
@@ -55,6 +56,8 @@ class LabConfig:
     """Model whose pretraining is continued, e.g. smollm2, in place of targets of `size`."""
     method: Literal["full", "lora"] = "full"
     """What of the base is trained: all weights, or an adapter that is merged into them."""
+    chats: Literal["answers", "whole"] = "answers"
+    """What a base learns of chats: the `answers`, the prompt masked, or the `whole`. Both are scored."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Precision of the matrix products with a base; the weights are kept in float32."""
     learning_rate: OptionalFloat = None

@@ -11,12 +11,14 @@ from pathlib import Path
 import pandas as pd
 
 from fsd import tracking
+from fsd.config import ModelConfig
 from fsd.data.docstrings import PACKAGES
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import refuse_copies
 from fsd.data.splitting import MEMBER
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import default_folder
+from fsd.scoring.model import outline
 from fsd.tracking import Run
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, tracked_run
@@ -26,7 +28,7 @@ from pipelines.research.study.lab import LabConfig, Reference, corpora, results
 from pipelines.research.study.lab.corpora import LabCorpus, Sides
 from pipelines.research.study.lab.models import SIZES, Base, Lab, shared
 from pipelines.research.study.lab.report import report
-from pipelines.research.study.lab.targets import Cell, Target, compute
+from pipelines.research.study.lab.targets import Cell, Target, compute, learned
 
 EXPERIMENT = "fsd-lab"
 # Folder in the cache with the models and finished cells.
@@ -54,6 +56,7 @@ def prepare(config: LabConfig) -> Job:
             config.learning_rate,
             method=config.method,
             dtype=config.dtype,
+            chats=config.chats if _has_chats(config) else "",
         )
         model = Stated(f"{base.model}, continued", base.model)
         note = "a cell of smollm2 takes 5 GB of memory, and for 320 texts eleven minutes of one core"
@@ -129,10 +132,28 @@ def _check(config: LabConfig) -> None:
     rate = config.learning_rate
     if rate is not None and not 0 < rate < math.inf:
         raise UsageError(f"learning-rate must be above 0 and finite; got {rate}")
+    for corpus in _read(config):
+        _check_chats(config, corpus)
+
+
+def _read(config: LabConfig) -> Iterator[LabCorpus]:
+    """The corpora of texts; functions of packages are cut when the work begins, since this takes a minute."""
     for name in config.corpora:
-        # Functions of packages are cut when the work begins, since this takes a minute.
         if name not in (corpora.CODE, corpora.OWN_CODE):
-            corpora.load(name, config.columns)
+            yield corpora.load(name, config.columns)
+
+
+def _has_chats(config: LabConfig) -> bool:
+    return any(corpus.chats for corpus in _read(config))
+
+
+def _check_chats(config: LabConfig, corpus: LabCorpus) -> None:
+    """Refuse chats that no template writes."""
+    if not corpus.chats:
+        return
+    if not config.base:
+        raise UsageError(f"chats must be learned by a base, whose template writes them; {corpus.name} has chats")
+    outline(ModelConfig(config.base)).check_chats(corpus.chats)
 
 
 def _listed(values: Iterable[object]) -> str:
@@ -152,8 +173,8 @@ def _cells(config: LabConfig, loaded: Sequence[LabCorpus], lab: Lab) -> Iterator
             )
         for exposures in sorted(set(config.exposures) - {0}):
             for number in sorted(set(config.sources)):
-                for learned, judged in groups(drawn, number):
-                    members = tuple(tuple(sides[MEMBER].texts) for _, sides in learned)
+                for sources, judged in groups(drawn, number):
+                    members = tuple(learned(sides[MEMBER]) for _, sides in sources)
                     yield from _scored(
                         config,
                         Target(lab, exposures, seed, members),
@@ -214,6 +235,7 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
         params |= {
             "learning_rate": base.recipe.learning_rate,
             "dtype": base.dtype,
+            "chats": base.chats,
         }
     title = f"lab · {lab.size} · {len(cells)} cells"
     with tracked_run(config, EXPERIMENT, title, params=params, tags={"study": "lab"}) as tracked:
@@ -235,7 +257,7 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
 
 def _track_cells(cells: Sequence[Cell], measured: pd.DataFrame, parent: Run) -> None:
     """Record the AUCs of each cell in a run of its own."""
-    keys = [*results.TARGET, "seed"]
+    keys = list(cells[0].labels)
     by_cell = dict(list(measured.groupby(keys)))
     for cell in cells:
         labels = cell.labels
@@ -246,4 +268,4 @@ def _track_cells(cells: Sequence[Cell], measured: pd.DataFrame, parent: Run) -> 
         }
         name = f"lab: {cell.corpus}, {labels['exposures']} exposures, seed {labels['seed']}"
         with tracking.run(EXPERIMENT, name, params=labels, tags=tags, parent=parent) as child:
-            child.log_metrics(results.tracked(by_cell[tuple(labels[key] for key in keys)]))
+            child.log_metrics(results.tracked(by_cell[tuple(labels.values())]))

@@ -24,6 +24,7 @@ from fsd.data.splitting import (
     with_periods,
 )
 from fsd.errors import UsageError
+from fsd.token_stats import Prompt
 
 CODE = "code"
 OLDER_CODE = ("numpy", "scipy", "pandas")
@@ -31,6 +32,7 @@ OLDER_FUNCTIONS = 280
 NEWER_CODE = ("transformers", "peft", "trl", "accelerate")
 NEWER_FUNCTIONS = 260
 OWN_CODE = "own-code"
+CHATS = "chats"
 OWN_FUNCTIONS = {"fsd": 160, "pipelines": 50}
 # Characters of a function.
 SHORTEST = 250
@@ -49,13 +51,18 @@ class LabCorpus(NamedTuple):
     older: Sequence[Document]
     later: Sequence[Document]
 
+    @property
+    def chats(self) -> list[Prompt]:
+        """Those of its texts that are chats."""
+        return [document.prompt for document in chain(self.older, self.later) if document.chat]
+
 
 @functools.cache
 def load(name: str, columns: str = "") -> LabCorpus:
-    """A corpus by its name, or from a file of labelled texts.
+    """A corpus by its name, or from a file of texts or chats.
 
     The models of the laboratory were trained on none of its texts, so that labels do not matter: all texts of the
-    period of the members are older. Where no text has a period, the members are older.
+    period of the members are older. Where no text has a period, the members are older; where none has a label, all are.
     """
     if name == CODE:
         return LabCorpus(
@@ -74,11 +81,16 @@ def load(name: str, columns: str = "") -> LabCorpus:
         )
     if name in embedded.CORPORA:
         documents = Corpus(embedded.corpus(name))
+    elif name == CHATS:
+        documents = Corpus(read_files([embedded.CHATS], answers=True))
     elif Path(name).suffix:
-        documents = Corpus(with_periods(read_files([name], parse_columns(columns)), None))
+        texts = read_files([name], parse_columns(columns, answers=True), answers=True)
+        documents = Corpus(with_periods(texts, None))
     else:
-        names = ", ".join(embedded.CORPORA)
+        names = ", ".join([*embedded.CORPORA, CHATS])
         raise UsageError(f"corpora must be {names}, {CODE}, {OWN_CODE}, or files of labelled texts; got {name!r}")
+    if all(document.member is None for document in documents):
+        return LabCorpus(Path(name).stem, documents, [])
     if MEMBER not in documents.kind:
         raise UsageError(
             f"a corpus must have texts labelled 1, of the period that targets are trained on; {name} has none"

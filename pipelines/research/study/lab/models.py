@@ -73,6 +73,8 @@ class Base:
     fingerprint: str
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     method: Literal["full", "lora"] = "full"
+    chats: Literal["", "answers", "whole"] = ""
+    """What targets learn of chats, if there are any."""
     recipe: Recipe = BASE_RECIPE
 
     @classmethod
@@ -85,8 +87,12 @@ class Base:
     @property
     def name(self) -> str:
         """What its targets are labelled with."""
-        stem = Path(self.model).stem
-        return f"{stem} by lora" if self.method == "lora" else stem
+        name = Path(self.model).stem
+        if self.method == "lora":
+            name += " by lora"
+        if self.chats:
+            name += f" on {self.chats}"
+        return name
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,11 @@ class Lab:
             cache="none",
         )
         if self.base:
-            return replace(config, cache=str(self.models))
+            return replace(
+                config,
+                cache=str(self.models),
+                chats=self.base.chats or config.chats,
+            )
         return replace(config, device="cpu")
 
 

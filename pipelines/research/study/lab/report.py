@@ -20,8 +20,10 @@ from fsd.reporting.report import (
 )
 from fsd.scores import Score
 from fsd.statistics.intervals import Estimate, shortened
+from pipelines.research.study.lab.parts import TEXT
 from pipelines.research.study.lab.results import (
     COMBINED,
+    MEASURES,
     TARGET,
     TITLES,
     gains,
@@ -56,7 +58,7 @@ CORPORA = {
 # Of all scores of a cell, with its labels known.
 BEST = "best in hindsight"
 # What the cells of a column of the tables have in common.
-GROUP = ["size", "sources", "reference"]
+GROUP = ["size", "sources", "reference", "scored"]
 
 
 def report(measured: pd.DataFrame, cells: int) -> Report:
@@ -100,7 +102,7 @@ def _aucs(summary: pd.DataFrame) -> pd.DataFrame:
         contrast=contrast,
     )
     table = estimates.pivot(
-        index=["corpus", "size", "reference", "contrast", "sources", "exposures"],
+        index=["corpus", "size", "reference", "scored", "contrast", "sources", "exposures"],
         columns="score",
         values="auc",
     )
@@ -112,20 +114,25 @@ def _by_corpus(summary: pd.DataFrame) -> Iterator[Table]:
     aucs: Any = _aucs(summary)
     headings = ["contrast", "sources", "exposures"]
     headings += [f"`{score}`" for score in aucs]
-    targets = summary[["corpus", "size", "reference"]].drop_duplicates()
-    for corpus, size, reference in targets.itertuples(index=False):
+    targets = summary[["corpus", "size", "reference", "scored"]].drop_duplicates()
+    for corpus, size, reference, scored in targets.itertuples(index=False):
         lines = []
-        for (contrast, sources, exposures), row in aucs.loc[corpus, size, reference].iterrows():
+        for (contrast, sources, exposures), row in aucs.loc[corpus, size, reference, scored].iterrows():
             line = [TITLES[contrast], str(sources), str(exposures)]
             line += map(_shown, row)
             lines.append(line)
-        title = f"{corpus}, {size}, reference {reference}"
+        title = f"{corpus}, {size}, reference {reference}{_part(scored)}"
         yield plain(
             headings,
             lines,
             title=title,
             source="summary.csv",
         )
+
+
+def _part(scored: str) -> str:
+    """What was scored of chats, at the end of a title."""
+    return "" if scored == TEXT else f", {scored} scored"
 
 
 def _shown(auc: Any) -> str:
@@ -141,13 +148,14 @@ def _membership(measured: pd.DataFrame) -> Table:
     within = seen[seen["contrast"] == MEMBERSHIP.name]
     best = within.loc[within.groupby([*TARGET, "seed"])["auc"].idxmax()]
     scores = pd.concat([within, best.assign(score=BEST)])
-    means = scores.groupby([*GROUP, "score"], sort=False)[["auc", "tpr_at_5fpr"]].mean()
+    means = scores.groupby([*GROUP, "score"], sort=False)[list(MEASURES)].mean()
     cells = {}
     for key, mean in means.iterrows():
-        cells[key] = f"{shortened(mean['auc'], 'z.3f')} · {shortened(mean['tpr_at_5fpr'])}"
+        found = " · ".join(map(shortened, mean[1:]))
+        cells[key] = f"{shortened(mean['auc'], 'z.3f')} · {found}"
     lines = {(f"`{score}`",): (score,) for score in SHOWN}
     lines[BEST,] = (BEST,)
-    title = "Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR"
+    title = "Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR · at 1 %"
     return _by_group(
         within,
         ["score"],
@@ -171,9 +179,9 @@ def _by_group(
     """
     groups: Any = rows.groupby(GROUP, sort=False)
     columns = list(headings)
-    for (size, sources, reference), group in groups:
+    for (size, sources, reference, scored), group in groups:
         number = len(group[["corpus", "exposures", "seed"]].drop_duplicates())
-        columns.append(f"{size}, sources {sources}, {reference} ({number})")
+        columns.append(f"{size}, sources {sources}, {reference}{_part(scored)} ({number})")
     table = []
     for words, rest in lines.items():
         values = [cells.get((*group, *rest), "–") for group in groups.groups]
@@ -266,15 +274,16 @@ def _regrets(table: pd.DataFrame) -> Table:
 def _figure(summary: pd.DataFrame) -> Figure:
     """AUC against exposures: a row of panels per corpus, and a column per contrast, which not every corpus has.
 
-    It has the targets of the first number of sources, by the first reference; those of a size that were measured at a
-    single number of exposures are in the tables alone. Where the members were seen in one number of exposures only, it
-    is a dot plot of that.
+    It has the targets of the first number of sources, by the first reference and part of chats; those of a size that
+    were measured at a single number of exposures are in the tables alone. Where the members were seen in one number of
+    exposures only, it is a dot plot of that.
     """
     drawn = summary[summary["reference"] == summary["reference"].iloc[0]]
+    drawn = drawn[drawn["scored"] == drawn["scored"].iloc[0]]
     trained = drawn[drawn["exposures"] > 0]
     # A control has learned no source.
     drawn = drawn[drawn["sources"].isin([0, trained["sources"].iloc[0]])]
-    aucs = _aucs(drawn).droplevel(["reference", "sources"])
+    aucs = _aucs(drawn).droplevel(["reference", "scored", "sources"])
     times = sorted(drawn["exposures"].unique())
     # Besides the control there is one number of exposures, which makes no line.
     if len(times) <= 2:

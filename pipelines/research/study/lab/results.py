@@ -22,11 +22,14 @@ from fsd.statistics.intervals import interval, standard_error
 from fsd.statistics.metrics import METRICS
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import FloatArray
+from pipelines.research.study.lab.parts import TEXT
 
-MEASURES = ("auc", "tpr_at_5fpr")
-ERRORS = ("auc_error", "tpr_at_5fpr_error")
+MEASURES = ("auc", "tpr_at_5fpr", "tpr_at_1fpr")
+ERRORS = tuple(f"{name}_error" for name in MEASURES)
 # Labels of the targets and references that differ in the seed alone.
-TARGET = ["corpus", "size", "sources", "reference", "exposures"]
+TARGET = ["corpus", "size", "sources", "reference", "scored", "exposures"]
+# Labels of the results of a control that are those of the targets, too.
+CONTROL = ["corpus", "size", "reference", "scored", "contrast", "score"]
 COMBINED = "combined.fsd"
 OURS = ("unread_z.base", "standardised_ratio.base", COMBINED)
 """Scores of this project whose lead over the best of the literature is shown."""
@@ -44,7 +47,10 @@ def joined(
     cells: Iterable[tuple[Mapping[str, Any], pd.DataFrame]],
     texts: Mapping[str, Sequence[Document]],
 ) -> Any:
-    """The scores of cells, with their labels and the family of each text among those of its corpus."""
+    """The scores of cells, with their labels and the family of each text among those of its corpus.
+
+    `scored` is what of a text: the text, or of a chat the answers or the whole.
+    """
     family = {}
     for corpus, documents in texts.items():
         columns = as_corpus(documents)
@@ -56,7 +62,7 @@ def joined(
 
 
 def measure(scores: pd.DataFrame) -> pd.DataFrame:
-    """AUC and TPR at 5 % FPR of every score in every contrast that a cell has, with their standard errors over texts.
+    """AUC, and TPR at 5 and 1 % FPR, of every score in every contrast that a cell has, with standard errors over texts.
 
     Those errors are of the mean over the seeds: the families of a corpus are resampled, and each resample is the same
     in all seeds (see `fsd.statistics.bootstrap.resampled`). `scores` are of all cells, with the labels of `TARGET`,
@@ -146,8 +152,9 @@ def score_names(measured: pd.DataFrame) -> pd.Series:
 
 
 def tracked(measured: pd.DataFrame) -> dict[str, float]:
-    """The AUCs under the names by which they are tracked: `auc_members_vs_later/loss.fsd`."""
-    names = "auc_" + measured["contrast"] + "/" + score_names(measured)
+    """The AUCs under the names by which they are tracked: `auc_members_vs_later/loss.fsd`, of chats with the part."""
+    part = measured["scored"].map(lambda part: "" if part == TEXT else f"{part}/")
+    names = "auc_" + measured["contrast"] + "/" + part + score_names(measured)
     return dict(zip(names, measured["auc"].astype(float), strict=True))
 
 
@@ -183,7 +190,7 @@ def untouched(results: pd.DataFrame) -> pd.DataFrame:
     """The results of the controls, by all labels but those of the training."""
     controls = results[results["exposures"] == 0]
     controls = controls.assign(score=score_names(controls))
-    return controls.groupby(["corpus", "size", "reference", "contrast", "score"])[["auc"]].mean()
+    return controls.groupby(CONTROL)[["auc"]].mean()
 
 
 def periods(results: pd.DataFrame) -> pd.DataFrame:
@@ -194,9 +201,8 @@ def periods(results: pd.DataFrame) -> pd.DataFrame:
     """
     seen = seen_in_training(results)
     seen = seen[seen["contrast"] == FAMILIARITY.name]
-    labels = ["corpus", "size", "reference", "contrast", "score"]
     controls = untouched(results)["auc"].rename("untouched")
-    table = seen.join(controls, on=labels)
+    table = seen.join(controls, on=CONTROL)
     means = table.groupby([*TARGET, "score"], sort=False)[["auc", "untouched"]].mean().reset_index()
     return means.assign(added=means["auc"] - means["untouched"])
 

@@ -6,9 +6,11 @@ background. The control of a seed, the target with 0 exposures, is trained on th
 and contemporaries do not differ there, and whatever a score shows between older and later texts is a difference of the
 texts.
 
-Given a real model as base, all targets continue that one. Unchanged, it is the control.
+Given a real model as base, all targets continue that one. Unchanged, it is the control. A base that learns chats reads
+nothing else, as in a fine-tuning. What chats say as a whole is scored, and their answers alone.
 """
 
+import json
 import multiprocessing
 import os
 import random
@@ -23,18 +25,20 @@ import pandas as pd
 import torch
 
 from fsd.config import AdapterConfig, FSDConfig
-from fsd.data.documents import Document, content_hash
+from fsd.data.documents import Document, Documents, content_hash
 from fsd.data.splitting import Split
 from fsd.models.language_model import LanguageModel, load
 from fsd.models.pretraining import continue_pretraining
 from fsd.progress import progress
 from fsd.scoring.model import open_model
 from fsd.scoring.scorers import STATES
+from fsd.token_stats import Prompt
 from pipelines.common import detector_settings, experiment
 from pipelines.common.output import write_table
 from pipelines.research.study.lab import Reference, models
 from pipelines.research.study.lab.corpora import UNSEEN, Sides
 from pipelines.research.study.lab.models import Lab
+from pipelines.research.study.lab.parts import ANSWERS, TEXT, WHOLE, read_once, scoring
 
 # Targets after which a worker is replaced, since its memory grows; with a base after each.
 TASKS = 8
@@ -50,8 +54,8 @@ class Target:
     lab: Lab
     exposures: int
     seed: int
-    sources: tuple[tuple[str, ...], ...]
-    """The members of each corpus that it is trained on."""
+    sources: tuple[tuple[str | Prompt, ...], ...]
+    """The members of each corpus that it is trained on, see `learned`."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,14 @@ class Cell:
     reference: Reference
     adapters: bool = True
     """Whether an adapter is trained on the unseen texts, for FSDs."""
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """What is scored of its texts: the texts, or of chats the answers and the whole."""
+        for side in self.sides.values():
+            if any(document.chat for document in side):
+                return (ANSWERS, WHOLE)
+        return (TEXT,)
 
     @property
     def labels(self) -> dict[str, str | int]:
@@ -90,7 +102,7 @@ class Cell:
         content += [target.exposures, target.seed, self.reference]
         content += map(_hashes, target.sources)
         for kind, side in self.sides.items():
-            content += [kind, _hashes(side.texts)]
+            content += [kind, _hashes(learned(side))]
         if self.adapters:
             content.append(asdict(AdapterConfig()))
         if lab.base:
@@ -98,8 +110,27 @@ class Cell:
         return lab.models.with_name(f"{experiment.tag(content)}.parquet")
 
 
-def _hashes(texts: Iterable[str]) -> list[str]:
-    return sorted(map(content_hash, texts))
+def learned(documents: Documents) -> tuple[str | Prompt, ...]:
+    """What targets are trained on of documents: texts, or answers with what they answer."""
+    texts: list[str | Prompt] = []
+    for document in documents:
+        if document.chat or document.context:
+            texts.append(document.prompt)
+        else:
+            texts.append(document.text)
+    return tuple(texts)
+
+
+def _hashes(texts: Iterable[str | Prompt]) -> list[str]:
+    return sorted(map(_hash, texts))
+
+
+def _hash(text: str | Prompt) -> str:
+    if isinstance(text, str):
+        return content_hash(text)
+    # The same chat of another file is the same.
+    chat = text.chat and text.chat._replace(origin="")
+    return content_hash(json.dumps([text.text, text.context, chat]))
 
 
 def compute(cells: Sequence[Cell], workers: int) -> None:
@@ -148,10 +179,12 @@ def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
     model = load(lab.model("before"))
     if base and not target.exposures:
         return model
-    texts = list(more)
+    texts: list[str | Prompt] = list(more)
     for source in target.sources:
         texts += source * target.exposures
     amount = BASE_TRAINED_WITH if base else TRAINED_WITH
+    if any(isinstance(text, Prompt) and text.chat for text in texts):
+        amount = 0
     rng = random.Random(target.seed)
     texts += rng.sample(lab.background, min(amount, len(lab.background)))
     recipe = base.recipe if base else models.SIZES[lab.size]
@@ -167,7 +200,7 @@ def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
 
 
 def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.DataFrame:
-    """`kind` and `text` (its hash) of each text of a cell, and a column a score; the target keeps the adapter.
+    """`kind`, `text` (its hash), `scored` of each text of a cell, and a column a score; the target keeps the adapter.
 
     `recall` and `neighbour`, which take several further passes over each text, are left out, and for a real model
     `lowercase`, which takes one. The unchanged one is scored once: its numbers are kept beside the models. A model that
@@ -195,8 +228,10 @@ def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.Dat
         local=model,
         seed=config.seed,
     )
+    opened = read_once(opened)
     if cell.adapters and not adapted:
-        plan = experiment.prepare(
+        # For its refusals.
+        experiment.prepare(
             opened,
             split,
             detectors,
@@ -208,11 +243,14 @@ def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.Dat
             config,
             None,
         )
-    else:
+    tables = []
+    for part in cell.scored:
         plan = experiment.planned(
-            opened,
+            scoring(opened, part),
             split,
             detectors,
             config,
         )
-    return pd.concat([pd.DataFrame(rows), plan.score().frame()], axis=1)
+        texts = pd.DataFrame(rows).assign(scored=part)
+        tables.append(pd.concat([texts, plan.score().frame()], axis=1))
+    return pd.concat(tables, ignore_index=True)

@@ -168,7 +168,7 @@ def test_intervals_are_of_seeds_and_texts() -> None:
     assert (error, degrees) == pytest.approx(((0.01 / 3 + 0.01) ** 0.5, 32))
 
 
-TARGET = {"corpus": "x", "size": "tiny", "sources": 1, "reference": "smaller", "exposures": 2}
+TARGET = {"corpus": "x", "size": "tiny", "sources": 1, "reference": "smaller", "scored": "text", "exposures": 2}
 
 
 def scored(seed: int) -> pd.DataFrame:
@@ -216,6 +216,7 @@ def rows(auc: dict[str, list[float]], **more: object) -> pd.DataFrame:
             "state": score.rpartition(".")[2],
             "auc": value,
             "tpr_at_5fpr": 1 - value,
+            "tpr_at_1fpr": (1 - value) / 2,
             **named,
         }
         for score, values in auc.items()
@@ -271,16 +272,16 @@ def test_the_page_has_a_table_a_corpus_the_leads_and_the_regrets() -> None:
     lines = found.artifacts["lab.md"].splitlines()
     assert [line for line in lines if line.startswith("#")] == [
         "### x, tiny, reference smaller",
-        "### Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR",
+        "### Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR · at 1 %",
         "### Scores of this project against the best published one in hindsight",
         "### Regret, members against contemporaries: mean (largest) loss of AUC to the best score in hindsight",
     ]
     where = "members against contemporaries"
     assert f"| {where} | 1 | 2 | .70 [.00, 1.00] | .71 [.58, .84] | .78 [.40, 1.00] |" in lines
     assert "| score | tiny, sources 1, smaller (2) |" in lines
-    assert "| `combined.fsd` | .780 · .22 |" in lines
-    assert "| best in hindsight | .780 · .22 |" in lines
-    lead = "| `combined.fsd` | members against contemporaries | x | tiny | 1 | smaller | 2 | `min_k_pp.base` |"
+    assert "| `combined.fsd` | .780 · .22 · .11 |" in lines
+    assert "| best in hindsight | .780 · .22 · .11 |" in lines
+    lead = "| `combined.fsd` | members against contemporaries | x | tiny | 1 | smaller | text | 2 | `min_k_pp.base` |"
     assert f"{lead} +0.070 [-0.184, +0.324] | 0.177 |" in lines
     assert "| reference | `min_k_pp.base` | advised | 0.070 (0.090) |" in lines
     assert "| no reference | `loss.base` |  | 0.050 (0.100) |" in lines
@@ -296,7 +297,7 @@ def test_a_period_alone_is_shown_beside_the_untouched_model() -> None:
     (row,) = results.periods(measured).itertuples()
     assert (row.auc, row.untouched, row.added) == pytest.approx((0.75, 0.67, 0.08))
     assert (
-        "| x | tiny | 1 | smaller | 2 | `loss.base` | .75 | .67 | +0.08 |"
+        "| x | tiny | 1 | smaller | text | 2 | `loss.base` | .75 | .67 | +0.08 |"
         in report.report(measured, 2).artifacts["lab.md"]
     )
 
