@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -57,6 +58,10 @@ FORMS: Mapping[str, Smallest] = {
         "--data abstracts=small.jsonl again=small.jsonl:text --model embedded --texts 16 --words 20 --epochs 1",
         r"^ *again +",
     ),
+    "whole_run": Smallest(
+        f"--trees {BENCHMARKS.parent} --run '--domain arxiv --detectors loss --placebo none --epochs 1'",
+        r"\| warm \| [\d.]+ \| [\d.]+ \|",
+    ),
     "tuning": Smallest("--texts 20 --trials 2 --workers 1", r"^ +journal +surp +1 +\d"),
 }
 ELSEWHERE = {"hostile": "tests/pipelines/test_hostile.py"}
@@ -68,7 +73,7 @@ BY_HAND = ("evidence", "verdict_mixtures")
 def run(name: str, arguments: str, root: Path, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     """A benchmark on one thread, in a folder of its own."""
     own = {"PYTHONPATH": str(root), "FSD_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1", **variables}
-    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments.split()]
+    command = [sys.executable, "-m", f"benchmarks.{name}", *shlex.split(arguments)]
     environment = {**os.environ, **own}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
