@@ -59,7 +59,7 @@ FORMS: Mapping[str, Smallest] = {
         r"^ *again +",
     ),
     "whole_run": Smallest(
-        f"--trees {BENCHMARKS.parent} --run '--domain arxiv --detectors loss --placebo none --epochs 1'",
+        f"--trees {BENCHMARKS.parent} '--run=--domain arxiv --detectors loss --placebo none --epochs 1'",
         r"\| warm \| [\d.]+ \| [\d.]+ \|",
     ),
     "tuning": Smallest("--texts 20 --trials 2 --workers 1", r"^ +journal +surp +1 +\d"),
