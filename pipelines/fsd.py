@@ -9,6 +9,7 @@ Examples:
     fsd run --config config.yaml --seed 43 --name "second seed" --json
 """
 
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -44,25 +45,34 @@ def prepare(config: FSDConfig) -> Job:
 
 def run(inputs: "Inputs") -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
+    from pipelines.common import experiment
+    from pipelines.common.inputs import with_adapter_texts
+
     with stage("data"):
         inputs = inputs.fetched()
     config = inputs.config
     detectors = inputs.detectors
-    with stage("model"):
-        from pipelines.common import experiment, registration
-        from pipelines.common.inputs import with_adapter_texts
+    split = with_adapter_texts(inputs.split, config.adapter)
+    # Audit and control need nothing that the model gives: they use the cores that its loading and training leave idle.
+    with ExitStack() as processes:
+        audited = processes.enter_context(experiment.audit_beside(split, config))
+        with stage("model"):
+            from pipelines.common import registration
 
-        model = experiment.open_with_adapter(config)
-        language_model = model.language_model
-        # From here on as it is in effect, also for the control model.
-        config = replace(
-            config,
-            model=replace(config.model, dtype=cast("Dtype", language_model.dtype)),
+            model = experiment.open_with_adapter(config)
+            language_model = model.language_model
+            # From here on as it is in effect, also for the control model.
+            config = replace(
+                config,
+                model=replace(config.model, dtype=cast("Dtype", language_model.dtype)),
+            )
+            plan = experiment.prepare(model, split, detectors, config)
+            placebo, placebo_remarks = experiment.plan_control(config, split, plan.detectors)
+        if placebo:
+            control_scores = processes.enter_context(experiment.control_beside(placebo, language_model, split, config))
+        tracked = processes.enter_context(
+            registration.start(config, language_model, inputs.sources, plan.detectors, placebo)
         )
-        split = with_adapter_texts(inputs.split, config.adapter)
-        plan = experiment.prepare(model, split, detectors, config)
-        placebo, placebo_remarks = experiment.plan_control(config, split, plan.detectors)
-    with registration.start(config, language_model, inputs.sources, plan.detectors, placebo) as tracked:
         if not config.adapter:
             with stage("finetuning"):
                 experiment.train_adapter(language_model, split.unseen, config, tracked)
@@ -71,7 +81,7 @@ def run(inputs: "Inputs") -> None:
         control = None
         if placebo:
             with stage("placebo"):
-                control = placebo.score(split)
+                control = control_scores()
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):
@@ -85,6 +95,7 @@ def run(inputs: "Inputs") -> None:
                 control,
                 detectors,
                 remarks=remarks,
+                audited=audited,
             )
         with stage("recording"):
             report, version = registration.track(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -62,6 +63,10 @@ FORMS: Mapping[str, Smallest] = {
         "--data abstracts=small.jsonl again=small.jsonl:text --model embedded --texts 16 --words 20 --epochs 1",
         r"^ *again +",
     ),
+    "whole_run": Smallest(
+        f"--trees {BENCHMARKS.parent} '--run=--domain arxiv --detectors loss --placebo none --epochs 1'",
+        r"\| warm \| [\d.]+ \| [\d.]+ \|",
+    ),
     "tuning": Smallest("--texts 20 --trials 2 --workers 1", r"^ +journal +surp +1 +\d"),
     "verdict_mixtures": Smallest("--smallest --reads abstracts:0 --mixtures 1", r"^\| targets of 1 sources \| 8 \|"),
 }
@@ -75,7 +80,7 @@ ELSEWHERE = {"hostile": "tests/pipelines/test_hostile.py"}
 def run(name: str, arguments: str, root: Path, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     """A benchmark on one thread, in a folder of its own."""
     own = {"PYTHONPATH": str(root), "FSD_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1", **variables}
-    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments.split()]
+    command = [sys.executable, "-m", f"benchmarks.{name}", *shlex.split(arguments)]
     environment = {**os.environ, **own}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

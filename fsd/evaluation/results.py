@@ -5,9 +5,9 @@ alone, and from members in membership alone (docs/contrasts.md).
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress, product
 from typing import Any, NamedTuple
 
@@ -350,14 +350,15 @@ def compute_results(
     seed: int,
     remarks: Sequence[str] = (),
     cross_validated: ByScore | None = None,
-    repeats: int | None = None,
+    audited: Callable[[], Audit] | None = None,
 ) -> Results:
     """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
 
     Later texts are in the contrasts alone where there are contemporaries. `scored`, and the control model's scores
     beside its name, are of the validation, then the test texts; `cross_validated` are validation AUCs in place of those
-    chosen by.
+    chosen by. `audited` gives the text audit, if it is made elsewhere.
     """
+    audited = audited or partial(audit, parts, seed=seed)
     control_name, of_control = control or (None, ScoreTable())
     control_fsd = of_state(of_control.columns, scored.states.difference)
     texts = ScoredTexts(parts, score_table(parts, scored), scored, seed)
@@ -382,7 +383,7 @@ def compute_results(
         parts=parts,
         scores=texts.table,
         table=_table(rows),
-        audit=audit(parts, seed=seed, repeats=repeats),
+        audit=audited(),
         remarks=[*remarks, *fallback_remarks(scored, len(texts.table))],
         control_name=control_name,
         gain=fine_tuning_gain(texts.test, choice, bootstrap),

@@ -102,9 +102,8 @@ def finetune(
     # AdaLoRA's averages of importance are not in a checkpoint; without a fingerprint, the base may be any.
     if config.method == "adalora" or not language_model.identity.fingerprint:
         cache = None
-    rows = [piece.identity for piece in pieces]
     with (
-        training_folder(cache, training_key(language_model, rows, config, seed)) as folder,
+        training_folder(cache, _key_of(language_model, pieces, config, seed)) as folder,
         tempfile.TemporaryDirectory() as scratch,
     ):
         # Whoever wants to measure after each epoch needs the training itself.
@@ -159,6 +158,26 @@ def finetune(
         language_model.model.eval()
         if folder and is_main_process():
             _keep(language_model, folder, history)
+
+
+def is_finished(
+    language_model: LanguageModel,
+    texts: Sequence[str | Prompt],
+    config: AdapterConfig,
+    *,
+    seed: int,
+    cache: Path | None,
+) -> bool:
+    """Whether `finetune` finds such a training finished in the cache."""
+    if cache is None:
+        return False
+    pieces, _, _ = plan(language_model, texts, config)
+    return (cache / _key_of(language_model, pieces, config, seed) / FINISHED).exists()
+
+
+def _key_of(language_model: LanguageModel, pieces: "Sequence[Piece]", config: AdapterConfig, seed: int) -> str:
+    rows = [piece.identity for piece in pieces]
+    return training_key(language_model, rows, config, seed)
 
 
 class Piece(NamedTuple):

@@ -1,4 +1,4 @@
-"""Memoized token statistics: a scorer's results by model and prompt, in memory or in an SQLite file."""
+"""Memoized token statistics and hidden states: results by model and prompt, in memory or in an SQLite file."""
 
 import contextlib
 import json
@@ -104,6 +104,8 @@ def prompt_hash(prompt: Prompt) -> bytes:
 # Marks beside the size of a number: the numbers are of two models; and neither gives the same of the text alone.
 PAIR = 64
 NOT_ALONE = 128
+# The numbers are of the whole text: its hidden states.
+WHOLE = 32
 # Numbers of a token under one model, and under two.
 SINGLE_ROWS = 4
 PAIR_ROWS = 11
@@ -112,29 +114,38 @@ PAIR_ROWS = 11
 def encode(
     key: str,
     prompt: bytes,
-    stats: TokenStats | PairStats | Continuations,
+    stats: TokenStats | PairStats | Continuations | FloatArray,
 ) -> bytes:
     """A checksum, the size of a number, T token ids (int32), and 4T numbers: float32 where that loses nothing.
 
-    Of two models there are 11T numbers, and the size is marked. Continuations are JSON after a size of 0.
+    Of two models there are 11T numbers, and the size is marked. Continuations are JSON after a size of 0. (D,) hidden
+    states are D numbers after a marked size.
     """
     if isinstance(stats, Continuations):
         body = bytes(1) + json.dumps(stats).encode()
+    elif isinstance(stats, np.ndarray):
+        numbers = _narrowed(stats)
+        body = bytes([WHOLE | numbers.itemsize]) + numbers.tobytes()
     else:
         mark = 0
         token_ids = stats.token
-        values = np.stack(_numbers(stats))
         if isinstance(stats, PairStats):
             mark = PAIR if stats.alone else PAIR | NOT_ALONE
-        # A local model computes in float32, an API may answer with more digits. A number too large for float32
-        # becomes infinite, and so differs.
-        with np.errstate(over="ignore"):
-            numbers = values.astype("<f4")
-        if not np.array_equal(numbers, values, equal_nan=True):
-            numbers = values.astype("<f8")
+        numbers = _narrowed(np.stack(_numbers(stats)))
         size = bytes([mark | numbers.itemsize])
         body = size + token_ids.astype("<i4").tobytes() + numbers.tobytes()
     return _checksum(key, prompt, body) + body
+
+
+def _narrowed(values: FloatArray) -> Any:
+    """The numbers as float32 where that loses nothing, else as float64."""
+    # A local model computes in float32, an API may answer with more digits. A number too large for float32 becomes
+    # infinite, and so differs.
+    with np.errstate(over="ignore"):
+        numbers = values.astype("<f4")
+    if np.array_equal(numbers, values, equal_nan=True):
+        return numbers
+    return values.astype("<f8")
 
 
 def _numbers(stats: TokenStats | PairStats) -> list[FloatArray]:
@@ -163,10 +174,12 @@ def _decode(
     body = data[8:]
     if _checksum(key, prompt, body) != data[:8]:
         raise ValueError("wrong checksum")
-    size = body[0] & ~(PAIR | NOT_ALONE)
+    size = body[0] & ~(PAIR | NOT_ALONE | WHOLE)
     if size == 0:
         truth, samples, greedy = json.loads(body[1:])
         return Continuations(truth, tuple(samples), greedy)
+    if body[0] & WHOLE:
+        return np.frombuffer(body, f"<f{size}", offset=1).astype(np.float64)
     rows = PAIR_ROWS if body[0] & PAIR else SINGLE_ROWS
     tokens = (len(body) - 1) // (4 + rows * size)
     token = np.frombuffer(body, "<i4", tokens, 1).astype(np.int64)

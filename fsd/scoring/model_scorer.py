@@ -1,5 +1,6 @@
 """Prompts → token statistics by a language model: one forward pass per prompt, shared by all detectors."""
 
+import copy
 import functools
 import math
 import sys
@@ -379,6 +380,7 @@ class Side:
         self.switched = switched
         self.body = model.body
         self.reduction = Reduction(model.head)
+        self.pasts: dict[tuple[int, ...], Any] = {}
 
     def states(
         self,
@@ -416,9 +418,15 @@ class Side:
     ) -> Any:
         """The keys and values of the prefix that all windows of a batch share, read once for every row."""
         window = batch[0]
-        prefix = ids[window.prompt][window.begin - window.past : window.begin]
-        x = torch.tensor([prefix], device=self.model.device)
-        past = self.body(input_ids=x, use_cache=True).past_key_values
+        prefix = tuple(ids[window.prompt][window.begin - window.past : window.begin])
+        # Many batches follow one prefix, and the last one read is kept.
+        kept = self.pasts.get(prefix)
+        if kept is None:
+            x = torch.tensor([prefix], device=self.model.device)
+            kept = self.body(input_ids=x, use_cache=True).past_key_values
+            self.pasts = {prefix: kept}
+        # A copy, since the pass of a batch appends to what it is given.
+        past = copy.deepcopy(kept)
         past.batch_repeat_interleave(len(batch))
         return past
 
@@ -793,11 +801,15 @@ def _same(entering: Any, states: Tensor) -> bool:
     return isinstance(entering, Tensor) and torch.equal(entering.cpu(), states.cpu())
 
 
+DEPTH = 0.5
+"""Share of a network's layers above which the domain check reads hidden states."""
+
+
 def hidden_states(
     language_model: LanguageModel,
     texts: Sequence[str],
     *,
-    depth: float = 0.5,
+    depth: float = DEPTH,
     tuned: bool = False,
 ) -> FloatArray:
     """(N, D) mean hidden states of N texts above the share `depth` of the layers; the beginning of long texts counts.

@@ -7,7 +7,7 @@ kept. The statistics of each model alone come from the same passes.
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from fsd.scoring.model_scorer import (
     DistributedScorer,
     Ids,
     ModelScorer,
+    Rows,
     Side,
     Statistics,
     agreeing_kernel,
@@ -151,6 +152,32 @@ class PairReduction:
         return torch.cat(list(blocks), dim=1)
 
 
+# Bytes of hidden states of a reference that are kept.
+KEPT_BYTES = 2**28
+
+
+class KeptStates:
+    """Hidden states by a reference, read once: base and tuned model are compared with it on the same batches."""
+
+    def __init__(self) -> None:
+        self.stored: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self.room = KEPT_BYTES
+
+    def states(self, side: Side, batch: Batch, ids: Rows) -> tuple[Tensor, Tensor]:
+        """Those of `Side.states`, bitwise: only a batch of the same tokens has them."""
+        # The memory of a card is for batches.
+        if side.model.device.type != "cpu":
+            return side.states(batch, ids)
+        key = tuple((*window[1:], *ids[window.prompt]) for window in batch)
+        if key in self.stored:
+            return self.stored[key]
+        states, target = side.states(batch, ids)
+        if states.nbytes <= self.room:
+            self.room -= states.nbytes
+            self.stored[key] = states, target
+        return states, target
+
+
 @dataclass(eq=False)
 class PairScorer(ModelScorer):
     """`PairStats` by two states of models, which must have one tokenizer: of one model, or of two.
@@ -161,6 +188,7 @@ class PairScorer(ModelScorer):
     _: KW_ONLY
     reference: LanguageModel
     reference_tuned: bool = False
+    kept: KeptStates = field(default_factory=KeptStates)
     numbers: ClassVar = PAIR_ROWS
 
     def __post_init__(self) -> None:
@@ -202,21 +230,20 @@ class PairScorer(ModelScorer):
 
     def _forward(self, network: PairReduction, batch: Batch, ids: Ids) -> Tensor:
         """(11, n) statistics of the scored positions of a batch, window by window."""
-        states: list[Tensor] = []
-        for side in (network.ours, network.theirs):
-            rows = {
-                window.prompt: self._opened(
-                    side,
-                    window.prompt,
-                    ids,
-                )
-                for window in batch
-            }
-            with side.switched():
-                hidden, target = side.states(batch, rows)
-            states.append(hidden)
-        ours, theirs = states
-        return network(ours, theirs, target)
+        ours = network.ours
+        theirs = network.theirs
+        with ours.switched():
+            states, target = ours.states(batch, self._rows(ours, batch, ids))
+        rows = self._rows(theirs, batch, ids)
+        with theirs.switched():
+            # The two states of one model change with its adapter.
+            read = theirs.states if self._one_model else functools.partial(self.kept.states, theirs)
+            reference_states, _ = read(batch, rows)
+        return network(states, reference_states, target)
+
+    def _rows(self, side: Side, batch: Batch, ids: Ids) -> dict[int, list[int]]:
+        """The ids of the prompts of a batch as a model reads them."""
+        return {window.prompt: self._opened(side, window.prompt, ids) for window in batch}
 
     def _opened(self, side: Side, prompt: int, ids: Ids) -> list[int]:
         """The ids of a prompt as a model reads them: it begins with its own start token."""
@@ -253,6 +280,7 @@ class PairMember(NamedTuple):
 
     load: Callable[[], LanguageModel]
     tuned: bool = False
+    kept: KeptStates | None = None
 
 
 def pair_scorer(
@@ -273,6 +301,7 @@ def pair_scorer(
             tuned=target.tuned,
             reference=reference.load(),
             reference_tuned=reference.tuned,
+            kept=reference.kept or KeptStates(),
             max_batch_tokens=config.max_batch_tokens,
             description=description,
         )

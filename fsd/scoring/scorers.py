@@ -5,16 +5,19 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.errors import at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
-from fsd.token_stats import Prompt, Prompts, Scorer, Tokenize, chats_of
+from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, Tokenize, chats_of, texts_of
 from fsd.views import DRAWS, PAIRS, Draws
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.cache import SQLiteStore
+    from fsd.scoring.pair_scorer import KeptStates
 
     Maker = Callable[[LanguageModel, SQLiteStore | None], Scorer]
 
@@ -102,6 +105,8 @@ def _pair_makers(
     if config.model.startswith(API):
         return {}
     readers = [*states, "reference"] if load_reference else states
+    # One for all states, made with the first scorer: a dry run, which has the names alone, does not import torch.
+    kept = cache(_kept_states)
     makers: dict[str, Maker] = {}
     for form, compared in PAIRS.items():
         for state in states:
@@ -112,8 +117,15 @@ def _pair_makers(
                     form,
                     config,
                     load_reference,
+                    kept,
                 )
     return makers
+
+
+def _kept_states() -> "KeptStates":
+    from fsd.scoring.pair_scorer import KeptStates
+
+    return KeptStates()
 
 
 def build_scorers(
@@ -201,8 +213,24 @@ def _sampler(
     return lambda prompts: distributed.from_main(lambda: list(sampler(prompts)))
 
 
+def hidden_state_reader(model: "LanguageModel", config: ModelConfig) -> "Callable[[Sequence[str]], FloatArray]":
+    """What reads the (N, D) hidden states of texts by the base of a model; those in the cache are not read again."""
+    from fsd.scoring.cache import MemoizedScorer, model_key
+    from fsd.scoring.model_scorer import DEPTH, hidden_states
+
+    def read(prompts: Prompts) -> FloatArray:
+        return hidden_states(model, texts_of(prompts))
+
+    reader: Scorer = read
+    store = cache_store(config)
+    if store is not None and model.identity.fingerprint:
+        key = cache(lambda: f"{model_key(model, tuned=False)} states {DEPTH}")
+        reader = MemoizedScorer(read, store, key)
+    return lambda texts: np.array(list(reader(list(map(Prompt, texts)))))
+
+
 def cache_store(config: ModelConfig) -> "SQLiteStore | None":
-    """The cache of token statistics; None if it is switched off, or another process writes it."""
+    """The cache of token statistics and hidden states; None if it is switched off, or another process writes it."""
     from fsd.scoring.cache import FILE, SQLiteStore
 
     folder = cache_folder(config)
@@ -240,6 +268,7 @@ def _pair(
     form: str,
     config: ModelConfig,
     load_reference: "Callable[[], LanguageModel] | None",
+    kept: "Callable[[], KeptStates]",
     model: "LanguageModel",
     store: "SQLiteStore | None",
 ) -> Scorer:
@@ -250,7 +279,7 @@ def _pair(
     target = PairMember(lambda: model, tuned=state == "tuned")
     reference = target._replace(tuned=compared == "tuned")
     if compared == "reference" and load_reference:
-        reference = PairMember(load_reference)
+        reference = PairMember(load_reference, kept=kept())
     return pair_scorer(
         target,
         reference,

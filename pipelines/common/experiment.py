@@ -6,22 +6,25 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detectors import Detector
 from fsd import distributed, tracking
+from fsd.beside import Beside, beside
 from fsd.config import AUTO, FSDConfig, ModelConfig
 from fsd.data import benchmarks, splitting
 from fsd.data.corpus import Corpus
 from fsd.data.splitting import Split
 from fsd.files import digest
-from fsd.net.hub import fingerprint, locate
+from fsd.net.hub import fingerprint, locate, model_size
 from fsd.scoring import model as scoring
 from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model, outline
 from fsd.scoring.plan import ScoringPlan
-from fsd.scoring.scorers import STATES, cache_folder, frequency_file, reference_name
+from fsd.scoring.scorers import STATES, cache_folder, frequency_file, hidden_state_reader, reference_name
 from fsd.tracking import Run
 from pipelines.common.adapter_files import recorded_training
 from pipelines.common.control import control_model, control_reference, never_saw
@@ -30,11 +33,16 @@ from pipelines.common.inputs import Inputs, labelled_texts
 from pipelines.common.job import Job, Stated, files, names
 
 if TYPE_CHECKING:
+    from fsd.evaluation.audit import Audit
     from fsd.evaluation.results import Results
     from fsd.models.language_model import LanguageModel
 
 # Folder in the cache with the trainings.
 TRAINING = "training"
+# Bytes of the weights of a model beside which its control model is computed.
+LARGEST_BESIDE = 2**28
+# Characters of the texts that are audited beside the model.
+CHARACTERS_BESIDE = 10**8
 # An upgrade of one of them may change numbers, so finished experiments run again after it.
 PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
 
@@ -158,8 +166,6 @@ def train_adapter(
             del metrics["train/lm_loss"]
         run.log_metrics(metrics, step=step)
 
-    cache = cache_folder(config.model)
-    trainings = cache / TRAINING if cache else None
     finetune(
         model,
         unseen.prompts,
@@ -167,8 +173,57 @@ def train_adapter(
         seed=config.seed,
         log=log,
         shown=distributed.is_main_process(),
-        cache=trainings,
+        cache=_trainings(config),
     )
+
+
+def _trainings(config: FSDConfig) -> Path | None:
+    """The folder of trainings in the cache, if there is one."""
+    cache = cache_folder(config.model)
+    return cache / TRAINING if cache else None
+
+
+def control_beside(
+    control: "ControlModel",
+    model: "LanguageModel",
+    split: Split,
+    config: FSDConfig,
+) -> Beside[tuple[str, ScoreTable]]:
+    """What gives the scores of the control model, from a process beside this one where that is sooner."""
+    apart = distributed.num_processes() == 1 and _gains_beside(model, split.unseen, config)
+    return beside(control.score, split, apart=apart)
+
+
+def _gains_beside(model: "LanguageModel", unseen: Corpus, config: FSDConfig) -> bool:
+    """Whether the control model gains more by a process of its own than its start costs, with all its libraries."""
+    from fsd.models.finetuning import is_finished
+
+    # A larger model fills all cores by itself, and memory that there may not be twice; a card has none to spare.
+    size = model_size(config.model.model, config.model.revision)
+    small = size is not None and size.size <= LARGEST_BESIDE
+    if config.adapter or not small or model.device.type != "cpu":
+        return False
+    # If the training of the model is in the cache, so most likely are training and scores of its control.
+    return not is_finished(
+        model,
+        unseen.prompts,
+        config.training,
+        seed=config.seed,
+        cache=_trainings(config),
+    )
+
+
+def audit_beside(split: Split, config: FSDConfig) -> "Beside[Audit]":
+    """What gives the text audit, from a process beside this one unless the texts are too many to be in memory twice."""
+    characters = sum(len(document.text) for part in split for document in part)
+    apart = distributed.num_processes() == 1 and characters <= CHARACTERS_BESIDE
+    return beside(_audit, split, config, apart=apart)
+
+
+def _audit(split: Split, config: FSDConfig) -> "Audit":
+    from fsd.evaluation.audit import audit
+
+    return audit(split, seed=config.seed, repeats=config.audit_repeats)
 
 
 def measure(
@@ -190,8 +245,10 @@ def measure(
 def compute_results(
     inputs: Inputs,
     model: "LanguageModel",
+    split: Split,
     *measured: Any,
     remarks: Sequence[str],
+    audited: "Callable[[], Audit] | None" = None,
     **how: Any,
 ) -> "Results":
     """The results of what was measured, with what is known of the model and the inputs.
@@ -203,10 +260,11 @@ def compute_results(
     config = inputs.config
     remarks = [*inputs.remarks, *remarks]
     judged = results.compute_results(
+        split,
         *measured,
         remarks=remarks,
         seed=config.seed,
-        repeats=config.audit_repeats,
+        audited=audited or partial(_audit, split, config),
         **how,
     )
     judged = replace(
@@ -224,7 +282,6 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
     """The results whose calibration says how well its domain check recognises texts of other kinds."""
     from fsd.evaluation.domain_check import LATER, tried
     from fsd.evaluation.results import reference_of
-    from fsd.scoring.model_scorer import hidden_states
 
     if results.calibration is None:
         return results
@@ -237,7 +294,7 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
         compared = set(reference.texts)
         nonmembers = judged.take(~judged.members).texts
         further[LATER] = [text for text in nonmembers if text not in compared]
-    reference = tried(reference, further, lambda texts: hidden_states(model, texts))
+    reference = tried(reference, further, hidden_state_reader(model, config.model))
     remarks = list(results.remarks)
     counts = Counter(reference.sources)
     if set(counts) != {""}:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,7 @@ from fsd.scores import BASE, IN_AUDIT
 from fsd.scoring.deviation import ScoreTable, score_texts
 from fsd.scoring.model import Model, open_model
 from fsd.scoring.model_checks import check_model
-from fsd.scoring.model_scorer import hidden_states
-from fsd.scoring.scorers import TABLE
+from fsd.scoring.scorers import TABLE, hidden_state_reader
 from fsd.token_stats import Prompt
 from fsd.views import Detector
 from pipelines.common.adapter_files import (
@@ -145,7 +143,10 @@ class MembershipClassifier(CalibratedAdapter):
         if self.audited:
             self.model = self.model.audited()
         self.language_model = self.model.language_model
-        self.verdict_maker = VerdictMaker(self.calibration, partial(hidden_states, self.language_model))
+        self.verdict_maker = VerdictMaker(
+            self.calibration,
+            hidden_state_reader(self.language_model, self.config),
+        )
         self.inputs = self.model.inputs(unseen.prompts, shots=self.setup.shots)
 
     def _open(self, adapter: Path) -> Model:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +13,7 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation import sentences
-from fsd.evaluation.audit import Control
+from fsd.evaluation.audit import Control, audit
 from fsd.evaluation.results import (
     CONTRASTS,
     MEASURES,
@@ -173,7 +174,7 @@ def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), labelled=(), **mor
         ("control", table_of(base=dict.fromkeys(fsd, noise[1]), fsd=control)),
         detectors,
         seed=0,
-        repeats=1,
+        audited=partial(audit, parts, repeats=1),
         **more,
     )
 

@@ -9,19 +9,21 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fsd.config import AdapterConfig
+from fsd.config import AdapterConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity, load
 from fsd.net.hub import default_folder
-from fsd.scoring import cache
+from fsd.scoring import cache, model_scorer
 from fsd.scoring.cache import FILE, MemoizedScorer, MemoryStore, SQLiteStore, encode, model_key, prompt_hash
-from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.model_scorer import ModelScorer, hidden_states
+from fsd.scoring.scorers import hidden_state_reader
 from fsd.token_stats import Continuations, Prompt, TokenStats
 
 PROMPTS = [Prompt("a member"), Prompt("unseen text", "a member"), Prompt("x"), Prompt("a member")]
@@ -387,3 +389,51 @@ def test_the_folder_is_the_user_s_unless_it_is_named(monkeypatch, tmp_path):
     assert default_folder() == tmp_path / "fsd"
     monkeypatch.setenv("FSD_CACHE", str(tmp_path / "here"))
     assert SQLiteStore().file == Path(tmp_path / "here" / "statistics.sqlite")
+
+
+# Hidden states
+
+
+def test_hidden_states_come_back_bitwise_and_depend_on_model_and_text(tiny, make_model, tmp_path, monkeypatch):
+    texts = ["a member", "unseen text", "a member"]
+    read = []
+
+    def counted(model, texts):
+        read.extend(texts)
+        return hidden_states(model, texts)
+
+    monkeypatch.setattr(model_scorer, "hidden_states", counted)
+    config = ModelConfig(cache=str(tmp_path))
+    models = [load(str(folder), device="cpu") for folder in (tiny, make_model("gpt_neox", seed=7))]
+    fresh = [hidden_state_reader(model, config)(texts) for model in models]
+    assert read == ["a member", "unseen text"] * 2
+    assert not np.array_equal(*fresh)
+    read.clear()
+    for model, states in zip(models, fresh, strict=True):
+        assert np.array_equal(hidden_state_reader(model, config)(texts), states)
+        assert np.array_equal(states, hidden_states(model, texts[:2])[[0, 1, 0]])
+    assert read == []
+    hidden_state_reader(models[0], config)([*texts, "another"])
+    assert read == ["another"]
+    # Without a cache, and of a model without a fingerprint, all are read.
+    nameless = replace(models[0], identity=BaseIdentity("any", "", ""))
+    for model, settings in ((models[0], replace(config, cache="none")), (nameless, config)):
+        read.clear()
+        assert np.array_equal(hidden_state_reader(model, settings)(texts), hidden_states(models[0], texts))
+        assert read == texts
+
+
+def test_damaged_hidden_states_are_read_again(tiny, tmp_path, capsys):
+    config = ModelConfig(cache=str(tmp_path))
+    model = load(str(tiny), device="cpu")
+    states = hidden_state_reader(model, config)(["a member"])
+    execute(SQLiteStore(tmp_path / FILE), "UPDATE statistics SET data = substr(data, 1, length(data) - 1)")
+    assert np.array_equal(hidden_state_reader(model, config)(["a member"]), states)
+    assert "1 damaged rows" in capsys.readouterr().err
+
+
+def test_hidden_states_beyond_float32_lose_nothing(store):
+    states = np.array([0.1, 1e300, -0.0, 2.5])
+    store.save("key", [(Prompt("x"), states)])
+    (stored,) = store.load("key", [Prompt("x")]).values()
+    assert np.array_equal(stored, states)

@@ -157,6 +157,27 @@ def test_keys_and_values_of_a_context_are_computed_once_and_change_no_number(mak
     assert (tokens < sum(fed)) == (architecture != "rwkv")  # with the two texts by which it is tried
 
 
+def test_a_prefix_is_read_once_for_all_batches_after_it(tiny, monkeypatch):
+    model = load(str(tiny), device="cpu")
+    monkeypatch.setattr(model_scorer, "SHARED", 8)
+    monkeypatch.setattr(model_scorer, "WORKERS", 1)
+    fed = []
+    model.base.get_input_embeddings().register_forward_hook(lambda module, inputs, output: fed.append(inputs[0]))
+    prompts = [Prompt(text[:20], "the score of a text. " * 2) for text in TEXTS]
+    scorer = ModelScorer(model)
+    scorer.budget = max(len(model.tokens([prompt.text])[0]) for prompt in prompts)
+    together = list(scorer(prompts))
+    # Without its last token, which predicts the first one of a text.
+    prefix = [model.start, *model.tokens([prompts[0].context])[0][:-1]]
+    after_trial = [ids.tolist() for ids in fed[3:]]
+    assert after_trial.count([prefix]) == 1
+    assert len(after_trial) > 3
+    # What a batch appends to the keys and values is not there for the next one.
+    monkeypatch.setattr(model_scorer, "SHARED", 10_000)
+    for stats, whole in zip(together, ModelScorer(model)(prompts), strict=True):
+        np.testing.assert_allclose(arrays(stats), arrays(whole), rtol=0, atol=5e-6)
+
+
 # Texts
 
 

@@ -211,6 +211,31 @@ def test_threads_take_batches_of_two_models_and_never_of_two_states_of_one(model
         torch.set_num_threads(threads)
 
 
+def test_a_reference_is_read_once_for_both_states_bitwise(models, monkeypatch):
+    target, reference = models
+    read = []
+    hook = reference.body.register_forward_hook(lambda *_: read.append(1))
+    kept = pair_scorer.KeptStates()
+    try:
+        base = list(PairScorer(target, reference=reference, kept=kept)(PROMPTS))
+        passes = len(read)
+        tuned = list(PairScorer(target, tuned=True, reference=reference, kept=kept)(PROMPTS))
+        assert len(read) == passes
+        for state, together in ((False, base), (True, tuned)):
+            alone = PairScorer(target, tuned=state, reference=reference)(PROMPTS)
+            for stats, expected in zip(together, alone, strict=True):
+                assert np.array_equal(arrays(stats.target), arrays(expected.target))
+                assert np.array_equal(arrays(stats.reference), arrays(expected.reference))
+                assert np.array_equal(stats.mean, expected.mean)
+        # Another text is another batch, and without room nothing is kept.
+        kept.room = 0
+        for _ in range(2):
+            list(PairScorer(target, reference=reference, kept=kept)([Prompt("another text")]))
+        assert len(read) >= passes + 2
+    finally:
+        hook.remove()
+
+
 def test_a_model_beside_itself_gives_every_score_zero(tiny):
     model = load(str(tiny), device="cpu")
     other = load(str(tiny), device="cpu")

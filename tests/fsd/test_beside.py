@@ -1,0 +1,153 @@
+"""Work in a process beside this one: the same result or error, however that process ends, and nothing that remains."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from fsd import beside as module
+from fsd.beside import beside
+from fsd.errors import UsageError
+
+PATIENCE = 60
+"""Seconds within which a process starts or ends, on a busy machine."""
+
+
+@pytest.fixture(autouse=True)
+def _two_cores(monkeypatch):
+    monkeypatch.setattr(module, "_cores", lambda: 2)
+
+
+def where(number):
+    """What was asked, the process that answers, and where it writes temporary files; whatever it prints is lost."""
+    print("printed by the process beside")
+    return number, os.getpid(), tempfile.gettempdir()
+
+
+def refused(main):
+    raise UsageError(f"the work must fail; process {main} is not {os.getpid()}")
+
+
+def killed(main):
+    """The name of the process that is left, the main one."""
+    if os.getpid() != main:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "here"
+
+
+def endless(folder):
+    """Work without an end, which leaves its process number."""
+    Path(folder, "begun").write_text(str(os.getpid()))
+    time.sleep(1000)
+
+
+def lambda_maker():
+    return lambda: None
+
+
+def test_it_is_done_in_another_process_that_is_silent_and_shares_the_temporary_folder(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with beside(where, 3) as result:
+        number, process, temporary = result()
+    assert number == 3
+    assert process != os.getpid()
+    assert temporary == str(tmp_path)
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("reason", ["not apart", "one core", "no processes", "cannot be sent"])
+def test_what_cannot_be_done_there_is_done_here(reason, monkeypatch):
+    work, arguments = where, (3,)
+    if reason == "one core":
+        monkeypatch.setattr(module, "_cores", lambda: 1)
+    if reason == "no processes":
+        monkeypatch.setattr(os, "pipe", lambda: (_ for _ in ()).throw(OSError(24, "Too many open files")))
+    if reason == "cannot be sent":
+        work, arguments = lambda_maker(), ()
+    with beside(work, *arguments, apart=reason != "not apart") as result:
+        answer = result()
+    assert answer is None if reason == "cannot be sent" else answer[:2] == (3, os.getpid())
+
+
+def test_an_error_is_raised_as_without_it():
+    with beside(refused, os.getpid()) as result, pytest.raises(UsageError, match=f"{os.getpid()} is not {os.getpid()}"):
+        result()
+
+
+def test_a_killed_process_costs_time_alone():
+    with beside(killed, os.getpid()) as result:
+        assert result() == "here"
+
+
+def test_the_process_ends_with_the_block(tmp_path):
+    with beside(endless, str(tmp_path)):
+        number = begun(tmp_path)
+    assert gone(number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_remains_of_a_killed_command(tmp_path, number):
+    script = (
+        "from fsd import beside as module\n"
+        "from tests.fsd.test_beside import endless\n"
+        "if __name__ == '__main__':\n"
+        "    module._cores = lambda: 2\n"
+        f"    with module.beside(endless, {str(tmp_path)!r}) as result:\n"
+        "        result()\n"
+    )
+    file = tmp_path / "script.py"
+    file.write_text(script)
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    # Of a group of its own, to which a terminal would send Ctrl-C.
+    process = subprocess.Popen(
+        [sys.executable, str(file)],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        beside_it = begun(tmp_path)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        process.wait(PATIENCE)
+        assert gone(beside_it)
+    finally:
+        process.kill()
+
+
+def begun(folder):
+    """The number of the process that does the endless work."""
+    return int(eventually(lambda: (folder / "begun").exists() and (folder / "begun").read_text()))
+
+
+def gone(number):
+    """Whether a process ends soon."""
+    return eventually(lambda: not runs(number))
+
+
+def runs(number):
+    """Whether there is such a process that is no zombie."""
+    try:
+        state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def eventually(what):
+    """The first answer that is one."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        answer = what()
+        if answer:
+            return answer
+        time.sleep(0.05)
+    return what()
