@@ -123,10 +123,10 @@ class Chat(NamedTuple):
     @property
     def given_to_template(self) -> dict[str, Any]:
         """What a template reads besides the turns."""
-        given = json.loads(self.settings or "{}")
+        values: dict[str, Any] = json.loads(self.settings or "{}")
         if self.tools:
-            given["tools"] = json.loads(self.tools)
-        return dict(given)
+            values["tools"] = json.loads(self.tools)
+        return values
 
     def until(self, count: int) -> "Chat":
         """The chat of the first turns alone."""

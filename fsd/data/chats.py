@@ -142,9 +142,9 @@ def columns_of(chat: Chat) -> dict[str, Any]:
     columns: dict[str, Any] = {MESSAGES: messages}
     if chat.given is not None:
         columns = {PROMPT: messages[: chat.given], COMPLETION: messages[chat.given :]}
-    for name, given in ((TOOLS, chat.tools), (SETTINGS, chat.settings)):
-        if given:
-            columns[name] = json.loads(given)
+    for name, text in ((TOOLS, chat.tools), (SETTINGS, chat.settings)):
+        if text:
+            columns[name] = json.loads(text)
     return columns
 
 

@@ -302,14 +302,14 @@ def _compared(
     )
 
 
-def _within(spans: Sequence[Span], others: Sequence[Span]) -> set[Span]:
-    """Those spans of a reply that lie within another one, of which none lies within a further one."""
-    ends = [other.reply + other.length for other in others]
+def _within(spans: Sequence[Span], longer: Sequence[Span]) -> set[Span]:
+    """Those spans of a reply that lie within a longer one, or one as long; none of these lies within another."""
+    ends = [span.reply + span.length for span in longer]
     within = set()
     for span in spans:
         # Of those that end late enough, the first begins first, too.
         nearest = bisect_left(ends, span.reply + span.length)
-        if nearest < len(ends) and others[nearest].reply <= span.reply:
+        if nearest < len(ends) and longer[nearest].reply <= span.reply:
             within.add(span)
     return within
 
