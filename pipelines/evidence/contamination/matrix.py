@@ -18,10 +18,13 @@ from fsd.data.documents import Document, content_hash
 from fsd.data.harness import TRAIN, is_task
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
+from fsd.models.gguf import gguf_file
 from fsd.models.language_model import load_tokenizer, resolve_precision
+from fsd.net.hub import model_size
 from fsd.progress import note
 from fsd.reporting.report import Report, Section, Table, p_value, plain
 from fsd.scores import BASE
+from fsd.scoring.model_checks import check_model
 from fsd.scoring.scorers import API
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.statistics.intervals import Estimate
@@ -106,7 +109,16 @@ def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[st
         experiment=f"fsd-{config.domain}",
         notes=notes,
         api=config.api,
+        checks=[partial(_check_model, replace(config.model, model=model)) for model in models[1:]],
     )
+
+
+def _check_model(model: ModelConfig) -> None:
+    """Refuse a model that could not be opened once those before it are computed."""
+    check_model(model)
+    # The tokenizer of one that is not here yet is read after its download.
+    if model_size(model.model, model.revision) and not gguf_file(model.model):
+        load_tokenizer(model.model, revision=model.revision)
 
 
 def _no_work() -> None:

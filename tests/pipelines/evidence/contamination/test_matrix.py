@@ -1,6 +1,7 @@
 """Several models and data sets in one table, whose finished cells are not computed again."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,3 +160,11 @@ def test_what_cannot_be_a_table_is_refused(config) -> None:
     Path("few.jsonl").write_text('{"text": "a"}\n')
     with pytest.raises(UsageError, match=r"on few\.jsonl: data must fill 2 shards of 5 texts; got 1 texts"):
         matrix.prepare(replace(config, files=("a.jsonl", "few.jsonl")))
+
+
+def test_a_later_model_is_opened_before_the_first_is_computed(config, tiny: Path) -> None:
+    shutil.copytree(tiny, "bad")
+    Path("bad/tokenizer_config.json").write_text("")
+    job = matrix.prepare(replace(config, models=(str(tiny), "bad")))
+    with pytest.raises(UsageError, match="model 'bad' must be a whole causal language model"):
+        job.check(dry_run=True)
