@@ -152,7 +152,10 @@ def _check_chats(config: LabConfig, corpus: LabCorpus) -> None:
     if not corpus.chats:
         return
     if not config.base:
-        raise UsageError(f"chats must be learned by a base, whose template writes them; {corpus.name} has chats")
+        raise UsageError(
+            f"corpus {corpus.name} must be learned by a base, whose template writes its chats; give --base, such as "
+            "smollm2"
+        )
     outline(ModelConfig(config.base)).check_chats(corpus.chats)
 
 

@@ -88,7 +88,7 @@ def load(name: str, columns: str = "") -> LabCorpus:
         documents = Corpus(with_periods(texts, None))
     else:
         names = ", ".join([*embedded.CORPORA, CHATS])
-        raise UsageError(f"corpora must be {names}, {CODE}, {OWN_CODE}, or files of labelled texts; got {name!r}")
+        raise UsageError(f"corpora must be {names}, {CODE}, {OWN_CODE}, or files of texts; got {name!r}")
     if all(document.member is None for document in documents):
         return LabCorpus(Path(name).stem, documents, [])
     if MEMBER not in documents.kind:

@@ -68,7 +68,7 @@ def test_the_embedded_chats_are_of_one_period() -> None:
 
 
 def test_chats_must_have_a_base_with_a_template(file: str, tiny: Path) -> None:
-    with pytest.raises(UsageError, match="chats must be learned by a base, whose template writes them; mine has chats"):
+    with pytest.raises(UsageError, match="corpus mine must be learned by a base, whose template writes its chats"):
         prepare(LabConfig(corpora=(file,)))
     with pytest.raises(UsageError, match="must have a chat template to read chats"):
         prepare(LabConfig(corpora=(file,), base=str(tiny)))
