@@ -24,19 +24,19 @@ def beside(work: Callable[..., T], *arguments: Any, apart: bool = True) -> Itera
     What cannot be done there is done here, when the result is asked for: a process that cannot start, fails or is
     killed costs time alone, and an error is raised as without it. With one core, or not `apart`, there is none.
     """
-    here = partial(work, *arguments)
+    in_this_process = partial(work, *arguments)
     with contextlib.ExitStack() as stack:
         started = None
         if apart and _cores() > 1:
             # Too many processes, open files or little memory, or arguments that cannot be sent.
             with contextlib.suppress(Exception):
-                started = stack.enter_context(_process(here))
+                started = stack.enter_context(_process(in_this_process))
 
         def result() -> T:
             if started:
                 with contextlib.suppress(Exception):
                     return cast("T", started.recv())
-            return here()
+            return in_this_process()
 
         yield result
 

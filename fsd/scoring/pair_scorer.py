@@ -296,12 +296,13 @@ def pair_scorer(
     @functools.cache
     def loaded_once() -> Scorer:
         kind = DistributedPairScorer if distributed.num_processes() > 1 else PairScorer
+        kept = reference.kept or KeptStates()
         scorer = kind(
             target.load(),
             tuned=target.tuned,
             reference=reference.load(),
             reference_tuned=reference.tuned,
-            kept=reference.kept or KeptStates(),
+            kept=kept,
             max_batch_tokens=config.max_batch_tokens,
             description=description,
         )

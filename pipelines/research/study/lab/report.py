@@ -151,8 +151,8 @@ def _membership(measured: pd.DataFrame) -> Table:
     means = scores.groupby([*GROUP, "score"], sort=False)[list(MEASURES)].mean()
     cells = {}
     for key, mean in means.iterrows():
-        found = " · ".join(map(shortened, mean[1:]))
-        cells[key] = f"{shortened(mean['auc'], 'z.3f')} · {found}"
+        rates = " · ".join(map(shortened, mean[1:]))
+        cells[key] = f"{shortened(mean['auc'], 'z.3f')} · {rates}"
     lines = {(f"`{score}`",): (score,) for score in SHOWN}
     lines[BEST,] = (BEST,)
     title = "Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR · at 1 %"
