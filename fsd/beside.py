@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection, Pipe, wait
 from threading import Thread
 from typing import Any, TypeVar, cast
 
@@ -44,42 +44,60 @@ def beside(work: Callable[..., T], *arguments: Any, apart: bool = True) -> Itera
 @contextmanager
 def _process(work: Callable[[], object]) -> Iterator[Connection]:
     """A process that does the work, and where its result comes."""
-    # A forked process might wait for a lock of a thread that it does not have.
-    spawn = get_context("spawn")
-    receiver, sender = spawn.Pipe(duplex=False)
-    with receiver:
-        # The folder of the command, which is removed with what is in it, however the process ends.
-        process = spawn.Process(target=_answer, args=(work, sender, tempfile.gettempdir()), daemon=True)
-        # Closed here, so that the end of the process is the end of what comes from it.
-        with sender:
-            process.start()
+    ours, theirs = Pipe()
+    with ours:
+        with theirs:
+            process = _start(theirs.fileno())
         try:
-            yield receiver
+            # Sending waits until the process has imported what it is sent.
+            Thread(target=_send, args=(ours, process, work), daemon=True).start()
+            yield ours
         finally:
             process.kill()
-            process.join()
+            process.wait()
 
 
-def _answer(work: Callable[[], object], sender: Connection, temporary: str) -> None:
-    """Send the result of the work; nothing if it fails."""
-    Thread(target=_end_with_parent, daemon=True).start()
-    # A terminal sends Ctrl-C to all its processes; this one is ended by the main one, which cleans up.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tempfile.tempdir = temporary
-    # Screen and results belong to the main process.
-    silence = os.open(os.devnull, os.O_WRONLY)
-    for number in (1, 2):
-        os.dup2(silence, number)
+def _start(descriptor: int) -> "subprocess.Popen[bytes]":
+    """A new process that does what comes through this end of a pipe."""
+    # Not by multiprocessing, which runs the user's script again in the new process. Ctrl-C reaches the main process
+    # alone, since this one is no part of the terminal's session. Screen and results are the main one's.
+    command = [sys.executable, "-c", f"from fsd.beside import serve; serve({descriptor})"]
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(
+        command,
+        pass_fds=[descriptor],
+        stdin=nothing,
+        stdout=nothing,
+        stderr=nothing,
+        start_new_session=True,
+    )
+
+
+def _send(connection: Connection, process: "subprocess.Popen[bytes]", work: Callable[[], object]) -> None:
+    """Send the work; what cannot be sent ends the process, so that nobody waits for it."""
+    try:
+        connection.send(sys.path)
+        # The folder of the command, which is removed with what is in it, however the process ends.
+        connection.send((tempfile.gettempdir(), work))
+    except Exception:
+        process.kill()
+
+
+def serve(descriptor: int) -> None:
+    """Do the work that comes from the main process, and send the result; nothing if it fails."""
+    main = Connection(descriptor)
     with contextlib.suppress(Exception):
-        sender.send(work())
+        sys.path[:] = main.recv()
+        tempfile.tempdir, work = main.recv()
+        Thread(target=_end_with, args=(main,), daemon=True).start()
+        main.send(work())
 
 
-def _end_with_parent() -> None:
+def _end_with(main: Connection) -> None:
     """End this process when the main one has gone: killed, it ends nothing itself."""
-    parent = parent_process()
-    if parent:
-        wait([parent.sentinel])
-        os._exit(1)
+    # Nothing more is sent, so that only the end of the main process is read.
+    wait([main])
+    os._exit(1)
 
 
 def _cores() -> int:

@@ -215,15 +215,34 @@ def arrow_rows(where: str) -> Rows:
 
 
 def _size(batch: Any) -> int:
-    """Bytes of a batch with every value written out, as Python holds it; a dictionary holds each once."""
-    import pyarrow as pa
+    """Bytes of a batch with every value written out, as Python holds it."""
+    return sum(map(_written_out, batch.columns))
 
-    size = 0
-    for column in batch.columns:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        size += column.nbytes
+
+def _written_out(array: Any) -> int:
+    """Bytes of an array with every value written out; a dictionary holds each once, also within lists and objects."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return sum(map(_written_out, array.flatten()))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _written_out(array.flatten()) + len(array)
+    # Counted, not decoded: what is refused would have to be in memory first.
+    if pa.types.is_dictionary(kind) and _has_length(array.dictionary.type):
+        lengths = pc.binary_length(array.dictionary).cast(pa.int64())
+        return pc.sum(lengths.take(array.indices)).as_py() or 0
+    size: int = array.nbytes
     return size
+
+
+def _has_length(kind: Any) -> bool:
+    """Whether the values of an Arrow type are texts or bytes."""
+    from pyarrow import types
+
+    checks = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    return any(check(kind) for check in checks)
 
 
 def _in_python(where: str, batch: Any) -> list[dict[str, Any]]:
@@ -814,7 +833,9 @@ def table_documents(name: str, table: Any) -> list[Document]:
     """
     rows = table
     # A data set gives its rows by itself.
-    if hasattr(table, "columns"):
+    if hasattr(table, "to_pylist"):
+        rows = table.to_pylist()
+    elif hasattr(table, "columns"):
         rows = table.to_dict("records")
     documents = []
     for number, row in enumerate(rows):

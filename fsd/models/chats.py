@@ -451,7 +451,9 @@ def _check_calls(chat: Chat, text: str) -> None:
     for number, turn in enumerate(chat.turns, 1):
         for call in turn.calls:
             name = call["name"]
-            if name not in text:
+            # A template that writes JSON writes quotation marks of a name in its way.
+            escaped = json.dumps(name, ensure_ascii=False)[1:-1]
+            if name not in text and escaped not in text:
                 raise Unwritable(
                     f"the template must write what is called; of turn {number} it leaves out {quoted(name)}"
                 )

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
+from hashlib import sha256
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -160,22 +161,34 @@ class KeptStates:
     """Hidden states by a reference, read once: base and tuned model are compared with it on the same batches."""
 
     def __init__(self) -> None:
-        self.stored: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self.stored: dict[bytes, tuple[Tensor, Tensor]] = {}
         self.room = KEPT_BYTES
 
     def states(self, side: Side, batch: Batch, ids: Rows) -> tuple[Tensor, Tensor]:
         """Those of `Side.states`, bitwise: only a batch of the same tokens has them."""
-        # The memory of a card is for batches.
-        if side.model.device.type != "cpu":
+        # The memory of a card is for batches. Logits in place of states are overwritten where they are reduced.
+        if side.model.device.type != "cpu" or not side.model.split_head or not self.room:
             return side.states(batch, ids)
-        key = tuple((*window[1:], *ids[window.prompt]) for window in batch)
+        key = _digest(batch, ids)
         if key in self.stored:
             return self.stored[key]
         states, target = side.states(batch, ids)
         if states.nbytes <= self.room:
             self.room -= states.nbytes
             self.stored[key] = states, target
+        else:
+            # Batches are of like size: no other one will be kept, nor looked for a place.
+            self.room = 0
         return states, target
+
+
+def _digest(batch: Batch, ids: Rows) -> bytes:
+    """What the states of a batch depend on: its windows, and the tokens that they read."""
+    digest = sha256()
+    for window in batch:
+        tokens = ids[window.prompt][window.begin - window.past : window.end + 1]
+        digest.update(repr((window[1:], tokens)).encode())
+    return digest.digest()
 
 
 @dataclass(eq=False)

@@ -223,8 +223,11 @@ def hidden_state_reader(model: "LanguageModel", config: ModelConfig) -> "Callabl
 
     reader: Scorer = read
     store = cache_store(config)
-    if store is not None and model.identity.fingerprint:
-        key = cache(lambda: f"{model_key(model, tuned=False)} states {DEPTH}")
+    # In half precision they depend on what else is in the batch, and so on what the cache has already.
+    exact = model.precision == "float32"
+    if store is not None and model.identity.fingerprint and exact:
+        # They are always read after the start token, whether or not scores are.
+        key = cache(lambda: f"{model_key(model, tuned=False)} states {DEPTH} {model.start}")
         reader = MemoizedScorer(read, store, key)
     return lambda texts: np.array(list(reader(list(map(Prompt, texts)))))
 

@@ -24,6 +24,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.samplers import BaseSampler
 from optuna.storages import (
     BaseStorage,
+    InMemoryStorage,
     JournalStorage,
     RDBStorage,
     RetryHeartbeatStaleTrialCallback,
@@ -98,7 +99,7 @@ def check_storage(url: str) -> None:
     path = _file_of(url)
     # pathlib raises for a name that is too long, which the database refuses better.
     if path is None or os.path.exists(path) or len(path.name) > LONGEST_NAME:  # noqa: PTH110
-        open_storage(url)
+        open_storage(url, repair=False)
     elif path.parent == Path("mlruns"):
         return
     elif not path.parent.is_dir():
@@ -120,13 +121,16 @@ def _refusal(url: str, reason: str) -> str:
     )
 
 
-def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
-    """Open or make the storage; with `heartbeat`, trials of killed processes are retried."""
+def open_storage(url: str, *, heartbeat: bool = False, repair: bool = True) -> BaseStorage:
+    """Open or make the storage; with `heartbeat`, trials of killed processes are retried.
+
+    With `repair`, half an entry at the end of a journal is cut off; without, such a journal is only looked at.
+    """
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
     for attempt in range(_ATTEMPTS):
         try:
-            return _open(url, heartbeat)
+            return _open(url, heartbeat, repair)
         except (
             SQLAlchemyError,
             StorageInternalError,
@@ -149,7 +153,7 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
     raise AssertionError
 
 
-def _open(url: str, heartbeat: bool) -> BaseStorage:
+def _open(url: str, heartbeat: bool, repair: bool) -> BaseStorage:
     options: dict[str, Any] = {}
     if heartbeat:
         options["heartbeat_interval"] = HEARTBEAT_SECONDS
@@ -169,7 +173,7 @@ def _open(url: str, heartbeat: bool) -> BaseStorage:
     if os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112
         check_regular(path, f"{path} must be a file", largest=sys.maxsize)
     if url.startswith(_JOURNAL):
-        return _journal(path)
+        return _journal(path, repair)
     storage = RDBStorage(
         url,
         engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}},
@@ -181,7 +185,7 @@ def _open(url: str, heartbeat: bool) -> BaseStorage:
     return storage
 
 
-def _journal(path: Path) -> JournalStorage:
+def _journal(path: Path, repair: bool) -> BaseStorage:
     """A journal of Optuna's; half an entry at its end, which a full disk or a kill has left, is cut off."""
     # Optuna's lock is a link to the path as it is given, which leads nowhere if that is relative to another folder.
     path = path.absolute()
@@ -193,6 +197,9 @@ def _journal(path: Path) -> JournalStorage:
     if not content.startswith(_ENTRY[: len(content)]):
         raise ValueError(_NO_TRIALS.format(path))
     if not content.endswith(b"\n") and content:
+        # A dry run writes nothing, and Optuna does not read half an entry.
+        if not repair:
+            return InMemoryStorage()
         _cut_half_entry(path, lock)
     try:
         return JournalStorage(JournalFileBackend(str(path), lock))
@@ -219,7 +226,7 @@ def _check_lock(path: Path, lock: Path) -> None:
     except OSError as error:
         raise ValueError(f"its lock {lock} must be a link of Optuna's: move it away") from error
     if not target.exists():
-        raise ValueError(f"its lock {lock} leads nowhere: remove it")
+        raise ValueError(f"its lock {lock} leads nowhere: remove it, unless another process tunes")
 
 
 def compare_on_test(

@@ -168,6 +168,7 @@ def deferred(module: str) -> Callable[[Any], Job]:
 
 def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str) -> None:
     """Run the subcommand that the first argument names: its settings, and the module of its `prepare`."""
+    loading.wipe()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     usage = program()
     if name == FLAGS:

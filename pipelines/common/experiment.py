@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 # Folder in the cache with the trainings.
 TRAINING = "training"
-# Bytes of the weights of a model beside which its control model is computed.
+# Bytes of the weights of models of which two are computed beside one another: a larger one fills all cores by itself,
+# and memory that there may not be twice.
 LARGEST_BESIDE = 2**28
 # Characters of the texts that are audited beside the model.
 CHARACTERS_BESIDE = 10**8
@@ -190,18 +191,33 @@ def control_beside(
     config: FSDConfig,
 ) -> Beside[tuple[str, ScoreTable]]:
     """What gives the scores of the control model, from a process beside this one where that is sooner."""
-    apart = distributed.num_processes() == 1 and _gains_beside(model, split.unseen, config)
+    apart = distributed.num_processes() == 1 and _light(split)
+    if apart:
+        names = (config.model.model, config.model.reference_model, control.config.model.model)
+        apart = all(map(_small, names)) and _gains_beside(model, split.unseen, config)
     return beside(control.score, split, apart=apart)
+
+
+def _small(name: str | None) -> bool:
+    """Whether a model, if there is one, may be in memory twice."""
+    if not name:
+        return True
+    size = model_size(name)
+    return size is not None and size.size <= LARGEST_BESIDE
+
+
+def _light(split: Split) -> bool:
+    """Whether the texts may be in memory twice."""
+    characters = sum(len(document.text) for part in split for document in part)
+    return characters <= CHARACTERS_BESIDE
 
 
 def _gains_beside(model: "LanguageModel", unseen: Corpus, config: FSDConfig) -> bool:
     """Whether the control model gains more by a process of its own than its start costs, with all its libraries."""
     from fsd.models.finetuning import is_finished
 
-    # A larger model fills all cores by itself, and memory that there may not be twice; a card has none to spare.
-    size = model_size(config.model.model, config.model.revision)
-    small = size is not None and size.size <= LARGEST_BESIDE
-    if config.adapter or not small or model.device.type != "cpu":
+    # A card has no memory to spare.
+    if config.adapter or model.device.type != "cpu":
         return False
     # If the training of the model is in the cache, so most likely are training and scores of its control.
     return not is_finished(
@@ -215,8 +231,7 @@ def _gains_beside(model: "LanguageModel", unseen: Corpus, config: FSDConfig) -> 
 
 def audit_beside(split: Split, config: FSDConfig) -> "Beside[Audit]":
     """What gives the text audit, from a process beside this one unless the texts are too many to be in memory twice."""
-    characters = sum(len(document.text) for part in split for document in part)
-    apart = distributed.num_processes() == 1 and characters <= CHARACTERS_BESIDE
+    apart = distributed.num_processes() == 1 and _light(split)
     return beside(_audit, split, config, apart=apart)
 
 

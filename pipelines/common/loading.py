@@ -33,9 +33,14 @@ def wipe() -> None:
 def _typed() -> bool:
     """Whether this process is a command, and people read what it prints."""
     program = sys.argv[0] if sys.argv else ""
-    # As long as Python looks for the module of `python -m`, its name stands there.
-    is_command = program == "-m" or Path(program).name == "fsd"
-    return is_command and "--json" not in sys.argv and os.environ.get("RANK", "0") == "0"
+    is_command = Path(program).name == "fsd"
+    # As long as Python looks for the module of `python -m`, that stands there in place of the module.
+    if program == "-m":
+        module = sys.orig_argv[sys.orig_argv.index("-m") + 1]
+        is_command = module.split(".")[0] == "pipelines"
+    # What is printed at once would be written over the line.
+    quick = {"--json", "-h", "--help", "--version", "--flags"}
+    return is_command and quick.isdisjoint(sys.argv) and os.environ.get("RANK", "0") == "0"
 
 
 def _moving() -> bool:

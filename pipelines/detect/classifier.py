@@ -40,7 +40,7 @@ from pipelines.common.adapter_files import (
 )
 from pipelines.common.detector_settings import cheap, for_adapter_audit
 from pipelines.common.output import text_table
-from pipelines.common.shards import Worker, identity, table_by_documents
+from pipelines.common.shards import EXAMPLE, Worker, identity, table_by_documents
 
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""
@@ -115,6 +115,8 @@ class CalibratedAdapter:
         if not calibrated:
             return
         for document in documents:
+            if document is EXAMPLE:
+                continue
             if document.read_as not in calibrated:
                 raise UsageError(
                     f"{document.origin}: a row must be a {' or a '.join(calibrated)}, as those that the adapter was "

@@ -66,7 +66,7 @@ def test_what_cannot_be_done_there_is_done_here(reason, monkeypatch):
     if reason == "one core":
         monkeypatch.setattr(module, "_cores", lambda: 1)
     if reason == "no processes":
-        monkeypatch.setattr(os, "pipe", lambda: (_ for _ in ()).throw(OSError(24, "Too many open files")))
+        monkeypatch.setattr(module, "Pipe", lambda: (_ for _ in ()).throw(OSError(24, "Too many open files")))
     if reason == "cannot be sent":
         work, arguments = lambda_maker(), ()
     with beside(work, *arguments, apart=reason != "not apart") as result:
@@ -93,9 +93,12 @@ def test_the_process_ends_with_the_block(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_remains_of_a_killed_command(tmp_path, number):
     script = (
+        "import signal\n"
         "from fsd import beside as module\n"
         "from tests.fsd.test_beside import endless\n"
         "if __name__ == '__main__':\n"
+        # A shell starts what is in the background with an ignored Ctrl-C.
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "    module._cores = lambda: 2\n"
         f"    with module.beside(endless, {str(tmp_path)!r}) as result:\n"
         "        result()\n"
@@ -121,6 +124,24 @@ def test_nothing_remains_of_a_killed_command(tmp_path, number):
         assert gone(beside_it)
     finally:
         process.kill()
+
+
+def test_a_script_without_a_guard_runs_once(tmp_path):
+    script = (
+        "from fsd import beside as module\n"
+        "module._cores = lambda: 2\n"
+        "print('begun', flush=True)\n"
+        "with module.beside(len, 'x' * 300_000) as result:\n"
+        "    print(result())\n"
+    )
+    file = tmp_path / "script.py"
+    file.write_text(script)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.stdout.splitlines() == ["begun", "300000"]
+    assert done.stderr == ""
 
 
 def begun(folder):

@@ -12,6 +12,7 @@ import pytest
 
 from fsd.data.readers import table_documents
 from fsd.tracking import fetch_model_file, find_runs
+from pipelines.common.shards import EXAMPLE
 from pipelines.detect.classifier import MembershipClassifier
 
 TEMPLATE = (
@@ -186,6 +187,8 @@ def test_rows_are_judged_as_they_were_calibrated_alone(judged, tiny, run_command
         "text after a context": {"text": says, "context": asks},
         "completion of a prompt": {"prompt": asks, "completion": says},
     }
+    # What stands for the rows of a shard that has none is not the user's.
+    MembershipClassifier(str(folder)).check_read_as([EXAMPLE])
     scores = {}
     for read_as, row in rows.items():
         calibration["reference"]["read_as"] = [read_as]

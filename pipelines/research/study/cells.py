@@ -383,13 +383,18 @@ def _tag(inputs: Inputs, study: Study) -> str:
 
 def _identity(document: Document) -> tuple[object, ...]:
     """What moves the numbers of a text; where it was read does not."""
-    return (
+    parts = (
         content_hash(document.text),
         document.member,
         document.group,
         str(document.date),
         document.period,
     )
+    # The words of a chat are not all that its numbers depend on. Cells of texts alone keep their keys.
+    if document.context or document.chat:
+        read = [document.context, document.chat and document.chat.identity]
+        return (*parts, content_hash(json.dumps(read)))
+    return parts
 
 
 @functools.cache

@@ -308,7 +308,9 @@ def test_a_value_that_python_cannot_hold_names_its_column(kind, ending, tmp_path
         read_rows([path])
 
 
-@pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet", "equal.parquet", "equal.arrow"])
+@pytest.mark.parametrize(
+    "name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet", "equal.parquet", "equal.arrow", "chats.arrow"]
+)
 def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.setattr(readers, "LARGEST", 2**22)
     file, text = tmp_path / name, "a" * 2**23
@@ -317,7 +319,10 @@ def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name)
         pq.write_table(pa.table({"text": [text[: 2**13]] * 2**10}), file, compression="zstd")
     elif name == "equal.parquet":
         pq.write_table(equal, file)
-    elif name == "equal.arrow":
+    elif name.endswith(".arrow"):
+        if name == "chats.arrow":
+            turns = pa.StructArray.from_arrays([equal["text"].combine_chunks()], ["content"])
+            equal = pa.table({"messages": pa.ListArray.from_arrays(list(range(2**10 + 1)), turns)})
         with pa.OSFile(str(file), "wb") as stream, pa.ipc.new_stream(stream, equal.schema) as batches:
             batches.write_table(equal)
     else:

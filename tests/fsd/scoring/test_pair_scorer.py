@@ -236,6 +236,18 @@ def test_a_reference_is_read_once_for_both_states_bitwise(models, monkeypatch):
         hook.remove()
 
 
+def test_logits_that_are_overwritten_are_not_kept(models):
+    # A head that cannot be split off, such as one with a soft cap, gives logits in place of states.
+    target, reference = (replace(model, split_head=False) for model in models)
+    kept = pair_scorer.KeptStates()
+    for tuned in (False, True):
+        together = PairScorer(target, tuned=tuned, reference=reference, kept=kept)(PROMPTS)
+        alone = PairScorer(target, tuned=tuned, reference=reference)(PROMPTS)
+        for stats, expected in zip(together, alone, strict=True):
+            assert np.array_equal(arrays(stats.reference), arrays(expected.reference))
+            assert np.array_equal(stats.mean, expected.mean)
+
+
 def test_a_model_beside_itself_gives_every_score_zero(tiny):
     model = load(str(tiny), device="cpu")
     other = load(str(tiny), device="cpu")

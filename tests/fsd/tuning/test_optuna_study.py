@@ -19,7 +19,15 @@ from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
 from fsd.tuning import optuna_study
 from fsd.tuning.objective import key_of, winner
-from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, create_study, importance, open_storage, search
+from fsd.tuning.optuna_study import (
+    FINISHED,
+    MAX_FAILURES,
+    check_storage,
+    create_study,
+    importance,
+    open_storage,
+    search,
+)
 
 GRID = {"x": Range(0.1, 1.0, step=0.1), "flag": Choice((True, False))}
 WIDE = {"x": Range(0.1, 10.0, log=True), "n": Range(1, 5)}
@@ -131,6 +139,8 @@ def test_half_an_entry_of_a_full_disk_is_cut_off_a_journal(tmp_path, storage):
     entries = journal.read_bytes()
     last_trial = entries.rindex(b'{"op_code":4')
     journal.write_bytes(entries[: last_trial + 20])
+    check_storage(storage)
+    assert journal.read_bytes() == entries[: last_trial + 20]
     for _ in range(2):
         assert [trial.settings for trial in search(Hill(), "s", {}, settings(storage))] == [t.settings for t in whole]
     book = tmp_path / "book.txt"

@@ -57,6 +57,10 @@ def joined(
         for text, number in zip(columns.texts, columns.family.tolist(), strict=True):
             family[corpus, content_hash(text)] = number
     scores = pd.concat([table.assign(**labels) for labels, table in cells], ignore_index=True)
+    # Cells that an earlier release finished are of texts.
+    if "scored" not in scores:
+        scores["scored"] = None
+    scores["scored"] = scores["scored"].fillna(TEXT)
     scores["family"] = [family[place] for place in zip(scores["corpus"], scores["text"], strict=True)]
     return scores
 

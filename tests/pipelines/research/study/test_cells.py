@@ -10,12 +10,15 @@ import pytest
 import torch
 
 from fsd.config import AdapterConfig, DataConfig
+from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.statistics import metrics
+from fsd.token_stats import Chat, Turn
 from pipelines.common import experiment
 from pipelines.research.study import catalogue
 from pipelines.research.study.catalogue import DetectorSpec, Study
 from pipelines.research.study.cells import (
+    _identity,
     _rates_below,
     below_the_bounds,
     best_of_grids,
@@ -73,6 +76,18 @@ def test_the_tag_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_
     assert len(set(keys)) == len(keys)
     monkeypatch.setattr("fsd.models.language_model.torch_device", lambda _: torch.device("cuda"))
     assert key() == key(dtype="bfloat16") not in (key(dtype="float32"), keys[-1])  # the resolved precision
+
+
+def test_texts_that_are_read_otherwise_are_other_cells():
+    turns = (Turn("user", "a question"), Turn("assistant", "an answer"))
+    documents = [
+        Document("an answer"),
+        Document("an answer", context="a question"),
+        Document("an answer", chat=Chat(turns, given=1)),
+        Document("an answer", chat=Chat(turns, given=1, tools='[{"name": "f"}]')),
+    ]
+    identities = {_identity(document) for document in documents}
+    assert len(identities) == len(documents)
 
 
 def test_of_a_grid_only_the_best_on_the_test_texts_is_kept():
