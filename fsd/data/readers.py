@@ -219,30 +219,33 @@ def _size(batch: Any) -> int:
     return sum(map(_written_out, batch.columns))
 
 
+_WRITTEN = ("string", "large_string", "binary", "large_binary")
+"""Arrow types of texts and bytes."""
+
+
 def _written_out(array: Any) -> int:
     """Bytes of an array with every value written out; a dictionary holds each once, also within lists and objects."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = array.type
     if pa.types.is_struct(kind):
         return sum(map(_written_out, array.flatten()))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if pa.types.is_map(kind):
+        return _written_out(array.keys) + _written_out(array.items)
+    # Lists of every kind.
+    if hasattr(array, "flatten"):
         return _written_out(array.flatten()) + len(array)
     # Counted, not decoded: what is refused would have to be in memory first.
-    if pa.types.is_dictionary(kind) and _has_length(array.dictionary.type):
+    if pa.types.is_dictionary(kind) and str(array.dictionary.type) in _WRITTEN:
         lengths = pc.binary_length(array.dictionary).cast(pa.int64())
         return pc.sum(lengths.take(array.indices)).as_py() or 0
-    size: int = array.nbytes
-    return size
-
-
-def _has_length(kind: Any) -> bool:
-    """Whether the values of an Arrow type are texts or bytes."""
-    from pyarrow import types
-
-    checks = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return any(check(kind) for check in checks)
+    # Texts of views may all lie at one place. A view is 16 bytes, of which the first four are the length of its text.
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        views = np.frombuffer(array.buffers()[1], "<i4").reshape(-1, 4)
+        return int(views[array.offset :][: len(array), 0].sum())
+    return int(array.nbytes)
 
 
 def _in_python(where: str, batch: Any) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ TRAINING = "training"
 # Bytes of the weights of models of which two are computed beside one another: a larger one fills all cores by itself,
 # and memory that there may not be twice.
 LARGEST_BESIDE = 2**28
-# Characters of the texts that are audited beside the model.
+# Characters of texts that may be in memory twice.
 CHARACTERS_BESIDE = 10**8
 # An upgrade of one of them may change numbers, so finished experiments run again after it.
 PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
@@ -193,8 +193,8 @@ def control_beside(
     """What gives the scores of the control model, from a process beside this one where that is sooner."""
     apart = distributed.num_processes() == 1 and _light(split)
     if apart:
-        names = (config.model.model, config.model.reference_model, control.config.model.model)
-        apart = all(map(_small, names)) and _gains_beside(model, split.unseen, config)
+        loaded = (config.model.model, config.model.reference_model, control.config.model.model)
+        apart = all(map(_small, loaded)) and _gains_beside(model, split.unseen, config)
     return beside(control.score, split, apart=apart)
 
 
@@ -208,8 +208,7 @@ def _small(name: str | None) -> bool:
 
 def _light(split: Split) -> bool:
     """Whether the texts may be in memory twice."""
-    characters = sum(len(document.text) for part in split for document in part)
-    return characters <= CHARACTERS_BESIDE
+    return sum(len(document.text) for part in split for document in part) <= CHARACTERS_BESIDE
 
 
 def _gains_beside(model: "LanguageModel", unseen: Corpus, config: FSDConfig) -> bool:

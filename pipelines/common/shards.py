@@ -89,13 +89,19 @@ def _mark(shard: Shard, key: str) -> bytes:
 def table_by_documents(
     config: Any,
     make: "Callable[[list[Document]], pd.DataFrame]",
+    check: "Callable[[list[Document]], None] | None" = None,
 ) -> "Callable[[list[tuple[str, Row]]], pd.DataFrame]":
-    """A worker's table by a function of documents, which are never none: a shard without any has the same columns."""
+    """A worker's table by a function of documents, which are never none: a shard without any has the same columns.
+
+    `check` refuses documents of the shard that cannot be computed.
+    """
     columns = parse_columns(config.columns, answers=True)
 
     def table(rows: list[tuple[str, Row]]) -> "pd.DataFrame":
         skipped = Counter[str]() if config.cleaning.skip_invalid else None
         documents = list(parse_rows(rows, columns, answers=True, skipped=skipped))
+        if check:
+            check(documents)
         return make(documents or [EXAMPLE]).iloc[: len(documents)]
 
     return table

@@ -40,7 +40,7 @@ from pipelines.common.adapter_files import (
 )
 from pipelines.common.detector_settings import cheap, for_adapter_audit
 from pipelines.common.output import text_table
-from pipelines.common.shards import EXAMPLE, Worker, identity, table_by_documents
+from pipelines.common.shards import Worker, identity, table_by_documents
 
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""
@@ -115,8 +115,6 @@ class CalibratedAdapter:
         if not calibrated:
             return
         for document in documents:
-            if document is EXAMPLE:
-                continue
             if document.read_as not in calibrated:
                 raise UsageError(
                     f"{document.origin}: a row must be a {' or a '.join(calibrated)}, as those that the adapter was "
@@ -212,7 +210,6 @@ class MembershipClassifier(CalibratedAdapter):
         for row, document in enumerate(documents):
             if not isinstance(document.text, str) or not document.text.strip():
                 raise UsageError(f"text must be a string that is not blank; got {quoted(document.text)} in row {row}")
-        self.check_read_as(documents)
         self.verdict_maker.check_rates(documents, rules)
         prompts = as_corpus(documents).prompts
         return self.verdict_maker.classify(
@@ -225,6 +222,7 @@ class MembershipClassifier(CalibratedAdapter):
     def verdicts(self, texts: Sequence[str | Document], **rules: Any) -> pd.DataFrame:
         """The table of `classify` by the `Rules` given: N rows, with the score that was chosen on validation."""
         documents = [text if isinstance(text, Document) else Document(text) for text in texts]
+        self.check_read_as(documents)
         return self.classify(documents, Rules(**rules)).table
 
 
@@ -249,7 +247,7 @@ def open_worker(config: Any) -> Worker:
         classifier.files[CALIBRATION],
         classifier.files[SETUP],
     )
-    return Worker(made_by, table_by_documents(config, table))
+    return Worker(made_by, table_by_documents(config, table, classifier.check_read_as))
 
 
 def _detectors_of(candidates: Sequence[Candidate]) -> list[Detector]:

@@ -12,7 +12,6 @@ import pytest
 
 from fsd.data.readers import table_documents
 from fsd.tracking import fetch_model_file, find_runs
-from pipelines.common.shards import EXAMPLE
 from pipelines.detect.classifier import MembershipClassifier
 
 TEMPLATE = (
@@ -187,8 +186,6 @@ def test_rows_are_judged_as_they_were_calibrated_alone(judged, tiny, run_command
         "text after a context": {"text": says, "context": asks},
         "completion of a prompt": {"prompt": asks, "completion": says},
     }
-    # What stands for the rows of a shard that has none is not the user's.
-    MembershipClassifier(str(folder)).check_read_as([EXAMPLE])
     scores = {}
     for read_as, row in rows.items():
         calibration["reference"]["read_as"] = [read_as]
@@ -202,6 +199,16 @@ def test_rows_are_judged_as_they_were_calibrated_alone(judged, tiny, run_command
         with pytest.raises(mlflow.MlflowException, match=r"a row must (be a|have) .*"):
             served.predict(None, pd.DataFrame([other]), {"fpr": 0.2})
     assert len(set(scores.values())) == 2
+
+
+def test_a_shard_without_a_chat_that_can_be_read_has_no_rows(judged, tiny, run_command):
+    chat = read("new.jsonl")[0]
+    unanswered = {"messages": chat["messages"][:1]}
+    write("two.jsonl", [chat, unanswered])
+    judged_by = f"--adapter {ADAPTER} --fpr .2 --device cpu --same-source"
+    run_command(f"detect two.jsonl {judged_by} --skip-invalid --out two --shard-rows 1")
+    sizes = [len(pd.read_parquet(file)) for file in sorted(Path("two").glob("*.parquet"))]
+    assert sizes == [1, 0]
 
 
 def test_rows_that_the_template_refuses_are_named_before_the_model_is_loaded(

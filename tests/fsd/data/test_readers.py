@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import struct
 import sys
 from collections import Counter
 from datetime import date, datetime
@@ -309,7 +310,17 @@ def test_a_value_that_python_cannot_hold_names_its_column(kind, ending, tmp_path
 
 
 @pytest.mark.parametrize(
-    "name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet", "equal.parquet", "equal.arrow", "chats.arrow"]
+    "name",
+    [
+        "bomb.jsonl.gz",
+        "bomb.csv.zst",
+        "bomb.parquet",
+        "equal.parquet",
+        "equal.arrow",
+        "chats.arrow",
+        "views.arrow",
+        "map.arrow",
+    ],
 )
 def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.setattr(readers, "LARGEST", 2**22)
@@ -323,6 +334,15 @@ def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name)
         if name == "chats.arrow":
             turns = pa.StructArray.from_arrays([equal["text"].combine_chunks()], ["content"])
             equal = pa.table({"messages": pa.ListArray.from_arrays(list(range(2**10 + 1)), turns)})
+        if name == "map.arrow":
+            values = equal["text"].combine_chunks()
+            keys = pa.array([str(number) for number in range(len(values))])
+            equal = pa.table({"messages": pa.MapArray.from_arrays(list(range(2**10 + 1)), keys, values)})
+        if name == "views.arrow":
+            one = pa.py_buffer(text[: 2**13].encode())
+            view = struct.pack("<i4sii", 2**13, text[:4].encode(), 0, 0)
+            views = pa.Array.from_buffers(pa.string_view(), 2**10, [None, pa.py_buffer(view * 2**10), one])
+            equal = pa.table({"text": views})
         with pa.OSFile(str(file), "wb") as stream, pa.ipc.new_stream(stream, equal.schema) as batches:
             batches.write_table(equal)
     else:
