@@ -1,56 +1,104 @@
 """Work that needs nothing of what the main process does meanwhile, in a process beside it."""
 
 import contextlib
+import gc
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from multiprocessing.connection import Connection, Pipe, wait
+from importlib import import_module
+from multiprocessing.connection import Connection, Pipe
+from queue import SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 T = TypeVar("T")
-Beside = AbstractContextManager[Callable[[], T]]
-"""A block during which something is done beside it, and what waits for the result."""
+# New objects after which Python looks for cycles among them, and how many such rounds come before it looks further.
+COLLECTIONS = (50_000, 20, 50)
 
 
-@contextmanager
-def beside(work: Callable[..., T], *arguments: Any, apart: bool = True) -> Iterator[Callable[[], T]]:
-    """Begin a call in a process of its own, which ends with the block; gives what waits for the result.
+class Assistant(AbstractContextManager["Assistant"]):
+    """A process beside this one, from entering to leaving: it does one piece of work after the other.
 
-    What cannot be done there is done here, when the result is asked for: a process that cannot start, fails or is
-    killed costs time alone, and an error is raised as without it. With one core, or not `apart`, there is none.
+    It reads `modules` first, which work will need. What cannot be done there is done here, when the result is asked
+    for: a process that cannot start, fails or is killed costs time alone, and an error is raised as without it. With
+    one core, or not `apart`, there is none.
     """
-    in_this_process = partial(work, *arguments)
-    with contextlib.ExitStack() as stack:
-        started = None
-        if apart and _cores() > 1:
-            # Too many processes, open files or little memory, or arguments that cannot be sent.
+
+    def __init__(self, modules: Sequence[str] = (), *, apart: bool = True) -> None:
+        self.modules = modules
+        self.apart = apart
+        self._stack = ExitStack()
+        self._connection: Connection | None = None
+        # One thread, so that what is begun first is done first.
+        self._waiting = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> Self:
+        """Start the process."""
+        if self.apart and _cores() > 1:
+            # Too many processes, open files or little memory.
             with contextlib.suppress(Exception):
-                started = stack.enter_context(_process(in_this_process))
+                self._connection = self._stack.enter_context(_process())
+                self.begin(_import, self.modules)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the process, whatever it does."""
+        self._waiting.shutdown(wait=False, cancel_futures=True)
+        self._stack.close()
+        self._connection = None
+
+    def begin(self, work: Callable[..., T], *arguments: Any, apart: bool = True) -> Callable[[], T]:
+        """Begin a call there, if it may be `apart`; gives what waits for the result."""
+        in_this_process = partial(work, *arguments)
+        if self._connection is None or not apart:
+            return in_this_process
+        begun = self._waiting.submit(_done, self._connection, in_this_process)
 
         def result() -> T:
-            if started:
-                with contextlib.suppress(Exception):
-                    return cast("T", started.recv())
+            # Also what cannot be sent is done here.
+            with contextlib.suppress(Exception):
+                return cast("T", begun.result())
             return in_this_process()
 
-        yield result
+        return result
+
+
+def collect_rarely() -> None:
+    """Look for garbage rarely: large libraries make millions of objects that stay, and looking takes seconds."""
+    gc.set_threshold(*COLLECTIONS)
+
+
+def _done(connection: Connection, work: Callable[[], object]) -> object:
+    """The result of work that the other process does."""
+    # Sending waits until the process reads.
+    connection.send(work)
+    succeeded, result = connection.recv()
+    if not succeeded:
+        raise RuntimeError("the work failed there")
+    return result
+
+
+def _import(modules: Sequence[str]) -> None:
+    for module in modules:
+        import_module(module)
 
 
 @contextmanager
-def _process(work: Callable[[], object]) -> Iterator[Connection]:
-    """A process that does the work, and where its result comes."""
+def _process() -> Iterator[Connection]:
+    """A process that does work, and the connection to it."""
     ours, theirs = Pipe()
     with ours:
         with theirs:
             process = _start(theirs.fileno())
         try:
-            # Sending waits until the process has imported what it is sent.
-            Thread(target=_send, args=(ours, process, work), daemon=True).start()
+            # The folder of the command, which is removed with what is in it, however the process ends.
+            ours.send((sys.path, tempfile.gettempdir()))
             yield ours
         finally:
             process.kill()
@@ -73,30 +121,27 @@ def _start(descriptor: int) -> "subprocess.Popen[bytes]":
     )
 
 
-def _send(connection: Connection, process: "subprocess.Popen[bytes]", work: Callable[[], object]) -> None:
-    """Send the work; what cannot be sent ends the process, so that nobody waits for it."""
-    try:
-        connection.send(sys.path)
-        # The folder of the command, which is removed with what is in it, however the process ends.
-        connection.send((tempfile.gettempdir(), work))
-    except Exception:
-        process.kill()
-
-
 def serve(descriptor: int) -> None:
-    """Do the work that comes from the main process, and send the result; nothing if it fails."""
+    """Do the work that comes from the main process, one piece after the other, and send whether and what it gave."""
+    collect_rarely()
     main = Connection(descriptor)
-    with contextlib.suppress(Exception):
-        sys.path[:] = main.recv()
-        tempfile.tempdir, work = main.recv()
-        Thread(target=_end_with, args=(main,), daemon=True).start()
-        main.send(work())
+    sys.path[:], tempfile.tempdir = main.recv()
+    sent: SimpleQueue[bytes] = SimpleQueue()
+    Thread(target=_receive, args=(main, sent), daemon=True).start()
+    while True:
+        try:
+            work = pickle.loads(sent.get())
+            answer = (True, work())
+        except Exception:
+            answer = (False, None)
+        main.send(answer)
 
 
-def _end_with(main: Connection) -> None:
-    """End this process when the main one has gone: killed, it ends nothing itself."""
-    # Nothing more is sent, so that only the end of the main process is read.
-    wait([main])
+def _receive(main: Connection, sent: "SimpleQueue[bytes]") -> None:
+    """Take what the main process sends, and end this one when that has gone: killed, it ends nothing itself."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            sent.put(main.recv_bytes())
     os._exit(1)
 
 

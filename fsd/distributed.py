@@ -31,13 +31,31 @@ PLAIN = {
 
 def num_processes() -> int:
     """Number of processes of this job; 1 without a launcher."""
-    # `or`, since a scheduler may set the variable to nothing.
-    return int(os.environ.get("WORLD_SIZE") or 1)
+    return _variable("WORLD_SIZE", 1)
 
 
 def process_index() -> int:
     """Rank of this process, from 0."""
-    return int(os.environ.get("RANK") or 0) if num_processes() > 1 else 0
+    return _variable("RANK", 0) if num_processes() > 1 else 0
+
+
+def processes_here() -> int:
+    """Number of processes of this job on this machine."""
+    return _variable("LOCAL_WORLD_SIZE", num_processes())
+
+
+def check_environment() -> None:
+    """Refuse variables of a launcher that are no numbers."""
+    for name, least in (("WORLD_SIZE", 1), ("RANK", 0), ("LOCAL_WORLD_SIZE", 1)):
+        value = os.environ.get(name)
+        if value and not (value.isdecimal() and int(value) >= least):
+            raise UsageError(f"{name} in the environment must be a whole number of at least {least}; got {value!r}")
+
+
+def _variable(name: str, default: int) -> int:
+    """A number that a launcher has set; a scheduler may set it to nothing."""
+    value = os.environ.get(name, "")
+    return int(value) if value.isdecimal() else default
 
 
 def is_main_process() -> bool:

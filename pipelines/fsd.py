@@ -21,6 +21,7 @@ from pipelines.common.deliver import show
 from pipelines.common.job import Job
 
 if TYPE_CHECKING:
+    from fsd.beside import Assistant
     from pipelines.common.inputs import Inputs
 
 STAGES = {
@@ -40,10 +41,11 @@ def prepare(config: FSDConfig) -> Job:
     from pipelines.common.inputs import read
 
     inputs = read(config)
-    return experiment.job(partial(run, inputs), inputs)
+    assistant = experiment.assistant()
+    return experiment.job(partial(run, inputs, assistant), inputs, assistant)
 
 
-def run(inputs: "Inputs") -> None:
+def run(inputs: "Inputs", assistant: "Assistant") -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
     from pipelines.common import experiment
     from pipelines.common.inputs import with_adapter_texts
@@ -54,8 +56,8 @@ def run(inputs: "Inputs") -> None:
     detectors = inputs.detectors
     split = with_adapter_texts(inputs.split, config.adapter)
     # Audit and control need nothing that the model gives: they use the cores that its loading and training leave idle.
-    with ExitStack() as processes:
-        audited = processes.enter_context(experiment.audit_beside(split, config))
+    audited = experiment.audit_beside(assistant, split, config)
+    with ExitStack() as opened:
         with stage("model"):
             from pipelines.common import registration
 
@@ -69,8 +71,8 @@ def run(inputs: "Inputs") -> None:
             plan = experiment.prepare(model, split, detectors, config)
             placebo, placebo_remarks = experiment.plan_control(config, split, plan.detectors)
         if placebo:
-            control_scores = processes.enter_context(experiment.control_beside(placebo, language_model, split, config))
-        tracked = processes.enter_context(
+            control_scores = experiment.control_beside(assistant, placebo, language_model, split, config)
+        tracked = opened.enter_context(
             registration.start(config, language_model, inputs.sources, plan.detectors, placebo)
         )
         if not config.adapter:
@@ -89,22 +91,21 @@ def run(inputs: "Inputs") -> None:
             remarks = placebo_remarks + plan.remarks
             results = experiment.compute_results(
                 inputs,
-                language_model,
                 split,
                 scored,
                 control,
-                detectors,
                 remarks=remarks,
                 audited=audited,
             )
+            drawn = experiment.pictures_beside(assistant, results, split)
+            results = experiment.with_power(results, language_model, config)
         with stage("recording"):
             report, version = registration.track(
                 tracked,
                 results,
-                config,
-                detectors,
+                inputs,
                 language_model,
-                inputs.sources,
+                drawn=drawn,
             )
         tracked.log_metrics(stages().seconds)
         # Before the end of the run, which raises what could not be stored.

@@ -56,6 +56,20 @@ def order_sums(
     seed: int = 0,
 ) -> list[FloatArray]:
     """Log-probability of each shard in its published order, which comes first, and in random ones."""
+    prompts = order_prompts(texts, shard=shard, orders=orders, seed=seed)
+    # Sums, not means: the orders of a shard share their texts, so a sum is the probability of reading them so.
+    sums = np.array([stats.logp.sum() for stats in scorer(prompts)])
+    return list(sums.reshape(-1, orders + 1))
+
+
+def order_prompts(
+    texts: Sequence[str],
+    *,
+    shard: int = 5,
+    orders: int = 19,
+    seed: int = 0,
+) -> list[Prompt]:
+    """What `order_sums` reads: the shards one after the other, each in all its orders."""
     if shard < 2 or orders < 1:
         raise UsageError(f"shard must be at least 2 texts and orders at least 1; got {shard} and {orders}")
     # The texts after the last full shard are not read: a shorter shard would have fewer orders.
@@ -70,9 +84,7 @@ def order_sums(
         for _ in range(orders):
             order = rng.permutation(shard)
             prompts.append(Prompt(BREAK.join(published[place] for place in order)))
-    # Sums, not means: the orders of a shard share their texts, so a sum is the probability of reading them so.
-    sums = np.array([stats.logp.sum() for stats in scorer(prompts)])
-    return list(sums.reshape(count, orders + 1))
+    return prompts
 
 
 def order_p(
@@ -137,6 +149,18 @@ def codec(
     Texts of a set that was not in the training data help to predict each other. For a set that was, they add nothing,
     and disturb what the model holds of it: higher = more likely read.
     """
+    after = _mean_logp(codec_prompts(texts, shots=shots, seed=seed), scorer)
+    alone = _mean_logp(list(map(Prompt, texts)), scorer)
+    return float(np.mean(after < alone))
+
+
+def codec_prompts(
+    texts: Sequence[str],
+    *,
+    shots: int = 2,
+    seed: int = 0,
+) -> list[Prompt]:
+    """What `codec` reads besides the texts alone: each text after others of its set."""
     rng = np.random.default_rng(seed)
     prompts = []
     for place, text in enumerate(texts):
@@ -145,11 +169,7 @@ def codec(
         chosen = rng.permutation(eligible)[:shots]
         context = "".join(f"{texts[index]}{BREAK}" for index in chosen)
         prompts.append(Prompt(text, context))
-    alone = _mean_logp(
-        list(map(Prompt, texts)),
-        scorer,
-    )
-    return float(np.mean(_mean_logp(prompts, scorer) < alone))
+    return prompts
 
 
 def _mean_logp(

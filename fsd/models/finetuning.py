@@ -25,7 +25,7 @@ import torch
 import xxhash
 
 from fsd.config import AdapterConfig, check_training
-from fsd.distributed import from_main, is_main_process, num_processes
+from fsd.distributed import from_main, is_main_process, num_processes, processes_here
 from fsd.errors import UsageError, first_line
 from fsd.models.adapters import (
     attach,
@@ -280,7 +280,7 @@ def training_key(
 def training_folder(parent: Path | None, key: str) -> Iterator[Path | None]:
     """The folder of a training, locked against other jobs; None without a parent, or where it cannot be used."""
     # Processes on several machines have no disk, and so no lock, in common.
-    if parent is None or int(os.environ.get("LOCAL_WORLD_SIZE") or num_processes()) != num_processes():
+    if parent is None or processes_here() != num_processes():
         yield None
         return
     import filelock

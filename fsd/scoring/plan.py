@@ -9,7 +9,7 @@ from fsd.scores import IN_AUDIT, IN_RUN, StatePair
 from fsd.scoring.deviation import ScoreTable, needed_views, score_texts
 from fsd.scoring.scorers import STATES
 from fsd.token_stats import Prompt, Scorer
-from fsd.views import COMMON, FORMS, Detector, Draws, View, ViewInputs, halves
+from fsd.views import COMMON, FORMS, VIEWS, Detector, Draws, View, ViewInputs, halves, scorer_of
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,19 @@ class ScoringPlan:
             shown=distributed.is_main_process(),
         )
         return scored.in_audit() if self.states == IN_AUDIT else scored
+
+    @property
+    def asked(self) -> dict[str, dict[Prompt, None]]:
+        """Scorer of the base model → the prompts that it reads, each once, even if two views of a text are the same."""
+        asked: dict[str, dict[Prompt, None]] = {}
+        names = {name for detector in self.detectors for name in detector.views}
+        for view in sorted(VIEWS[name] for name in names):
+            if view.reader == "base":
+                prompts = asked.setdefault(scorer_of(view), {})
+                for prompt in self.prompts:
+                    forms = FORMS[view.form](prompt, self.inputs)
+                    prompts.update(dict.fromkeys(forms))
+        return asked
 
     @property
     def passes(self) -> dict[str, int]:

@@ -30,6 +30,7 @@ from typing import Annotated, Any, NoReturn, TextIO, TypeVar, get_args, get_orig
 from tyro.conf import Positional
 
 from fsd import distributed
+from fsd.beside import collect_rarely
 from fsd.config import flags, groups_of, settings_of
 from fsd.errors import (
     CheckFailed,
@@ -68,8 +69,6 @@ SHOWN = 120
 MAIN_FIRST = 10.0
 # Seconds that the main process leaves the launcher to end it, if it failed because another process is gone.
 CAUSE_FIRST = 2.0
-# New objects after which Python looks for cycles among them, and how many such rounds come before it looks further.
-COLLECTIONS = (50_000, 20, 50)
 _LOOP = re.compile("Symlink loop from '(.*)'")
 # Errors of a path at which something else is, such as a folder in place of a lock file.
 _NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EMFILE)
@@ -94,14 +93,14 @@ def command(
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # Large libraries make millions of objects that stay: going through them again and again would take seconds,
-    # and so would the last collection.
-    gc.set_threshold(*COLLECTIONS)
+    collect_rarely()
+    # The last collection would take as long.
     atexit.register(gc.freeze)
     _open_streams()
     _keep_private()
     several = distributed.num_processes() > 1
     with _ends(several), _system_errors():
+        distributed.check_environment()
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description)
@@ -111,6 +110,7 @@ def command(
             running(command_name(), invocation, stages),
             _interruptible(),
             _temporary_files(),
+            contextlib.ExitStack() as opened,
         ):
             with stage("data"):
                 if several:
@@ -118,6 +118,8 @@ def command(
                 job = prepare(settings)
                 if demands().protocol:
                     import_module("pipelines.common.protocol").apply(settings)
+                if not invocation.dry_run:
+                    opened.enter_context(job.beside)
                 # One check for both: a dry run accepts nothing that the command refuses.
                 job.check(dry_run=invocation.dry_run)
                 if invocation.dry_run and distributed.is_main_process():

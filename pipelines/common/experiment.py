@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detectors import Detector
 from fsd import distributed, tracking
-from fsd.beside import Beside, beside
+from fsd.beside import Assistant
 from fsd.config import AUTO, FSDConfig, ModelConfig
 from fsd.data import benchmarks, splitting
 from fsd.data.corpus import Corpus
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from fsd.evaluation.audit import Audit
     from fsd.evaluation.results import Results
     from fsd.models.language_model import LanguageModel
+    from fsd.reporting.report import Picture
 
 # Folder in the cache with the trainings.
 TRAINING = "training"
@@ -48,8 +50,8 @@ CHARACTERS_BESIDE = 10**8
 PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
 
 
-def job(work: Callable[[], object], inputs: Inputs) -> Job:
-    """The job of a run."""
+def job(work: Callable[[], object], inputs: Inputs, beside: AbstractContextManager[object] | None = None) -> Job:
+    """The job of a run, and what is open meanwhile."""
     config = inputs.config
     split = inputs.split
     reads: dict[str, str] = {"texts": _reads(inputs)}
@@ -81,6 +83,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
         notes=notes,
         adapter=config.adapter,
         further=control_models,
+        beside=beside or nullcontext(),
     )
 
 
@@ -184,18 +187,25 @@ def _trainings(config: FSDConfig) -> Path | None:
     return cache / TRAINING if cache else None
 
 
+def assistant() -> Assistant:
+    """A process beside that of a run, for what needs nothing of its model: text audit, control model, figures."""
+    modules = ["fsd.evaluation.audit", "pipelines.common.main_pictures"]
+    return Assistant(modules, apart=distributed.num_processes() == 1)
+
+
 def control_beside(
+    assistant: Assistant,
     control: "ControlModel",
     model: "LanguageModel",
     split: Split,
     config: FSDConfig,
-) -> Beside[tuple[str, ScoreTable]]:
-    """What gives the scores of the control model, from a process beside this one where that is sooner."""
-    apart = distributed.num_processes() == 1 and _light(split)
+) -> "Callable[[], tuple[str, ScoreTable]]":
+    """What gives the scores of the control model, from the process beside this one where that is sooner."""
+    apart = _light(split)
     if apart:
         loaded = (config.model.model, config.model.reference_model, control.config.model.model)
         apart = all(map(_small, loaded)) and _gains_beside(model, split.unseen, config)
-    return beside(control.score, split, apart=apart)
+    return assistant.begin(control.score, split, apart=apart)
 
 
 def _small(name: str | None) -> bool:
@@ -228,10 +238,20 @@ def _gains_beside(model: "LanguageModel", unseen: Corpus, config: FSDConfig) -> 
     )
 
 
-def audit_beside(split: Split, config: FSDConfig) -> "Beside[Audit]":
-    """What gives the text audit, from a process beside this one unless the texts are too many to be in memory twice."""
-    apart = distributed.num_processes() == 1 and _light(split)
-    return beside(_audit, split, config, apart=apart)
+def audit_beside(assistant: Assistant, split: Split, config: FSDConfig) -> "Callable[[], Audit]":
+    """What gives the text audit, from the process beside this one unless the texts are too many for two of them."""
+    return assistant.begin(_audit, split, config, apart=_light(split))
+
+
+def pictures_beside(assistant: Assistant, results: "Results", split: Split) -> "Callable[[], list[Picture]]":
+    """What gives the figures, from the process beside this one unless the texts are too many for two of them."""
+    return assistant.begin(_pictures, results, apart=_light(split))
+
+
+def _pictures(results: "Results") -> "list[Picture]":
+    from pipelines.common.main_pictures import pictures
+
+    return pictures(results)
 
 
 def _audit(split: Split, config: FSDConfig) -> "Audit":
@@ -258,24 +278,24 @@ def measure(
 
 def compute_results(
     inputs: Inputs,
-    model: "LanguageModel",
     split: Split,
-    *measured: Any,
+    scored: ScoreTable,
+    control: tuple[str, ScoreTable] | None,
+    *,
     remarks: Sequence[str],
     audited: "Callable[[], Audit] | None" = None,
     **how: Any,
 ) -> "Results":
-    """The results of what was measured, with what is known of the model and the inputs.
-
-    Calibrated only if the labels hold, and then with the power of the domain check.
-    """
+    """The results of what was measured, with what is known of the model and the inputs; calibrated if labels hold."""
     from fsd.evaluation import results
 
     config = inputs.config
     remarks = [*inputs.remarks, *remarks]
     judged = results.compute_results(
         split,
-        *measured,
+        scored,
+        control,
+        inputs.detectors,
         remarks=remarks,
         seed=config.seed,
         audited=audited or partial(_audit, split, config),
@@ -289,7 +309,7 @@ def compute_results(
     # Error rates are shares of the non-members, which therefore must be non-members.
     if not inputs.labels.hold:
         return replace(judged, calibration=None)
-    return with_power(judged, model, config)
+    return judged
 
 
 def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) -> "Results":

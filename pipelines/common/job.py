@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -21,6 +22,7 @@ from fsd.net.hub import check_located, check_other_weights, check_tokenizer_loca
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
     from fsd.scoring.api import Cost
+    from fsd.token_stats import Prompt
 
 TOKEN = 3.0
 """Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
@@ -83,6 +85,7 @@ class Job:
         notes: what the numbers leave out.
         parts: makes the jobs whose numbers are added up in place of its own, such as the cells of a study.
         asked: what a model behind an API is asked; by default each pass is a request.
+        beside: is entered before the checks of work that follows, and left after it, such as a process beside this one.
     """
 
     work: Callable[[], object]
@@ -102,6 +105,7 @@ class Job:
     adapter: str | None = None
     further: Mapping[str, str] = field(default_factory=dict)
     checks: Sequence[Callable[[], object]] = ()
+    beside: AbstractContextManager[object] = field(default_factory=nullcontext)
 
     def __post_init__(self) -> None:
         prefix, _, domain = self.experiment.partition("-")
@@ -144,8 +148,9 @@ class Job:
 
     def run(self) -> object:
         """Do the work, after a check that its results can be stored."""
-        self.check()
-        return self.work()
+        with self.beside:
+            self.check()
+            return self.work()
 
     def plan(self) -> "Report":
         """What would be done, without doing it."""
@@ -442,6 +447,30 @@ def pretraining(recipe: Recipe, tokens: float) -> dict[str, Stated]:
             },
         ),
     }
+
+
+def api_cost(
+    model: ModelConfig,
+    api: APIConfig,
+    asked: "Callable[[], Mapping[str, Iterable[Prompt]]]",
+    *,
+    chat: bool = False,
+) -> "Cost":
+    """What the prompts of each scorer ask an API, by its tokenizer if that is on this machine."""
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.api import Cost, PromptTokens
+    from fsd.scoring.model import api_scorers
+
+    tokens = None
+    # A dry run downloads nothing.
+    if api.tokenizer and on_this_machine(api.tokenizer):
+        tokenizer, _ = load_tokenizer(api.tokenizer, revision=model.revision)
+        tokens = PromptTokens(tokenizer, api.tokenizer)
+    scorers = api_scorers(model, api, tokens, chat=chat)
+    total = Cost()
+    for name, prompts in asked().items():
+        total = total.plus(scorers[name].cost(list(prompts)))
+    return total
 
 
 def on_this_machine(name: str) -> bool:

@@ -16,7 +16,7 @@ from fsd.evaluation.results import Results
 from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.net.hub import EMBEDDED
-from fsd.reporting.report import Report, document, limits, markdown
+from fsd.reporting.report import Picture, Report, document, limits, markdown
 from fsd.reporting.results import detectors_table
 from fsd.scores import Score
 from fsd.scoring.scorers import reference_name
@@ -27,6 +27,7 @@ from pipelines.common.context import context
 from pipelines.common.deliver import publish, run_name, tracked_run
 from pipelines.common.detector_settings import BASE, shots_of
 from pipelines.common.experiment import ControlModel
+from pipelines.common.inputs import Inputs
 from pipelines.common.main_report import named, report
 
 # Settings of the training that IA3 does not have.
@@ -135,18 +136,23 @@ def training_params(training: AdapterConfig | None, model: LanguageModel | None 
 def track(
     run: Run,
     results: Results,
-    config: FSDConfig,
-    detectors: Sequence[Detector],
+    inputs: Inputs,
     model: LanguageModel,
-    sources: Mapping[str, str],
     *,
     study: str = "",
     edit: Callable[[Report], Report] = lambda report: report,
+    drawn: Callable[[], list[Picture]] | None = None,
 ) -> tuple[Report, Version | None]:
-    """Log the report, and register the adapter with its calibration as a new version, which a study may have chosen."""
+    """Log the report, and register the adapter with its calibration as a new version, which a study may have chosen.
+
+    `drawn` gives the figures, if they are made elsewhere.
+    """
+    config = inputs.config
+    detectors = inputs.detectors
+    sources = inputs.sources
     log_texts(run, results.parts, config.data, sources)
     run.log_params(chosen_params(config, detectors, model))
-    edited = edit(report(results, config, model.identity, sources))
+    edited = edit(report(results, config, model.identity, sources, drawn))
     publish(edited, run)
     run.describe_experiment(edited.description)
     version = None

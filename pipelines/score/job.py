@@ -14,24 +14,23 @@ from fsd.errors import UsageError
 from fsd.net.hub import fingerprint, locate
 from fsd.progress import note
 from fsd.scoring.cache import SQLiteStore
-from fsd.scoring.model import Model, api_scorers, open_model, outline
+from fsd.scoring.model import Model, open_model, outline
 from fsd.scoring.model_checks import check_api, check_model
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import frequency_file
 from fsd.token_stats import Prompt
-from fsd.views import FORMS, VIEWS, Detector, scorer_of
+from fsd.views import Detector
 from pipelines.common import detector_settings, shards
 from pipelines.common.context import stage
 from pipelines.common.deliver import publish, run_name, show, tracked_run
 from pipelines.common.inputs import read_cleaned, read_own
-from pipelines.common.job import Job, files, on_this_machine
+from pipelines.common.job import Job, api_cost, files
 from pipelines.common.output import check_table_path, text_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fsd.data.documents import Document
-    from fsd.scoring.api import Cost
 
 COLUMNS = ("source", "text", "context", "label", "group")
 ANSWERS = "_answers.partial"
@@ -80,7 +79,7 @@ def prepare(config: ScoreConfig) -> Job:
     plan = model.plan(detectors, documents.prompts, inputs, strict=config.detection.named)
     reads = {"texts": files(config.data, len(documents))}
     api = config.api
-    asked = partial(cost, config, plan)
+    asked = partial(api_cost, config.model, api, lambda: plan.asked, chat=config.chat)
     writes = [config.out]
     scoring = partial(run, config, documents, unseen, detectors, remarks)
     experiment = f"fsd-{config.domain}"
@@ -222,39 +221,9 @@ def _forget_answers(folder: shards.Folder) -> dict[str, Path]:
     return {}
 
 
-def asked_prompts(plan: ScoringPlan) -> dict[str, dict[Prompt, None]]:
-    """Scorer → the prompts that an API is asked, each once, even if two views of a text ask the same."""
-    asked: dict[str, dict[Prompt, None]] = {}
-    names = {name for detector in plan.detectors for name in detector.views}
-    for view in sorted(VIEWS[name] for name in names):
-        if view.reader == "base":
-            prompts = asked.setdefault(scorer_of(view), {})
-            for prompt in plan.prompts:
-                forms = FORMS[view.form](prompt, plan.inputs)
-                prompts.update(dict.fromkeys(forms))
-    return asked
-
-
-def cost(config: ScoreConfig, plan: ScoringPlan) -> "Cost":
-    """What the plan asks an API, by its tokenizer if that is on this machine."""
-    from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.api import Cost, PromptTokens
-
-    tokens = None
-    tokenizer = config.api.tokenizer
-    # A dry run downloads nothing.
-    if tokenizer and on_this_machine(tokenizer):
-        tokens = PromptTokens(load_tokenizer(tokenizer, revision=config.model.revision)[0], tokenizer)
-    scorers = api_scorers(config.model, config.api, tokens, chat=config.chat)
-    total = Cost()
-    for name, prompts in asked_prompts(plan).items():
-        total = total.plus(scorers[name].cost(list(prompts)))
-    return total
-
-
 def announce(plan: ScoringPlan, price: float | None) -> None:
     """Print to stderr how many requests an API will get, before the first one."""
-    for name, prompts in asked_prompts(plan).items():
+    for name, prompts in plan.asked.items():
         # A memoized scorer knows what it was answered before, by an interrupted command for example.
         scorer: Any = plan.scorers[name]
         unknown = scorer.unknown(list(prompts))

@@ -124,29 +124,25 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
             scored = experiment.prepare(tuned.model, split, chosen, run_config).score()
             control = placebo.score(split) if placebo else None
         with stage("judging"):
-            inputs = inputs._replace(config=run_config)
+            inputs = inputs._replace(config=run_config, detectors=chosen)
             remarks = [*tuned.remarks, *placebo_remarks]
             results = experiment.compute_results(
                 inputs,
-                language_model,
                 split,
                 scored,
                 control,
-                chosen,
                 remarks=remarks,
                 cross_validated=_cross_validated(config, winners),
             )
+            results = experiment.with_power(results, language_model, run_config)
         with stage("recording"):
-            with_gains = partial(report.with_gains, gains=gains, objective=config.objective)
             summary, version = registration.track(
                 tracked,
                 results,
-                run_config,
-                chosen,
+                inputs,
                 language_model,
-                inputs.sources,
                 study=data.study,
-                edit=with_gains,
+                edit=partial(report.with_gains, gains=gains, objective=config.objective),
             )
         notes = sentences.conclusions(results) + report.remarks(gains)
         notes += [*inputs.remarks, *tuned.remarks]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fsd import beside as module
-from fsd.beside import beside
+from fsd.beside import Assistant
 from fsd.errors import UsageError
 
 PATIENCE = 60
@@ -46,14 +46,19 @@ def endless(folder):
     time.sleep(1000)
 
 
+def loaded(module):
+    """Whether a module is loaded, in the process that answers."""
+    return module in sys.modules
+
+
 def lambda_maker():
     return lambda: None
 
 
 def test_it_is_done_in_another_process_that_is_silent_and_shares_the_temporary_folder(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with beside(where, 3) as result:
-        number, process, temporary = result()
+    with Assistant() as assistant:
+        number, process, temporary = assistant.begin(where, 3)()
     assert number == 3
     assert process != os.getpid()
     assert temporary == str(tmp_path)
@@ -69,23 +74,58 @@ def test_what_cannot_be_done_there_is_done_here(reason, monkeypatch):
         monkeypatch.setattr(module, "Pipe", lambda: (_ for _ in ()).throw(OSError(24, "Too many open files")))
     if reason == "cannot be sent":
         work, arguments = lambda_maker(), ()
-    with beside(work, *arguments, apart=reason != "not apart") as result:
-        answer = result()
+    with Assistant(apart=reason != "not apart") as assistant:
+        answer = assistant.begin(work, *arguments)()
     assert answer is None if reason == "cannot be sent" else answer[:2] == (3, os.getpid())
 
 
 def test_an_error_is_raised_as_without_it():
-    with beside(refused, os.getpid()) as result, pytest.raises(UsageError, match=f"{os.getpid()} is not {os.getpid()}"):
-        result()
+    with Assistant() as assistant:
+        result = assistant.begin(refused, os.getpid())
+        with pytest.raises(UsageError, match=f"{os.getpid()} is not {os.getpid()}"):
+            result()
 
 
 def test_a_killed_process_costs_time_alone():
-    with beside(killed, os.getpid()) as result:
-        assert result() == "here"
+    with Assistant() as assistant:
+        assert assistant.begin(killed, os.getpid())() == "here"
+        # Nor is anything begun after that lost.
+        assert assistant.begin(where, 3)()[:2] == (3, os.getpid())
+
+
+def test_one_process_does_all_work_in_order_and_an_error_ends_it_not():
+    with Assistant(["json"]) as assistant:
+        begun = [assistant.begin(where, number) for number in range(3)]
+        failed = assistant.begin(refused, os.getpid())
+        unsent = assistant.begin(lambda_maker())
+        last = assistant.begin(loaded, "json")
+        here = assistant.begin(where, 4, apart=False)
+        assert here()[:2] == (4, os.getpid())
+        assert last()
+        with pytest.raises(UsageError):
+            failed()
+        assert unsent() is None
+        numbers, processes, _ = zip(*(result() for result in begun), strict=True)
+    assert numbers == (0, 1, 2)
+    assert len(set(processes)) == 1
+    assert processes[0] != os.getpid()
+
+
+def test_modules_that_are_missing_cost_nothing():
+    with Assistant(["no.such.module"]) as assistant:
+        assert assistant.begin(where, 3)()[1] != os.getpid()
+
+
+def test_what_was_begun_is_done_here_after_the_end(tmp_path):
+    with Assistant() as assistant:
+        assistant.begin(endless, str(tmp_path))
+        waiting = assistant.begin(where, 3)
+    assert waiting()[:2] == (3, os.getpid())
 
 
 def test_the_process_ends_with_the_block(tmp_path):
-    with beside(endless, str(tmp_path)):
+    with Assistant() as assistant:
+        assistant.begin(endless, str(tmp_path))
         number = begun(tmp_path)
     assert gone(number)
 
@@ -100,8 +140,8 @@ def test_nothing_remains_of_a_killed_command(tmp_path, number):
         # A shell starts what is in the background with an ignored Ctrl-C.
         "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "    module._cores = lambda: 2\n"
-        f"    with module.beside(endless, {str(tmp_path)!r}) as result:\n"
-        "        result()\n"
+        "    with module.Assistant() as assistant:\n"
+        f"        assistant.begin(endless, {str(tmp_path)!r})()\n"
     )
     file = tmp_path / "script.py"
     file.write_text(script)
@@ -131,8 +171,8 @@ def test_a_script_without_a_guard_runs_once(tmp_path):
         "from fsd import beside as module\n"
         "module._cores = lambda: 2\n"
         "print('begun', flush=True)\n"
-        "with module.beside(len, 'x' * 300_000) as result:\n"
-        "    print(result())\n"
+        "with module.Assistant() as assistant:\n"
+        "    print(assistant.begin(len, 'x' * 300_000)())\n"
     )
     file = tmp_path / "script.py"
     file.write_text(script)

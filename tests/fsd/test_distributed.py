@@ -25,6 +25,22 @@ def test_a_single_process_is_the_main_one(monkeypatch):
     distributed.leave()
 
 
+@pytest.mark.parametrize(("name", "value"), [("WORLD_SIZE", "x"), ("WORLD_SIZE", "0"), ("RANK", "-1"), ("RANK", "1.5")])
+def test_variables_of_a_launcher_must_be_numbers(name, value, monkeypatch):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(
+        UsageError, match=f"{name} in the environment must be a whole number of at least .; got .{value}"
+    ):
+        distributed.check_environment()
+
+
+def test_a_variable_without_a_value_is_not_there(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "")
+    monkeypatch.setenv("RANK", "")
+    distributed.check_environment()
+    assert distributed.num_processes() == 1
+
+
 def test_what_the_processes_exchange_comes_back():
     stats = TokenStats("a", np.array([1]), *np.ones((3, 1)))
     value = [Prompt("a", "b"), stats, (Window(0, 0, 2, 1), np.zeros((3, 2))), Path("x"), None, 5, "text"]

@@ -28,9 +28,11 @@ from fsd.evidence.canaries import check_level
 from fsd.evidence.dataset_tests import (
     FEWEST,
     codec,
+    codec_prompts,
     equal_sets,
     kernel_divergence,
     order_p,
+    order_prompts,
     order_sums,
     rank_among,
 )
@@ -50,12 +52,12 @@ from fsd.scoring.model import Model, outline
 from fsd.statistics.groups import group_means
 from fsd.statistics.multiplicity import SLACK, holm
 from fsd.statistics.power import READ_CODEC, READ_KERNEL
-from fsd.token_stats import FloatArray
+from fsd.token_stats import FloatArray, Prompt
 from fsd.views import Detector
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
 from pipelines.common.detector_settings import cheap, load_detectors, shots_of
-from pipelines.common.job import Job, files
+from pipelines.common.job import Job, api_cost, files
 from pipelines.common.power_sentences import TIMES
 from pipelines.evidence.contamination import ContaminationConfig
 from pipelines.evidence.contamination.accuracy import Accuracy, accuracy
@@ -204,7 +206,34 @@ def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object])
         experiment=f"fsd-{config.domain}",
         notes=notes,
         api=config.api,
+        asked=partial(api_cost, config.model, config.api, partial(asked, config, inputs)),
     )
+
+
+def asked(config: ContaminationConfig, inputs: Inputs) -> dict[str, dict[Prompt, None]]:
+    """Scorer → the prompts that an API is asked by the tests, each once."""
+    suspect = inputs.suspect
+    nonmembers = inputs.nonmembers
+    orders = order_prompts(
+        suspect.texts,
+        shard=config.shard,
+        orders=config.orders,
+        seed=config.seed,
+    )
+    prompts = {"base": dict.fromkeys(orders)}
+    if not nonmembers:
+        return prompts
+    scored = [*suspect.texts, *nonmembers.texts]
+    for name, of_scorer in outline(config.model, ("base",)).plan(inputs.detectors, scored).asked.items():
+        prompts.setdefault(name, {}).update(of_scorer)
+    base = prompts["base"]
+    for question in inputs.questions:
+        base.update(dict.fromkeys(question.prompts))
+    shots = shots_of(config.detection, config.model.model)
+    for texts in _sets(suspect.one_per_family().texts, nonmembers.one_per_family().texts, config):
+        base.update(dict.fromkeys(map(Prompt, texts)))
+        base.update(dict.fromkeys(codec_prompts(texts, shots=shots, seed=config.seed)))
+    return prompts
 
 
 def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpus, list[str], list[str]]:
@@ -511,16 +540,8 @@ def rank_tests(
 
     Each comes with the numbers of the sets, the data set's first.
     """
-    chosen, reference = equal_sets(
-        len(suspect),
-        len(nonmembers),
-        config.sets,
-        seed=config.seed,
-    )
-    sets = [[suspect[index] for index in chosen]]
-    # Every set is as large as the data set's: the numbers of sets of other sizes cannot be compared.
-    sets += [[nonmembers[index] for index in indices] for indices in reference]
-    null = f"rank among {config.sets} known sets of {len(chosen)} texts"
+    sets = _sets(suspect, nonmembers, config)
+    null = f"rank among {config.sets} known sets of {len(sets[0])} texts"
     scorer = model.scorers["base"]
     shots = shots_of(config.detection, config.model.model)
     shares = [codec(texts, scorer, shots=shots, seed=config.seed) for texts in sets]
@@ -542,6 +563,20 @@ def rank_tests(
         reason = "it fine-tunes the model, which an API does not allow"
         outcomes.append((Outcome(KERNEL, null=null, reason=reason), ()))
     return outcomes
+
+
+def _sets(suspect: Sequence[str], nonmembers: Sequence[str], config: ContaminationConfig) -> list[list[str]]:
+    """A set of the data set's texts, then those of known non-members."""
+    chosen, reference = equal_sets(
+        len(suspect),
+        len(nonmembers),
+        config.sets,
+        seed=config.seed,
+    )
+    sets = [[suspect[index] for index in chosen]]
+    # Every set is as large as the data set's: the numbers of sets of other sizes cannot be compared.
+    sets += [[nonmembers[index] for index in indices] for indices in reference]
+    return sets
 
 
 def _ranked(name: str, numbers: Sequence[float], form: str, null: str) -> Outcome:

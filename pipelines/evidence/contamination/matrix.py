@@ -24,6 +24,7 @@ from fsd.net.hub import model_size
 from fsd.progress import note
 from fsd.reporting.report import Report, Section, Table, p_value, plain
 from fsd.scores import BASE
+from fsd.scoring.api import Cost
 from fsd.scoring.model_checks import check_model
 from fsd.scoring.scorers import API
 from fsd.scoring.token_frequencies import fingerprint
@@ -109,8 +110,18 @@ def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[st
         experiment=f"fsd-{config.domain}",
         notes=notes,
         api=config.api,
+        asked=partial(_asked, jobs),
         checks=[partial(_check_model, replace(config.model, model=model)) for model in models[1:]],
     )
+
+
+def _asked(jobs: Sequence[Job]) -> Cost:
+    """What an API is asked about all data sets; several models are on this machine."""
+    total = Cost()
+    for job in jobs:
+        if job.asked:
+            total = total.plus(job.asked())
+    return total
 
 
 def _check_model(model: ModelConfig) -> None:

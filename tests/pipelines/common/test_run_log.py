@@ -22,6 +22,7 @@ from fsd.scoring.deviation import ScoreTable
 from fsd.tracking.registry import COMPARED
 from pipelines.common import main_report, registration
 from pipelines.common.adapter_files import SETUP
+from pipelines.common.inputs import Inputs
 
 IDENTITY = BaseIdentity("tiny", "", "abc")
 SOURCES = {"embedded corpus": "sha256:123"}
@@ -64,9 +65,8 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
     monkeypatch.setattr(registration, "register", lambda *args, **more: None)
     config = replace(CONFIG, data=replace(CONFIG.data, unseen="later.jsonl"))
 
-    registration.track(
-        run, results, config, [detectors.load("loss")], SimpleNamespace(identity=IDENTITY, adapted=False), SOURCES
-    )
+    inputs = Inputs(config, [detectors.load("loss")], sources=SOURCES)
+    registration.track(run, results, inputs, SimpleNamespace(identity=IDENTITY, adapted=False))
 
     domain, corpus = CONFIG.data.domain, "embedded corpus"
     assert logged == {

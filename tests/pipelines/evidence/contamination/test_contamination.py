@@ -62,7 +62,15 @@ def test_all_tests_run_and_are_tracked(files: Path, tiny: Path, capsys: pytest.C
 
 
 @pytest.fixture
-def completions(service: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], APIConfig]:
+def requested() -> list[str]:
+    """The prompts of requests to a completions API."""
+    return []
+
+
+@pytest.fixture
+def completions(
+    service: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, requested: list[str]
+) -> Callable[[bool], APIConfig]:
     """Starts a completions API whose tokens are words, with or without log-probabilities."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
@@ -70,6 +78,7 @@ def completions(service: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) ->
         def answer(path: str, request: dict[str, Any]) -> bytes | None:
             if path != "/v1/completions":
                 return None
+            requested.append(request["prompt"])
             words = [*re.findall(r"\S+\s*", request["prompt"]), "!"]
             offsets = [0, *itertools.accumulate(map(len, words))][:-1]
             logp = [None, *(-len(word) / 3 for word in words[1:])]
@@ -82,11 +91,16 @@ def completions(service: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) ->
     return start
 
 
-def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(files, tiny, completions, capsys) -> None:
+def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(files, tiny, completions, requested, capsys) -> None:
     from fsd.tracking import find_runs
 
     api = {"model": ModelConfig(model="api:x"), "api": completions(True)}
-    prepare(configured(tiny, **api)).run()
+    job = prepare(configured(tiny, **api))
+    assert job.asked
+    expected = job.asked()
+    assert requested == []
+    job.run()
+    assert len(requested) == len(set(requested)) == expected.requests
 
     (run,) = find_runs("fsd-contamination")
     assert {f"contamination_p/{name}" for name in ("exchangeability", "dataset inference", "CoDeC")} <= set(run.metrics)
