@@ -42,7 +42,7 @@ def prepare(config: FSDConfig) -> Job:
 
     inputs = read(config)
     assistant = experiment.assistant()
-    return experiment.job(partial(run, inputs, assistant), inputs, assistant)
+    return replace(experiment.job(partial(run, inputs, assistant), inputs), companion=assistant)
 
 
 def run(inputs: "Inputs", assistant: "Assistant") -> None:

@@ -465,12 +465,13 @@ def own_files(case: Case, code: int | None, folder: Path) -> list[str]:
     """How the files begin that a command may write, or change, when it ends so."""
     is_dry = "--dry-run" in case.words
     own = ["cache", "temporary", *["log"] * (not is_dry)]  # log: trials, which are opened first
+    own += ["home/.cache/matplotlib"]  # the fonts that it has found
     written = folder / "hostile.yaml"
     if code != 2 and not is_dry:
         own += ["mlruns", "bad", *filter(None, map(stem, [*case.words, *case.environment.values()]))]
         own += [os.path.normpath(value) for flag in ("out", "report", "cache") for value in values_of(case.words, flag)]
         own += re.findall(r"(?m)^cache: \W*(\w+)", written.read_text(errors="replace")) if written.exists() else []
-    if case.circumstance:
+    if case.circumstance or case.twice:  # one of the two may write what the other one refuses
         own += ["mlruns", "bad", "fsd-run-", *filter(None, map(stem, case.words))]
     if case.kind == "stores":
         own += ["mlruns"]  # MLflow mends what it opens

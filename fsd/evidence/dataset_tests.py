@@ -149,9 +149,9 @@ def codec(
     Texts of a set that was not in the training data help to predict each other. For a set that was, they add nothing,
     and disturb what the model holds of it: higher = more likely read.
     """
-    after = _mean_logp(codec_prompts(texts, shots=shots, seed=seed), scorer)
+    prompts = codec_prompts(texts, shots=shots, seed=seed)
     alone = _mean_logp(list(map(Prompt, texts)), scorer)
-    return float(np.mean(after < alone))
+    return float(np.mean(_mean_logp(prompts, scorer) < alone))
 
 
 def codec_prompts(

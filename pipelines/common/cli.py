@@ -10,6 +10,7 @@ import io
 import math
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -69,6 +70,8 @@ SHOWN = 120
 MAIN_FIRST = 10.0
 # Seconds that the main process leaves the launcher to end it, if it failed because another process is gone.
 CAUSE_FIRST = 2.0
+# Least size of the stack, in bytes: beyond it nothing can be reported, the process is killed.
+STACK = 2**20
 _LOOP = re.compile("Symlink loop from '(.*)'")
 # Errors of a path at which something else is, such as a folder in place of a lock file.
 _NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EMFILE)
@@ -101,6 +104,7 @@ def command(
     several = distributed.num_processes() > 1
     with _ends(several), _system_errors():
         distributed.check_environment()
+        _check_interpreter()
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description)
@@ -118,8 +122,8 @@ def command(
                 job = prepare(settings)
                 if demands().protocol:
                     import_module("pipelines.common.protocol").apply(settings)
-                if not invocation.dry_run:
-                    opened.enter_context(job.beside)
+                if job.companion and not invocation.dry_run:
+                    opened.enter_context(job.companion)
                 # One check for both: a dry run accepts nothing that the command refuses.
                 job.check(dry_run=invocation.dry_run)
                 if invocation.dry_run and distributed.is_main_process():
@@ -132,6 +136,17 @@ def command(
             distributed.leave()
             if not invocation.dry_run and distributed.is_main_process():
                 gate.check()
+
+
+def _check_interpreter() -> None:
+    """Refuse a Python in which the libraries fail: without docstrings, or with a stack that they would overflow."""
+    if sys.flags.optimize > 1:
+        raise UsageError(
+            "Python must keep docstrings, which transformers reads; got -OO or PYTHONOPTIMIZE=2: leave that out"
+        )
+    limit, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    if 0 <= limit < STACK:
+        raise UsageError(f"the stack must have at least {STACK:,} bytes; got {limit:,}: raise it by ulimit -s")
 
 
 def _check_folder() -> None:
@@ -226,6 +241,9 @@ def _system_errors() -> Iterator[None]:
     except (UsageError, StorageError, KeyboardInterrupt, BrokenPipeError):
         raise
     except Exception as error:
+        if isinstance(error, MemoryError):
+            # What the failed calls hold is freed, so that there is room for a message.
+            traceback.clear_frames(error.__traceback__)
         in_words = _of_machine(error) or _of_path(error)
         if in_words is None:
             raise

@@ -5,7 +5,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -50,8 +49,8 @@ CHARACTERS_BESIDE = 10**8
 PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
 
 
-def job(work: Callable[[], object], inputs: Inputs, beside: AbstractContextManager[object] | None = None) -> Job:
-    """The job of a run, and what is open meanwhile."""
+def job(work: Callable[[], object], inputs: Inputs) -> Job:
+    """The job of a run."""
     config = inputs.config
     split = inputs.split
     reads: dict[str, str] = {"texts": _reads(inputs)}
@@ -83,7 +82,6 @@ def job(work: Callable[[], object], inputs: Inputs, beside: AbstractContextManag
         notes=notes,
         adapter=config.adapter,
         further=control_models,
-        beside=beside or nullcontext(),
     )
 
 
@@ -291,6 +289,7 @@ def compute_results(
 
     config = inputs.config
     remarks = [*inputs.remarks, *remarks]
+    audited = audited or partial(_audit, split, config)
     judged = results.compute_results(
         split,
         scored,
@@ -298,7 +297,7 @@ def compute_results(
         inputs.detectors,
         remarks=remarks,
         seed=config.seed,
-        audited=audited or partial(_audit, split, config),
+        audited=audited,
         **how,
     )
     judged = replace(

@@ -85,7 +85,7 @@ class Job:
         notes: what the numbers leave out.
         parts: makes the jobs whose numbers are added up in place of its own, such as the cells of a study.
         asked: what a model behind an API is asked; by default each pass is a request.
-        beside: is entered before the checks of work that follows, and left after it, such as a process beside this one.
+        companion: is open during checks and work, such as a process beside this one.
     """
 
     work: Callable[[], object]
@@ -105,7 +105,7 @@ class Job:
     adapter: str | None = None
     further: Mapping[str, str] = field(default_factory=dict)
     checks: Sequence[Callable[[], object]] = ()
-    beside: AbstractContextManager[object] = field(default_factory=nullcontext)
+    companion: AbstractContextManager[object] | None = None
 
     def __post_init__(self) -> None:
         prefix, _, domain = self.experiment.partition("-")
@@ -148,7 +148,7 @@ class Job:
 
     def run(self) -> object:
         """Do the work, after a check that its results can be stored."""
-        with self.beside:
+        with self.companion or nullcontext():
             self.check()
             return self.work()
 

@@ -125,24 +125,24 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
             control = placebo.score(split) if placebo else None
         with stage("judging"):
             inputs = inputs._replace(config=run_config, detectors=chosen)
-            remarks = [*tuned.remarks, *placebo_remarks]
             results = experiment.compute_results(
                 inputs,
                 split,
                 scored,
                 control,
-                remarks=remarks,
+                remarks=[*tuned.remarks, *placebo_remarks],
                 cross_validated=_cross_validated(config, winners),
             )
             results = experiment.with_power(results, language_model, run_config)
         with stage("recording"):
+            with_gains = partial(report.with_gains, gains=gains, objective=config.objective)
             summary, version = registration.track(
                 tracked,
                 results,
                 inputs,
                 language_model,
                 study=data.study,
-                edit=partial(report.with_gains, gains=gains, objective=config.objective),
+                edit=with_gains,
             )
         notes = sentences.conclusions(results) + report.remarks(gains)
         notes += [*inputs.remarks, *tuned.remarks]

@@ -141,7 +141,7 @@ def test_the_reading_of_the_texts_counts_as_time_of_the_data(monkeypatch: pytest
 
     seconds: dict[str, float] = {}
     monkeypatch.setattr(inputs, "load_texts", slow)
-    monkeypatch.setattr(main_job, "run", lambda _: seconds.update(stages().seconds))
+    monkeypatch.setattr(main_job, "run", lambda *_: seconds.update(stages().seconds))
     monkeypatch.setattr(sys, "argv", ["fsd run"])
     command(FSDConfig, prepare, "")
     assert seconds["seconds/data"] >= 0.2

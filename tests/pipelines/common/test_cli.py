@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -304,6 +305,46 @@ def test_an_error_in_any_process_is_reported_once_and_ends_all(tmp_path, torchru
     assert codes <= {code, str(-signal.SIGTERM), str(128 + signal.SIGTERM)}, (
         job.stderr
     )  # the launcher's end of the rest
+
+
+class Held:
+    """What a failed call holds, which no memory is left beside."""
+
+    freed = False
+
+    def __del__(self) -> None:
+        Held.freed = True
+
+
+def test_memory_is_freed_before_its_lack_is_told(monkeypatch, capsys) -> None:
+    def failing(config: Words) -> None:
+        held = Held()
+        raise MemoryError(type(held).__name__)
+
+    def in_words(error: BaseException) -> str:
+        return str(error) if Held.freed else "nothing was freed"
+
+    monkeypatch.setattr("pipelines.common.cli.memory_failure", in_words)
+    monkeypatch.setattr(sys, "argv", ["fsd x", "--words", "a"])
+    with pytest.raises(SystemExit):
+        command(Words, failing, "x")
+    assert "it does not (Held)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "message"),
+    [
+        ("sys.flags", SimpleNamespace(optimize=2), "Python must keep docstrings, which transformers reads"),
+        ("resource.getrlimit", lambda _: (2**18, -1), "the stack must have at least 1,048,576 bytes; got 262,144"),
+    ],
+)
+def test_a_python_in_which_libraries_fail_is_refused(where, what, message, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(f"pipelines.common.cli.{where}", what)
+    monkeypatch.setattr(sys, "argv", ["fsd x", "--words", "a"])
+    with pytest.raises(SystemExit) as ended:
+        command(Words, lambda _: None, "x")
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_working_folder_that_was_removed_is_one_line(tmp_path: Path, monkeypatch, capsys) -> None:
