@@ -215,10 +215,12 @@ def arrow_rows(where: str) -> Rows:
 
 
 def _size(batch: Any) -> int:
-    """Bytes of a batch with every value written out, as Python holds it."""
-    return sum(map(_written_out, batch.columns))
+    """Bytes of a batch with every value written out, as Python holds it: a row of nothing takes a pointer, too."""
+    return sum(max(_written_out(column), POINTER * len(batch)) for column in batch.columns)
 
 
+POINTER = 8
+"""Bytes of a reference to a value."""
 _WRITTEN = ("string", "large_string", "binary", "large_binary")
 """Arrow types of texts and bytes."""
 
@@ -238,6 +240,9 @@ def _written_out(array: Any) -> int:
     if hasattr(array, "flatten"):
         return _written_out(array.flatten()) + len(array)
     # Counted, not decoded: what is refused would have to be in memory first.
+    if pa.types.is_run_end_encoded(kind):
+        longest = np.diff(array.run_ends, prepend=0).max(initial=0)
+        return int(longest) * _written_out(array.values)
     if pa.types.is_dictionary(kind) and str(array.dictionary.type) in _WRITTEN:
         lengths = pc.binary_length(array.dictionary).cast(pa.int64())
         return pc.sum(lengths.take(array.indices)).as_py() or 0

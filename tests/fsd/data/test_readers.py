@@ -320,6 +320,8 @@ def test_a_value_that_python_cannot_hold_names_its_column(kind, ending, tmp_path
         "chats.arrow",
         "views.arrow",
         "map.arrow",
+        "runs.arrow",
+        "nothing.arrow",
     ],
 )
 def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name):
@@ -338,6 +340,10 @@ def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name)
             values = equal["text"].combine_chunks()
             keys = pa.array([str(number) for number in range(len(values))])
             equal = pa.table({"messages": pa.MapArray.from_arrays(list(range(2**10 + 1)), keys, values)})
+        if name == "runs.arrow":
+            equal = pa.table({"text": pa.RunEndEncodedArray.from_arrays([2, 2**30], [text[:10], "b"])})
+        if name == "nothing.arrow":
+            equal = pa.table({"text": pa.nulls(2**30)})
         if name == "views.arrow":
             one = pa.py_buffer(text[: 2**13].encode())
             view = struct.pack("<i4sii", 2**13, text[:4].encode(), 0, 0)
