@@ -1,6 +1,6 @@
 """Folders of shards: workers killed at ten moments, throughput by workers, and one large file: --help.
 
-`kills` runs `fsd score --engine ray` with two workers on the embedded corpus and kills one of them with -9 ten times,
+`kills` runs `fsd score --engine ray` with two workers on the embedded corpus and kills one of them with -9 ten times (`--kills`),
 while models load and while shards are computed. `throughput` scores the same texts in this process, by one worker and
 by two, in turns: seconds a shard, over the second half of the shards. `large` cuts a file into shards and reads one.
 `many` scores short texts with two workers, kills a worker after a third of the shards and the whole command after two
@@ -26,7 +26,6 @@ import psutil
 from fsd.data import embedded, shards
 
 ROOT = Path(__file__).parents[1]
-KILLS = 10
 
 
 def corpus(folder: Path, texts: int) -> Path:
@@ -61,14 +60,14 @@ def actors(process: "subprocess.Popen[bytes]") -> list[psutil.Process]:
     return sorted(found, key=lambda child: child.create_time())
 
 
-def kills(folder: Path, texts: int, rows: int) -> None:
+def kills(folder: Path, texts: int, rows: int, times: int) -> None:
     file = corpus(folder, texts)
     finished(start(file, folder / "whole", rows))
     names = sorted(path.name for path in (folder / "whole").iterdir())
     process = start(file, folder / "out", rows, "--engine", "ray", "--actors", "2")
     print("| kill | shards there | worker was |\n|---:|---:|---|")
-    for number in range(1, KILLS + 1):
-        goal = max(0, number - 3) * (len(names) - 1) // KILLS
+    for number in range(1, times + 1):
+        goal = max(0, number - 3) * (len(names) - 1) // times
         while True:
             done = len(list((folder / "out").glob("*.parquet")))
             alive = actors(process)
@@ -225,12 +224,13 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=400)
     parser.add_argument("--rows", type=int, default=10, help="rows of a shard")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kills", type=int, default=10, help="workers that are killed")
     parser.add_argument("--words", type=int, default=20, help="words of a text of `many`")
     parser.add_argument("--size", type=float, default=1e9, help="bytes of the large file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         if options.part == "kills":
-            kills(Path(name), options.texts, options.rows)
+            kills(Path(name), options.texts, options.rows, options.kills)
         elif options.part == "throughput":
             throughput(Path(name), options.texts, options.rows, options.rounds)
         elif options.part == "many":

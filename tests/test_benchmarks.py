@@ -54,10 +54,14 @@ FORMS: Mapping[str, Smallest] = {
     "run_profile": Smallest("--texts 2", r"^all \| [\d,]+ \|"),
     "scoring": Smallest("--shapes 14m --texts 2 --rounds 1", r"^textbook +\d"),
     "screens": Smallest("frequencies --columns 80", r"^\| `fsd frequencies .*` \| \d+ \|"),
+    "shards kills": Smallest("--texts 40 --rows 10 --kills 1", r"^5 files, 0 differ, 0 are missing"),
     "shards large": Smallest("--size 3e6", r"^0\.00 GB, \d+ shards: cut in"),
     "shards many": Smallest(
         "--texts 300 --rows 30 --words 10",
         r"^300 rows, 300 texts of 300\n1 of 1 shards equal those of one process, every number bitwise",
+    ),
+    "shards throughput": Smallest(
+        "--texts 40 --rows 10 --rounds 1", r"^2 workers: speed against no engine in the same"
     ),
     "tasks": Smallest(
         "--data abstracts=small.jsonl again=small.jsonl:text --model embedded --texts 16 --words 20 --epochs 1",
@@ -71,7 +75,12 @@ FORMS: Mapping[str, Smallest] = {
     "verdict_mixtures": Smallest("--smallest --reads abstracts:0 --mixtures 1", r"^\| targets of 1 sources \| 8 \|"),
 }
 """Benchmark, with the part of it that is run, → its smallest form."""
-NEEDED = {"tasks": ("lm_eval", "lm-eval"), "shards many": ("ray", "ray")}
+NEEDED = {
+    "tasks": ("lm_eval", "lm-eval"),
+    "shards kills": ("ray", "ray"),
+    "shards many": ("ray", "ray"),
+    "shards throughput": ("ray", "ray"),
+}
 """Benchmark → the module that it needs, and its extra."""
 ELSEWHERE = {"hostile": "tests/pipelines/test_hostile.py"}
 """Benchmark → the test file that runs it."""
