@@ -1,10 +1,11 @@
 """Folders of shards: workers killed at ten moments, throughput by workers, and one large file: --help.
 
-`kills` runs `fsd score --engine ray` with two workers on the embedded corpus and kills one of them with -9, ten times or
-`--kills`, while models load and while shards are computed. `throughput` scores the same texts in this process, by one
-worker and by two, in turns: seconds a shard, over the second half of the shards. `large` cuts a file into shards
-and reads one. `many` scores short texts with two workers, kills a worker after a third of the shards and the whole command after two
-thirds, starts it again, and compares every tenth shard with those of one process: seconds, memory, equal rows.
+`kills` runs `fsd score --engine ray` with two workers on the embedded corpus and kills one of them with -9, ten times
+or `--kills`, while models load and while shards are computed. `throughput` scores the same texts in this process, by
+one worker and by two, in turns: seconds a shard, over the second half of the shards. `large` cuts a file into shards
+and reads one. `many` scores short texts with two workers, kills a worker after a third of the shards and the whole
+command after two thirds, starts it again, and compares every tenth shard with those of one process: seconds, memory,
+equal rows.
 """
 
 import argparse
