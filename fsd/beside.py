@@ -131,10 +131,10 @@ def serve(descriptor: int) -> None:
     while True:
         try:
             work = pickle.loads(sent.get())
-            answer = (True, work())
+            answer = pickle.dumps((True, work()))
         except Exception:
-            answer = (False, None)
-        main.send(answer)
+            answer = pickle.dumps((False, None))
+        main.send_bytes(answer)
 
 
 def _receive(main: Connection, sent: "SimpleQueue[bytes]") -> None:

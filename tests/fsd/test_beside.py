@@ -98,6 +98,7 @@ def test_one_process_does_all_work_in_order_and_an_error_ends_it_not():
         begun = [assistant.begin(where, number) for number in range(3)]
         failed = assistant.begin(refused, os.getpid())
         unsent = assistant.begin(lambda_maker())
+        not_sent_back = assistant.begin(lambda_maker)
         last = assistant.begin(loaded, "json")
         here = assistant.begin(where, 4, apart=False)
         assert here()[:2] == (4, os.getpid())
@@ -105,6 +106,7 @@ def test_one_process_does_all_work_in_order_and_an_error_ends_it_not():
         with pytest.raises(UsageError):
             failed()
         assert unsent() is None
+        assert not_sent_back()() is None
         numbers, processes, _ = zip(*(result() for result in begun), strict=True)
     assert numbers == (0, 1, 2)
     assert len(set(processes)) == 1
