@@ -29,6 +29,8 @@ UNSPACED = SCORED_UNSPACED
 UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 """What spaces separate; in scripts without spaces, each character."""
 
+TokenIds = list[int]
+"""Token ids of a text."""
 IDS = re.compile("\ufdd0([0-9]+(?:,[0-9]+)*)\ufdd0")
 """Token ids in a text that no characters stand for, between two characters that Unicode leaves to programs."""
 
@@ -114,7 +116,7 @@ class Chat(NamedTuple):
     def identity(self) -> list[Any]:
         """What tells the chat from others, wherever it is from."""
         turns = [turn.identity for turn in self.turns]
-        identity: list[Any] = [turns, self.given, "", self.whole]
+        identity = [turns, self.given, "", self.whole]
         # Chats without tools keep the identity that they have always had.
         if self.tools or self.settings:
             identity += [self.tools, self.settings]
@@ -204,6 +206,10 @@ class Prompt(NamedTuple):
         return [of_chat(self.chat.with_answers(contents)) for contents in zip(*changed, strict=True)]
 
 
+AnyTexts = Sequence[str | Prompt]
+"""Texts by themselves, or as prompts."""
+
+
 def of_chat(chat: Chat) -> Prompt:
     """The prompt of a chat, whose answers are scored."""
     return Prompt(chat.scored, chat=chat)
@@ -291,7 +297,7 @@ class TokenStats:
         return replace(self, text=text)
 
     @property
-    def predicted(self) -> NDArray[np.bool_]:
+    def predicted(self) -> BoolArray:
         """(T,) whether each token is the most likely one, as greedy decoding takes it; ties count."""
         return self.logp >= self.top - TIE
 
@@ -373,6 +379,8 @@ class Continuations(NamedTuple):
 Scorer = Callable[[Prompts], Iterable[Any]]
 """Maps prompts to their `TokenStats`, `GradientNorms` or `Continuations`, in the same order: the target model, its
 adapter off or on, a reference model, a table of token frequencies, or an API."""
+Scorers = Mapping[str, Scorer]
+"""Scorers by name."""
 
 
 def score_rows(scorer: Scorer, rows: Sequence[Prompts]) -> list[list[Any]]:
@@ -384,7 +392,7 @@ def score_rows(scorer: Scorer, rows: Sequence[Prompts]) -> list[list[Any]]:
     return [list(islice(statistics, len(row))) for row in rows]
 
 
-Tokenize = Callable[[Sequence[str]], list[list[int]]]
+Tokenize = Callable[[Sequence[str]], list[TokenIds]]
 """Texts → the token ids of each."""
 Labelled = Mapping[str, tuple[int, bool]]
 """Text → its family, and whether it is a member."""

@@ -34,6 +34,12 @@ class View(NamedTuple):
     form: str
 
 
+Copies = Callable[[str], Sequence[str]]
+"""Text → its changed copies."""
+Settings = Mapping[str, Any]
+"""Setting of a detector → its value."""
+
+
 @dataclass(frozen=True)
 class ViewInputs:
     """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies.
@@ -44,8 +50,8 @@ class ViewInputs:
     """
 
     prefix: str = ""
-    neighbours: Callable[[str], Sequence[str]] | None = None
-    swapped: Callable[[str], Sequence[str]] | None = None
+    neighbours: Copies | None = None
+    swapped: Copies | None = None
     member_prefix: Callable[[str], str] | None = None
     nonmembers: Exemplars | None = None
     labelled: Exemplars | None = None
@@ -121,7 +127,7 @@ def _copies(inputs_field: str, prompt: Prompt, inputs: ViewInputs) -> list[Promp
 
 def _common(inputs_field: str, _: Prompt, inputs: ViewInputs) -> list[Prompt]:
     """The prompts of the texts that a field of the inputs has, the same for every text."""
-    texts: Exemplars | None = getattr(inputs, inputs_field)
+    texts = getattr(inputs, inputs_field)
     return list(chain.from_iterable(texts.prompts)) if texts else []
 
 
@@ -228,11 +234,11 @@ class Detector:
     name: str
     function: Callable[..., float]
     views: tuple[str, ...]
-    settings: Mapping[str, Any]
+    settings: Settings
     search: Mapping[str, Search]
     fallback: Callable[..., str | None] | None = None
     needs: tuple[str, ...] = ()
-    base_settings: Mapping[str, Any] = field(default_factory=dict)
+    base_settings: Settings = field(default_factory=dict)
 
     @property
     def paired(self) -> bool:
@@ -296,18 +302,18 @@ class Detector:
             base_settings={},
         )
 
-    def settings_in(self, state: str) -> Mapping[str, Any]:
+    def settings_in(self, state: str) -> Settings:
         """The settings of the score in a state of the model."""
         return {**self.settings, **self.base_settings} if state == "base" else self.settings
 
-    def _tried(self, settings: Mapping[str, Any]) -> "Detector":
+    def _tried(self, settings: Settings) -> "Detector":
         """The detector itself, which refuses settings out of range when it is computed, here on four tokens."""
         if settings:
             values = _probe()
             self.for_base({name: values.get(VIEWS[name].form, values["plain"]) for name in self.views})
         return self
 
-    def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _checked(self, settings: Settings) -> dict[str, Any]:
         """The settings, with lists, which JSON gives, as tuples."""
         checked = {}
         for key, value in settings.items():
@@ -342,7 +348,7 @@ def _probe() -> dict[str, Any]:
     pair = PairStats(text, text, losses, np.ones(4), losses)
     unread = Exemplars([[Prompt("a")], [Prompt("b")]])
     unread.score_with(lambda prompts: [pair] * len(prompts))
-    statistics: dict[str, Any] = {"plain": text, "gradient": GradientNorms(1.0, 1.0, 1.0)}
+    statistics = {"plain": text, "gradient": GradientNorms(1.0, 1.0, 1.0)}
     statistics |= dict.fromkeys(PAIRS, pair)
     statistics |= {form: [text] for form in LISTS}
     statistics |= dict.fromkeys(COMMON, labelled)
@@ -441,7 +447,10 @@ class _Available:
         return None
 
 
-def not_of_chats(detectors: Sequence[Detector]) -> dict[str, str]:
+Detectors = Sequence[Detector]
+
+
+def not_of_chats(detectors: Detectors) -> dict[str, str]:
     """The detectors that are not defined for chats, and why."""
     reasons = {}
     for detector in detectors:
@@ -453,7 +462,7 @@ def not_of_chats(detectors: Sequence[Detector]) -> dict[str, str]:
 
 
 def usable(
-    detectors: Sequence[Detector],
+    detectors: Detectors,
     texts: Sequence[str],
     scorers: Collection[str],
     inputs: ViewInputs | None = None,
@@ -469,8 +478,8 @@ def usable(
     """
     available = _Available(texts, scorers, inputs or ViewInputs())
     excluded = excluded or {}
-    computable: list[Detector] = []
-    left_out: dict[str, str] = {}
+    computable = []
+    left_out = {}
     for detector in detectors:
         if detector.name in excluded:
             continue

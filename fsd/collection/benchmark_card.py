@@ -10,7 +10,7 @@ from typing import Any
 from fsd.collection.engine import days, n_groups, pretty_json
 from fsd.collection.source import JSON
 from fsd.data.corpus import Corpus
-from fsd.data.documents import Document, json_line
+from fsd.data.documents import Document, Documents, json_line
 from fsd.data.near_duplicates import contradictions, ngrams, words
 from fsd.errors import UsageError
 from fsd.leftovers import write_whole
@@ -34,8 +34,8 @@ Card = Mapping[str, Any]
 
 def build(
     domain: str,
-    members: Sequence[Document],
-    nonmembers: Sequence[Document],
+    members: Documents,
+    nonmembers: Documents,
     *,
     drop_shared: bool = False,
 ) -> tuple[list[Document], Card]:
@@ -71,11 +71,11 @@ def build(
     return [*members, *nonmembers], _card(domain, members, nonmembers, left_out)
 
 
-def _without(documents: Sequence[Document], left_out: set[int]) -> list[Document]:
+def _without(documents: Documents, left_out: set[int]) -> list[Document]:
     return [document for number, document in enumerate(documents) if number not in left_out]
 
 
-def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[tuple[int, int, str]]:
+def shared(members: Documents, nonmembers: Documents) -> list[tuple[int, int, str]]:
     """Pairs of a member and a non-member that are copies or of one group: index on each side, and the reason."""
     reasons = {(i, j - len(members)): "copy" for i, j in contradictions([*members, *nonmembers])}
     in_group = defaultdict(list)
@@ -102,8 +102,8 @@ def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> 
 
 def _card(
     domain: str,
-    members: Sequence[Document],
-    nonmembers: Sequence[Document],
+    members: Documents,
+    nonmembers: Documents,
     left_out: Mapping[str, int],
 ) -> Card:
     from fsd.evaluation.audit import controls, overlaps
@@ -145,7 +145,7 @@ def _card(
     }
 
 
-def _side(documents: Sequence[Document]) -> JSON:
+def _side(documents: Documents) -> JSON:
     dates = days(documents)
     lengths = [len(words(document.text)) for document in documents]
     return {
@@ -156,7 +156,7 @@ def _side(documents: Sequence[Document]) -> JSON:
     }
 
 
-def write_benchmark(out: Path, documents: Sequence[Document], card: Card, page: str) -> None:
+def write_benchmark(out: Path, documents: Documents, card: Card, page: str) -> None:
     """Write FILE.card.json, the card as a page, FILE.card.md, and then the benchmark itself, each atomically."""
     # The benchmark comes last: once it exists, the same command is refused.
     write_whole(out.with_name(f"{out.stem}.card.json"), pretty_json(card))

@@ -20,7 +20,7 @@ import filelock
 from fsd.collection import domains, language_check
 from fsd.collection.domains import Domain
 from fsd.collection.source import JSON, Journal, Window
-from fsd.data.documents import Document, json_line
+from fsd.data.documents import Document, Documents, json_line
 from fsd.data.near_duplicates import families, words
 from fsd.data.readers import read_files
 from fsd.data.splitting import AFTER, UP_TO
@@ -55,12 +55,12 @@ def pretty_json(value: object) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def days(documents: Sequence[Document]) -> list[str]:
+def days(documents: Documents) -> list[str]:
     """The dates, sorted, as year-month-day."""
     return sorted(str(document.date) for document in documents if document.date)
 
 
-def n_groups(documents: Sequence[Document]) -> int:
+def n_groups(documents: Documents) -> int:
     """Number of groups; texts whose group is unknown are none."""
     return len({document.group for document in documents} - {""})
 
@@ -398,7 +398,7 @@ def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     return None
 
 
-def distinct(documents: Sequence[Document], benchmark: Sequence[str]) -> tuple[list[Document], Counter[str]]:
+def distinct(documents: Documents, benchmark: Sequence[str]) -> tuple[list[Document], Counter[str]]:
     """The first of each family of near-duplicates that is not in the benchmark, and the number of others by reason."""
     # Texts alone: rows of one group, such as segments of a book, are no near-duplicates of each other.
     texts = [*benchmark, *(document.text for document in documents)]

@@ -24,6 +24,10 @@ from fsd.net.hub import hub_reachable
 from fsd.token_stats import written
 
 Rows = Iterable[tuple[str, Row]]
+Tables = Mapping[str, Any]
+"""Split of a data set → its table."""
+Only = tuple[str, str] | None
+"""Column and value of the rows to use; None for all rows."""
 
 
 def hub_documents(
@@ -32,7 +36,7 @@ def hub_documents(
     *,
     config: str | None = None,
     splits: Sequence[str] | Mapping[str, bool] = (),
-    only: tuple[str, str] | None = None,
+    only: Only = None,
     revision: str | None = None,
     start: int | None = None,
 ) -> Benchmark:
@@ -78,7 +82,7 @@ def hub_documents(
 def _without_rows(
     name: str,
     tables: Sequence[Any],
-    only: tuple[str, str] | None,
+    only: Only,
     splits: str,
 ) -> UsageError:
     if not only:
@@ -91,7 +95,7 @@ def _without_rows(
 def _rows(
     table: Any,
     where: str,
-    only: tuple[str, str] | None,
+    only: Only,
 ) -> Rows:
     """Each row of a table, or of those with the value `only` in its column, after its origin."""
     places: Sequence[int] = range(len(table))
@@ -166,14 +170,14 @@ def _tables(
     name: str,
     config: str | None,
     revision: str | None,
-) -> Mapping[str, Any]:
+) -> Tables:
     """Split → table of a data set, from the hub, or from its cache where the hub is out of reach."""
     import datasets
 
     online = hub_reachable()
     try:
         load_tables = datasets.load_dataset if online else _cached
-        loaded: Mapping[str, Any] = load_tables(name, config, revision=revision)
+        loaded = load_tables(name, config, revision=revision)
     except Exception as error:  # the errors of the libraries have no common base class
         raise _unavailable(name, online, error) from error
     # the library takes another commit from the cache if the given one is missing
@@ -190,7 +194,7 @@ def _cached(
     config: str | None,
     *,
     revision: str | None,
-) -> Mapping[str, Any]:
+) -> Tables:
     """A given commit from the cache, or else the newest there, for which alone the library itself looks offline."""
     from datasets.packaged_modules.cache.cache import Cache
 
@@ -207,7 +211,7 @@ def _cached(
             hash="auto",
             version="auto",
         )
-    tables: Mapping[str, Any] = cache.as_dataset()
+    tables: Tables = cache.as_dataset()
     return tables
 
 
@@ -229,7 +233,7 @@ def _unavailable(
     )
 
 
-def _commits(tables: Mapping[str, Any]) -> set[str]:
+def _commits(tables: Tables) -> set[str]:
     """Commits of the tables: the name of their folder in the cache."""
     return {Path(file["filename"]).parent.name for table in tables.values() for file in table.cache_files}
 

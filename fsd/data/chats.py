@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fsd.data.cells import RowError, check_characters, checked_text, is_missing
+from fsd.data.cells import Row, RowError, check_characters, checked_text, is_missing
 from fsd.errors import UsageError, first_line, quoted
 from fsd.token_stats import REASONING, TOOL, TOOL_CALLS, Chat, Turn
 
@@ -54,7 +54,7 @@ Value = Callable[[str], Any]
 """Field → its value in a row, None where the row has no such column."""
 
 
-def chat_in(row: Mapping[str, Any], value: Value, origin_url: str) -> Chat | None:
+def chat_in(row: Row, value: Value, origin_url: str) -> Chat | None:
     """The chat of a row; None if its columns hold none.
 
     RowError for a chat without an answer, or with a blank one; UsageError for what is no chat.
@@ -80,7 +80,7 @@ def chat_in(row: Mapping[str, Any], value: Value, origin_url: str) -> Chat | Non
     return chat
 
 
-def _tools(row: Mapping[str, Any], origin_url: str) -> str:
+def _tools(row: Row, origin_url: str) -> str:
     """The tools that a template is given, as JSON; "" where there are none."""
     tools = _unpacked_cell(row.get(TOOLS))
     if tools is None:
@@ -91,7 +91,7 @@ def _tools(row: Mapping[str, Any], origin_url: str) -> str:
     return _as_json(tools, TOOLS, origin_url)
 
 
-def _settings(row: Mapping[str, Any], origin_url: str) -> str:
+def _settings(row: Row, origin_url: str) -> str:
     """What else a template is given, as JSON; "" where there is nothing."""
     settings = _unpacked_cell(row.get(SETTINGS))
     if settings is None:
@@ -141,7 +141,7 @@ def columns_of(chat: Chat) -> dict[str, Any]:
         prompt, completion = chat.turns
         return {PROMPT: prompt.content, COMPLETION: completion.content}
     messages = [turn.message for turn in chat.turns]
-    columns: dict[str, Any] = {MESSAGES: messages}
+    columns = {MESSAGES: messages}
     if chat.given is not None:
         columns = {PROMPT: messages[: chat.given], COMPLETION: messages[chat.given :]}
     for name, text in ((TOOLS, chat.tools), (SETTINGS, chat.settings)):

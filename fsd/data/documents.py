@@ -172,7 +172,7 @@ def segments(
         return []
     last = range(max(0, count - TAIL), count)
     numbers = {"head": [0], "middle": [count // 2], "tail": list(last)}
-    chosen: set[int] = set()
+    chosen = set()
     for place in places:
         chosen.update(numbers[place])
     cuts = []

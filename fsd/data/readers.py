@@ -50,8 +50,10 @@ NO_FILE = "no file"
 
 Paths = Iterable[str | Path]
 Columns = Mapping[str, str]
-Row = Mapping[str, Any]
+Row = cells.Row
 Rows = Iterator[tuple[int, Row]]
+Skipped = Counter[str] | None
+"""Reason → rows that were left out; None where the first of them is an error."""
 
 
 def _format(
@@ -309,7 +311,7 @@ class TextStream:
         if not files:
             raise UsageError("corpus must be at least one file; got none")
         self.tasks: list[str] = []
-        places: list[str] = []
+        places = []
         for entry in map(str, files):
             if harness.is_task(entry):
                 self.tasks.append(entry)
@@ -612,7 +614,7 @@ def read_files(
     labelled: bool = False,
     answers: bool = False,
     contexts: bool = False,
-    skipped: Counter[str] | None = None,
+    skipped: Skipped = None,
 ) -> list[Document]:
     """All rows of all files, or tasks of lm-evaluation-harness, as one benchmark, in order; sources are file:line.
 
@@ -620,7 +622,7 @@ def read_files(
     answers: chats, and the column `context`; `contexts` gives the answers of a task after its questions. Rows without a
     text or with an invalid label are counted in `skipped` by reason; without it, the first is a `RowError`.
     """
-    documents: list[Document] = []
+    documents = []
     for path in _distinct(paths, "data file"):
         if harness.is_task(path):
             rows = list(harness.rows(str(path), contexts=contexts))
@@ -726,7 +728,7 @@ def read_texts(
     *,
     answers: bool = False,
     contexts: bool = False,
-    skipped: Counter[str] | None = None,
+    skipped: Skipped = None,
 ) -> list[Document]:
     """Texts with or without labels: rows of data files, .txt files as one text each, and folders of the ones or others.
 
@@ -753,7 +755,7 @@ def files_of_texts(path: Path) -> list[Path]:
     return _plain_files(path) or data_files_of(path)
 
 
-def _plain_files(path: Path, skipped: Counter[str] | None = None) -> list[Path]:
+def _plain_files(path: Path, skipped: Skipped = None) -> list[Path]:
     """The .txt files that a path stands for: itself, or those below a folder; none where there are data files."""
     if not os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
         return [path] if path.suffix.lower() == ".txt" else []
@@ -769,7 +771,7 @@ def _plain_files(path: Path, skipped: Counter[str] | None = None) -> list[Path]:
     return texts
 
 
-def _texts_in(folder: Path, skipped: Counter[str] | None) -> Iterator[Path]:
+def _texts_in(folder: Path, skipped: Skipped) -> Iterator[Path]:
     """The .txt files in a folder; what has this ending and is no file is refused, or counted."""
     for entry in sorted(folder.rglob("*.txt")):
         try:
@@ -790,7 +792,7 @@ def _distinct(paths: Paths, what: str) -> list[Path]:
     return files
 
 
-def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator[Document]:
+def _text_files(paths: Iterable[Path], skipped: Skipped) -> Iterator[Document]:
     for path in paths:
         text = read_text(path, largest=cells.LONGEST).strip()
         if text:
@@ -811,7 +813,7 @@ def parse_rows(
     *,
     labelled: bool = False,
     answers: bool = False,
-    skipped: Counter[str] | None = None,
+    skipped: Skipped = None,
 ) -> Iterator[Document]:
     """Rows, each after its origin, as documents; the other arguments and errors are those of `read_files`."""
     for origin_url, row in rows:

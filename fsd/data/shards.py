@@ -78,7 +78,7 @@ def find(places: Sequence[str]) -> list[DataFile]:
 
 def cut(files: Sequence[DataFile], rows: int) -> tuple[list[Input], list[Shard]]:
     """Files as shards of `rows` rows, the last one of each file having fewer; every byte is read once, for its hash."""
-    inputs: list[Input] = []
+    inputs = []
     shards: list[Shard] = []
     for file in files:
         try:

@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 from fsd.errors import UsageError, at_least
 from fsd.evidence.canaries import combined_p, z_scores
 from fsd.statistics.conformal import conformal_p
-from fsd.token_stats import FloatArray, IntArray, Prompt, Scorer
+from fsd.token_stats import FloatArray, IntArray, Prompt, Prompts, Scorer
 
 BREAK = "\n\n"
 """Between texts that are read one after the other."""
@@ -173,7 +173,7 @@ def codec_prompts(
 
 
 def _mean_logp(
-    prompts: Sequence[Prompt],
+    prompts: Prompts,
     scorer: Scorer,
 ) -> FloatArray:
     """(N,) mean log-probability of the tokens of each prompt."""

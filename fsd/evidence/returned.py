@@ -75,8 +75,8 @@ def words_of(text: str) -> Words:
 
 def pieces(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     """The words of a text, and where in it (begin, end) what each of them is written as stands."""
-    words: list[str] = []
-    places: list[tuple[int, int]] = []
+    words = []
+    places = []
     for piece in _PIECE.finditer(text):
         # Two words, such as "spring—summer", may be written as a single piece.
         for word in normalised(piece[0]):
@@ -101,7 +101,7 @@ def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
     # Most replies have nothing of a work.
     if not stretches:
         return []
-    shared_words: list[str] = []
+    shared_words = []
     places: list[int] = []
     for start, end in runs_of(reply.shares(work.ngrams(n), n)):
         stop = end + n - 1
@@ -273,7 +273,7 @@ def _compared(
     spans = common_spans(reply, rest, n)
     # What common phrases give: replies about this work have nothing to do with the others.
     chance = 0
-    common: set[Span] = set()
+    common = set()
     for other_work in controls:
         rest_of_other = other_work.without(prompt, n)
         in_other = common_spans(reply, rest_of_other, n)

@@ -22,7 +22,7 @@ from typing import IO, Any
 from fsd.errors import UsageError, first_line, quoted
 from fsd.files import read_text
 from fsd.models import chat_worker
-from fsd.token_stats import Chat, Marked, Prompt, Turn
+from fsd.token_stats import Chat, Marked, Prompt, TokenIds, Turn
 
 LARGEST_TEMPLATE = 2**18
 """Characters of a template; the longest in use have a tenth of it."""
@@ -275,7 +275,7 @@ class ChatReader:
             return None
         return str(known.get_training_chat_template(_TokenizerWithTemplate(self.tokenizer, self.template)))
 
-    def asked(self, prompt: str) -> tuple[str, list[int]]:
+    def asked(self, prompt: str) -> tuple[str, TokenIds]:
         """What a user asks and the opening of an answer, as a text and its token ids.
 
         A UsageError, which names --plain, if the template cannot write it, or writes nothing.
@@ -320,7 +320,7 @@ class ChatReader:
             )
         return Marked(tuple(ids), tuple(scored))
 
-    def _read(self, chat: Chat) -> tuple[list[int], list[bool]]:
+    def _read(self, chat: Chat) -> tuple[TokenIds, list[bool]]:
         """Token ids, and which of them are scored."""
         budget = Budget()
         if not chat.templated:
@@ -344,7 +344,7 @@ class ChatReader:
         # TRL refuses such messages; characters tell what an answer adds.
         return self._within(text, list(self._added(chat, text, budget)))
 
-    def _joined(self, chat: Chat) -> tuple[list[int], list[int]]:
+    def _joined(self, chat: Chat) -> tuple[TokenIds, TokenIds]:
         """Ids of a prompt, and of prompt, completion and the end of the text, as TRL reads strings."""
         prompt, completion = (turn.content for turn in chat.turns)
         end = self.tokenizer.eos_token or ""
@@ -354,8 +354,8 @@ class ChatReader:
         rows = self.tokenizer([prompt, prompt + completion], verbose=False)["input_ids"]
         return rows[0], rows[1]
 
-    def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(
+    def _ids(self, text: str) -> TokenIds:
+        ids: TokenIds = self.tokenizer(
             text,
             add_special_tokens=False,
             verbose=False,
@@ -363,7 +363,7 @@ class ChatReader:
         return ids
 
     @staticmethod
-    def _after_prompt(prompt: list[int], ids: list[int]) -> list[bool]:
+    def _after_prompt(prompt: TokenIds, ids: TokenIds) -> list[bool]:
         """Which ids are scored: those that come after what they have in common with the prompt."""
         length = 0
         while length < min(len(prompt), len(ids)) and prompt[length] == ids[length]:
@@ -374,10 +374,10 @@ class ChatReader:
         self,
         text: str,
         spans: Sequence[Sequence[int]],
-    ) -> tuple[list[int], list[bool]]:
+    ) -> tuple[TokenIds, list[bool]]:
         """Ids of a text, of which those are scored that are in one of the spans of characters."""
         read = self.tokenizer(text, add_special_tokens=False, verbose=False)
-        ids: list[int] = read["input_ids"]
+        ids = read["input_ids"]
         scored = [False] * len(ids)
         for begin, end in spans:
             # A template may mark what is empty in this chat.

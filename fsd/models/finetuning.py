@@ -38,7 +38,7 @@ from fsd.models.adapters import (
 )
 from fsd.models.language_model import LanguageModel
 from fsd.progress import errors_alone, progress
-from fsd.token_stats import Prompt, scored_prompts, texts_of
+from fsd.token_stats import AnyTexts, TokenIds, scored_prompts, texts_of
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
@@ -77,7 +77,7 @@ _OPTIONS = {
 
 def finetune(
     language_model: LanguageModel,
-    texts: Sequence[str | Prompt],
+    texts: AnyTexts,
     config: AdapterConfig,
     *,
     seed: int,
@@ -162,7 +162,7 @@ def finetune(
 
 def is_finished(
     language_model: LanguageModel,
-    texts: Sequence[str | Prompt],
+    texts: AnyTexts,
     config: AdapterConfig,
     *,
     seed: int,
@@ -183,7 +183,7 @@ def _key_of(language_model: LanguageModel, pieces: "Sequence[Piece]", config: Ad
 class Piece(NamedTuple):
     """Token ids that are read together, and which of them are learned."""
 
-    ids: list[int]
+    ids: TokenIds
     learned: list[bool]
 
     @property
@@ -208,7 +208,7 @@ IGNORED = -100
 
 def plan(
     language_model: LanguageModel,
-    texts: Sequence[str | Prompt],
+    texts: AnyTexts,
     config: AdapterConfig,
 ) -> tuple[list[Piece], int, Any]:
     """Training sequences, number of optimiser steps, and peft configuration of a possible training."""
@@ -220,13 +220,13 @@ def plan(
     return pieces, steps, peft_config(language_model, config, steps=steps)
 
 
-def pieces_of(language_model: LanguageModel, texts: Sequence[str | Prompt]) -> Iterator[Piece]:
+def pieces_of(language_model: LanguageModel, texts: AnyTexts) -> Iterator[Piece]:
     """What is learned of texts, in sequences that fit the context of the model."""
     for row in _rows(language_model, texts):
         yield from _pieces(row, language_model.context)
 
 
-def _rows(language_model: LanguageModel, texts: Sequence[str | Prompt]) -> Iterator[Piece]:
+def _rows(language_model: LanguageModel, texts: AnyTexts) -> Iterator[Piece]:
     """Each text with what precedes it, whole."""
     prompts = language_model.read(scored_prompts(texts, whole=language_model.whole_chats))
     plain = [prompt for prompt in prompts if prompt.marked is None]

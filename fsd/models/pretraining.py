@@ -22,7 +22,7 @@ from fsd.models.language_model import (
     torch_device,
 )
 from fsd.progress import progress
-from fsd.token_stats import Prompt
+from fsd.token_stats import AnyTexts, Prompt, TokenIds
 
 Read = Callable[[Sequence[Any]], list[Piece]]
 """What is trained on → its tokens, and which of them are learned."""
@@ -148,7 +148,7 @@ def pretrain(
 
 def continue_pretraining(
     language_model: LanguageModel,
-    texts: Sequence[str | Prompt],
+    texts: AnyTexts,
     recipe: Recipe,
     *,
     lora: AdapterConfig | None = None,
@@ -201,7 +201,7 @@ def _rows(
 
 def _rows_and_pieces(
     language_model: LanguageModel,
-    texts: Sequence[str | Prompt],
+    texts: AnyTexts,
     *,
     context: int,
 ) -> list[Piece]:
@@ -218,7 +218,7 @@ def _rows_and_pieces(
 def _train(
     network: Any,
     read: Read,
-    order: Sequence[str | Prompt],
+    order: AnyTexts,
     recipe: Recipe,
     log: Callable[[float, int], None] | None,
     shown: bool,
@@ -269,6 +269,6 @@ def _step(network: Any, batch: Sequence[Piece]) -> float:
     return float(loss.detach())
 
 
-def _padded(rows: Sequence[list[int]], value: int) -> torch.Tensor:
+def _padded(rows: Sequence[TokenIds], value: int) -> torch.Tensor:
     """Rows of one length, filled up at the end; no token sees what comes after it."""
     return pad_sequence(list(map(torch.tensor, rows)), True, value)

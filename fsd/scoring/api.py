@@ -33,6 +33,7 @@ from fsd.token_stats import (
     Prompt,
     Prompts,
     Scored,
+    TokenIds,
     TokenStats,
 )
 from fsd.views import Draws
@@ -180,23 +181,23 @@ class PromptTokens:
         self.fingerprint = fingerprint(tokenizer)
         self._tokenizer = tokenizer
         self._lock = threading.Lock()  # fast tokenizers are not thread-safe
-        self._contexts: dict[str, list[int]] = {"": []}
+        self._contexts: dict[str, TokenIds] = {"": []}
 
-    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+    def tokens(self, texts: Sequence[str]) -> list[TokenIds]:
         """Token ids of each text, as `fsd.models.language_model.LanguageModel.tokens` gives them."""
         from fsd.models.language_model import token_ids
 
         with self._lock:
             return token_ids(self._tokenizer, texts)
 
-    def ids(self, prompt: Prompt) -> tuple[list[int], list[int]]:
+    def ids(self, prompt: Prompt) -> tuple[TokenIds, TokenIds]:
         """The ids of start token and context, and those of the text that is scored."""
         context = prompt.context
         if context not in self._contexts:  # one prefix is common to all texts
             self._contexts[context] = self.tokens([context])[0]
         return [self.start, *self._contexts[context]], self.tokens([prompt.text])[0]
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: TokenIds) -> str:
         """The string of token ids."""
         with self._lock:
             text: str = self._tokenizer.decode(
@@ -420,7 +421,7 @@ class ContinuationsAPI(CompletionsScorer):
             "temperature": temperature,
             "top_p": 1.0,
         }
-        asked: str | list[int]
+        asked: str | TokenIds
         if self.chat:
             asked = self._asked(prompt).context
         else:
@@ -436,7 +437,7 @@ class ContinuationsAPI(CompletionsScorer):
 def _generate(
     client: Client,
     body: Answer,
-    asked: str | list[int],
+    asked: str | TokenIds,
     *,
     chat: bool,
 ) -> dict[str, Any]:

@@ -434,7 +434,7 @@ class MemoizedScorer:
                 strict=True,
             )
         )
-        fresh: list[Scored] = []
+        fresh = []
         begun = time.monotonic()
         try:
             for pair in pairs:

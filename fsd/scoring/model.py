@@ -1,6 +1,6 @@
 """Models to score with, wherever they are: opened, or outlined before that, and what can be computed with them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -26,18 +26,21 @@ from fsd.scoring.scorers import (
 )
 from fsd.scoring.view_inputs import view_inputs
 from fsd.token_stats import (
+    AnyTexts,
     Chat,
     Labelled,
     Prompt,
     Prompts,
     Scored,
     Scorer,
+    Scorers,
+    TokenIds,
     Tokenize,
     chats_of,
     scored_prompts,
     texts_of,
 )
-from fsd.views import FORMS, PRIMED, Detector, ViewInputs, not_of_chats, usable
+from fsd.views import FORMS, PRIMED, Detectors, ViewInputs, not_of_chats, usable
 
 if TYPE_CHECKING:
     from fsd.models.chats import ChatReader
@@ -55,9 +58,9 @@ class Model:
     """
 
     config: ModelConfig
-    scorers: Mapping[str, Scorer]
+    scorers: Scorers
     tokens: Tokenize | None = None
-    decode: Callable[[list[int]], str] | None = None
+    decode: Callable[[TokenIds], str] | None = None
     tokenizer: Any = None
     local: "LanguageModel | None" = None
     answers: "SQLiteStore | None" = None
@@ -95,7 +98,7 @@ class Model:
 
     def inputs(
         self,
-        unseen: Sequence[str | Prompt] = (),
+        unseen: AnyTexts = (),
         *,
         shots: int = 2,
         labelled: Labelled = MappingProxyType({}),
@@ -113,8 +116,8 @@ class Model:
 
     def plan(
         self,
-        detectors: Sequence[Detector],
-        texts: Sequence[str | Prompt],
+        detectors: Detectors,
+        texts: AnyTexts,
         inputs: ViewInputs | None = None,
         **options: Any,
     ) -> ScoringPlan:
@@ -157,7 +160,7 @@ class Model:
             self.states,
         )
 
-    def prompts(self, texts: Sequence[str | Prompt]) -> list[Prompt]:
+    def prompts(self, texts: AnyTexts) -> list[Prompt]:
         """What is scored of texts; of a chat, what the configuration says."""
         return scored_prompts(texts, whole=self.config.chats == "whole")
 
@@ -194,7 +197,7 @@ class Model:
 
     def _cut_texts(
         self,
-        detectors: Sequence[Detector],
+        detectors: Detectors,
         texts: Sequence[str],
         inputs: ViewInputs,
     ) -> Iterator[str]:
@@ -229,7 +232,7 @@ class Model:
 
     def _unaligned(
         self,
-        detectors: Sequence[Detector],
+        detectors: Detectors,
         prompts: Prompts,
     ) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
@@ -241,7 +244,7 @@ class Model:
         from fsd.models.language_model import load_tokenizer, token_ids
 
         tokenizer, _ = load_tokenizer(self.reference)
-        unfit: list[str] = []
+        unfit = []
         texts = texts_of(prompts)
         # Two tokenizers with other names may agree on these texts, and that is all that is needed for single tokens.
         if token_ids(tokenizer, texts) != self.tokens(texts):
@@ -421,7 +424,7 @@ def _open_api(
     from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 
     check_api(config, api)
-    scorers: dict[str, Scorer] = {}
+    scorers = {}
     prompt_tokens = None
     if api.tokenizer is not None:
         tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=config.revision)

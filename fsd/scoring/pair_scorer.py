@@ -38,7 +38,7 @@ from fsd.scoring.model_scorer import (
     trial_logits,
     weighted,
 )
-from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Prompts, Scorer
+from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Prompts, Scorer, TokenIds
 
 # Bytes of a block that a logit takes, in place of the 4 of one model: the arrays of both are in a core's cache at once.
 LOGIT_BYTES = 6
@@ -254,11 +254,11 @@ class PairScorer(ModelScorer):
             reference_states, _ = read(batch, rows)
         return network(states, reference_states, target)
 
-    def _rows(self, side: Side, batch: Batch, ids: Ids) -> dict[int, list[int]]:
+    def _rows(self, side: Side, batch: Batch, ids: Ids) -> dict[int, TokenIds]:
         """The ids of the prompts of a batch as a model reads them."""
         return {window.prompt: self._opened(side, window.prompt, ids) for window in batch}
 
-    def _opened(self, side: Side, prompt: int, ids: Ids) -> list[int]:
+    def _opened(self, side: Side, prompt: int, ids: Ids) -> TokenIds:
         """The ids of a prompt as a model reads them: it begins with its own start token."""
         row = ids[prompt]
         # What a chat begins with is up to its template.
@@ -267,7 +267,7 @@ class PairScorer(ModelScorer):
         opening = side.model.opening
         return [*opening, *row[len(opening) :]]
 
-    def _tokens(self, prompts: Prompts) -> tuple[list[list[int]], list[int]]:
+    def _tokens(self, prompts: Prompts) -> tuple[list[TokenIds], list[int]]:
         """As of a single model; the numbers of the prompts that are chats are kept."""
         self.chats = {number for number, prompt in enumerate(prompts) if prompt.marked}
         return super()._tokens(prompts)
@@ -275,7 +275,7 @@ class PairScorer(ModelScorer):
     def _statistics(
         self,
         text: str,
-        ids: list[int],
+        ids: TokenIds,
         numbers: FloatArray,
     ) -> PairStats:
         contexts = {self.language_model.context, self.reference.context}

@@ -13,7 +13,7 @@ from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.scoring.model_checks import api_client, check_api
 from fsd.scoring.scorers import API
-from fsd.token_stats import Prompt
+from fsd.token_stats import Prompt, Prompts, TokenIds
 
 if TYPE_CHECKING:
     from fsd.models.chats import ChatReader
@@ -92,7 +92,7 @@ class Sent(NamedTuple):
     """
 
     text: str
-    ids: list[int]
+    ids: TokenIds
     templated: bool
 
 
@@ -193,7 +193,7 @@ class LocalReplies:
         )
 
 
-def _ends(network: Any) -> list[int]:
+def _ends(network: Any) -> TokenIds:
     # One id, a list of them, or none, as the model's folder has it.
     ends = network.generation_config.eos_token_id
     if ends is None:
@@ -205,7 +205,7 @@ def _ends(network: Any) -> list[int]:
 class RemoteReplies:
     """Replies of an API, by a scorer whose answers are kept; the time is the one at which each was asked for."""
 
-    scorer: Callable[[Sequence[Prompt]], Iterator[Any]]
+    scorer: Callable[[Prompts], Iterator[Any]]
     plain: bool = False
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
@@ -228,7 +228,7 @@ class RemoteReplies:
 
 
 def _settings(request: Request) -> str:
-    settings: dict[str, Any] = {"max_tokens": request.max_tokens, "temperature": request.temperature}
+    settings = {"max_tokens": request.max_tokens, "temperature": request.temperature}
     # Greedy decoding draws nothing, and not every service takes a seed.
     if request.temperature:
         settings |= {"top_p": 1.0, "seed": request.seed}

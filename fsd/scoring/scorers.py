@@ -11,7 +11,7 @@ from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.errors import at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
-from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, Tokenize, chats_of, texts_of
+from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, TokenIds, Tokenize, chats_of, texts_of
 from fsd.views import DRAWS, PAIRS, Draws
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def _unigram(
 ) -> Scorer:
     vocabulary = model.base.config.get_text_config().vocab_size
 
-    def scored(texts: Sequence[str]) -> list[list[int]]:
+    def scored(texts: Sequence[str]) -> list[TokenIds]:
         unscored = 0 if model.starts else 1
         return [ids[unscored:] for ids in model.tokens(texts)]
 

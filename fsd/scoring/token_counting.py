@@ -91,7 +91,7 @@ def _add(
 
 def _batches(passages: Iterable[Passage], documents: int | None) -> Iterator[list[Passage]]:
     """The passages of the first documents, about `BATCH` characters at a time."""
-    batch: list[Passage] = []
+    batch = []
     opened = characters = 0
     for passage in passages:
         opened += passage.opens

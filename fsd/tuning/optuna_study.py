@@ -154,7 +154,7 @@ def open_storage(url: str, *, heartbeat: bool = False, repair: bool = True) -> B
 
 
 def _open(url: str, heartbeat: bool, repair: bool) -> BaseStorage:
-    options: dict[str, Any] = {}
+    options = {}
     if heartbeat:
         options["heartbeat_interval"] = HEARTBEAT_SECONDS
         options["heartbeat_stale_trial_callback"] = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)

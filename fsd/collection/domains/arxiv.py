@@ -45,7 +45,7 @@ def texts(
     conditions = "".join(f"({condition}) AND " for condition in (any_category, query) if condition)
     begin = window.first(FIRST)
     end = window.last(journal.clock.today)
-    cursor: JSON = journal.cursor or {
+    cursor = journal.cursor or {
         "from": f"{begin:%Y%m%d}0000",
         "to": f"{end:%Y%m%d}2359",
         "start": 0,

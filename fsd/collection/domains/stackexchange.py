@@ -44,7 +44,7 @@ def texts(
     begin = _seconds(window.first(FIRST))
     # The service takes the last second of the last day.
     next_day = _seconds(window.last(journal.clock.today) + timedelta(days=1))
-    cursor: JSON = journal.cursor or {
+    cursor = journal.cursor or {
         "fromdate": begin,
         "todate": next_day - 1,
         "seen": [],
