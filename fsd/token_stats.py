@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsd.errors import UsageError
+from fsd.files import JSON
 from fsd.unspaced import SCORED_UNSPACED
 
 BoolArray = NDArray[np.bool_]
@@ -56,13 +57,13 @@ class Turn(NamedTuple):
         return self[:2]
 
     @property
-    def message(self) -> dict[str, Any]:
+    def message(self) -> JSON:
         """The turn as a template reads it: transformers passes on no field that is null."""
         message = {"role": self.role, "content": self.content, **json.loads(self.further or "{}")}
         return {name: value for name, value in message.items() if value is not None}
 
     @property
-    def calls(self) -> list[dict[str, Any]]:
+    def calls(self) -> list[JSON]:
         """The calls of tools, each with a name and arguments."""
         calls = self.message.get(TOOL_CALLS) or []
         return [call.get("function") or call for call in calls]
@@ -123,9 +124,9 @@ class Chat(NamedTuple):
         return identity
 
     @property
-    def given_to_template(self) -> dict[str, Any]:
+    def given_to_template(self) -> JSON:
         """What a template reads besides the turns."""
-        values: dict[str, Any] = json.loads(self.settings or "{}")
+        values: JSON = json.loads(self.settings or "{}")
         if self.tools:
             values["tools"] = json.loads(self.tools)
         return values
@@ -246,6 +247,8 @@ def chats_of(prompts: Iterable[Prompt]) -> list[Chat]:
 
 NUMBERS = ("token", "logp", "mean", "std", "top")
 """Fields with one number a token."""
+COMPARED = ("mean", "std", "reference_mean")
+"""Those of two models that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +279,7 @@ class TokenStats:
         if self.top is None:
             # A frozen dataclass has no other way to fill in a default that depends on another field.
             object.__setattr__(self, "top", np.full(self.logp.shape, np.nan))
-        arrays = (
-            self.token,
-            self.logp,
-            self.mean,
-            self.std,
-            self.top,
-        )
-        shapes = {array.shape for array in arrays}
+        shapes = {getattr(self, name).shape for name in NUMBERS}
         if len(shapes) != 1 or self.token.ndim != 1 or self.token.size == 0:
             raise ValueError(f"token, logp, mean, std and top must share one shape (T,) with T >= 1, got {shapes}")
 
@@ -334,11 +330,8 @@ class PairStats:
 
     def take(self, chosen: BoolArray) -> "PairStats":
         """The statistics of the chosen ones of the tokens, of which there must be one."""
-        target = self.target.take(chosen)
-        reference = self.reference.take(chosen)
-        mean = self.mean[chosen]
-        std = self.std[chosen]
-        return PairStats(target, reference, mean, std, self.reference_mean[chosen], self.alone)
+        kept = {name: getattr(self, name)[chosen] for name in COMPARED}
+        return replace(self, target=self.target.take(chosen), reference=self.reference.take(chosen), **kept)
 
     def of_text(self, text: str) -> "PairStats":
         """The same statistics, of the text that the tokens stand for."""

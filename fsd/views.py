@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsd.errors import UsageError
-from fsd.search_space import Search
+from fsd.search_space import Space
 from fsd.token_stats import (
     UNIT,
     Continuations,
@@ -57,6 +57,9 @@ class ViewInputs:
     labelled: Exemplars | None = None
     unread: Exemplars | None = None
     shots: int = 0
+
+
+NO_INPUTS = ViewInputs()
 
 
 def repetitions(prompt: Prompt) -> list[Prompt]:
@@ -235,7 +238,7 @@ class Detector:
     function: Callable[..., float]
     views: tuple[str, ...]
     settings: Settings
-    search: Mapping[str, Search]
+    search: Space
     fallback: Callable[..., str | None] | None = None
     needs: tuple[str, ...] = ()
     base_settings: Settings = field(default_factory=dict)
@@ -427,7 +430,8 @@ class _Available:
         return f"the API does not give what it needs: {', '.join(absent)}" if absent else None
 
     def _unavailable(self, view: View) -> str | None:
-        if view.form in DRAWS:
+        form = view.form
+        if form in DRAWS:
             if self.short_text:
                 return f"a text to be continued must have at least two words; got {self.short_text}"
             # Samples have a scorer of their own, with which every model comes, also one without log-probabilities.
@@ -435,14 +439,14 @@ class _Available:
         for reader in (view.reader, *(half.reader for half in halves(view))):
             if reader not in self.scorers:
                 return _MISSING_READERS.get(reader, f"no {reader} model is given")
-        if view.form in PAIRS and scorer_of(view) not in self.scorers:
+        if form in PAIRS and scorer_of(view) not in self.scorers:
             return "it compares whole distributions: both models must be local"
-        if view.form == "gradient" and scorer_of(view) not in self.scorers:
+        if form == "gradient" and scorer_of(view) not in self.scorers:
             return "no gradient can be computed: the model must be local, on one device and not quantized"
-        inputs_field = _INPUTS_FIELDS.get(view.form, view.form)
-        if view.form in _MISSING_INPUTS and not getattr(self.inputs, inputs_field):
-            return _MISSING_INPUTS[view.form]
-        if view.form == "lower" and not self.has_case:
+        inputs_field = _INPUTS_FIELDS.get(form, form)
+        if form in _MISSING_INPUTS and not getattr(self.inputs, inputs_field):
+            return _MISSING_INPUTS[form]
+        if form == "lower" and not self.has_case:
             return "the texts' script has no upper and lower case"
         return None
 
@@ -465,7 +469,7 @@ def usable(
     detectors: Detectors,
     texts: Sequence[str],
     scorers: Collection[str],
-    inputs: ViewInputs | None = None,
+    inputs: ViewInputs,
     *,
     excluded: Mapping[str, str] | None = None,
     strict: bool | None = None,
@@ -476,7 +480,7 @@ def usable(
     `scorers` are those by reader, or the readers' names alone; `excluded` has reasons of the caller. If `strict`, every
     detector must be usable, if False, one must; None requires nothing. `use` says what for in the error.
     """
-    available = _Available(texts, scorers, inputs or ViewInputs())
+    available = _Available(texts, scorers, inputs)
     excluded = excluded or {}
     computable = []
     left_out = {}

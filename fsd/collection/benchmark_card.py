@@ -8,17 +8,15 @@ from statistics import mean, median, median_low
 from typing import Any
 
 from fsd.collection.engine import days, n_groups, pretty_json
-from fsd.collection.source import JSON
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document, Documents, json_line
-from fsd.data.near_duplicates import contradictions, ngrams, words
+from fsd.data.near_duplicates import contradictions, listed, ngrams, words
 from fsd.errors import UsageError
+from fsd.files import JSON
 from fsd.leftovers import write_whole
 
 NGRAMS = (7, 13)
 """Lengths of the n-grams compared: 7 as in fsd.data.near_duplicates, 13 as in MIMIR."""
-# Number of shared texts that the refusal names.
-LISTED = 5
 Card = Mapping[str, Any]
 """Contents of a benchmark, and what separates its sides without any model, as in FILE.card.json:
 
@@ -42,15 +40,13 @@ def build(
     """Members and non-members, as many of each, the first as they are collected, and the card."""
     pairs = shared(members, nonmembers)
     if pairs and not drop_shared:
-        listed = []
-        for i, j, reason in pairs[:LISTED]:
+        alike = []
+        for i, j, reason in pairs:
             old = members[i]
             new = nonmembers[j]
-            listed.append(f"{old.origin_url} ({old.date}) = {new.origin_url} ({new.date}), {reason}")
-        if len(pairs) > LISTED:
-            listed.append(f"and {len(pairs) - LISTED} more")
+            alike.append(f"{old.origin_url} ({old.date}) = {new.origin_url} ({new.date}), {reason}")
         raise UsageError(
-            f"the two sides must share no text; {len(pairs)} pairs do: {'; '.join(listed)}; "
+            f"the two sides must share no text; {len(pairs)} pairs do: {listed(alike)}; "
             "remove them at the source, or leave them out of both sides with --drop-shared"
         )
     n_collected = len(members) + len(nonmembers)

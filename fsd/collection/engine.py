@@ -19,13 +19,13 @@ import filelock
 
 from fsd.collection import domains, language_check
 from fsd.collection.domains import Domain
-from fsd.collection.source import JSON, Journal, Window
+from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document, Documents, json_line
 from fsd.data.near_duplicates import families, words
 from fsd.data.readers import read_files
 from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError, at_least
-from fsd.files import SMALL, digest, read_json
+from fsd.files import JSON, SMALL, digest, read_json
 from fsd.leftovers import replacing, write_whole
 from fsd.net.http import Clock
 from fsd.progress import progress

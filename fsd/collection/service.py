@@ -8,9 +8,10 @@ from datetime import datetime
 from importlib import metadata
 from typing import Any, TypeVar
 
-from fsd.collection.source import JSON, Journal
+from fsd.collection.source import Journal
 from fsd.data.documents import utc_day
 from fsd.errors import UsageError, first_line, quoted
+from fsd.files import JSON
 from fsd.net.http import Clock, HTTPClient, Reply, TransientError
 
 Parsed = TypeVar("Parsed")

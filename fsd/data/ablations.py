@@ -11,6 +11,7 @@ from itertools import compress
 from typing import Literal
 
 import numpy as np
+from numpy.random import default_rng
 
 from fsd.data.chinese import ends, is_chinese
 from fsd.data.corpus import Corpus, Split
@@ -18,7 +19,7 @@ from fsd.data.documents import Document, Documents
 from fsd.data.periods import LATER, has_both
 from fsd.data.splitting import Scheme, split
 from fsd.errors import UsageError, at_least
-from fsd.unspaced import IS_UNSPACED, UNSPACED
+from fsd.unspaced import IS_UNSPACED, PIECE
 
 NOW = "2023"
 """Replacement of every year, as in the paper."""
@@ -109,7 +110,6 @@ def _of_now(match: re.Match[str]) -> str:
 
 Kind = Literal["non", "mem", "all"]
 Stamps = Literal["keep", "delete", "replace"]
-_PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 def truncate(documents: Documents, size: int) -> tuple[Document, ...]:
@@ -132,7 +132,7 @@ def _end(text: str, size: int) -> int | None:
         positions = ends(text)
         return positions[size - 1] if len(positions) >= size else None
     total = 0.0  # in words; a character of another script without spaces counts half
-    for match in _PIECE.finditer(text):
+    for match in PIECE.finditer(text):
         begin = match.start()
         if IS_UNSPACED.match(match[0]):
             total += 0.5
@@ -217,7 +217,7 @@ def take_unseen(
     size = len(parts.unseen)
     if not 0 <= count <= size:
         raise UsageError(f"count of unseen texts must be from 0 to {size}; got {count}")
-    drawn = np.random.default_rng(seed).permutation(size)[:count]
+    drawn = default_rng(seed).permutation(size)[:count]
     return parts.replace(unseen=parts.unseen.take(np.sort(drawn)))
 
 
@@ -245,7 +245,7 @@ def counted(
     if scheme == "grouped":
         return balanced(_whole_families(corpus, unseen, total, seed), tested, seed=seed)
     taken = np.zeros(len(corpus), dtype=bool)
-    taken[np.random.default_rng(seed).permutation(np.flatnonzero(candidates))[:unseen]] = True
+    taken[default_rng(seed).permutation(np.flatnonzero(candidates))[:unseen]] = True
     # as lists: what is drawn by row cuts families apart
     parts = Split(list(corpus.take(taken)), (), list(corpus.take(~taken)))
     members = int(parts.test.members.sum())
@@ -278,7 +278,7 @@ def balanced(parts: Split, most: int, *, seed: int = 42) -> Split:
     members = parts.test.members
     sides = (np.flatnonzero(members), np.flatnonzero(~members))
     count = min(most, *map(len, sides))
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     drawn = np.concatenate([rng.permutation(side)[:count] for side in sides])
     return parts.replace(test=parts.test.take(np.sort(drawn)))
 
@@ -290,6 +290,5 @@ def hold_out_each(parts: Split, count: int, *, seed: int = 42) -> Split:
     if fewest <= count:
         raise UsageError(f"the test part must have more than {count} texts of each class to hold out; got {fewest}")
     held = balanced(parts, count, seed=seed).test
-    tested = set(parts.test.positions.tolist()) - set(held.positions.tolist())
-    kept = np.isin(parts.test.positions, list(tested))
+    kept = ~np.isin(parts.test.positions, held.positions)
     return parts.replace(validation=held, test=parts.test.take(kept))

@@ -14,11 +14,11 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from pathlib import Path
 from typing import Any, Literal
 
-from fsd.data.documents import PLACES, TAIL, Benchmark, Document, Documents, segments
+from fsd.data.documents import PLACES, TAIL, Benchmark, Document, Documents, Places, segments
 from fsd.data.near_duplicates import drop_contradictions
 from fsd.data.readers import Columns, Row, parse_rows, read_files
 from fsd.data.splitting import AFTER, UP_TO
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, first_line, refusing
 from fsd.files import digest
 from fsd.net.hub import hub_reachable
 from fsd.token_stats import written
@@ -26,6 +26,8 @@ from fsd.token_stats import written
 Rows = Iterable[tuple[str, Row]]
 Tables = Mapping[str, Any]
 """Split of a data set → its table."""
+Splits = Sequence[str] | Mapping[str, bool]
+"""Names of splits, or the label of each."""
 Only = tuple[str, str] | None
 """Column and value of the rows to use; None for all rows."""
 
@@ -35,7 +37,7 @@ def hub_documents(
     columns: Columns,
     *,
     config: str | None = None,
-    splits: Sequence[str] | Mapping[str, bool] = (),
+    splits: Splits = (),
     only: Only = None,
     revision: str | None = None,
     start: int | None = None,
@@ -392,7 +394,7 @@ def _from_hub(
     is_dataset = "{part}" in source.dataset
     is_config = bool(source.splits) and not is_dataset
     _check_hub_part(name, source, part)
-    splits: Sequence[str] | Mapping[str, bool] = source.splits or ()
+    splits: Splits = source.splits or ()
     if source.split:
         parts = [part] if part else source.parts
         splits = [source.split.format(part=declared) for declared in parts]
@@ -451,10 +453,9 @@ def _json_lines(file: Path, path: str) -> Iterator[tuple[str, Any]]:
         if not line.strip():
             continue
         where = f"{path}:{number}"
-        try:
-            yield where, json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"{where}: must be a JSON string; {error}") from error
+        with refusing(f"{where}: must be a JSON string; ", ValueError):
+            value = json.loads(line)
+        yield where, value
 
 
 def _from_olmo_detect(
@@ -564,7 +565,7 @@ def _book_segments(
     books: Documents,
     member: bool,
     words: int,
-    places: tuple[str, ...],
+    places: Places,
 ) -> list[Document]:
     # the same number may be of different books on the two sides
     prefix = "dolma:" if member else "new:"
@@ -590,7 +591,7 @@ def _segment_options(
     name: str,
     options: Sequence[str],
     part: str,
-) -> tuple[int, tuple[str, ...]]:
+) -> tuple[int, Places]:
     """The length in words and the places of segments, from the options after the files."""
     sizes = [int(option) for option in options if option.isdecimal() and int(option)]
     places = tuple(place for place in PLACES if place in options)

@@ -151,6 +151,8 @@ def digest(documents: Documents) -> str:
     return state.hexdigest()[:16]
 
 
+Places = tuple[str, ...]
+"""Some of `PLACES`, where in a book a segment is."""
 PLACES = ("head", "middle", "tail")
 TAIL = 2
 """Segments at the end of a book that are its tail."""
@@ -159,7 +161,7 @@ TAIL = 2
 def segments(
     text: str,
     words: int,
-    places: tuple[str, ...],
+    places: Places,
 ) -> list[str]:
     """Segments of `words` words of a text, which is divided into n of them from its beginning; the rest is left out.
 

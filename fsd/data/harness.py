@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, refusing
 from fsd.token_stats import Prompt, Prompts, TokenStats
 
 PREFIX = "lm-eval:"
@@ -132,13 +132,10 @@ def _tasks(name: str) -> Mapping[str, Any]:
     manager = TaskManager(include_defaults=not is_file)
     if not is_file and name not in manager.task_index:
         raise UsageError(f"task must be one of lm-evaluation-harness, or a YAML file; got {name!r}")
-    try:
+    # Errors of the hub, of the YAML, and of code that it names.
+    with refusing(f"task must be one that lm-evaluation-harness can load; {name}: "):
         tasks: Mapping[str, Any] = manager.load([name])["tasks"]
-    except Exception as error:  # of the hub, of the YAML, and of code that it names
-        raise UsageError(
-            f"task must be one that lm-evaluation-harness can load; {name}: {first_line(error)}"
-        ) from error
-    return tasks
+        return tasks
 
 
 def rendered(task: Any, doc: Doc) -> tuple[str, str]:

@@ -282,18 +282,24 @@ def _aligned(text: str, compared: str) -> float:
     return sum(block.size for block in blocks) / max(1, min(len(a), len(b)))
 
 
+def listed(pairs: Sequence[str]) -> str:
+    """The first `LISTED` pairs, and the number of the others."""
+    parts = list(pairs[:LISTED])
+    if len(pairs) > LISTED:
+        parts.append(f"and {len(pairs) - LISTED} more")
+    return "; ".join(parts)
+
+
 def refuse_contradictions(documents: Documents, remedy: str = "") -> None:
     """Refuse texts of which a member is a copy or near-copy of a non-member; the remedy is appended to the error."""
     pairs = contradictions(documents)
     if not pairs:
         return
-    listed = "; ".join(f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs[:LISTED])
-    if len(pairs) > LISTED:
-        listed += f"; and {len(pairs) - LISTED} more"
+    alike = [f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs]
     count = "1 pair is" if len(pairs) == 1 else f"{len(pairs)} pairs are"
     raise UsageError(
         f"members and non-members must not share texts; {count} "
-        f"copies or near-copies labelled both 1 and 0 (member = non-member): {listed}{remedy}"
+        f"copies or near-copies labelled both 1 and 0 (member = non-member): {listed(alike)}{remedy}"
     )
 
 

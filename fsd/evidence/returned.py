@@ -6,7 +6,6 @@ is taken out of the work before the comparison. Control works, which the model c
 same way: how many words of them come back is what can be guessed.
 """
 
-import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -23,13 +22,12 @@ from fsd.evidence.dataset_tests import rank_among
 from fsd.evidence.suffixes import Match, SuffixAutomaton
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import BoolArray
-from fsd.unspaced import UNSPACED
+from fsd.unspaced import PIECE
 
 LEVEL = 0.05
 """Corrected p-value up to which more is returned of a work than can be guessed."""
 AROUND = 12
 """Words of a reply that are shown before and after a span."""
-_PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 class Span(NamedTuple):
@@ -77,7 +75,7 @@ def pieces(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     """The words of a text, and where in it (begin, end) what each of them is written as stands."""
     words = []
     places = []
-    for piece in _PIECE.finditer(text):
+    for piece in PIECE.finditer(text):
         # Two words, such as "spring—summer", may be written as a single piece.
         for word in normalised(piece[0]):
             words.append(word)
@@ -147,16 +145,6 @@ def longest_run(
     """
     if spans:
         return max(span.length for span in spans)
-    return _shorter_run(reply, work, prompt, n)
-
-
-def _shorter_run(
-    reply: Words,
-    work: Words,
-    prompt: Words,
-    n: int,
-) -> int:
-    """As `longest_run`, of runs of fewer than n words."""
     # Not by halving: a run that the prompt has none of may be made of two that it has.
     for length in range(n - 1, 0, -1):
         ngrams = reply.ngrams(length)

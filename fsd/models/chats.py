@@ -6,6 +6,7 @@ A template is somebody else's code. It is written in transformers' sandbox, in a
 """
 
 import contextlib
+import copy
 import json
 import os
 import re
@@ -19,8 +20,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from fsd.errors import UsageError, first_line, quoted
-from fsd.files import read_text
+from fsd.errors import UsageError, first_line, quoted, refusing
+from fsd.files import JSON, read_text
 from fsd.models import chat_worker
 from fsd.token_stats import Chat, Marked, Prompt, TokenIds, Turn
 
@@ -36,7 +37,7 @@ SECRET = re.compile("key|token|secret|passw|credential", re.IGNORECASE)
 """What is in the names of variables that the process which writes has no use for."""
 
 
-Answer = dict[str, Any]
+Answer = JSON
 """Text and spans of a chat, or the error that a template raises."""
 
 
@@ -72,7 +73,7 @@ class TemplateProcess:
         self._lock = threading.Lock()
         self._number = 0
 
-    def write(self, request: dict[str, Any], budget: Budget) -> dict[str, Any]:
+    def write(self, request: JSON, budget: Budget) -> Answer:
         """Text and spans of a chat; `Unwritable` if the template raises, or takes too much time or memory."""
         with self._lock:
             answer = self._answer(request, budget)
@@ -85,7 +86,7 @@ class TemplateProcess:
             raise Unwritable(str(answer["error"]))
         return answer
 
-    def _answer(self, request: dict[str, Any], budget: Budget) -> Answer | None:
+    def _answer(self, request: JSON, budget: Budget) -> Answer | None:
         """The answer to a request, as `_exchange` gives it, by a process that may have to be started."""
         process = self._running() or self._start()
         self._number += 1
@@ -273,7 +274,9 @@ class ChatReader:
         # TRL tries templates out in this process, so that it is asked about its own alone.
         if self.template not in shipped:
             return None
-        return str(known.get_training_chat_template(_TokenizerWithTemplate(self.tokenizer, self.template)))
+        tokenizer = copy.copy(self.tokenizer)
+        tokenizer.chat_template = self.template
+        return str(known.get_training_chat_template(tokenizer))
 
     def asked(self, prompt: str) -> tuple[str, TokenIds]:
         """What a user asks and the opening of an answer, as a text and its token ids.
@@ -304,19 +307,14 @@ class ChatReader:
         return self._marked[chat]
 
     def _tokens(self, chat: Chat) -> Marked:
-        try:
+        place = chat.origin or repr(chat.words[:40])
+        with refusing(f"{place}: a chat must suit the chat template of {self.name!r}; ", Unwritable):
             ids, scored = self._read(chat)
-        except Unwritable as error:
-            place = chat.origin or repr(chat.words[:40])
-            raise UsageError(
-                f"{place}: a chat must suit the chat template of {self.name!r}; {first_line(error)}"
-            ) from error
         # Nothing predicts the first token.
         scored = [False, *scored[1:]]
         if not any(scored):
             raise UsageError(
-                f"{chat.origin or repr(chat.words[:40])}: an answer must have at least one token in the chat template "
-                f"of {self.name!r}; it has none"
+                f"{place}: an answer must have at least one token in the chat template of {self.name!r}; it has none"
             )
         return Marked(tuple(ids), tuple(scored))
 
@@ -466,15 +464,3 @@ def _token_of(read: Any, characters: Sequence[int]) -> int | None:
         if token is not None:
             return token
     return None
-
-
-class _TokenizerWithTemplate:
-    """What TRL asks a tokenizer for: its template, and to write by it."""
-
-    def __init__(self, tokenizer: Any, template: str) -> None:
-        self.tokenizer = tokenizer
-        self.chat_template = template
-
-    def apply_chat_template(self, *arguments: Any, **options: Any) -> Any:
-        """As of the tokenizer, by the template."""
-        return self.tokenizer.apply_chat_template(*arguments, **{"chat_template": self.chat_template, **options})

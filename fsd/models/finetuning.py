@@ -26,7 +26,7 @@ import xxhash
 
 from fsd.config import AdapterConfig, check_training
 from fsd.distributed import from_main, is_main_process, num_processes, processes_here
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, first_line, refusing
 from fsd.models.adapters import (
     attach,
     detach,
@@ -103,7 +103,7 @@ def finetune(
     if config.method == "adalora" or not language_model.identity.fingerprint:
         cache = None
     with (
-        training_folder(cache, _key_of(language_model, pieces, config, seed)) as folder,
+        training_folder(cache, training_key(language_model, pieces, config, seed)) as folder,
         tempfile.TemporaryDirectory() as scratch,
     ):
         # Whoever wants to measure after each epoch needs the training itself.
@@ -172,12 +172,7 @@ def is_finished(
     if cache is None:
         return False
     pieces, _, _ = plan(language_model, texts, config)
-    return (cache / _key_of(language_model, pieces, config, seed) / FINISHED).exists()
-
-
-def _key_of(language_model: LanguageModel, pieces: "Sequence[Piece]", config: AdapterConfig, seed: int) -> str:
-    rows = [piece.identity for piece in pieces]
-    return training_key(language_model, rows, config, seed)
+    return (cache / training_key(language_model, pieces, config, seed) / FINISHED).exists()
 
 
 class Piece(NamedTuple):
@@ -256,7 +251,7 @@ def _pieces(row: Piece, size: int) -> Iterator[Piece]:
 
 def training_key(
     language_model: LanguageModel,
-    pieces: Sequence[Any],
+    pieces: Sequence[Piece],
     config: AdapterConfig,
     seed: int,
 ) -> str:
@@ -271,7 +266,7 @@ def training_key(
         seed,
         num_processes(),
         versions,
-        pieces,
+        [piece.identity for piece in pieces],
     )
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
 
@@ -415,7 +410,8 @@ def _trainer(
     set_seed(arguments.seed)
     # trl gives the tokenizer a padding token.
     tokenizer = copy.deepcopy(language_model.tokenizer)
-    try:
+    must = f"target-modules {config.target_modules!r} must suit {config.method} and the model; "
+    with refusing(must, ValueError):
         trainer = _trainer_class()(
             model=language_model.model,
             args=arguments,
@@ -423,10 +419,6 @@ def _trainer(
             peft_config=adapter,
             processing_class=tokenizer,
         )
-    except ValueError as error:
-        raise UsageError(
-            f"target-modules {config.target_modules!r} must suit {config.method} and the model; {first_line(error)}"
-        ) from error
     trainer.remove_callback(PrinterCallback)
     for weight in trainer.model.parameters():
         # On quantized weights, trl makes them bfloat16, which would not survive saving.

@@ -24,6 +24,8 @@ from fsd.models.language_model import (
 from fsd.progress import progress
 from fsd.token_stats import AnyTexts, Prompt, TokenIds
 
+StepLog = Callable[[float, int], None]
+"""Receives the loss of an optimiser step, and the step, counted from 1."""
 Read = Callable[[Sequence[Any]], list[Piece]]
 """What is trained on → its tokens, and which of them are learned."""
 END = "<|endoftext|>"
@@ -101,8 +103,7 @@ def pretrain(
     *,
     tokenizer: Any = None,
     device: str = "auto",
-    log: Callable[[float, int], None] | None = None,
-    shown: bool = True,
+    log: StepLog | None = None,
 ) -> LanguageModel:
     """Train a GPT-NeoX model on `exposures` copies of each member and `passes` copies of the background, shuffled."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
@@ -139,7 +140,7 @@ def pretrain(
         tokenizer,
         context=recipe.context,
     )
-    _train(network, read, order, recipe, log, shown)
+    _train(network, read, order, recipe, log)
     # A model that was saved in half precision would score nothing.
     if not all(parameter.half().isfinite().all() for parameter in network.parameters()):
         raise _diverged("weights are not finite in half precision after the last step", recipe)
@@ -174,7 +175,7 @@ def continue_pretraining(
         language_model,
         context=recipe.context,
     )
-    _train(network.train(), read, order, recipe, None, shown)
+    _train(network.train(), read, order, recipe, shown=shown)
     if lora:
         network = language_model.model = network.merge_and_unload()
     network.eval().requires_grad_(False)
@@ -220,8 +221,8 @@ def _train(
     read: Read,
     order: AnyTexts,
     recipe: Recipe,
-    log: Callable[[float, int], None] | None,
-    shown: bool,
+    log: StepLog | None = None,
+    shown: bool = True,
 ) -> None:
     """One pass over what is read in its order, with a cosine schedule."""
     from transformers import get_cosine_schedule_with_warmup

@@ -222,6 +222,11 @@ class HTTPClient:
         return UsageError(f"{self.name} must answer {limit} ({url}); {self.resume_hint}".removesuffix("; "))
 
 
+def field_of(value: Any, name: str) -> Any:
+    """A field of what should be a JSON object; None if it is no object or has no such field."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
 def _retry_after(reply: Reply) -> float:
     """Seconds that the header demands, a number or a date; 0 for anything else."""
     # A service may send anything, such as the year 99999.

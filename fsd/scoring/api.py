@@ -25,7 +25,8 @@ import numpy as np
 import xxhash
 
 from fsd.errors import UsageError, at_least
-from fsd.net.http import Clock, HTTPClient, Reply
+from fsd.files import JSON
+from fsd.net.http import Clock, HTTPClient, Reply, field_of
 from fsd.progress import progress
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.token_stats import (
@@ -41,8 +42,6 @@ from fsd.views import Draws
 if TYPE_CHECKING:
     from requests import PreparedRequest
 
-# A JSON object that a service gets or gives.
-Answer = Mapping[str, Any]
 KEY = "FSD_API_KEY"
 OPENAI_KEY = "OPENAI_API_KEY"
 # Statuses of an address that exists on a service that is overloaded. Any other error says that there is no list of
@@ -108,13 +107,13 @@ class Client(HTTPClient):
 
     def complete(
         self,
-        body: Answer,
+        body: JSON,
         path: str = "completions",
-    ) -> dict[str, Any]:
+    ) -> JSON:
         """The JSON object that the service answers to a request for a completion."""
         url = f"{self.base_url}/{path}"
 
-        def read(reply: Reply) -> dict[str, Any]:
+        def read(reply: Reply) -> JSON:
             words = self.server_message(reply)
             status = reply.status_code
             if status != 200:
@@ -131,13 +130,13 @@ class Client(HTTPClient):
         """Refuse llama-cpp-python's own server, by its list of models; asks once."""
         if self._checked:
             return
-        rows = _field(
+        rows = field_of(
             self._ask("GET", f"{self.base_url}/models", _json, retried=BUSY),
             "data",
         )
         for row in rows if isinstance(rows, list) else ():
             # The server does not say what it is: only this row of its list tells.
-            if _field(row, "owned_by") == "me" and "permissions" in row:
+            if field_of(row, "owned_by") == "me" and "permissions" in row:
                 raise UsageError(
                     "the API must not be llama-cpp-python's own server, which takes no token ids and, where a model "
                     "puts no start token, pairs log-probabilities with the wrong tokens: serve the model by vLLM"
@@ -160,11 +159,6 @@ def _json(reply: Reply) -> Any:
         RecursionError,
     ):  # a hostile server may nest lists beyond any depth
         return None
-
-
-def _field(value: Any, name: str) -> Any:
-    """A field of what should be a JSON object; None if it is no object or has no such field."""
-    return value.get(name) if isinstance(value, dict) else None
 
 
 class PromptTokens:
@@ -312,12 +306,7 @@ class CompletionsScorer:
         self._check()
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="completions")
         failure: UsageError | None = None
-        with progress(
-            len(distinct),
-            self.description,
-            "text",
-            shown=bool(self.description),
-        ) as bar:
+        with progress(len(distinct), self.description, "text") as bar:
             try:
                 submitted = {pool.submit(self._stats, prompt): prompt for prompt in distinct}
                 for future in as_completed(submitted):
@@ -427,7 +416,7 @@ class ContinuationsAPI(CompletionsScorer):
         else:
             asked = self.tokens.ids(prompt)[0] if self.tokens else self.start + prompt.context
         choice = _choice(_generate(self.client, body, asked, chat=self.chat))
-        text = _field(choice.get("message"), "content") if self.chat else choice.get("text")
+        text = field_of(choice.get("message"), "content") if self.chat else choice.get("text")
         # A model that reasons spends all of its tokens before the first one of its answer.
         if not isinstance(text, str) or (not text and choice.get("finish_reason") == "length"):
             raise UsageError(f"the API must give text within {limit} tokens; it gives none: a model may reason first")
@@ -436,11 +425,11 @@ class ContinuationsAPI(CompletionsScorer):
 
 def _generate(
     client: Client,
-    body: Answer,
+    body: JSON,
     asked: str | TokenIds,
     *,
     chat: bool,
-) -> dict[str, Any]:
+) -> JSON:
     """The answer of a chat API to a message of the user's, or of a completions API to the beginning of a text."""
     if chat:
         message = {"role": "user", "content": asked}
@@ -480,7 +469,7 @@ class RepliesAPI(CompletionsScorer):
         if self.chat:
             message = choice.get("message")
             # A service may put what a model declines into a field of its own.
-            text = _field(message, "content") or _field(message, "refusal")
+            text = field_of(message, "content") or field_of(message, "refusal")
         if not isinstance(text, str | None):
             raise UsageError(f"the API must give a reply as text; it gives {type(text).__name__}")
         text = text or ""
@@ -511,7 +500,7 @@ LogProbs = Sequence[float | None]
 
 
 def stats_from_string(
-    reply: Answer,
+    reply: JSON,
     prompt: Prompt,
     start: str = "",
 ) -> TokenStats:
@@ -552,7 +541,7 @@ def _is_start_token(
 
 
 def stats_from_ids(
-    reply: Answer,
+    reply: JSON,
     text: str,
     head: int,
     ids: Sequence[int],
@@ -574,7 +563,7 @@ def stats_from_ids(
     return _text_stats(text, logp[head:sent], ids)
 
 
-def _choice(reply: Answer) -> dict[str, Any]:
+def _choice(reply: JSON) -> JSON:
     try:
         choice = reply["choices"][0]
     except (KeyError, IndexError, TypeError):
@@ -586,12 +575,12 @@ def _choice(reply: Answer) -> dict[str, Any]:
 
 
 def _columns(
-    reply: Answer,
+    reply: JSON,
 ) -> tuple[list[str], list[float | None]]:
     """Token strings and their log-probabilities."""
     logprobs = _choice(reply).get("logprobs")
-    tokens = _field(logprobs, "tokens")
-    values = _field(logprobs, "token_logprobs")
+    tokens = field_of(logprobs, "tokens")
+    values = field_of(logprobs, "token_logprobs")
     if not tokens:
         instead = "none"
         if isinstance(logprobs, dict) and "content" in logprobs:
@@ -610,9 +599,9 @@ def _columns(
     return tokens, values
 
 
-def _generated(reply: Answer) -> int:
+def _generated(reply: JSON) -> int:
     """Number of generated tokens as the server counts them; by default the one that was requested."""
-    count = _field(reply.get("usage"), "completion_tokens")
+    count = field_of(reply.get("usage"), "completion_tokens")
     return count if isinstance(count, int) and count >= 0 else 1
 
 

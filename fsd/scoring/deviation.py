@@ -39,6 +39,7 @@ from fsd.views import (
     COMMON,
     FORMS,
     LISTS,
+    NO_INPUTS,
     PAIRS,
     Detector,
     Detectors,
@@ -225,14 +226,13 @@ def score_texts(
     texts: AnyTexts,
     detectors: Detectors,
     scorers: Scorers,
-    inputs: ViewInputs | None = None,
+    inputs: ViewInputs = NO_INPUTS,
     *,
     shown: bool = False,
 ) -> ScoreTable:
     """Base, tuned and FSD score of every text by every detector, `CHUNK` texts at a time; or base alone."""
     if not texts:
         raise UsageError("scoring must have at least one text; got none")
-    inputs = inputs or ViewInputs()
     prompts = list(map(as_prompt, texts))
     excluded = not_of_chats(detectors) if chats_of(prompts) else {}
     strings = texts_of(prompts)

@@ -32,11 +32,10 @@ class GradientScorer:
 
     def _computed(self, prompts: Collection[Prompt]) -> dict[Prompt, GradientNorms]:
         norms = {}
-        title = self.description
         with (
             self.language_model.state(tuned=self.tuned) as network,
             _differentiable(network) as weights,
-            progress(len(prompts), title, "text", shown=bool(title)) as bar,
+            progress(len(prompts), self.description, "text") as bar,
         ):
             for prompt in prompts:
                 norms[prompt] = self._norms(network, weights, prompt)

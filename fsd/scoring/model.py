@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
+from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 from fsd.scoring.model_checks import api_client, check_api, check_chats
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import (
@@ -40,13 +41,12 @@ from fsd.token_stats import (
     scored_prompts,
     texts_of,
 )
-from fsd.views import FORMS, PRIMED, Detectors, ViewInputs, not_of_chats, usable
+from fsd.views import FORMS, NO_INPUTS, PRIMED, Detectors, ViewInputs, not_of_chats, usable
 
 if TYPE_CHECKING:
     from fsd.models.chats import ChatReader
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.api import CompletionsScorer, PromptTokens
-    from fsd.scoring.cache import SQLiteStore
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Model:
         self,
         detectors: Detectors,
         texts: AnyTexts,
-        inputs: ViewInputs | None = None,
+        inputs: ViewInputs = NO_INPUTS,
         **options: Any,
     ) -> ScoringPlan:
         """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `options`."""
@@ -137,7 +137,6 @@ class Model:
         chats = chats_of(prompts)
         if chats:
             excluded |= not_of_chats(detectors)
-        inputs = inputs or ViewInputs()
         computable, left_out = usable(
             detectors,
             strings,
@@ -421,7 +420,6 @@ def _open_api(
 ) -> Model:
     from fsd.models.language_model import load_tokenizer
     from fsd.scoring.api import PromptTokens
-    from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 
     check_api(config, api)
     scorers = {}

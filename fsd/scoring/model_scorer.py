@@ -476,7 +476,7 @@ class ModelScorer:
         statistics: dict[int, FloatArray] = {}
         sizes = [len(row) - 1 - start for row, start in zip(ids, firsts, strict=True)]
         missing = list(sizes)
-        with progress(total, self.description, "tok", shown=bool(self.description)) as bar:
+        with progress(total, self.description, "tok") as bar:
             for begin in range(0, len(batches), self.batches_per_round):
                 batches_now = batches[begin : begin + self.batches_per_round]
                 for window, values in self.columns(ids, batches_now, bar):

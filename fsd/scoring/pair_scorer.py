@@ -17,7 +17,7 @@ from torch import Tensor
 from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.models.language_model import LanguageModel
-from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, MemoizedScorer, SQLiteStore, Store, Stored, from_rows, model_key
+from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, SQLiteStore, Store, Stored, from_rows, memoized, model_key
 from fsd.scoring.model_scorer import (
     BLOCK_BYTES,
     LOG2_E,
@@ -319,11 +319,9 @@ def pair_scorer(
             max_batch_tokens=config.max_batch_tokens,
             description=description,
         )
-        stored: Scorer = scorer
-        models = (scorer.language_model, scorer.reference)
-        if store is not None and all(model.identity.fingerprint for model in models):
-            key = functools.partial(pair_key, scorer)
-            stored = MemoizedScorer(scorer, PairStore(store, scorer), key)
+        kept_pairs = store and PairStore(store, scorer)
+        key = functools.partial(pair_key, scorer)
+        stored = memoized(scorer, kept_pairs, key, scorer.language_model, scorer.reference)
         return collective(stored, scorer)
 
     return lambda prompts: loaded_once()(prompts)

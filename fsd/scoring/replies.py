@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError
+from fsd.files import JSON
 from fsd.progress import progress
+from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 from fsd.scoring.model_checks import api_client, check_api
 from fsd.scoring.scorers import API
 from fsd.token_stats import Prompt, Prompts, TokenIds
@@ -39,7 +41,7 @@ class Request:
     continues: bool = False
     """Whether the reply goes on where the prompt breaks off, so that plain text has no break between them."""
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JSON:
         """How the reply is generated, as it stands in a transcript."""
         return {
             "temperature": self.temperature,
@@ -144,12 +146,7 @@ class LocalReplies:
         """The reply to each request."""
         model = self.language_model
         prompts = all_sent(model.chats, model.context, requests, plain=self.plain)
-        with progress(
-            len(requests),
-            self.description,
-            "answer",
-            shown=bool(self.description),
-        ) as bar:
+        with progress(len(requests), self.description, "answer") as bar:
             for request, prompt in zip(requests, prompts, strict=True):
                 yield self._reply(request, prompt)
                 bar.update()
@@ -257,7 +254,6 @@ def open_replies(
 
         return LocalReplies(load(config), plain, clock)
     from fsd.scoring.api import RepliesAPI
-    from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 
     check_api(config, api)
     client = api_client(config, api)

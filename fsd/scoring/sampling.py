@@ -123,12 +123,7 @@ class ContinuationScorer:
 
     def __call__(self, prompts: Prompts) -> Iterator[Continuations]:
         """Continuations for each prompt, in order."""
-        with progress(
-            len(prompts),
-            self.description,
-            "text",
-            shown=bool(self.description),
-        ) as bar:
+        with progress(len(prompts), self.description, "text") as bar:
             for prompt in prompts:
                 yield self._continued(prompt)
                 bar.update()

@@ -10,9 +10,10 @@ from functools import partial
 from xml.etree import ElementTree
 
 from fsd.collection.service import FormatError, Service, format_changed, iso_day, well_formed
-from fsd.collection.source import JSON, Journal, Window
+from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.errors import UsageError
+from fsd.files import JSON
 
 URL = "https://export.arxiv.org"
 FIRST = Date(1991, 8, 14)
