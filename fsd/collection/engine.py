@@ -383,7 +383,7 @@ def prepare(spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None 
 def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     """The result of an earlier run, unless that run was killed before it removed its unfinished file."""
     file = out.with_suffix(MANIFEST)
-    if not (out.is_file() and file.is_file()) or Path(f"{out}.partial").exists():
+    if not (out.is_file() and file.is_file()) or unfinished(out).exists():
         return None
     content = out.read_bytes()
     manifest = read_json(JSON, file, "the manifest of a collection", largest=SMALL)

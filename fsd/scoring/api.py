@@ -12,7 +12,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -26,7 +26,7 @@ import xxhash
 
 from fsd.errors import UsageError, at_least
 from fsd.files import JSON
-from fsd.net.http import Clock, HTTPClient, Reply, field_of
+from fsd.net.http import Clock, HTTPClient, Reply, Time, field_of
 from fsd.progress import progress
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.token_stats import (
@@ -450,7 +450,7 @@ class RepliesAPI(CompletionsScorer):
     """
 
     chat: bool = field(default=True, kw_only=True)
-    clock: Callable[[], float] = field(default=time.time, kw_only=True)
+    clock: Time = field(default=time.time, kw_only=True)
 
     @property
     def key(self) -> str:

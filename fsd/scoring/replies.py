@@ -20,6 +20,7 @@ from fsd.token_stats import Prompt, Prompts, TokenIds
 if TYPE_CHECKING:
     from fsd.models.chats import ChatReader
     from fsd.models.language_model import LanguageModel
+    from fsd.net.http import Time
 
 PARAGRAPH = "\n\n"
 """What parts a plain prompt from its reply, unless the reply is to go on where the prompt breaks off."""
@@ -139,7 +140,7 @@ class LocalReplies:
 
     language_model: "LanguageModel"
     plain: bool = False
-    clock: Callable[[], float] = time.time
+    clock: "Time" = time.time
     description: str = "replies"
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
@@ -243,7 +244,7 @@ def open_replies(
     answers: str | Path,
     *,
     plain: bool = False,
-    clock: Callable[[], float] = time.time,
+    clock: "Time" = time.time,
 ) -> Replies:
     """The model under test, to be asked; `answers` keeps those of an API, so that an interrupted command goes on.
 
