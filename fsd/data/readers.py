@@ -383,7 +383,9 @@ class TextStream:
 def _expanded(raw: Any, compression: str | None) -> Any:
     import pyarrow as pa
 
-    return pa.CompressedInputStream(pa.PythonFile(raw), compression) if compression else raw
+    if not compression:
+        return raw
+    return pa.CompressedInputStream(pa.PythonFile(raw), compression)
 
 
 def passages(

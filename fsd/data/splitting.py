@@ -99,9 +99,10 @@ def split(
     side = _sides(corpus.kind)
     if scheme == "paper":
         taken, held = _paper(corpus, unseen, validation, seed)
+    elif members_too:
+        taken, held = _both_classes(side, corpus.family, unseen, validation, rng)
     else:
-        divide = _both_classes if members_too else _grouped
-        taken, held = divide(side, corpus.family, unseen, validation, rng)
+        taken, held = _grouped(side, corpus.family, unseen, validation, rng)
     # what the paper's split takes of the members (or contemporaries) is dropped, neither trained on nor tested
     trained = taken & (members_too | (side == OTHERS))
     parts = Split(corpus.take(trained), corpus.take(held), corpus.take(~taken & ~held))

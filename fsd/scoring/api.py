@@ -395,7 +395,9 @@ class ContinuationsAPI(CompletionsScorer):
         return Continuations(prompt.text, tuple(samples), greedy)
 
     def _asked(self, prompt: Prompt) -> Prompt:
-        return prompt._replace(context=CONTINUE + prompt.context) if self.chat else prompt
+        if self.chat:
+            return prompt._replace(context=CONTINUE + prompt.context)
+        return prompt
 
     def _text(
         self,

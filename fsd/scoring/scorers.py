@@ -229,7 +229,9 @@ def cache_store(config: ModelConfig) -> "SQLiteStore | None":
     """The cache of token statistics and hidden states; None if it is switched off, or another process writes it."""
     folder = cache_folder(config)
     # One process writes; the others get what it knows.
-    return SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
+    if folder and distributed.is_main_process():
+        return SQLiteStore(folder / FILE)
+    return None
 
 
 def reference_loader(name: str, config: ModelConfig) -> "Callable[[], LanguageModel]":
