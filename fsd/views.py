@@ -151,7 +151,7 @@ for name in ("nonmembers", "labelled", "unread"):
     FORMS[name] = partial(_common, name)
 FORMS |= dict.fromkeys(DRAWS, _continued)
 
-VIEWS: dict[str, View] = {
+VIEWS = {
     "text": View("base", "plain"),
     "tuned": View("tuned", "plain"),
 }
@@ -165,7 +165,7 @@ The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms
 forms in `COMMON`, `Continuations` for forms in `DRAWS`, and `PairStats` for forms in `PAIRS`.
 """
 
-PAIRS: dict[str, dict[str, str]] = {
+PAIRS = {
     "difference": {"base": "reference", "tuned": "reference"},
     "change": {"base": "tuned", "tuned": "base"},
 }

@@ -19,7 +19,7 @@ Record = TypeVar("Record")
 FORBIDDEN = 403
 # Number of records on a page from which the format seems to have changed if all of them are malformed.
 MALFORMED = 10
-JSON_TYPES: dict[type, str] = {
+JSON_TYPES = {
     str: "a string",
     int: "a whole number",
     list: "a list",

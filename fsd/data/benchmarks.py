@@ -8,7 +8,7 @@ import functools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
@@ -621,8 +621,7 @@ def _files(
     return files
 
 
-Reader = Callable[[str, Source, str], Benchmark]
-READERS: Mapping[str, Reader] = {
+READERS = {
     "hub": _from_hub,
     "mimir": _from_mimir,
     "file": _from_file,

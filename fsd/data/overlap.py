@@ -10,7 +10,7 @@ import json
 import os
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from fsd.data.near_duplicates import COMMON, Hashes, ngram_hashes, words
-from fsd.data.readers import Passage
+from fsd.data.readers import Passage, Passages
 from fsd.errors import UsageError, at_least
 from fsd.token_stats import BoolArray, IntArray
 
@@ -100,8 +100,8 @@ class Overlap(NamedTuple):
 
 
 def overlap(
-    texts: Iterable[Passage],
-    corpus: Iterable[Passage],
+    texts: Passages,
+    corpus: Passages,
     folder: Path,
     *,
     n: int = NGRAM,
@@ -214,7 +214,7 @@ class _Spool:
                 yield owner, place, os.pread(file.fileno(), size, place)
 
 
-def _hashed(passages: Iterable[Passage], n: int) -> Iterator[tuple[Passage, int, list[bytes], Hashes]]:
+def _hashed(passages: Passages, n: int) -> Iterator[tuple[Passage, int, list[bytes], Hashes]]:
     """Each passage with the number of words carried over from the one before, its words after them, and the hashes."""
     carried: list[bytes] = []
     for passage in passages:
@@ -244,7 +244,7 @@ def _starts(base: int, tokens: Sequence[bytes]) -> IntArray:
 
 
 def _spool_texts(
-    texts: Iterable[Passage],
+    texts: Passages,
     spool: _Spool,
     in_texts: BoolArray,
     n: int,
@@ -291,7 +291,7 @@ def _answer_span(answer: str, tokens: Sequence[bytes]) -> tuple[int, int] | None
 
 
 def _spool_corpus(
-    corpus: Iterable[Passage],
+    corpus: Passages,
     spool: _Spool,
     in_texts: BoolArray,
     n: int,

@@ -291,6 +291,9 @@ class Passage(NamedTuple):
     """What the text answers, where a column or a task has it."""
 
 
+Passages = Iterable[Passage]
+
+
 def check_endings(places: Iterable[str | Path]) -> None:
     """Refuse files, on disk or elsewhere, whose names do not tell a format that can be read; folders and tasks may."""
     for place in map(str, places):

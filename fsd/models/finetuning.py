@@ -42,6 +42,8 @@ from fsd.token_stats import AnyTexts, TokenIds, scored_prompts, texts_of
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
+Logs = Mapping[str, Any]
+"""Numbers of a step in the log of the trainer."""
 SECONDS = 10.0
 """Seconds of training after which the next complete epoch is saved, so that short trainings save nothing."""
 KEEP_DAYS = 14
@@ -112,7 +114,7 @@ def finetune(
                 bar.update(steps)
             return
 
-        def train(begun: Path | None) -> list[dict[str, Any]]:
+        def train(begun: Path | None) -> list[Logs]:
             with _restored(language_model, config) as forward:
                 arguments = _arguments(
                     language_model.device,
@@ -340,7 +342,7 @@ def _reuse_finished(language_model: LanguageModel, folder: Path, log: StepLog | 
 def _keep(
     language_model: LanguageModel,
     folder: Path,
-    history: Sequence[Mapping[str, Any]],
+    history: Sequence[Logs],
 ) -> None:
     """Store the adapter of a finished training in place of its checkpoints, if the disk allows."""
     with contextlib.suppress(OSError):
@@ -537,7 +539,7 @@ def _trainer_class() -> Any:
     return FSDTrainer
 
 
-def _report(log: StepLog | None, logs: Mapping[str, Any], step: int) -> None:
+def _report(log: StepLog | None, logs: Logs, step: int) -> None:
     """Report the numbers of a step from the trainer's log, in the main process."""
     if log is not None and is_main_process() and "loss" in logs:
         names = ("loss", "lm_loss", "learning_rate", "grad_norm")

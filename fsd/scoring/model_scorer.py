@@ -369,6 +369,10 @@ def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+StatesAndTarget = tuple[Tensor, Tensor]
+"""(n, D) hidden states (or logits) of positions, and their (n,) targets."""
+
+
 class Side:
     """A model that reads batches, what makes statistics of its states, and what brings it into its own for a while."""
 
@@ -387,8 +391,8 @@ class Side:
         self,
         batch: Batch,
         ids: Rows,
-    ) -> tuple[Tensor, Tensor]:
-        """(n, D) hidden states (or logits) of the scored positions of a batch, and their (n,) targets."""
+    ) -> StatesAndTarget:
+        """Those of the scored positions of a batch."""
         model = self.model
         width = batch[0].size
         inputs = []

@@ -27,6 +27,7 @@ from fsd.scoring.model_scorer import (
     ModelScorer,
     Rows,
     Side,
+    StatesAndTarget,
     Statistics,
     agreeing_kernel,
     collective,
@@ -161,10 +162,10 @@ class KeptStates:
     """Hidden states by a reference, read once: base and tuned model are compared with it on the same batches."""
 
     def __init__(self) -> None:
-        self.stored: dict[bytes, tuple[Tensor, Tensor]] = {}
+        self.stored: dict[bytes, StatesAndTarget] = {}
         self.room = KEPT_BYTES
 
-    def states(self, side: Side, batch: Batch, ids: Rows) -> tuple[Tensor, Tensor]:
+    def states(self, side: Side, batch: Batch, ids: Rows) -> StatesAndTarget:
         """Those of `Side.states`, bitwise: only a batch of the same tokens has them."""
         # The memory of a card is for batches. Logits in place of states are overwritten where they are reduced.
         if side.model.device.type != "cpu" or not side.model.split_head or not self.room:
