@@ -469,7 +469,7 @@ def usable(
     detectors: Detectors,
     texts: Sequence[str],
     scorers: Collection[str],
-    inputs: ViewInputs,
+    inputs: ViewInputs = NO_INPUTS,
     *,
     excluded: Mapping[str, str] | None = None,
     strict: bool | None = None,
