@@ -6,6 +6,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 # Repetitions are bounded, so that a long text takes no time.
@@ -194,6 +195,19 @@ def printable(text: str) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, for a message of one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def refusing(must: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn errors of some kinds, by default of any, into a `UsageError`: what must hold, and their first line."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        if kinds and not isinstance(error, kinds):
+            raise
+        raise UsageError(f"{must}{first_line(error)}") from error
 
 
 def quoted(value: object) -> str:

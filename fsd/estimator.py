@@ -63,7 +63,7 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.seed = seed
 
     def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
         # Only of a classifier does model selection read `decision_function`.

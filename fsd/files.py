@@ -16,6 +16,8 @@ SMALL = 2**24
 """Bytes beyond which a file of settings or checksums is not read."""
 CHECKSUMS = "SHA256SUMS"
 """File with the checksums of others in its folder, in the format of `sha256sum --check`."""
+JSON = dict[str, Any]
+"""A JSON object."""
 T = TypeVar("T")
 
 

@@ -329,7 +329,9 @@ def unseen_texts(unseen: "Texts") -> "list[str | Prompt]":
 
 def _with_index(scores: "pd.DataFrame", texts: "Texts") -> "pd.DataFrame":
     """The scores with the index of the texts' own DataFrame or Series, so that they can be joined to it."""
-    return scores.set_index(texts.index) if hasattr(texts, "iloc") else scores
+    if hasattr(texts, "iloc"):
+        return scores.set_index(texts.index)
+    return scores
 
 
 def prepare(

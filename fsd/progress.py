@@ -111,7 +111,10 @@ def bar_title(label: str) -> Iterator[None]:
 
 @contextmanager
 def progress(total: int, description: str, unit: str, *, shown: bool = True) -> "Iterator[tqdm[None]]":
-    """A progress bar, in a log a line a minute; one within another is shown after a second, and does not stay."""
+    """A progress bar, in a log a line a minute; one within another is shown after a second, and does not stay.
+
+    Without a description it is not shown.
+    """
     in_cell = "ipykernel" in sys.modules
     kind = tqdm
     if in_cell:
@@ -132,7 +135,7 @@ def progress(total: int, description: str, unit: str, *, shown: bool = True) -> 
         unit_scale=total >= 1000 or not total,
         bar_format=FORMAT if total else None,
         dynamic_ncols=True,
-        disable=not shown,
+        disable=not (shown and description),
         # A bar within another is one of many, most of which end within a second.
         leave=bool(_LABELS) and not _OPEN,
         delay=float(bool(_OPEN)),

@@ -1,5 +1,6 @@
 """Search spaces for the settings of detectors, which each detector defines in its own file."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -21,3 +22,5 @@ class Choice:
 
 
 Search = Range | Choice
+Space = Mapping[str, Search]
+"""Setting → what is searched for it."""

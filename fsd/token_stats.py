@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsd.errors import UsageError
+from fsd.files import JSON
 from fsd.unspaced import SCORED_UNSPACED
 
 BoolArray = NDArray[np.bool_]
@@ -29,6 +30,8 @@ UNSPACED = SCORED_UNSPACED
 UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 """What spaces separate; in scripts without spaces, each character."""
 
+TokenIds = list[int]
+"""Token ids of a text."""
 IDS = re.compile("\ufdd0([0-9]+(?:,[0-9]+)*)\ufdd0")
 """Token ids in a text that no characters stand for, between two characters that Unicode leaves to programs."""
 
@@ -54,13 +57,13 @@ class Turn(NamedTuple):
         return self[:2]
 
     @property
-    def message(self) -> dict[str, Any]:
+    def message(self) -> JSON:
         """The turn as a template reads it: transformers passes on no field that is null."""
         message = {"role": self.role, "content": self.content, **json.loads(self.further or "{}")}
         return {name: value for name, value in message.items() if value is not None}
 
     @property
-    def calls(self) -> list[dict[str, Any]]:
+    def calls(self) -> list[JSON]:
         """The calls of tools, each with a name and arguments."""
         calls = self.message.get(TOOL_CALLS) or []
         return [call.get("function") or call for call in calls]
@@ -114,16 +117,16 @@ class Chat(NamedTuple):
     def identity(self) -> list[Any]:
         """What tells the chat from others, wherever it is from."""
         turns = [turn.identity for turn in self.turns]
-        identity: list[Any] = [turns, self.given, "", self.whole]
+        identity = [turns, self.given, "", self.whole]
         # Chats without tools keep the identity that they have always had.
         if self.tools or self.settings:
             identity += [self.tools, self.settings]
         return identity
 
     @property
-    def given_to_template(self) -> dict[str, Any]:
+    def given_to_template(self) -> JSON:
         """What a template reads besides the turns."""
-        values: dict[str, Any] = json.loads(self.settings or "{}")
+        values: JSON = json.loads(self.settings or "{}")
         if self.tools:
             values["tools"] = json.loads(self.tools)
         return values
@@ -204,6 +207,10 @@ class Prompt(NamedTuple):
         return [of_chat(self.chat.with_answers(contents)) for contents in zip(*changed, strict=True)]
 
 
+AnyTexts = Sequence[str | Prompt]
+"""Texts by themselves, or as prompts."""
+
+
 def of_chat(chat: Chat) -> Prompt:
     """The prompt of a chat, whose answers are scored."""
     return Prompt(chat.scored, chat=chat)
@@ -240,6 +247,8 @@ def chats_of(prompts: Iterable[Prompt]) -> list[Chat]:
 
 NUMBERS = ("token", "logp", "mean", "std", "top")
 """Fields with one number a token."""
+COMPARED = ("mean", "std", "reference_mean")
+"""Those of two models that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,14 +279,7 @@ class TokenStats:
         if self.top is None:
             # A frozen dataclass has no other way to fill in a default that depends on another field.
             object.__setattr__(self, "top", np.full(self.logp.shape, np.nan))
-        arrays = (
-            self.token,
-            self.logp,
-            self.mean,
-            self.std,
-            self.top,
-        )
-        shapes = {array.shape for array in arrays}
+        shapes = {getattr(self, name).shape for name in NUMBERS}
         if len(shapes) != 1 or self.token.ndim != 1 or self.token.size == 0:
             raise ValueError(f"token, logp, mean, std and top must share one shape (T,) with T >= 1, got {shapes}")
 
@@ -291,7 +293,7 @@ class TokenStats:
         return replace(self, text=text)
 
     @property
-    def predicted(self) -> NDArray[np.bool_]:
+    def predicted(self) -> BoolArray:
         """(T,) whether each token is the most likely one, as greedy decoding takes it; ties count."""
         return self.logp >= self.top - TIE
 
@@ -328,11 +330,8 @@ class PairStats:
 
     def take(self, chosen: BoolArray) -> "PairStats":
         """The statistics of the chosen ones of the tokens, of which there must be one."""
-        target = self.target.take(chosen)
-        reference = self.reference.take(chosen)
-        mean = self.mean[chosen]
-        std = self.std[chosen]
-        return PairStats(target, reference, mean, std, self.reference_mean[chosen], self.alone)
+        kept = {name: getattr(self, name)[chosen] for name in COMPARED}
+        return replace(self, target=self.target.take(chosen), reference=self.reference.take(chosen), **kept)
 
     def of_text(self, text: str) -> "PairStats":
         """The same statistics, of the text that the tokens stand for."""
@@ -373,6 +372,8 @@ class Continuations(NamedTuple):
 Scorer = Callable[[Prompts], Iterable[Any]]
 """Maps prompts to their `TokenStats`, `GradientNorms` or `Continuations`, in the same order: the target model, its
 adapter off or on, a reference model, a table of token frequencies, or an API."""
+Scorers = Mapping[str, Scorer]
+"""Scorers by name."""
 
 
 def score_rows(scorer: Scorer, rows: Sequence[Prompts]) -> list[list[Any]]:
@@ -384,7 +385,7 @@ def score_rows(scorer: Scorer, rows: Sequence[Prompts]) -> list[list[Any]]:
     return [list(islice(statistics, len(row))) for row in rows]
 
 
-Tokenize = Callable[[Sequence[str]], list[list[int]]]
+Tokenize = Callable[[Sequence[str]], list[TokenIds]]
 """Texts → the token ids of each."""
 Labelled = Mapping[str, tuple[int, bool]]
 """Text → its family, and whether it is a member."""

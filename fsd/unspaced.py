@@ -17,3 +17,6 @@ UNSPACED = (
 )
 """Characters that are a word each where texts are compared, counted and cut."""
 IS_UNSPACED = re.compile(f"[{UNSPACED}]")
+IS_KANA = re.compile(f"[{KANA}]")
+PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+"""What spaces separate; in scripts without spaces, each character."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsd.errors import UsageError
-from fsd.search_space import Search
+from fsd.search_space import Space
 from fsd.token_stats import (
     UNIT,
     Continuations,
@@ -34,6 +34,12 @@ class View(NamedTuple):
     form: str
 
 
+Copies = Callable[[str], Sequence[str]]
+"""Text → its changed copies."""
+Settings = Mapping[str, Any]
+"""Setting of a detector → its value."""
+
+
 @dataclass(frozen=True)
 class ViewInputs:
     """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies.
@@ -44,13 +50,16 @@ class ViewInputs:
     """
 
     prefix: str = ""
-    neighbours: Callable[[str], Sequence[str]] | None = None
-    swapped: Callable[[str], Sequence[str]] | None = None
+    neighbours: Copies | None = None
+    swapped: Copies | None = None
     member_prefix: Callable[[str], str] | None = None
     nonmembers: Exemplars | None = None
     labelled: Exemplars | None = None
     unread: Exemplars | None = None
     shots: int = 0
+
+
+NO_INPUTS = ViewInputs()
 
 
 def repetitions(prompt: Prompt) -> list[Prompt]:
@@ -121,7 +130,7 @@ def _copies(inputs_field: str, prompt: Prompt, inputs: ViewInputs) -> list[Promp
 
 def _common(inputs_field: str, _: Prompt, inputs: ViewInputs) -> list[Prompt]:
     """The prompts of the texts that a field of the inputs has, the same for every text."""
-    texts: Exemplars | None = getattr(inputs, inputs_field)
+    texts = getattr(inputs, inputs_field)
     return list(chain.from_iterable(texts.prompts)) if texts else []
 
 
@@ -142,7 +151,7 @@ for name in ("nonmembers", "labelled", "unread"):
     FORMS[name] = partial(_common, name)
 FORMS |= dict.fromkeys(DRAWS, _continued)
 
-VIEWS: dict[str, View] = {
+VIEWS = {
     "text": View("base", "plain"),
     "tuned": View("tuned", "plain"),
 }
@@ -156,7 +165,7 @@ The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms
 forms in `COMMON`, `Continuations` for forms in `DRAWS`, and `PairStats` for forms in `PAIRS`.
 """
 
-PAIRS: dict[str, dict[str, str]] = {
+PAIRS = {
     "difference": {"base": "reference", "tuned": "reference"},
     "change": {"base": "tuned", "tuned": "base"},
 }
@@ -228,11 +237,11 @@ class Detector:
     name: str
     function: Callable[..., float]
     views: tuple[str, ...]
-    settings: Mapping[str, Any]
-    search: Mapping[str, Search]
+    settings: Settings
+    search: Space
     fallback: Callable[..., str | None] | None = None
     needs: tuple[str, ...] = ()
-    base_settings: Mapping[str, Any] = field(default_factory=dict)
+    base_settings: Settings = field(default_factory=dict)
 
     @property
     def paired(self) -> bool:
@@ -296,18 +305,18 @@ class Detector:
             base_settings={},
         )
 
-    def settings_in(self, state: str) -> Mapping[str, Any]:
+    def settings_in(self, state: str) -> Settings:
         """The settings of the score in a state of the model."""
         return {**self.settings, **self.base_settings} if state == "base" else self.settings
 
-    def _tried(self, settings: Mapping[str, Any]) -> "Detector":
+    def _tried(self, settings: Settings) -> "Detector":
         """The detector itself, which refuses settings out of range when it is computed, here on four tokens."""
         if settings:
             values = _probe()
             self.for_base({name: values.get(VIEWS[name].form, values["plain"]) for name in self.views})
         return self
 
-    def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _checked(self, settings: Settings) -> dict[str, Any]:
         """The settings, with lists, which JSON gives, as tuples."""
         checked = {}
         for key, value in settings.items():
@@ -342,7 +351,7 @@ def _probe() -> dict[str, Any]:
     pair = PairStats(text, text, losses, np.ones(4), losses)
     unread = Exemplars([[Prompt("a")], [Prompt("b")]])
     unread.score_with(lambda prompts: [pair] * len(prompts))
-    statistics: dict[str, Any] = {"plain": text, "gradient": GradientNorms(1.0, 1.0, 1.0)}
+    statistics = {"plain": text, "gradient": GradientNorms(1.0, 1.0, 1.0)}
     statistics |= dict.fromkeys(PAIRS, pair)
     statistics |= {form: [text] for form in LISTS}
     statistics |= dict.fromkeys(COMMON, labelled)
@@ -421,7 +430,8 @@ class _Available:
         return f"the API does not give what it needs: {', '.join(absent)}" if absent else None
 
     def _unavailable(self, view: View) -> str | None:
-        if view.form in DRAWS:
+        form = view.form
+        if form in DRAWS:
             if self.short_text:
                 return f"a text to be continued must have at least two words; got {self.short_text}"
             # Samples have a scorer of their own, with which every model comes, also one without log-probabilities.
@@ -429,19 +439,22 @@ class _Available:
         for reader in (view.reader, *(half.reader for half in halves(view))):
             if reader not in self.scorers:
                 return _MISSING_READERS.get(reader, f"no {reader} model is given")
-        if view.form in PAIRS and scorer_of(view) not in self.scorers:
+        if form in PAIRS and scorer_of(view) not in self.scorers:
             return "it compares whole distributions: both models must be local"
-        if view.form == "gradient" and scorer_of(view) not in self.scorers:
+        if form == "gradient" and scorer_of(view) not in self.scorers:
             return "no gradient can be computed: the model must be local, on one device and not quantized"
-        inputs_field = _INPUTS_FIELDS.get(view.form, view.form)
-        if view.form in _MISSING_INPUTS and not getattr(self.inputs, inputs_field):
-            return _MISSING_INPUTS[view.form]
-        if view.form == "lower" and not self.has_case:
+        inputs_field = _INPUTS_FIELDS.get(form, form)
+        if form in _MISSING_INPUTS and not getattr(self.inputs, inputs_field):
+            return _MISSING_INPUTS[form]
+        if form == "lower" and not self.has_case:
             return "the texts' script has no upper and lower case"
         return None
 
 
-def not_of_chats(detectors: Sequence[Detector]) -> dict[str, str]:
+Detectors = Sequence[Detector]
+
+
+def not_of_chats(detectors: Detectors) -> dict[str, str]:
     """The detectors that are not defined for chats, and why."""
     reasons = {}
     for detector in detectors:
@@ -453,10 +466,10 @@ def not_of_chats(detectors: Sequence[Detector]) -> dict[str, str]:
 
 
 def usable(
-    detectors: Sequence[Detector],
+    detectors: Detectors,
     texts: Sequence[str],
     scorers: Collection[str],
-    inputs: ViewInputs | None = None,
+    inputs: ViewInputs = NO_INPUTS,
     *,
     excluded: Mapping[str, str] | None = None,
     strict: bool | None = None,
@@ -467,10 +480,10 @@ def usable(
     `scorers` are those by reader, or the readers' names alone; `excluded` has reasons of the caller. If `strict`, every
     detector must be usable, if False, one must; None requires nothing. `use` says what for in the error.
     """
-    available = _Available(texts, scorers, inputs or ViewInputs())
+    available = _Available(texts, scorers, inputs)
     excluded = excluded or {}
-    computable: list[Detector] = []
-    left_out: dict[str, str] = {}
+    computable = []
+    left_out = {}
     for detector in detectors:
         if detector.name in excluded:
             continue

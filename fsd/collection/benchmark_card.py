@@ -8,17 +8,15 @@ from statistics import mean, median, median_low
 from typing import Any
 
 from fsd.collection.engine import days, n_groups, pretty_json
-from fsd.collection.source import JSON
 from fsd.data.corpus import Corpus
-from fsd.data.documents import Document, json_line
-from fsd.data.near_duplicates import contradictions, ngrams, words
+from fsd.data.documents import Document, Documents, json_line
+from fsd.data.near_duplicates import contradictions, listed, ngrams, words
 from fsd.errors import UsageError
+from fsd.files import JSON
 from fsd.leftovers import write_whole
 
 NGRAMS = (7, 13)
 """Lengths of the n-grams compared: 7 as in fsd.data.near_duplicates, 13 as in MIMIR."""
-# Number of shared texts that the refusal names.
-LISTED = 5
 Card = Mapping[str, Any]
 """Contents of a benchmark, and what separates its sides without any model, as in FILE.card.json:
 
@@ -34,23 +32,21 @@ Card = Mapping[str, Any]
 
 def build(
     domain: str,
-    members: Sequence[Document],
-    nonmembers: Sequence[Document],
+    members: Documents,
+    nonmembers: Documents,
     *,
     drop_shared: bool = False,
 ) -> tuple[list[Document], Card]:
     """Members and non-members, as many of each, the first as they are collected, and the card."""
     pairs = shared(members, nonmembers)
     if pairs and not drop_shared:
-        listed = []
-        for i, j, reason in pairs[:LISTED]:
+        alike = []
+        for i, j, reason in pairs:
             old = members[i]
             new = nonmembers[j]
-            listed.append(f"{old.origin_url} ({old.date}) = {new.origin_url} ({new.date}), {reason}")
-        if len(pairs) > LISTED:
-            listed.append(f"and {len(pairs) - LISTED} more")
+            alike.append(f"{old.origin_url} ({old.date}) = {new.origin_url} ({new.date}), {reason}")
         raise UsageError(
-            f"the two sides must share no text; {len(pairs)} pairs do: {'; '.join(listed)}; "
+            f"the two sides must share no text; {len(pairs)} pairs do: {listed(alike)}; "
             "remove them at the source, or leave them out of both sides with --drop-shared"
         )
     n_collected = len(members) + len(nonmembers)
@@ -71,11 +67,11 @@ def build(
     return [*members, *nonmembers], _card(domain, members, nonmembers, left_out)
 
 
-def _without(documents: Sequence[Document], left_out: set[int]) -> list[Document]:
+def _without(documents: Documents, left_out: set[int]) -> list[Document]:
     return [document for number, document in enumerate(documents) if number not in left_out]
 
 
-def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[tuple[int, int, str]]:
+def shared(members: Documents, nonmembers: Documents) -> list[tuple[int, int, str]]:
     """Pairs of a member and a non-member that are copies or of one group: index on each side, and the reason."""
     reasons = {(i, j - len(members)): "copy" for i, j in contradictions([*members, *nonmembers])}
     in_group = defaultdict(list)
@@ -102,8 +98,8 @@ def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> 
 
 def _card(
     domain: str,
-    members: Sequence[Document],
-    nonmembers: Sequence[Document],
+    members: Documents,
+    nonmembers: Documents,
     left_out: Mapping[str, int],
 ) -> Card:
     from fsd.evaluation.audit import controls, overlaps
@@ -145,7 +141,7 @@ def _card(
     }
 
 
-def _side(documents: Sequence[Document]) -> JSON:
+def _side(documents: Documents) -> JSON:
     dates = days(documents)
     lengths = [len(words(document.text)) for document in documents]
     return {
@@ -156,7 +152,7 @@ def _side(documents: Sequence[Document]) -> JSON:
     }
 
 
-def write_benchmark(out: Path, documents: Sequence[Document], card: Card, page: str) -> None:
+def write_benchmark(out: Path, documents: Documents, card: Card, page: str) -> None:
     """Write FILE.card.json, the card as a page, FILE.card.md, and then the benchmark itself, each atomically."""
     # The benchmark comes last: once it exists, the same command is refused.
     write_whole(out.with_name(f"{out.stem}.card.json"), pretty_json(card))

@@ -19,13 +19,13 @@ import filelock
 
 from fsd.collection import domains, language_check
 from fsd.collection.domains import Domain
-from fsd.collection.source import JSON, Journal, Window
-from fsd.data.documents import Document, json_line
+from fsd.collection.source import Journal, Window
+from fsd.data.documents import Document, Documents, json_line
 from fsd.data.near_duplicates import families, words
 from fsd.data.readers import read_files
 from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError, at_least
-from fsd.files import SMALL, digest, read_json
+from fsd.files import JSON, SMALL, digest, read_json
 from fsd.leftovers import replacing, write_whole
 from fsd.net.http import Clock
 from fsd.progress import progress
@@ -55,12 +55,12 @@ def pretty_json(value: object) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def days(documents: Sequence[Document]) -> list[str]:
+def days(documents: Documents) -> list[str]:
     """The dates, sorted, as year-month-day."""
     return sorted(str(document.date) for document in documents if document.date)
 
 
-def n_groups(documents: Sequence[Document]) -> int:
+def n_groups(documents: Documents) -> int:
     """Number of groups; texts whose group is unknown are none."""
     return len({document.group for document in documents} - {""})
 
@@ -383,7 +383,7 @@ def prepare(spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None 
 def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     """The result of an earlier run, unless that run was killed before it removed its unfinished file."""
     file = out.with_suffix(MANIFEST)
-    if not (out.is_file() and file.is_file()) or Path(f"{out}.partial").exists():
+    if not (out.is_file() and file.is_file()) or unfinished(out).exists():
         return None
     content = out.read_bytes()
     manifest = read_json(JSON, file, "the manifest of a collection", largest=SMALL)
@@ -398,7 +398,7 @@ def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     return None
 
 
-def distinct(documents: Sequence[Document], benchmark: Sequence[str]) -> tuple[list[Document], Counter[str]]:
+def distinct(documents: Documents, benchmark: Sequence[str]) -> tuple[list[Document], Counter[str]]:
     """The first of each family of near-duplicates that is not in the benchmark, and the number of others by reason."""
     # Texts alone: rows of one group, such as segments of a book, are no near-duplicates of each other.
     texts = [*benchmark, *(document.text for document in documents)]

@@ -3,7 +3,7 @@
 import re
 
 from fsd.data.near_duplicates import words
-from fsd.unspaced import HAN, KANA
+from fsd.unspaced import HAN, IS_KANA, KANA
 
 _STOP = {
     "en": "the of and to in a is that for it was on with as by at from are this be which",
@@ -37,7 +37,6 @@ _SCRIPTS = {
 }
 SCRIPTS = {language: re.compile(f"[{signs}]") for language, signs in _SCRIPTS.items()}
 LETTER = re.compile(r"[^\W\d_]")
-IS_KANA = re.compile(f"[{KANA}]")
 # Least share of common words in running text; tables of names and numbers have less, prose has 15 to 45 %.
 MIN_COMMON = 0.06
 

@@ -8,9 +8,10 @@ from datetime import datetime
 from importlib import metadata
 from typing import Any, TypeVar
 
-from fsd.collection.source import JSON, Journal
+from fsd.collection.source import Journal
 from fsd.data.documents import utc_day
 from fsd.errors import UsageError, first_line, quoted
+from fsd.files import JSON
 from fsd.net.http import Clock, HTTPClient, Reply, TransientError
 
 Parsed = TypeVar("Parsed")
@@ -18,7 +19,7 @@ Record = TypeVar("Record")
 FORBIDDEN = 403
 # Number of records on a page from which the format seems to have changed if all of them are malformed.
 MALFORMED = 10
-JSON_TYPES: dict[type, str] = {
+JSON_TYPES = {
     str: "a string",
     int: "a whole number",
     list: "a list",

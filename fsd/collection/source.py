@@ -12,9 +12,6 @@ from typing import Any
 
 from fsd.net.http import Clock
 
-JSON = dict[str, Any]
-"""A JSON object."""
-
 
 @dataclass(frozen=True)
 class Window:

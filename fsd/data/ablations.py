@@ -5,12 +5,15 @@ tested texts, and texts of other domains (FSD, arXiv 2410.10880, Tables 4, 5, 8 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import compress
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.random import default_rng
 
 from fsd.data.chinese import ends, is_chinese
 from fsd.data.corpus import Corpus, Split
@@ -18,82 +21,47 @@ from fsd.data.documents import Document, Documents
 from fsd.data.periods import LATER, has_both
 from fsd.data.splitting import Scheme, split
 from fsd.errors import UsageError, at_least
-from fsd.unspaced import IS_UNSPACED, UNSPACED
+from fsd.unspaced import IS_UNSPACED, PIECE
 
 NOW = "2023"
 """Replacement of every year, as in the paper."""
 
-_DIGIT = "0-9０-９"
-_YEAR = r"(?:[1１][5-9５-９]|[2２][0０])\d\d"
-_YEAR_0 = r"(?:[1１][5-9５-９]|[2２][0０])\d[0０]"
-_NUMERALS = "[一二][〇零○一二三四五六七八九]{3}"
-_MONTH = (
-    r"(?:Jan(?:uary|\.)?|Feb(?:ruary|\.)?|Mar(?:ch|\.)?|Apr(?:il|\.)?|May|June|Jun\.?|July|Jul\.?|Aug(?:ust|\.)?"
-    r"|Sept?(?:ember|\.)?|Oct(?:ober|\.)?|Nov(?:ember|\.)?|Dec(?:ember|\.)?)"
-)
-_DAY = r"(?:3[01]|[12]\d|0?[1-9])(?:st|nd|rd|th)?"
-_TO = r"(?:\s?[-–—/]\s?|\s(?:to|until|through|and)\s)"
-_DAYS = rf"{_DAY}(?:{_TO}{_DAY})?"
-_TIME = r"(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
-_CHINESE_DAY = r"\d{1,2}\s?月\s?\d{1,2}\s?[日号]"
+DATES = Path(__file__).with_name("dates.yaml")
 
-# neither within a word or a number, nor an amount of money, nor a part of a version or a decimal number
-_START = rf"(?<![A-Za-z_{_DIGIT}$€£#])(?<![{_DIGIT}][.,/-])"
-_END = rf"(?![A-Za-z_{_DIGIT}%])(?![.,][{_DIGIT}])"
-_WORD_END = "(?![A-Za-z])"
-_BEGUN_YEAR = _START + _YEAR
-_WHOLE_YEAR = _BEGUN_YEAR + _END
-_YEAR_AFTER = rf",? {_YEAR}{_END}"
-_DAY_OF_MONTH = rf"{_DAY}(?: of)? {_MONTH}"
-_DAYS_OF_MONTH = rf"{_START}{_DAYS}(?: of)? {_MONTH}"
 
-_ISO_DATE = rf"{_BEGUN_YEAR}(?P<first>[-/.])\d{{1,2}}(?P=first)\d{{1,2}}{_TIME}{_END}"
-_EUROPEAN_DATE = rf"{_START}\d{{1,2}}(?P<last>[-/.])\d{{1,2}}(?P=last){_YEAR}{_END}"
-_DAYS_OF_TWO_MONTHS = rf"{_START}{_DAY_OF_MONTH}{_TO}{_DAY_OF_MONTH}(?:{_YEAR_AFTER}|{_WORD_END})"
-_TWO_MONTHS_WITH_DAYS = rf"\b{_MONTH} {_DAY}{_TO}{_MONTH} {_DAY}(?:,? {_YEAR})?{_END}"
-_MONTHS_OF_YEAR = rf"\b(?:{_MONTH}{_TO})?{_MONTH}{_YEAR_AFTER}"
-_DECADE = rf"(?P<decade>{_START}{_YEAR_0}(?:['’]?s{_WORD_END}|\s?年代)|(?<![{_DIGIT}])[1-9]0年代)"
-_POSSESSIVE_YEAR = rf"{_BEGUN_YEAR}['’]s{_WORD_END}"
-_CHINESE_DATE = rf"{_BEGUN_YEAR}\s?年(?:\s?\d{{1,2}}\s?月(?:\s?\d{{1,2}}\s?[日号])?)?"
-_SPAN = rf"(?P<span>{_BEGUN_YEAR} ?[-–—/] ?(?:{_YEAR}|\d\d){_END})"
+@cache
+def _patterns() -> Mapping[str, str]:
+    """The regular expressions of `DATES` by name, without names in them."""
+    import yaml
 
-_FORMS = (
-    _ISO_DATE,
-    _EUROPEAN_DATE,
-    _DAYS_OF_TWO_MONTHS,
-    _TWO_MONTHS_WITH_DAYS,
-    _DAYS_OF_MONTH + _YEAR_AFTER,
-    rf"\b{_MONTH} {_DAYS}{_YEAR_AFTER}",
-    _MONTHS_OF_YEAR,
-    _DECADE,
-    _POSSESSIVE_YEAR,
-    _CHINESE_DATE,
-    rf"{_NUMERALS}年",
-    _SPAN,
-    _WHOLE_YEAR,
-    rf"(?<![{_DIGIT}]){_CHINESE_DAY}",
-    _DAYS_OF_MONTH + _WORD_END,
-    rf"\b{_MONTH} {_DAY}(?:\s?[-–—]\s?{_DAY})?{_END}",
-)
-"""Dates come before the years that they contain, so that they match as a whole."""
+    patterns: dict[str, str] = {}
+    for name, pattern in yaml.safe_load(DATES.read_text(encoding="utf-8")).items():
+        if isinstance(pattern, list):
+            pattern = "|".join(pattern)
+        patterns[name] = re.sub("<([A-Z_]+)>", lambda named: patterns[named[1]], pattern)
+    return patterns
 
-_STAMP = re.compile(rf"(?P<before>[ \t]?)(?P<stamp>{'|'.join(_FORMS)})(?P<after>[ \t]?)")
+
+@cache
+def _stamp() -> re.Pattern[str]:
+    """A date or year, with the blanks around it."""
+    return re.compile(_patterns()["STAMP"])
 
 
 def stamps(text: str) -> list[str]:
     """The dates and years in the text, in order."""
-    return [match["stamp"] for match in _STAMP.finditer(text)]
+    return [match["stamp"] for match in _stamp().finditer(text)]
 
 
 def delete_dates(text: str) -> str:
     """The text without its dates: "born in 2014, he" becomes "born in, he"."""
     # of two spaces around a date one stays; none stays before a comma
-    return _STAMP.sub(lambda match: match["before"] and match["after"], text)
+    return _stamp().sub(lambda match: match["before"] and match["after"], text)
 
 
 def replace_years(text: str) -> str:
     """The text with every year replaced by 2023, decades by the 2020s; days and months do not change."""
-    return _STAMP.sub(lambda match: match["before"] + _of_now(match) + match["after"], text)
+    return _stamp().sub(lambda match: match["before"] + _of_now(match) + match["after"], text)
 
 
 def _of_now(match: re.Match[str]) -> str:
@@ -103,13 +71,13 @@ def _of_now(match: re.Match[str]) -> str:
     if match["decade"]:
         # "1990s", and "90年代" with two digits
         return re.sub(r"\d\d", "20", re.sub(r"\d{4}", "2020", stamp))
-    stamp = re.sub(_NUMERALS, "二〇二三", stamp)
-    return re.sub(rf"(?<!\d){_YEAR}(?!\d)", NOW, stamp)
+    stamp = re.sub(_patterns()["NUMERALS"], "二〇二三", stamp)
+    year = _patterns()["YEAR"]
+    return re.sub(rf"(?<!\d){year}(?!\d)", NOW, stamp)
 
 
 Kind = Literal["non", "mem", "all"]
 Stamps = Literal["keep", "delete", "replace"]
-_PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 def truncate(documents: Documents, size: int) -> tuple[Document, ...]:
@@ -132,7 +100,7 @@ def _end(text: str, size: int) -> int | None:
         positions = ends(text)
         return positions[size - 1] if len(positions) >= size else None
     total = 0.0  # in words; a character of another script without spaces counts half
-    for match in _PIECE.finditer(text):
+    for match in PIECE.finditer(text):
         begin = match.start()
         if IS_UNSPACED.match(match[0]):
             total += 0.5
@@ -217,7 +185,7 @@ def take_unseen(
     size = len(parts.unseen)
     if not 0 <= count <= size:
         raise UsageError(f"count of unseen texts must be from 0 to {size}; got {count}")
-    drawn = np.random.default_rng(seed).permutation(size)[:count]
+    drawn = default_rng(seed).permutation(size)[:count]
     return parts.replace(unseen=parts.unseen.take(np.sort(drawn)))
 
 
@@ -245,7 +213,7 @@ def counted(
     if scheme == "grouped":
         return balanced(_whole_families(corpus, unseen, total, seed), tested, seed=seed)
     taken = np.zeros(len(corpus), dtype=bool)
-    taken[np.random.default_rng(seed).permutation(np.flatnonzero(candidates))[:unseen]] = True
+    taken[default_rng(seed).permutation(np.flatnonzero(candidates))[:unseen]] = True
     # as lists: what is drawn by row cuts families apart
     parts = Split(list(corpus.take(taken)), (), list(corpus.take(~taken)))
     members = int(parts.test.members.sum())
@@ -278,7 +246,7 @@ def balanced(parts: Split, most: int, *, seed: int = 42) -> Split:
     members = parts.test.members
     sides = (np.flatnonzero(members), np.flatnonzero(~members))
     count = min(most, *map(len, sides))
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     drawn = np.concatenate([rng.permutation(side)[:count] for side in sides])
     return parts.replace(test=parts.test.take(np.sort(drawn)))
 
@@ -290,6 +258,5 @@ def hold_out_each(parts: Split, count: int, *, seed: int = 42) -> Split:
     if fewest <= count:
         raise UsageError(f"the test part must have more than {count} texts of each class to hold out; got {fewest}")
     held = balanced(parts, count, seed=seed).test
-    tested = set(parts.test.positions.tolist()) - set(held.positions.tolist())
-    kept = np.isin(parts.test.positions, list(tested))
+    kept = ~np.isin(parts.test.positions, held.positions)
     return parts.replace(validation=held, test=parts.test.take(kept))

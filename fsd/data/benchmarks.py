@@ -8,22 +8,28 @@ import functools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
 from typing import Any, Literal
 
-from fsd.data.documents import PLACES, TAIL, Benchmark, Document, Documents, segments
+from fsd.data.documents import PLACES, TAIL, Benchmark, Document, Documents, Places, segments
 from fsd.data.near_duplicates import drop_contradictions
 from fsd.data.readers import Columns, Row, parse_rows, read_files
 from fsd.data.splitting import AFTER, UP_TO
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, first_line, refusing
 from fsd.files import digest
 from fsd.net.hub import hub_reachable
 from fsd.token_stats import written
 
 Rows = Iterable[tuple[str, Row]]
+Tables = Mapping[str, Any]
+"""Split of a data set → its table."""
+Splits = Sequence[str] | Mapping[str, bool]
+"""Names of splits, or the label of each."""
+Only = tuple[str, str] | None
+"""Column and value of the rows to use; None for all rows."""
 
 
 def hub_documents(
@@ -31,8 +37,8 @@ def hub_documents(
     columns: Columns,
     *,
     config: str | None = None,
-    splits: Sequence[str] | Mapping[str, bool] = (),
-    only: tuple[str, str] | None = None,
+    splits: Splits = (),
+    only: Only = None,
     revision: str | None = None,
     start: int | None = None,
 ) -> Benchmark:
@@ -78,7 +84,7 @@ def hub_documents(
 def _without_rows(
     name: str,
     tables: Sequence[Any],
-    only: tuple[str, str] | None,
+    only: Only,
     splits: str,
 ) -> UsageError:
     if not only:
@@ -91,7 +97,7 @@ def _without_rows(
 def _rows(
     table: Any,
     where: str,
-    only: tuple[str, str] | None,
+    only: Only,
 ) -> Rows:
     """Each row of a table, or of those with the value `only` in its column, after its origin."""
     places: Sequence[int] = range(len(table))
@@ -166,14 +172,14 @@ def _tables(
     name: str,
     config: str | None,
     revision: str | None,
-) -> Mapping[str, Any]:
+) -> Tables:
     """Split → table of a data set, from the hub, or from its cache where the hub is out of reach."""
     import datasets
 
     online = hub_reachable()
     try:
         load_tables = datasets.load_dataset if online else _cached
-        loaded: Mapping[str, Any] = load_tables(name, config, revision=revision)
+        loaded = load_tables(name, config, revision=revision)
     except Exception as error:  # the errors of the libraries have no common base class
         raise _unavailable(name, online, error) from error
     # the library takes another commit from the cache if the given one is missing
@@ -190,7 +196,7 @@ def _cached(
     config: str | None,
     *,
     revision: str | None,
-) -> Mapping[str, Any]:
+) -> Tables:
     """A given commit from the cache, or else the newest there, for which alone the library itself looks offline."""
     from datasets.packaged_modules.cache.cache import Cache
 
@@ -207,7 +213,7 @@ def _cached(
             hash="auto",
             version="auto",
         )
-    tables: Mapping[str, Any] = cache.as_dataset()
+    tables: Tables = cache.as_dataset()
     return tables
 
 
@@ -229,7 +235,7 @@ def _unavailable(
     )
 
 
-def _commits(tables: Mapping[str, Any]) -> set[str]:
+def _commits(tables: Tables) -> set[str]:
     """Commits of the tables: the name of their folder in the cache."""
     return {Path(file["filename"]).parent.name for table in tables.values() for file in table.cache_files}
 
@@ -388,7 +394,7 @@ def _from_hub(
     is_dataset = "{part}" in source.dataset
     is_config = bool(source.splits) and not is_dataset
     _check_hub_part(name, source, part)
-    splits: Sequence[str] | Mapping[str, bool] = source.splits or ()
+    splits: Splits = source.splits or ()
     if source.split:
         parts = [part] if part else source.parts
         splits = [source.split.format(part=declared) for declared in parts]
@@ -447,10 +453,9 @@ def _json_lines(file: Path, path: str) -> Iterator[tuple[str, Any]]:
         if not line.strip():
             continue
         where = f"{path}:{number}"
-        try:
-            yield where, json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"{where}: must be a JSON string; {error}") from error
+        with refusing(f"{where}: must be a JSON string; ", ValueError):
+            value = json.loads(line)
+        yield where, value
 
 
 def _from_olmo_detect(
@@ -560,7 +565,7 @@ def _book_segments(
     books: Documents,
     member: bool,
     words: int,
-    places: tuple[str, ...],
+    places: Places,
 ) -> list[Document]:
     # the same number may be of different books on the two sides
     prefix = "dolma:" if member else "new:"
@@ -586,7 +591,7 @@ def _segment_options(
     name: str,
     options: Sequence[str],
     part: str,
-) -> tuple[int, tuple[str, ...]]:
+) -> tuple[int, Places]:
     """The length in words and the places of segments, from the options after the files."""
     sizes = [int(option) for option in options if option.isdecimal() and int(option)]
     places = tuple(place for place in PLACES if place in options)
@@ -616,8 +621,7 @@ def _files(
     return files
 
 
-Reader = Callable[[str, Source, str], Benchmark]
-READERS: Mapping[str, Reader] = {
+READERS = {
     "hub": _from_hub,
     "mimir": _from_mimir,
     "file": _from_file,

@@ -1,10 +1,13 @@
 """Checks of a cell of a user's file, which readers of texts and of chats share."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from fsd.errors import UsageError, quoted
 
+Row = Mapping[str, Any]
+"""Column of a file → its value in a row."""
 LONGEST = 10**7
 """Characters of a text, three times War and Peace; time and memory would not suffice for a longer one."""
 

@@ -9,8 +9,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fsd.data.cells import RowError, check_characters, checked_text, is_missing
-from fsd.errors import UsageError, first_line, quoted
+from fsd.data.cells import Row, RowError, check_characters, checked_text, is_missing
+from fsd.errors import UsageError, quoted, refusing
+from fsd.files import JSON
 from fsd.token_stats import REASONING, TOOL, TOOL_CALLS, Chat, Turn
 
 MESSAGES = "messages"
@@ -54,7 +55,7 @@ Value = Callable[[str], Any]
 """Field → its value in a row, None where the row has no such column."""
 
 
-def chat_in(row: Mapping[str, Any], value: Value, origin_url: str) -> Chat | None:
+def chat_in(row: Row, value: Value, origin_url: str) -> Chat | None:
     """The chat of a row; None if its columns hold none.
 
     RowError for a chat without an answer, or with a blank one; UsageError for what is no chat.
@@ -80,7 +81,7 @@ def chat_in(row: Mapping[str, Any], value: Value, origin_url: str) -> Chat | Non
     return chat
 
 
-def _tools(row: Mapping[str, Any], origin_url: str) -> str:
+def _tools(row: Row, origin_url: str) -> str:
     """The tools that a template is given, as JSON; "" where there are none."""
     tools = _unpacked_cell(row.get(TOOLS))
     if tools is None:
@@ -91,7 +92,7 @@ def _tools(row: Mapping[str, Any], origin_url: str) -> str:
     return _as_json(tools, TOOLS, origin_url)
 
 
-def _settings(row: Mapping[str, Any], origin_url: str) -> str:
+def _settings(row: Row, origin_url: str) -> str:
     """What else a template is given, as JSON; "" where there is nothing."""
     settings = _unpacked_cell(row.get(SETTINGS))
     if settings is None:
@@ -127,21 +128,19 @@ def _as_json(value: Any, field: str, origin_url: str) -> str:
     """A value as JSON, in the order of its names, which a template may keep; "" for an empty one."""
     if not value:
         return ""
-    try:
+    with refusing(f"{origin_url}: {field} must be what JSON can hold; ", TypeError, ValueError, RecursionError):
         text = json.dumps(value, ensure_ascii=False, default=_listed)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{origin_url}: {field} must be what JSON can hold; {first_line(error)}") from error
     check_characters(text, origin_url, field)
     return text
 
 
-def columns_of(chat: Chat) -> dict[str, Any]:
+def columns_of(chat: Chat) -> JSON:
     """The columns of a row that `chat_in` reads as this chat."""
     if not chat.templated:
         prompt, completion = chat.turns
         return {PROMPT: prompt.content, COMPLETION: completion.content}
     messages = [turn.message for turn in chat.turns]
-    columns: dict[str, Any] = {MESSAGES: messages}
+    columns = {MESSAGES: messages}
     if chat.given is not None:
         columns = {PROMPT: messages[: chat.given], COMPLETION: messages[chat.given :]}
     for name, text in ((TOOLS, chat.tools), (SETTINGS, chat.settings)):
@@ -214,7 +213,8 @@ def _from_json(messages: str) -> Any:
 
 
 def _turn(message: Any, number: int, field: str, origin_url: str) -> Turn:
-    where = f"{origin_url}: turn {number} of {field}"
+    place = f"turn {number} of {field}"
+    where = f"{origin_url}: {place}"
     if not isinstance(message, Mapping):
         raise UsageError(f"{where} must be an object with role and content; got {quoted(message)}")
     # Parquet fills in what other turns have
@@ -223,7 +223,7 @@ def _turn(message: Any, number: int, field: str, origin_url: str) -> Turn:
     content = filled.pop("content", None)
     if not isinstance(role, str) or not role.strip():
         raise UsageError(f"{where} must have a role, such as user or assistant; got {quoted(role)}")
-    check_characters(role, origin_url, f"the role of turn {number} of {field}")
+    check_characters(role, origin_url, f"the role of {place}")
     if not isinstance(content, str | None):
         raise UsageError(f"{where} must have a string as its content; got {quoted(content)}")
     further = _further(filled, where)
@@ -231,11 +231,11 @@ def _turn(message: Any, number: int, field: str, origin_url: str) -> Turn:
     if TOOL_CALLS in further and content is None:
         further["content"] = None
     content = content or ""
-    check_characters(content, origin_url, f"turn {number} of {field}")
-    return Turn(role, content, _as_json(further, f"turn {number} of {field}", origin_url))
+    check_characters(content, origin_url, place)
+    return Turn(role, content, _as_json(further, place, origin_url))
 
 
-def _further(fields: dict[str, Any], where: str) -> dict[str, Any]:
+def _further(fields: JSON, where: str) -> JSON:
     """The fields of a message besides role and content."""
     unknown = fields.keys() - set(FURTHER)
     if unknown:

@@ -5,10 +5,9 @@ import warnings
 from typing import Any
 
 from fsd.errors import UsageError
-from fsd.unspaced import HAN, KANA
+from fsd.unspaced import HAN, IS_KANA
 
 IS_HAN = re.compile(f"[{HAN}]")
-IS_KANA = re.compile(f"[{KANA}]")
 SHARE = 0.3
 """Least share of Chinese characters among those of a Chinese text."""
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
-from fsd.data.periods import BoolArray, Kinds, compared, kinds_of
-from fsd.token_stats import IntArray, Prompt
+from fsd.data.periods import Kinds, compared, kinds_of
+from fsd.token_stats import BoolArray, IntArray, Prompt
 
 
 class Corpus(tuple[Document, ...]):

@@ -151,6 +151,8 @@ def digest(documents: Documents) -> str:
     return state.hexdigest()[:16]
 
 
+Places = tuple[str, ...]
+"""Some of `PLACES`, where in a book a segment is."""
 PLACES = ("head", "middle", "tail")
 TAIL = 2
 """Segments at the end of a book that are its tail."""
@@ -159,7 +161,7 @@ TAIL = 2
 def segments(
     text: str,
     words: int,
-    places: tuple[str, ...],
+    places: Places,
 ) -> list[str]:
     """Segments of `words` words of a text, which is divided into n of them from its beginning; the rest is left out.
 
@@ -172,7 +174,7 @@ def segments(
         return []
     last = range(max(0, count - TAIL), count)
     numbers = {"head": [0], "middle": [count // 2], "tail": list(last)}
-    chosen: set[int] = set()
+    chosen = set()
     for place in places:
         chosen.update(numbers[place])
     cuts = []

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fsd.errors import UsageError, first_line
-from fsd.token_stats import Prompt, TokenStats
+from fsd.errors import UsageError, refusing
+from fsd.token_stats import Prompt, Prompts, TokenStats
 
 PREFIX = "lm-eval:"
 TRAIN = ":train"
@@ -20,6 +20,8 @@ ACCURACY = "acc"
 """The harness's name of the share of right answers."""
 
 
+Doc = Mapping[str, Any]
+"""A document of a task, as its dataset has it."""
 Mark = Callable[[Sequence[TokenStats]], float]
 """Turns the statistics of a question's prompts into 1 for a right answer, 0 for a wrong one, NaN if unknown."""
 
@@ -28,7 +30,7 @@ class Question(NamedTuple):
     """A question as the harness asks it, without examples: its origin, its answers as prompts, and its marking."""
 
     origin_url: str
-    prompts: Sequence[Prompt]
+    prompts: Prompts
     mark: Mark
 
 
@@ -88,7 +90,7 @@ def _is_marked(task: Any) -> bool:
     return by_probability and hasattr(task, "build_qa_turn") and ACCURACY in task.aggregation()
 
 
-def _prompts(task: Any, doc: Mapping[str, Any]) -> list[Prompt]:
+def _prompts(task: Any, doc: Doc) -> list[Prompt]:
     """Each answer of a question after its context, as the harness asks for it."""
     prefix = task.doc_to_prefix(doc)
     context = task.fewshot_context(doc, 0, gen_prefix=prefix)
@@ -103,7 +105,7 @@ def _prompts(task: Any, doc: Mapping[str, Any]) -> list[Prompt]:
     return prompts
 
 
-def _mark(task: Any, doc: Mapping[str, Any], answers: Sequence[TokenStats]) -> float:
+def _mark(task: Any, doc: Doc, answers: Sequence[TokenStats]) -> float:
     """The mark that the harness gives."""
     # An API does not say which token is the likeliest, by which an answer without alternatives is right.
     if task.OUTPUT_TYPE == "loglikelihood" and any(math.isnan(top) for top in answers[0].top):
@@ -130,16 +132,13 @@ def _tasks(name: str) -> Mapping[str, Any]:
     manager = TaskManager(include_defaults=not is_file)
     if not is_file and name not in manager.task_index:
         raise UsageError(f"task must be one of lm-evaluation-harness, or a YAML file; got {name!r}")
-    try:
+    # Errors of the hub, of the YAML, and of code that it names.
+    with refusing(f"task must be one that lm-evaluation-harness can load; {name}: "):
         tasks: Mapping[str, Any] = manager.load([name])["tasks"]
-    except Exception as error:  # of the hub, of the YAML, and of code that it names
-        raise UsageError(
-            f"task must be one that lm-evaluation-harness can load; {name}: {first_line(error)}"
-        ) from error
-    return tasks
+        return tasks
 
 
-def rendered(task: Any, doc: Mapping[str, Any]) -> tuple[str, str]:
+def rendered(task: Any, doc: Doc) -> tuple[str, str]:
     """The question, and the right answer, with the delimiter before it, whose log-probability the harness computes."""
     question = task.doc_to_text(doc)
     answer = task.doc_to_target(doc)

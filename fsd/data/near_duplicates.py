@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from fsd.data.documents import Document, Documents
 from fsd.errors import UsageError
+from fsd.token_stats import IntArray
 from fsd.unspaced import IS_UNSPACED, UNSPACED
 
 NGRAM = 7
@@ -52,7 +53,9 @@ _MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0df
 _WORD = re.compile(rf"(?=\w)[{UNSPACED}]|(?:[^\W{UNSPACED}]|[{_MARKS}])+")
 
 Hashes = NDArray[np.uint64]
-Pairs = NDArray[np.int64]
+Pairs = IntArray
+Pair = tuple[int, int]
+"""Positions of two texts."""
 
 
 class Link(NamedTuple):
@@ -67,7 +70,7 @@ class Link(NamedTuple):
 class _Texts(NamedTuple):
     """Word ids, sorted distinct 7-grams and runs of each text, and its words per unit, see `_unit`."""
 
-    words: list[NDArray[np.int64]]
+    words: list[IntArray]
     grams: list[Hashes]
     runs: list[Hashes]
     units: list[int]
@@ -124,7 +127,7 @@ def _unit(tokens: Sequence[str]) -> int:
     return 2 if 2 * len(unspaced) > len(tokens) else 1
 
 
-def _openings(texts: _Texts) -> Iterator[tuple[int, int]]:
+def _openings(texts: _Texts) -> Iterator[Pair]:
     """Pairs of texts with the same opening, each text with the first one; shorter texts by all their words."""
     lengths = set()
     for ids, unit in zip(texts.words, texts.units, strict=True):
@@ -152,7 +155,7 @@ def _with_same_words(
     length: int,
 ) -> Iterable[list[int]]:
     """Positions of the texts whose units have so many words, by their first words; shorter texts are in none."""
-    positions: dict[bytes, list[int]] = defaultdict(list)
+    positions = defaultdict(list)
     for i, ids in enumerate(texts.words):
         if texts.units[i] == words_per_unit and len(ids) >= length:
             positions[ids[:length].tobytes()].append(i)
@@ -219,7 +222,7 @@ def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
         if links.get((i, j)) != "copy":
             links[i, j] = "opening"
     # texts shorter than a 7-gram have none to share
-    same_words: dict[bytes, list[int]] = defaultdict(list)
+    same_words = defaultdict(list)
     for i, ids in enumerate(read.words):
         same_words[ids.tobytes()].append(i)
     for copies in same_words.values():
@@ -227,7 +230,7 @@ def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
     return tuple(Link(i, j, links[i, j], _share(read, i, j)) for i, j in sorted(links))
 
 
-def _by_grams(texts: _Texts) -> dict[tuple[int, int], str]:
+def _by_grams(texts: _Texts) -> dict[Pair, str]:
     """Links by run, overlap and copy, with the strongest of them."""
     n = len(texts.grams)
     sizes = np.array(list(map(len, texts.grams)))
@@ -247,7 +250,7 @@ def _by_grams(texts: _Texts) -> dict[tuple[int, int], str]:
     return links
 
 
-def _positions(pairs: Pairs, n: int) -> Iterator[tuple[int, int]]:
+def _positions(pairs: Pairs, n: int) -> Iterator[Pair]:
     return zip((pairs // n).tolist(), (pairs % n).tolist(), strict=True)
 
 
@@ -258,7 +261,7 @@ def _labelled_links(documents: Documents) -> list[Link]:
     return [link._replace(i=labelled[link.i], j=labelled[link.j]) for link in links]
 
 
-def contradictions(documents: Documents) -> list[tuple[int, int]]:
+def contradictions(documents: Documents) -> list[Pair]:
     """Sorted positions of members and non-members that are copies, or have `ALIGNED` words in the same order."""
     pairs = []
     for i, j, reason, _ in _labelled_links(documents):
@@ -279,18 +282,24 @@ def _aligned(text: str, compared: str) -> float:
     return sum(block.size for block in blocks) / max(1, min(len(a), len(b)))
 
 
+def listed(pairs: Sequence[str]) -> str:
+    """The first `LISTED` pairs, and the number of the others."""
+    parts = list(pairs[:LISTED])
+    if len(pairs) > LISTED:
+        parts.append(f"and {len(pairs) - LISTED} more")
+    return "; ".join(parts)
+
+
 def refuse_contradictions(documents: Documents, remedy: str = "") -> None:
     """Refuse texts of which a member is a copy or near-copy of a non-member; the remedy is appended to the error."""
     pairs = contradictions(documents)
     if not pairs:
         return
-    listed = "; ".join(f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs[:LISTED])
-    if len(pairs) > LISTED:
-        listed += f"; and {len(pairs) - LISTED} more"
+    alike = [f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs]
     count = "1 pair is" if len(pairs) == 1 else f"{len(pairs)} pairs are"
     raise UsageError(
         f"members and non-members must not share texts; {count} "
-        f"copies or near-copies labelled both 1 and 0 (member = non-member): {listed}{remedy}"
+        f"copies or near-copies labelled both 1 and 0 (member = non-member): {listed(alike)}{remedy}"
     )
 
 
@@ -406,7 +415,7 @@ def families(documents: Documents, links: Iterable[Link] | None = None) -> list[
     return _connected(len(documents), pairs)
 
 
-def _connected(size: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+def _connected(size: int, pairs: Sequence[Pair]) -> list[int]:
     """The component of each node, numbered in the order of their first nodes."""
     import pandas as pd
     from scipy.sparse import coo_array

@@ -10,7 +10,7 @@ import json
 import os
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +20,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from fsd.data.near_duplicates import COMMON, Hashes, ngram_hashes, words
-from fsd.data.readers import Passage
+from fsd.data.readers import Passage, Passages
 from fsd.errors import UsageError, at_least
+from fsd.token_stats import BoolArray, IntArray
 
 NGRAM = 13
 PARTS = 256
@@ -46,8 +47,6 @@ NOT_FOUND = "not found"
 TOO_SHORT = "too short"
 VERDICTS = (CONTAMINATED, PARTLY, NOT_FOUND, TOO_SHORT)
 
-Flags = NDArray[np.bool_]
-Places = NDArray[np.int64]
 Records = NDArray[Any]
 
 _RECORD = np.dtype([("hash", "u8"), ("at", "u8"), ("size", "u4"), ("owner", "u8")])
@@ -101,8 +100,8 @@ class Overlap(NamedTuple):
 
 
 def overlap(
-    texts: Iterable[Passage],
-    corpus: Iterable[Passage],
+    texts: Passages,
+    corpus: Passages,
     folder: Path,
     *,
     n: int = NGRAM,
@@ -168,7 +167,7 @@ class _Spool:
     def add(
         self,
         hashes: Hashes,
-        starts: Places,
+        starts: IntArray,
         n: int,
         owner: object,
     ) -> None:
@@ -215,7 +214,7 @@ class _Spool:
                 yield owner, place, os.pread(file.fileno(), size, place)
 
 
-def _hashed(passages: Iterable[Passage], n: int) -> Iterator[tuple[Passage, int, list[bytes], Hashes]]:
+def _hashed(passages: Passages, n: int) -> Iterator[tuple[Passage, int, list[bytes], Hashes]]:
     """Each passage with the number of words carried over from the one before, its words after them, and the hashes."""
     carried: list[bytes] = []
     for passage in passages:
@@ -237,7 +236,7 @@ def _number(word: bytes) -> int:
     return int(xxhash.xxh3_64_intdigest(word))
 
 
-def _starts(base: int, tokens: Sequence[bytes]) -> Places:
+def _starts(base: int, tokens: Sequence[bytes]) -> IntArray:
     """Where each word begins, and where a next one would, if the first begins at `base`."""
     lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
     ends = base + np.cumsum(lengths + 1)
@@ -245,9 +244,9 @@ def _starts(base: int, tokens: Sequence[bytes]) -> Places:
 
 
 def _spool_texts(
-    texts: Iterable[Passage],
+    texts: Passages,
     spool: _Spool,
-    in_texts: Flags,
+    in_texts: BoolArray,
     n: int,
 ) -> int:
     """Write the texts, and mark their hashes; gives the number of n-grams, each of which owns its record."""
@@ -292,9 +291,9 @@ def _answer_span(answer: str, tokens: Sequence[bytes]) -> tuple[int, int] | None
 
 
 def _spool_corpus(
-    corpus: Iterable[Passage],
+    corpus: Passages,
     spool: _Spool,
-    in_texts: Flags,
+    in_texts: BoolArray,
     n: int,
 ) -> bool:
     """Write the passages of the corpus whose hashes occur in the texts; gives whether any text of it has n words."""
@@ -313,11 +312,10 @@ def _spool_corpus(
     return has_ngrams
 
 
-def runs_of(mask: Flags) -> list[list[int]]:
+def runs_of(mask: BoolArray) -> list[list[int]]:
     """First and last + 1 of each run of True."""
     changes = np.diff(np.r_[False, mask, False].astype(np.int8))
-    runs: list[list[int]] = np.flatnonzero(changes).reshape(-1, 2).tolist()
-    return runs
+    return np.flatnonzero(changes).reshape(-1, 2).tolist()
 
 
 def _same_words(
@@ -399,7 +397,7 @@ def _rows(
 
 def _holds(
     runs: Sequence[Sequence[int]],
-    common: Flags,
+    common: BoolArray,
     answer: Sequence[int],
     n: int,
 ) -> bool:

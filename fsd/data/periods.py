@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fsd.data.documents import Document, Documents
 from fsd.errors import UsageError
+from fsd.token_stats import BoolArray
 
 UP_TO = "up to the cutoff"
 AFTER = "after the cutoff"
@@ -30,7 +31,6 @@ _DATED_KINDS = {
     LATER: "non-members of a period that no member has",
 }
 
-BoolArray = NDArray[np.bool_]
 Kinds = NDArray[np.str_]
 
 

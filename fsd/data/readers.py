@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 from fsd.data import cells, chats, harness
 from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.documents import Document, utc_day
-from fsd.errors import UsageError, first_line, quoted
-from fsd.files import LARGEST, SMALL, check_regular, from_json, read_bytes, read_text, regular_files
+from fsd.errors import UsageError, first_line, quoted, refusing
+from fsd.files import JSON, LARGEST, SMALL, check_regular, from_json, read_bytes, read_text, regular_files
 from fsd.net.hub import data_files
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
@@ -50,8 +50,10 @@ NO_FILE = "no file"
 
 Paths = Iterable[str | Path]
 Columns = Mapping[str, str]
-Row = Mapping[str, Any]
+Row = cells.Row
 Rows = Iterator[tuple[int, Row]]
+Skipped = Counter[str] | None
+"""Reason → rows that were left out; None where the first of them is an error."""
 
 
 def _format(
@@ -116,7 +118,7 @@ def _from_json(
         raise UsageError(f"{where}:{line}: must be one JSON object a line, or one list of objects; {error}") from error
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> JSON:
     """A JSON object, which must have each key once; Python's own reader keeps the last of several values."""
     read = dict(pairs)
     if len(read) < len(pairs):
@@ -170,48 +172,47 @@ def parquet_rows(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with pq.ParquetFile(file) as table:
-            names = table.schema_arrow.names
-            _check_header(names, where)
-            rows = rows or range(table.metadata.num_rows)
-            group_sizes = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]
-            # groups before the first row are not even read
-            ends = list(accumulate(group_sizes))
-            skipped = bisect_right(ends, rows.start)
-            start = ends[skipped - 1] if skipped else 0
-            columns = [column] if column in names else None
-            size = 0
-            for batch in table.iter_batches(1024, list(range(skipped, len(ends))), columns):
-                if start >= rows.stop:
-                    break
-                if column is None:
-                    size += _size(batch)
-                    _check_size(where, size)
-                begin = min(max(rows.start - start, 0), len(batch))
-                part = batch.slice(begin, rows.stop - start - begin)
-                yield from enumerate(_in_python(where, part), start + begin + 1)
-                start += len(batch)
-    except (pa.ArrowException, OSError) as error:
-        raise UsageError(f"{where}: must be a Parquet file; {first_line(error)}") from error
+    with refusing(f"{where}: must be a Parquet file; ", pa.ArrowException, OSError), pq.ParquetFile(file) as table:
+        names = table.schema_arrow.names
+        _check_header(names, where)
+        rows = rows or range(table.metadata.num_rows)
+        group_sizes = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]
+        # groups before the first row are not even read
+        ends = list(accumulate(group_sizes))
+        skipped = bisect_right(ends, rows.start)
+        start = ends[skipped - 1] if skipped else 0
+        columns = [column] if column in names else None
+        size = 0
+        for batch in table.iter_batches(1024, list(range(skipped, len(ends))), columns):
+            if start >= rows.stop:
+                break
+            if column is None:
+                size += _size(batch)
+                _check_size(where, size)
+            begin = min(max(rows.start - start, 0), len(batch))
+            part = batch.slice(begin, rows.stop - start - begin)
+            yield from enumerate(_in_python(where, part), start + begin + 1)
+            start += len(batch)
 
 
 def arrow_rows(where: str) -> Rows:
     """The rows of an Arrow file in the stream format, as `datasets` saves them."""
     import pyarrow as pa
 
-    try:
-        with pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
-            _check_header(batches.schema.names, where)
-            start = 1
-            size = 0
-            for batch in batches:
-                size += _size(batch)
-                _check_size(where, size)
-                yield from enumerate(_in_python(where, batch), start)
-                start += len(batch)
-    except (pa.ArrowException, OSError) as error:
-        raise UsageError(f"{where}: must be an Arrow file of a saved data set; {first_line(error)}") from error
+    must = f"{where}: must be an Arrow file of a saved data set; "
+    with (
+        refusing(must, pa.ArrowException, OSError),
+        pa.memory_map(where) as file,
+        pa.ipc.open_stream(file) as batches,
+    ):
+        _check_header(batches.schema.names, where)
+        start = 1
+        size = 0
+        for batch in batches:
+            size += _size(batch)
+            _check_size(where, size)
+            yield from enumerate(_in_python(where, batch), start)
+            start += len(batch)
 
 
 def _size(batch: Any) -> int:
@@ -253,10 +254,10 @@ def _written_out(array: Any) -> int:
     return int(array.nbytes)
 
 
-def _in_python(where: str, batch: Any) -> list[dict[str, Any]]:
+def _in_python(where: str, batch: Any) -> list[JSON]:
     """The rows of a batch; an error for a value that a table can hold, and Python, or a text, cannot."""
     try:
-        rows: list[dict[str, Any]] = batch.to_pylist()
+        rows: list[JSON] = batch.to_pylist()
     except (OverflowError, ValueError) as error:
         for name in batch.schema.names:
             _check_column(where, name, batch)
@@ -295,6 +296,9 @@ class Passage(NamedTuple):
     """What the text answers, where a column or a task has it."""
 
 
+Passages = Iterable[Passage]
+
+
 def check_endings(places: Iterable[str | Path]) -> None:
     """Refuse files, on disk or elsewhere, whose names do not tell a format that can be read; folders and tasks may."""
     for place in map(str, places):
@@ -314,7 +318,7 @@ class TextStream:
         if not files:
             raise UsageError("corpus must be at least one file; got none")
         self.tasks: list[str] = []
-        places: list[str] = []
+        places = []
         for entry in map(str, files):
             if harness.is_task(entry):
                 self.tasks.append(entry)
@@ -347,20 +351,19 @@ class TextStream:
         finished = 0
         for file in self.files:
             ending, compression = _format(file.url, "corpus files", TABLES + PLAIN)
-            try:
-                with file.open(whole=ending != ".parquet") as raw:
-                    for passage in self._read(file.url, ending, _expanded(raw, compression)):
-                        # a reader closes the file at its end, before its last passage is given
-                        self.done = finished + (0 if raw.closed else raw.tell())
-                        if passage.text:
-                            yield passage
-            except UsageError:
-                raise
-            except Exception as error:  # network libraries have no common base class of errors
-                content = f"{ending[1:]} in UTF-8"
-                if compression:
-                    content = f"{compression} of {content}"
-                raise UsageError(f"{file.url} must be a whole file of {content}; {first_line(error)}") from error
+            content = f"{ending[1:]} in UTF-8"
+            if compression:
+                content = f"{compression} of {content}"
+            # network libraries have no common base class of errors
+            with (
+                refusing(f"{file.url} must be a whole file of {content}; "),
+                file.open(whole=ending != ".parquet") as raw,
+            ):
+                for passage in self._read(file.url, ending, _expanded(raw, compression)):
+                    # a reader closes the file at its end, before its last passage is given
+                    self.done = finished + (0 if raw.closed else raw.tell())
+                    if passage.text:
+                        yield passage
             finished += file.size
             self.done = finished
 
@@ -388,7 +391,9 @@ class TextStream:
 def _expanded(raw: Any, compression: str | None) -> Any:
     import pyarrow as pa
 
-    return pa.CompressedInputStream(pa.PythonFile(raw), compression) if compression else raw
+    if not compression:
+        return raw
+    return pa.CompressedInputStream(pa.PythonFile(raw), compression)
 
 
 def passages(
@@ -399,7 +404,8 @@ def passages(
 ) -> Iterator[Passage]:
     """The texts of a column, or of a template of columns, and their answers; a missing one is empty."""
     for number, row in rows:
-        text = _cell(row, column, f"{url}:{number}")
+        origin_url = f"{url}:{number}"
+        text = _cell(row, column, origin_url)
         try:
             text.encode()
         except UnicodeEncodeError:  # an escaped half of a surrogate pair is valid JSON but not valid text
@@ -407,8 +413,8 @@ def passages(
         of_row = ""
         if answer:
             # as a template, since an answer may be a number
-            of_row = _cell(row, f"{{{answer}}}", f"{url}:{number}", "answer")
-        yield Passage(text, origin_url=f"{url}:{number}", answer=of_row)
+            of_row = _cell(row, f"{{{answer}}}", origin_url, "answer")
+        yield Passage(text, origin_url=origin_url, answer=of_row)
 
 
 def _cell(
@@ -476,7 +482,7 @@ def data_files_of(path: Path) -> list[Path]:
 def _saved_files(state: Path) -> list[Path]:
     """The Arrow files that the state of a saved data set lists; others beside them are caches."""
     must = f"{state} must be the state of a saved data set"
-    entries = from_json(dict[str, Any], read_bytes(state, must, largest=SMALL), must).get("_data_files")
+    entries = from_json(JSON, read_bytes(state, must, largest=SMALL), must).get("_data_files")
     try:
         names = [str(entry["filename"]) for entry in entries or ()]
     except (TypeError, KeyError) as error:
@@ -617,7 +623,7 @@ def read_files(
     labelled: bool = False,
     answers: bool = False,
     contexts: bool = False,
-    skipped: Counter[str] | None = None,
+    skipped: Skipped = None,
 ) -> list[Document]:
     """All rows of all files, or tasks of lm-evaluation-harness, as one benchmark, in order; sources are file:line.
 
@@ -625,7 +631,7 @@ def read_files(
     answers: chats, and the column `context`; `contexts` gives the answers of a task after its questions. Rows without a
     text or with an invalid label are counted in `skipped` by reason; without it, the first is a `RowError`.
     """
-    documents: list[Document] = []
+    documents = []
     for path in _distinct(paths, "data file"):
         if harness.is_task(path):
             rows = list(harness.rows(str(path), contexts=contexts))
@@ -714,14 +720,14 @@ def _decompressed(path: Path, compression: str) -> bytes:
 
     where = str(path)
     content = bytearray()
-    try:
-        with pa.input_stream(where, compression=compression) as stream:
-            # in parts: a small file may expand to more than the memory
-            while part := stream.read(2**24):
-                content += part
-                _check_size(where, len(content))
-    except OSError as error:
-        raise UsageError(f"{path} must be a whole {compression} file; {first_line(error)}") from error
+    with (
+        refusing(f"{path} must be a whole {compression} file; ", OSError),
+        pa.input_stream(where, compression=compression) as stream,
+    ):
+        # in parts: a small file may expand to more than the memory
+        while part := stream.read(2**24):
+            content += part
+            _check_size(where, len(content))
     return bytes(content)
 
 
@@ -731,7 +737,7 @@ def read_texts(
     *,
     answers: bool = False,
     contexts: bool = False,
-    skipped: Counter[str] | None = None,
+    skipped: Skipped = None,
 ) -> list[Document]:
     """Texts with or without labels: rows of data files, .txt files as one text each, and folders of the ones or others.
 
@@ -758,7 +764,7 @@ def files_of_texts(path: Path) -> list[Path]:
     return _plain_files(path) or data_files_of(path)
 
 
-def _plain_files(path: Path, skipped: Counter[str] | None = None) -> list[Path]:
+def _plain_files(path: Path, skipped: Skipped = None) -> list[Path]:
     """The .txt files that a path stands for: itself, or those below a folder; none where there are data files."""
     if not os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
         return [path] if path.suffix.lower() == ".txt" else []
@@ -774,15 +780,13 @@ def _plain_files(path: Path, skipped: Counter[str] | None = None) -> list[Path]:
     return texts
 
 
-def _texts_in(folder: Path, skipped: Counter[str] | None) -> Iterator[Path]:
+def _texts_in(folder: Path, skipped: Skipped) -> Iterator[Path]:
     """The .txt files in a folder; what has this ending and is no file is refused, or counted."""
     for entry in sorted(folder.rglob("*.txt")):
         try:
             yield from regular_files([entry], READABLE)
         except UsageError as error:
-            if skipped is None:
-                raise RowError(str(error), NO_FILE) from error
-            skipped[NO_FILE] += 1
+            _skip(skipped, RowError(str(error), NO_FILE))
 
 
 def _distinct(paths: Paths, what: str) -> list[Path]:
@@ -795,19 +799,21 @@ def _distinct(paths: Paths, what: str) -> list[Path]:
     return files
 
 
-def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator[Document]:
+def _text_files(paths: Iterable[Path], skipped: Skipped) -> Iterator[Document]:
     for path in paths:
         text = read_text(path, largest=cells.LONGEST).strip()
         if text:
             # a name may be of bytes that are no text, which no report could be written with
             yield Document(text, origin_url=os.fsencode(path).decode(errors="replace"))
-        elif skipped is None:
-            raise RowError(
-                f"{path} must hold a text that is not blank; it has none",
-                "blank text",
-            )
         else:
-            skipped["blank text"] += 1
+            _skip(skipped, RowError(f"{path} must hold a text that is not blank; it has none", "blank text"))
+
+
+def _skip(skipped: Skipped, error: RowError) -> None:
+    """Count what is left out, or raise the error where nothing is counted."""
+    if skipped is None:
+        raise error
+    skipped[error.reason] += 1
 
 
 def parse_rows(
@@ -816,7 +822,7 @@ def parse_rows(
     *,
     labelled: bool = False,
     answers: bool = False,
-    skipped: Counter[str] | None = None,
+    skipped: Skipped = None,
 ) -> Iterator[Document]:
     """Rows, each after its origin, as documents; the other arguments and errors are those of `read_files`."""
     for origin_url, row in rows:
@@ -829,9 +835,7 @@ def parse_rows(
                 answers=answers,
             )
         except RowError as error:
-            if skipped is None:
-                raise
-            skipped[error.reason] += 1
+            _skip(skipped, error)
 
 
 def table_documents(name: str, table: Any) -> list[Document]:

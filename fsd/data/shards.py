@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from fsd.data.readers import Row, as_text, json_rows, parquet_rows
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, refusing
 from fsd.net.hub import DataFile, files_at
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
@@ -78,15 +78,12 @@ def find(places: Sequence[str]) -> list[DataFile]:
 
 def cut(files: Sequence[DataFile], rows: int) -> tuple[list[Input], list[Shard]]:
     """Files as shards of `rows` rows, the last one of each file having fewer; every byte is read once, for its hash."""
-    inputs: list[Input] = []
+    inputs = []
     shards: list[Shard] = []
     for file in files:
-        try:
+        # network libraries have no common base class of errors
+        with refusing(f"{file.url} must be a whole file that can be read; "):
             bounds, total, digest = _bounds(file, rows)
-        except UsageError:
-            raise
-        except Exception as error:  # network libraries have no common base class of errors
-            raise UsageError(f"{file.url} must be a whole file that can be read; {first_line(error)}") from error
         inputs.append(
             Input(
                 file.url,

@@ -19,7 +19,6 @@ from fsd.data.periods import (
     MEMBER,
     NONMEMBER,
     UP_TO,
-    BoolArray,
     Kinds,
     compared,
     has_both,
@@ -29,7 +28,7 @@ from fsd.data.periods import (
     with_periods,
 )
 from fsd.errors import UsageError
-from fsd.token_stats import FloatArray, IntArray
+from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "AFTER",

@@ -35,6 +35,10 @@ RESAMPLES = 99_999
 """Random choices of variants with which the published ones are compared."""
 
 
+DocumentKey = tuple[str, str]
+"""Id of a document, and the hash of its text."""
+
+
 def check_level(
     name: str,
     level: float,
@@ -94,7 +98,7 @@ class Scheme:
 
     def _symbols(self, attempt: tuple[object, ...], below: int) -> list[int]:
         """The symbols of a canary; where a word must not stand twice, it is drawn again until it is another one."""
-        symbols: list[int] = []
+        symbols = []
         for place in range(self.length):
             symbol = draw(below, self.seed, *attempt, place)
             repeat = 0
@@ -104,7 +108,7 @@ class Scheme:
             symbols.append(symbol)
         return symbols
 
-    def candidates(self, document: tuple[str, str]) -> list[str]:
+    def candidates(self, document: DocumentKey) -> list[str]:
         """The N different variants of the canary of a document, given by its id and the hash of its text."""
         pool = self.words or "0123456789"
         kind = "word" if self.words else "digit"
@@ -121,7 +125,7 @@ class Scheme:
 
 def published_index(
     seed: str,
-    document: tuple[str, str],
+    document: DocumentKey,
     variants: int,
 ) -> int:
     """The index of the variant of a document that is published: uniform, and independent of the other documents."""
@@ -130,9 +134,9 @@ def published_index(
 
 def repetitions_of(
     seed: str,
-    documents: Sequence[tuple[str, str]],
+    documents: Sequence[DocumentKey],
     levels: Sequence[int],
-) -> dict[tuple[str, str], int]:
+) -> dict[DocumentKey, int]:
     """How often each document is published: the levels in equal shares, in random order."""
     order = sorted(
         documents,
@@ -148,7 +152,7 @@ def word_pool(
     """The third of the words of three or more ASCII letters that is most common, medium or rare in the texts."""
     # Other letters and shorter words would cost some tokenizers several tokens, and others one.
     plain = re.compile("[a-z]{3,}")
-    counts: Counter[str] = Counter()
+    counts = Counter[str]()
     for text in texts:
         counts.update(filter(plain.fullmatch, text.lower().split()))
     # Equally frequent words stay in the order of the alphabet, so that the same texts give the same canaries.

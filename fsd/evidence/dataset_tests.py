@@ -8,12 +8,13 @@ set one number; its rank among equally large sets of known non-members is the te
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.random import default_rng
 from scipy.spatial.distance import cdist
 
 from fsd.errors import UsageError, at_least
 from fsd.evidence.canaries import combined_p, z_scores
 from fsd.statistics.conformal import conformal_p
-from fsd.token_stats import FloatArray, IntArray, Prompt, Scorer
+from fsd.token_stats import FloatArray, IntArray, Prompt, Prompts, Scorer
 
 BREAK = "\n\n"
 """Between texts that are read one after the other."""
@@ -51,9 +52,9 @@ def order_sums(
     texts: Sequence[str],
     scorer: Scorer,
     *,
-    shard: int = 5,
-    orders: int = 19,
-    seed: int = 0,
+    shard: int,
+    orders: int,
+    seed: int,
 ) -> list[FloatArray]:
     """Log-probability of each shard in its published order, which comes first, and in random ones."""
     prompts = order_prompts(texts, shard=shard, orders=orders, seed=seed)
@@ -65,9 +66,9 @@ def order_sums(
 def order_prompts(
     texts: Sequence[str],
     *,
-    shard: int = 5,
-    orders: int = 19,
-    seed: int = 0,
+    shard: int,
+    orders: int,
+    seed: int,
 ) -> list[Prompt]:
     """What `order_sums` reads: the shards one after the other, each in all its orders."""
     if shard < 2 or orders < 1:
@@ -76,7 +77,7 @@ def order_prompts(
     count = len(texts) // shard
     if count < 2:
         raise UsageError(f"an ordered data set must fill 2 shards of {shard} texts; got {len(texts)} texts")
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     prompts = []
     for start in range(0, count * shard, shard):
         published = texts[start : start + shard]
@@ -90,7 +91,7 @@ def order_prompts(
 def order_p(
     logp: Sequence[FloatArray],
     *,
-    seed: int = 0,
+    seed: int,
 ) -> tuple[float, float]:
     """The test of `exchangeability` on the log-probabilities that `order_sums` gives."""
     count = len(logp)
@@ -122,7 +123,7 @@ def equal_sets(
         if possible and suspects >= FEWEST:
             refusal += f": --sets {possible} works, but then no rank can give a p-value below 1/{possible + 1}"
         raise UsageError(refusal)
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     # The known texts are drawn first; in the other order the same seed would give other sets than it did.
     order = rng.permutation(nonmembers)
     drawn = rng.permutation(suspects)[:size]
@@ -157,11 +158,11 @@ def codec(
 def codec_prompts(
     texts: Sequence[str],
     *,
-    shots: int = 2,
-    seed: int = 0,
+    shots: int,
+    seed: int,
 ) -> list[Prompt]:
     """What `codec` reads besides the texts alone: each text after others of its set."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     prompts = []
     for place, text in enumerate(texts):
         # A text after itself would be repeated, and probable for that reason alone.
@@ -173,7 +174,7 @@ def codec_prompts(
 
 
 def _mean_logp(
-    prompts: Sequence[Prompt],
+    prompts: Prompts,
     scorer: Scorer,
 ) -> FloatArray:
     """(N,) mean log-probability of the tokens of each prompt."""

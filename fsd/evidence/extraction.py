@@ -150,7 +150,7 @@ def coverage(
     The tokens of a block, `BLOCK` passages long, count as related; those in no suffix of any passage are left out.
     """
     covered = []
-    blocks: list[tuple[int, int]] = []
+    blocks = []
     for number, work in enumerate(works):
         inside = work.suffixes(-math.inf)
         covered.append(work.suffixes(math.log(level))[inside])

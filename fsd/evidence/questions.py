@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
 
-from fsd.errors import UsageError, quoted
+from fsd.errors import UsageError, quoted, refusing
 from fsd.evidence.returned import beginning, words_of
 from fsd.files import SMALL, read_text
 
@@ -85,10 +85,8 @@ def read_questions(path: str) -> list[Question]:
 def _check_fields(question: Question, place: str) -> None:
     allowed = ", ".join("{" + field + "}" for field in FIELDS)
     must = f"a question must have one of {allowed}, and write other braces twice"
-    try:
+    with refusing(f"{must}; {place}: ", ValueError):
         parts = list(Formatter().parse(question.template))
-    except ValueError as error:
-        raise UsageError(f"{must}; {place}: {error}") from error
     # A format or an attribute of a field would let a file of questions look into the program.
     for _, field, form, conversion in parts:
         if field is not None and (field not in FIELDS or form or conversion):

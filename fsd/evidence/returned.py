@@ -6,7 +6,6 @@ is taken out of the work before the comparison. Control works, which the model c
 same way: how many words of them come back is what can be guessed.
 """
 
-import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -23,13 +22,12 @@ from fsd.evidence.dataset_tests import rank_among
 from fsd.evidence.suffixes import Match, SuffixAutomaton
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import BoolArray
-from fsd.unspaced import UNSPACED
+from fsd.unspaced import PIECE
 
 LEVEL = 0.05
 """Corrected p-value up to which more is returned of a work than can be guessed."""
 AROUND = 12
 """Words of a reply that are shown before and after a span."""
-_PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 class Span(NamedTuple):
@@ -75,9 +73,9 @@ def words_of(text: str) -> Words:
 
 def pieces(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     """The words of a text, and where in it (begin, end) what each of them is written as stands."""
-    words: list[str] = []
-    places: list[tuple[int, int]] = []
-    for piece in _PIECE.finditer(text):
+    words = []
+    places = []
+    for piece in PIECE.finditer(text):
         # Two words, such as "spring—summer", may be written as a single piece.
         for word in normalised(piece[0]):
             words.append(word)
@@ -101,7 +99,7 @@ def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
     # Most replies have nothing of a work.
     if not stretches:
         return []
-    shared_words: list[str] = []
+    shared_words = []
     places: list[int] = []
     for start, end in runs_of(reply.shares(work.ngrams(n), n)):
         stop = end + n - 1
@@ -147,16 +145,6 @@ def longest_run(
     """
     if spans:
         return max(span.length for span in spans)
-    return _shorter_run(reply, work, prompt, n)
-
-
-def _shorter_run(
-    reply: Words,
-    work: Words,
-    prompt: Words,
-    n: int,
-) -> int:
-    """As `longest_run`, of runs of fewer than n words."""
     # Not by halving: a run that the prompt has none of may be made of two that it has.
     for length in range(n - 1, 0, -1):
         ngrams = reply.ngrams(length)
@@ -273,7 +261,7 @@ def _compared(
     spans = common_spans(reply, rest, n)
     # What common phrases give: replies about this work have nothing to do with the others.
     chance = 0
-    common: set[Span] = set()
+    common = set()
     for other_work in controls:
         rest_of_other = other_work.without(prompt, n)
         in_other = common_spans(reply, rest_of_other, n)

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from fsd.config import AdapterConfig
 from fsd.distributed import is_main_process
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, first_line, refusing
 from fsd.files import (
     CHECKSUMS,
     SMALL,
@@ -258,16 +258,13 @@ def _check_weights(file: Path) -> None:
     from safetensors import SafetensorError, safe_open
 
     check_regular(file, f"adapter must hold its weights as {WEIGHTS_FILE}; {file} cannot be read")
-    try:
-        with safe_open(file, "pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - no mapping
-                largest = tensors.get_tensor(name).float().abs().max()
-                # Not `>`, which is false for NaN.
-                if not largest <= LARGEST_WEIGHT:
-                    raise UsageError(f"adapter must have weights up to {LARGEST_WEIGHT:g}; {file} has others: {name}")
-    except (SafetensorError, OSError, RuntimeError) as error:
-        message = f"adapter must hold its weights as a whole {WEIGHTS_FILE}; {file} is damaged: {first_line(error)}"
-        raise UsageError(message) from error
+    must = f"adapter must hold its weights as a whole {WEIGHTS_FILE}; {file} is damaged: "
+    with refusing(must, SafetensorError, OSError, RuntimeError), safe_open(file, "pt") as tensors:
+        for name in tensors.keys():  # noqa: SIM118 - no mapping
+            largest = tensors.get_tensor(name).float().abs().max()
+            # Not `>`, which is false for NaN.
+            if not largest <= LARGEST_WEIGHT:
+                raise UsageError(f"adapter must have weights up to {LARGEST_WEIGHT:g}; {file} has others: {name}")
 
 
 def _check_config(folder: Path) -> str:

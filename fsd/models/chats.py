@@ -6,6 +6,7 @@ A template is somebody else's code. It is written in transformers' sandbox, in a
 """
 
 import contextlib
+import copy
 import json
 import os
 import re
@@ -19,10 +20,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from fsd.errors import UsageError, first_line, quoted
-from fsd.files import read_text
+from fsd.errors import UsageError, first_line, quoted, refusing
+from fsd.files import JSON, read_text
 from fsd.models import chat_worker
-from fsd.token_stats import Chat, Marked, Prompt, Turn
+from fsd.token_stats import Chat, Marked, Prompt, TokenIds, Turn
 
 LARGEST_TEMPLATE = 2**18
 """Characters of a template; the longest in use have a tenth of it."""
@@ -36,7 +37,7 @@ SECRET = re.compile("key|token|secret|passw|credential", re.IGNORECASE)
 """What is in the names of variables that the process which writes has no use for."""
 
 
-Answer = dict[str, Any]
+Answer = JSON
 """Text and spans of a chat, or the error that a template raises."""
 
 
@@ -72,7 +73,7 @@ class TemplateProcess:
         self._lock = threading.Lock()
         self._number = 0
 
-    def write(self, request: dict[str, Any], budget: Budget) -> dict[str, Any]:
+    def write(self, request: JSON, budget: Budget) -> Answer:
         """Text and spans of a chat; `Unwritable` if the template raises, or takes too much time or memory."""
         with self._lock:
             answer = self._answer(request, budget)
@@ -85,7 +86,7 @@ class TemplateProcess:
             raise Unwritable(str(answer["error"]))
         return answer
 
-    def _answer(self, request: dict[str, Any], budget: Budget) -> Answer | None:
+    def _answer(self, request: JSON, budget: Budget) -> Answer | None:
         """The answer to a request, as `_exchange` gives it, by a process that may have to be started."""
         process = self._running() or self._start()
         self._number += 1
@@ -273,9 +274,11 @@ class ChatReader:
         # TRL tries templates out in this process, so that it is asked about its own alone.
         if self.template not in shipped:
             return None
-        return str(known.get_training_chat_template(_TokenizerWithTemplate(self.tokenizer, self.template)))
+        tokenizer = copy.copy(self.tokenizer)
+        tokenizer.chat_template = self.template
+        return str(known.get_training_chat_template(tokenizer))
 
-    def asked(self, prompt: str) -> tuple[str, list[int]]:
+    def asked(self, prompt: str) -> tuple[str, TokenIds]:
         """What a user asks and the opening of an answer, as a text and its token ids.
 
         A UsageError, which names --plain, if the template cannot write it, or writes nothing.
@@ -304,23 +307,18 @@ class ChatReader:
         return self._marked[chat]
 
     def _tokens(self, chat: Chat) -> Marked:
-        try:
+        place = chat.origin or repr(chat.words[:40])
+        with refusing(f"{place}: a chat must suit the chat template of {self.name!r}; ", Unwritable):
             ids, scored = self._read(chat)
-        except Unwritable as error:
-            place = chat.origin or repr(chat.words[:40])
-            raise UsageError(
-                f"{place}: a chat must suit the chat template of {self.name!r}; {first_line(error)}"
-            ) from error
         # Nothing predicts the first token.
         scored = [False, *scored[1:]]
         if not any(scored):
             raise UsageError(
-                f"{chat.origin or repr(chat.words[:40])}: an answer must have at least one token in the chat template "
-                f"of {self.name!r}; it has none"
+                f"{place}: an answer must have at least one token in the chat template of {self.name!r}; it has none"
             )
         return Marked(tuple(ids), tuple(scored))
 
-    def _read(self, chat: Chat) -> tuple[list[int], list[bool]]:
+    def _read(self, chat: Chat) -> tuple[TokenIds, list[bool]]:
         """Token ids, and which of them are scored."""
         budget = Budget()
         if not chat.templated:
@@ -344,7 +342,7 @@ class ChatReader:
         # TRL refuses such messages; characters tell what an answer adds.
         return self._within(text, list(self._added(chat, text, budget)))
 
-    def _joined(self, chat: Chat) -> tuple[list[int], list[int]]:
+    def _joined(self, chat: Chat) -> tuple[TokenIds, TokenIds]:
         """Ids of a prompt, and of prompt, completion and the end of the text, as TRL reads strings."""
         prompt, completion = (turn.content for turn in chat.turns)
         end = self.tokenizer.eos_token or ""
@@ -354,8 +352,8 @@ class ChatReader:
         rows = self.tokenizer([prompt, prompt + completion], verbose=False)["input_ids"]
         return rows[0], rows[1]
 
-    def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(
+    def _ids(self, text: str) -> TokenIds:
+        ids: TokenIds = self.tokenizer(
             text,
             add_special_tokens=False,
             verbose=False,
@@ -363,7 +361,7 @@ class ChatReader:
         return ids
 
     @staticmethod
-    def _after_prompt(prompt: list[int], ids: list[int]) -> list[bool]:
+    def _after_prompt(prompt: TokenIds, ids: TokenIds) -> list[bool]:
         """Which ids are scored: those that come after what they have in common with the prompt."""
         length = 0
         while length < min(len(prompt), len(ids)) and prompt[length] == ids[length]:
@@ -374,10 +372,10 @@ class ChatReader:
         self,
         text: str,
         spans: Sequence[Sequence[int]],
-    ) -> tuple[list[int], list[bool]]:
+    ) -> tuple[TokenIds, list[bool]]:
         """Ids of a text, of which those are scored that are in one of the spans of characters."""
         read = self.tokenizer(text, add_special_tokens=False, verbose=False)
-        ids: list[int] = read["input_ids"]
+        ids = read["input_ids"]
         scored = [False] * len(ids)
         for begin, end in spans:
             # A template may mark what is empty in this chat.
@@ -466,15 +464,3 @@ def _token_of(read: Any, characters: Sequence[int]) -> int | None:
         if token is not None:
             return token
     return None
-
-
-class _TokenizerWithTemplate:
-    """What TRL asks a tokenizer for: its template, and to write by it."""
-
-    def __init__(self, tokenizer: Any, template: str) -> None:
-        self.tokenizer = tokenizer
-        self.chat_template = template
-
-    def apply_chat_template(self, *arguments: Any, **options: Any) -> Any:
-        """As of the tokenizer, by the template."""
-        return self.tokenizer.apply_chat_template(*arguments, **{"chat_template": self.chat_template, **options})

@@ -26,7 +26,7 @@ import xxhash
 
 from fsd.config import AdapterConfig, check_training
 from fsd.distributed import from_main, is_main_process, num_processes, processes_here
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, first_line, refusing
 from fsd.models.adapters import (
     attach,
     detach,
@@ -38,10 +38,12 @@ from fsd.models.adapters import (
 )
 from fsd.models.language_model import LanguageModel
 from fsd.progress import errors_alone, progress
-from fsd.token_stats import Prompt, scored_prompts, texts_of
+from fsd.token_stats import AnyTexts, TokenIds, scored_prompts, texts_of
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
+Logs = Mapping[str, Any]
+"""Numbers of a step in the log of the trainer."""
 SECONDS = 10.0
 """Seconds of training after which the next complete epoch is saved, so that short trainings save nothing."""
 KEEP_DAYS = 14
@@ -77,7 +79,7 @@ _OPTIONS = {
 
 def finetune(
     language_model: LanguageModel,
-    texts: Sequence[str | Prompt],
+    texts: AnyTexts,
     config: AdapterConfig,
     *,
     seed: int,
@@ -103,7 +105,7 @@ def finetune(
     if config.method == "adalora" or not language_model.identity.fingerprint:
         cache = None
     with (
-        training_folder(cache, _key_of(language_model, pieces, config, seed)) as folder,
+        training_folder(cache, training_key(language_model, pieces, config, seed)) as folder,
         tempfile.TemporaryDirectory() as scratch,
     ):
         # Whoever wants to measure after each epoch needs the training itself.
@@ -112,7 +114,7 @@ def finetune(
                 bar.update(steps)
             return
 
-        def train(begun: Path | None) -> list[dict[str, Any]]:
+        def train(begun: Path | None) -> list[Logs]:
             with _restored(language_model, config) as forward:
                 arguments = _arguments(
                     language_model.device,
@@ -162,7 +164,7 @@ def finetune(
 
 def is_finished(
     language_model: LanguageModel,
-    texts: Sequence[str | Prompt],
+    texts: AnyTexts,
     config: AdapterConfig,
     *,
     seed: int,
@@ -172,18 +174,13 @@ def is_finished(
     if cache is None:
         return False
     pieces, _, _ = plan(language_model, texts, config)
-    return (cache / _key_of(language_model, pieces, config, seed) / FINISHED).exists()
-
-
-def _key_of(language_model: LanguageModel, pieces: "Sequence[Piece]", config: AdapterConfig, seed: int) -> str:
-    rows = [piece.identity for piece in pieces]
-    return training_key(language_model, rows, config, seed)
+    return (cache / training_key(language_model, pieces, config, seed) / FINISHED).exists()
 
 
 class Piece(NamedTuple):
     """Token ids that are read together, and which of them are learned."""
 
-    ids: list[int]
+    ids: TokenIds
     learned: list[bool]
 
     @property
@@ -208,7 +205,7 @@ IGNORED = -100
 
 def plan(
     language_model: LanguageModel,
-    texts: Sequence[str | Prompt],
+    texts: AnyTexts,
     config: AdapterConfig,
 ) -> tuple[list[Piece], int, Any]:
     """Training sequences, number of optimiser steps, and peft configuration of a possible training."""
@@ -220,13 +217,13 @@ def plan(
     return pieces, steps, peft_config(language_model, config, steps=steps)
 
 
-def pieces_of(language_model: LanguageModel, texts: Sequence[str | Prompt]) -> Iterator[Piece]:
+def pieces_of(language_model: LanguageModel, texts: AnyTexts) -> Iterator[Piece]:
     """What is learned of texts, in sequences that fit the context of the model."""
     for row in _rows(language_model, texts):
         yield from _pieces(row, language_model.context)
 
 
-def _rows(language_model: LanguageModel, texts: Sequence[str | Prompt]) -> Iterator[Piece]:
+def _rows(language_model: LanguageModel, texts: AnyTexts) -> Iterator[Piece]:
     """Each text with what precedes it, whole."""
     prompts = language_model.read(scored_prompts(texts, whole=language_model.whole_chats))
     plain = [prompt for prompt in prompts if prompt.marked is None]
@@ -256,7 +253,7 @@ def _pieces(row: Piece, size: int) -> Iterator[Piece]:
 
 def training_key(
     language_model: LanguageModel,
-    pieces: Sequence[Any],
+    pieces: Sequence[Piece],
     config: AdapterConfig,
     seed: int,
 ) -> str:
@@ -271,7 +268,7 @@ def training_key(
         seed,
         num_processes(),
         versions,
-        pieces,
+        [piece.identity for piece in pieces],
     )
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
 
@@ -345,7 +342,7 @@ def _reuse_finished(language_model: LanguageModel, folder: Path, log: StepLog | 
 def _keep(
     language_model: LanguageModel,
     folder: Path,
-    history: Sequence[Mapping[str, Any]],
+    history: Sequence[Logs],
 ) -> None:
     """Store the adapter of a finished training in place of its checkpoints, if the disk allows."""
     with contextlib.suppress(OSError):
@@ -415,7 +412,8 @@ def _trainer(
     set_seed(arguments.seed)
     # trl gives the tokenizer a padding token.
     tokenizer = copy.deepcopy(language_model.tokenizer)
-    try:
+    must = f"target-modules {config.target_modules!r} must suit {config.method} and the model; "
+    with refusing(must, ValueError):
         trainer = _trainer_class()(
             model=language_model.model,
             args=arguments,
@@ -423,10 +421,6 @@ def _trainer(
             peft_config=adapter,
             processing_class=tokenizer,
         )
-    except ValueError as error:
-        raise UsageError(
-            f"target-modules {config.target_modules!r} must suit {config.method} and the model; {first_line(error)}"
-        ) from error
     trainer.remove_callback(PrinterCallback)
     for weight in trainer.model.parameters():
         # On quantized weights, trl makes them bfloat16, which would not survive saving.
@@ -545,7 +539,7 @@ def _trainer_class() -> Any:
     return FSDTrainer
 
 
-def _report(log: StepLog | None, logs: Mapping[str, Any], step: int) -> None:
+def _report(log: StepLog | None, logs: Logs, step: int) -> None:
     """Report the numbers of a step from the trainer's log, in the main process."""
     if log is not None and is_main_process() and "loss" in logs:
         names = ("loss", "lm_loss", "learning_rate", "grad_norm")

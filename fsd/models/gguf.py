@@ -7,13 +7,14 @@ import contextlib
 import hashlib
 import io
 import shutil
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from fsd.errors import UsageError, first_line
 from fsd.leftovers import DRAFTS, temporary_folder
@@ -104,9 +105,8 @@ def _check_counts(file: Path, size: int) -> None:
     if len(start) < 24 or start[:4] != b"GGUF":
         return
     # The version is a small number.
-    order: Literal["little", "big"] = "little" if start[4] else "big"
-    tensors = int.from_bytes(start[8:16], order)
-    settings = int.from_bytes(start[16:24], order)
+    order = "<" if start[4] else ">"
+    tensors, settings = struct.unpack(f"{order}QQ", start[8:])
     if tensors * TENSOR_BYTES + settings * SETTING_BYTES > size:
         raise ValueError(f"its {size:,} bytes cannot hold {tensors:,} tensors and {settings:,} settings")
 

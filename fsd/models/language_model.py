@@ -21,7 +21,7 @@ from fsd.models.chats import ChatReader, template_in
 from fsd.models.gguf import reading
 from fsd.models.weights import check_weights
 from fsd.net.hub import CONTEXTS, ModelSize, check_memory, fingerprint, locate, model_size
-from fsd.token_stats import IDS, Prompt, written
+from fsd.token_stats import IDS, Prompt, Prompts, TokenIds, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -70,7 +70,7 @@ class LanguageModel:
     whole_chats: bool = False  # whether all of a chat is learned and scored, and not the answers alone
 
     @property
-    def opening(self) -> list[int]:
+    def opening(self) -> TokenIds:
         """What every text begins with: the start token, or nothing."""
         return [self.start] if self.starts else []
 
@@ -79,7 +79,7 @@ class LanguageModel:
         """What reads chats by the model's template."""
         return ChatReader(self.tokenizer, self.identity.id, self.template)
 
-    def read(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+    def read(self, prompts: Prompts) -> list[Prompt]:
         """The prompts, of which chats have their tokens; a UsageError names a chat that the template cannot write."""
         return [self.chats.marked_prompt(prompt) if prompt.chat else prompt for prompt in prompts]
 
@@ -127,7 +127,7 @@ class LanguageModel:
         """Precision of the computation and the weights, e.g. "bfloat16" or "4bit-bfloat16"."""
         return f"{self.bits}bit-{self.dtype}" if self.bits else self.dtype
 
-    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+    def tokens(self, texts: Sequence[str]) -> list[TokenIds]:
         """Token ids of each text; see `token_ids`."""
         return token_ids(self.tokenizer, texts)
 
@@ -152,7 +152,7 @@ class LanguageModel:
             yield self.base
 
 
-def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[TokenIds]:
     """Token ids of each text, or those that it holds (`IDS`), without special tokens: "<|endoftext|>" is characters."""
     # Characters, ids, characters, …: a text without ids is a single part.
     parts = [IDS.split(text) for text in texts]
@@ -162,7 +162,7 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         "split_special_tokens": True,
         "verbose": False,
     }
-    tokenized: list[list[int]] = []
+    tokenized = []
     for start in range(0, len(characters), TOKENIZED):
         tokenized += tokenizer(characters[start : start + TOKENIZED], **options)["input_ids"]
     remaining = iter(tokenized)
@@ -184,7 +184,7 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
 def readable(tokenizer: Any, texts: Sequence[str]) -> list[str]:
     """Texts of token ids in characters, each up to where these would get other ids; the rest of it stays ids."""
 
-    def decoded(row: list[int]) -> str:
+    def decoded(row: TokenIds) -> str:
         return str(tokenizer.decode(row, clean_up_tokenization_spaces=False))
 
     rows = token_ids(tokenizer, texts)
@@ -234,7 +234,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
     if spread and num_processes() > 1:
         raise UsageError(f"device spread must be used in one process, which takes all cards; got {num_processes()}")
     device, dtype = resolve_precision(config)
-    options: dict[str, Any] = {
+    options = {
         "dtype": dtype,
         **quantization_options(config.bits, dtype),
     }
@@ -315,7 +315,7 @@ def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]
         raise UsageError(f"bits must be 4 or 8; got {bits}")
     if find_spec("bitsandbytes") is None:
         raise UsageError(f"{bits}-bit weights must have the package bitsandbytes; it is not installed")
-    config: dict[str, Any] = {
+    config = {
         "quant_method": "bitsandbytes",
         f"load_in_{bits}bit": True,
     }

@@ -22,8 +22,10 @@ from fsd.models.language_model import (
     torch_device,
 )
 from fsd.progress import progress
-from fsd.token_stats import Prompt
+from fsd.token_stats import AnyTexts, Prompt, TokenIds
 
+StepLog = Callable[[float, int], None]
+"""Receives the loss of an optimiser step, and the step, counted from 1."""
 Read = Callable[[Sequence[Any]], list[Piece]]
 """What is trained on → its tokens, and which of them are learned."""
 END = "<|endoftext|>"
@@ -101,8 +103,7 @@ def pretrain(
     *,
     tokenizer: Any = None,
     device: str = "auto",
-    log: Callable[[float, int], None] | None = None,
-    shown: bool = True,
+    log: StepLog | None = None,
 ) -> LanguageModel:
     """Train a GPT-NeoX model on `exposures` copies of each member and `passes` copies of the background, shuffled."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
@@ -139,7 +140,7 @@ def pretrain(
         tokenizer,
         context=recipe.context,
     )
-    _train(network, read, order, recipe, log, shown)
+    _train(network, read, order, recipe, log)
     # A model that was saved in half precision would score nothing.
     if not all(parameter.half().isfinite().all() for parameter in network.parameters()):
         raise _diverged("weights are not finite in half precision after the last step", recipe)
@@ -148,7 +149,7 @@ def pretrain(
 
 def continue_pretraining(
     language_model: LanguageModel,
-    texts: Sequence[str | Prompt],
+    texts: AnyTexts,
     recipe: Recipe,
     *,
     lora: AdapterConfig | None = None,
@@ -174,7 +175,7 @@ def continue_pretraining(
         language_model,
         context=recipe.context,
     )
-    _train(network.train(), read, order, recipe, None, shown)
+    _train(network.train(), read, order, recipe, shown=shown)
     if lora:
         network = language_model.model = network.merge_and_unload()
     network.eval().requires_grad_(False)
@@ -201,7 +202,7 @@ def _rows(
 
 def _rows_and_pieces(
     language_model: LanguageModel,
-    texts: Sequence[str | Prompt],
+    texts: AnyTexts,
     *,
     context: int,
 ) -> list[Piece]:
@@ -218,10 +219,10 @@ def _rows_and_pieces(
 def _train(
     network: Any,
     read: Read,
-    order: Sequence[str | Prompt],
+    order: AnyTexts,
     recipe: Recipe,
-    log: Callable[[float, int], None] | None,
-    shown: bool,
+    log: StepLog | None = None,
+    shown: bool = True,
 ) -> None:
     """One pass over what is read in its order, with a cosine schedule."""
     from transformers import get_cosine_schedule_with_warmup
@@ -269,6 +270,6 @@ def _step(network: Any, batch: Sequence[Piece]) -> float:
     return float(loss.detach())
 
 
-def _padded(rows: Sequence[list[int]], value: int) -> torch.Tensor:
+def _padded(rows: Sequence[TokenIds], value: int) -> torch.Tensor:
     """Rows of one length, filled up at the end; no token sees what comes after it."""
     return pad_sequence(list(map(torch.tensor, rows)), True, value)

@@ -34,6 +34,8 @@ READ_BYTES = 2**16
 BROKEN = (requests.ConnectionError, requests.Timeout, HTTPError)
 
 Reply = requests.Response
+# Tells a time in seconds.
+Time = Callable[[], float]
 Result = TypeVar("Result")
 
 # urllib3 logs headers that it cannot parse, which would tear the progress bar.
@@ -52,8 +54,8 @@ class TransientError(Exception):
 class Clock:
     """Time as an argument; by default `sleep` is a wait that `HTTPClient.stop` ends."""
 
-    monotonic: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
+    monotonic: Time = time.monotonic
+    wall: Time = time.time
     sleep: Callable[[float], object] | None = None
 
     @property
@@ -220,6 +222,11 @@ class HTTPClient:
 
     def _exceeded(self, url: str, limit: str) -> UsageError:
         return UsageError(f"{self.name} must answer {limit} ({url}); {self.resume_hint}".removesuffix("; "))
+
+
+def field_of(value: Any, name: str) -> Any:
+    """A field of what should be a JSON object; None if it is no object or has no such field."""
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _retry_after(reply: Reply) -> float:

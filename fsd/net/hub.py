@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import xxhash
 
-from fsd.errors import UsageError, first_line, quoted
-from fsd.files import check_regular, digest, from_json, read_bytes
+from fsd.errors import UsageError, first_line, quoted, refusing
+from fsd.files import JSON, check_regular, digest, from_json, read_bytes
 from fsd.models import gguf
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
@@ -43,7 +43,6 @@ DATASETS = "hf://datasets/"
 # Folder in the cache with converted GGUF files.
 GGUF_FOLDER = "gguf"
 Result = TypeVar("Result")
-JSON = dict[str, Any]
 _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
 
@@ -349,12 +348,9 @@ def _header(file: Path) -> JSON:
     from safetensors import SafetensorError, safe_open
 
     # The library checks the whole header, so that what follows may trust its lengths and offsets.
-    try:
+    must = f"weights must be a whole safetensors file; {file} is damaged or cut short: "
+    with refusing(must, SafetensorError):
         safe_open(file, "numpy")
-    except SafetensorError as error:
-        raise UsageError(
-            f"weights must be a whole safetensors file; {file} is damaged or cut short: {first_line(error)}"
-        ) from error
     with file.open("rb") as stream:
         tensors: JSON = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
     tensors.pop("__metadata__", None)
@@ -434,13 +430,14 @@ def data_files(place: str) -> list[DataFile]:
     name, revision, path = parts.groups()
     if not hub_reachable():
         raise UsageError(f"the hub must be within reach for {place}; it is not: go online, or give local files")
-    try:
+    with refusing(f"dataset {name} must be on the hub and open to you; "):
         # At a commit, not a branch: files of one job must be of one state of the dataset.
         commit = HfApi().dataset_info(name, revision=revision).sha
         entries: Any = HfFileSystem().glob(f"{DATASETS}{name}@{commit}/{path}", detail=True)
-    except Exception as error:
-        raise UsageError(f"dataset {name} must be on the hub and open to you; {first_line(error)}") from error
-    files = [DataFile(f"hf://{entry}", int(about["size"])) for entry, about in _only_files(entries)]
+    files = []
+    for entry, about in sorted(entries.items()):
+        if about["type"] == "file":
+            files.append(DataFile(f"hf://{entry}", int(about["size"])))
     if not files:
         raise UsageError(f"dataset {name} must have files {path}; it has none of that name at commit {commit}")
     return files
@@ -453,7 +450,8 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
     if place.startswith("hf:"):
         return data_files(place)
     ending: str | tuple[str, ...] = ""
-    try:
+    # File systems have no common base class of errors.
+    with refusing(f"data must be files, a folder or a pattern; {place}: "):
         system, path = fsspec.url_to_fs(place)
         if system.isdir(path):
             entries = system.find(path, detail=True)
@@ -463,9 +461,6 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
             entries = {path: system.info(path)}
         else:
             entries = system.glob(path, detail=True)
-    except Exception as error:
-        # File systems have no common base class of errors.
-        raise UsageError(f"data must be files, a folder or a pattern; {place}: {first_line(error)}") from error
     files = []
     for name, about in sorted(entries.items()):
         if not name.endswith(ending) or about["type"] == "directory":
@@ -485,8 +480,3 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
         state = xxhash.xxh3_64_hexdigest(str(facts).encode())
         files.append(DataFile(url, int(about["size"] or 0), state))
     return files
-
-
-def _only_files(entries: JSON) -> list[tuple[str, Any]]:
-    """Path and information of what is no folder, sorted."""
-    return [(path, about) for path, about in sorted(entries.items()) if about["type"] == "file"]

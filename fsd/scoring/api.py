@@ -12,7 +12,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -25,7 +25,8 @@ import numpy as np
 import xxhash
 
 from fsd.errors import UsageError, at_least
-from fsd.net.http import Clock, HTTPClient, Reply
+from fsd.files import JSON
+from fsd.net.http import Clock, HTTPClient, Reply, Time, field_of
 from fsd.progress import progress
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.token_stats import (
@@ -33,6 +34,7 @@ from fsd.token_stats import (
     Prompt,
     Prompts,
     Scored,
+    TokenIds,
     TokenStats,
 )
 from fsd.views import Draws
@@ -40,8 +42,6 @@ from fsd.views import Draws
 if TYPE_CHECKING:
     from requests import PreparedRequest
 
-# A JSON object that a service gets or gives.
-Answer = Mapping[str, Any]
 KEY = "FSD_API_KEY"
 OPENAI_KEY = "OPENAI_API_KEY"
 # Statuses of an address that exists on a service that is overloaded. Any other error says that there is no list of
@@ -107,13 +107,13 @@ class Client(HTTPClient):
 
     def complete(
         self,
-        body: Answer,
+        body: JSON,
         path: str = "completions",
-    ) -> dict[str, Any]:
+    ) -> JSON:
         """The JSON object that the service answers to a request for a completion."""
         url = f"{self.base_url}/{path}"
 
-        def read(reply: Reply) -> dict[str, Any]:
+        def read(reply: Reply) -> JSON:
             words = self.server_message(reply)
             status = reply.status_code
             if status != 200:
@@ -130,13 +130,13 @@ class Client(HTTPClient):
         """Refuse llama-cpp-python's own server, by its list of models; asks once."""
         if self._checked:
             return
-        rows = _field(
+        rows = field_of(
             self._ask("GET", f"{self.base_url}/models", _json, retried=BUSY),
             "data",
         )
         for row in rows if isinstance(rows, list) else ():
             # The server does not say what it is: only this row of its list tells.
-            if _field(row, "owned_by") == "me" and "permissions" in row:
+            if field_of(row, "owned_by") == "me" and "permissions" in row:
                 raise UsageError(
                     "the API must not be llama-cpp-python's own server, which takes no token ids and, where a model "
                     "puts no start token, pairs log-probabilities with the wrong tokens: serve the model by vLLM"
@@ -161,11 +161,6 @@ def _json(reply: Reply) -> Any:
         return None
 
 
-def _field(value: Any, name: str) -> Any:
-    """A field of what should be a JSON object; None if it is no object or has no such field."""
-    return value.get(name) if isinstance(value, dict) else None
-
-
 class PromptTokens:
     """Start token + context + text as ids, as `ModelScorer` has them; safe for any number of threads."""
 
@@ -180,23 +175,23 @@ class PromptTokens:
         self.fingerprint = fingerprint(tokenizer)
         self._tokenizer = tokenizer
         self._lock = threading.Lock()  # fast tokenizers are not thread-safe
-        self._contexts: dict[str, list[int]] = {"": []}
+        self._contexts: dict[str, TokenIds] = {"": []}
 
-    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+    def tokens(self, texts: Sequence[str]) -> list[TokenIds]:
         """Token ids of each text, as `fsd.models.language_model.LanguageModel.tokens` gives them."""
         from fsd.models.language_model import token_ids
 
         with self._lock:
             return token_ids(self._tokenizer, texts)
 
-    def ids(self, prompt: Prompt) -> tuple[list[int], list[int]]:
+    def ids(self, prompt: Prompt) -> tuple[TokenIds, TokenIds]:
         """The ids of start token and context, and those of the text that is scored."""
         context = prompt.context
         if context not in self._contexts:  # one prefix is common to all texts
             self._contexts[context] = self.tokens([context])[0]
         return [self.start, *self._contexts[context]], self.tokens([prompt.text])[0]
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: TokenIds) -> str:
         """The string of token ids."""
         with self._lock:
             text: str = self._tokenizer.decode(
@@ -311,12 +306,7 @@ class CompletionsScorer:
         self._check()
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="completions")
         failure: UsageError | None = None
-        with progress(
-            len(distinct),
-            self.description,
-            "text",
-            shown=bool(self.description),
-        ) as bar:
+        with progress(len(distinct), self.description, "text") as bar:
             try:
                 submitted = {pool.submit(self._stats, prompt): prompt for prompt in distinct}
                 for future in as_completed(submitted):
@@ -405,7 +395,9 @@ class ContinuationsAPI(CompletionsScorer):
         return Continuations(prompt.text, tuple(samples), greedy)
 
     def _asked(self, prompt: Prompt) -> Prompt:
-        return prompt._replace(context=CONTINUE + prompt.context) if self.chat else prompt
+        if self.chat:
+            return prompt._replace(context=CONTINUE + prompt.context)
+        return prompt
 
     def _text(
         self,
@@ -420,13 +412,13 @@ class ContinuationsAPI(CompletionsScorer):
             "temperature": temperature,
             "top_p": 1.0,
         }
-        asked: str | list[int]
+        asked: str | TokenIds
         if self.chat:
             asked = self._asked(prompt).context
         else:
             asked = self.tokens.ids(prompt)[0] if self.tokens else self.start + prompt.context
         choice = _choice(_generate(self.client, body, asked, chat=self.chat))
-        text = _field(choice.get("message"), "content") if self.chat else choice.get("text")
+        text = field_of(choice.get("message"), "content") if self.chat else choice.get("text")
         # A model that reasons spends all of its tokens before the first one of its answer.
         if not isinstance(text, str) or (not text and choice.get("finish_reason") == "length"):
             raise UsageError(f"the API must give text within {limit} tokens; it gives none: a model may reason first")
@@ -435,11 +427,11 @@ class ContinuationsAPI(CompletionsScorer):
 
 def _generate(
     client: Client,
-    body: Answer,
-    asked: str | list[int],
+    body: JSON,
+    asked: str | TokenIds,
     *,
     chat: bool,
-) -> dict[str, Any]:
+) -> JSON:
     """The answer of a chat API to a message of the user's, or of a completions API to the beginning of a text."""
     if chat:
         message = {"role": "user", "content": asked}
@@ -460,7 +452,7 @@ class RepliesAPI(CompletionsScorer):
     """
 
     chat: bool = field(default=True, kw_only=True)
-    clock: Callable[[], float] = field(default=time.time, kw_only=True)
+    clock: Time = field(default=time.time, kw_only=True)
 
     @property
     def key(self) -> str:
@@ -479,7 +471,7 @@ class RepliesAPI(CompletionsScorer):
         if self.chat:
             message = choice.get("message")
             # A service may put what a model declines into a field of its own.
-            text = _field(message, "content") or _field(message, "refusal")
+            text = field_of(message, "content") or field_of(message, "refusal")
         if not isinstance(text, str | None):
             raise UsageError(f"the API must give a reply as text; it gives {type(text).__name__}")
         text = text or ""
@@ -510,7 +502,7 @@ LogProbs = Sequence[float | None]
 
 
 def stats_from_string(
-    reply: Answer,
+    reply: JSON,
     prompt: Prompt,
     start: str = "",
 ) -> TokenStats:
@@ -551,7 +543,7 @@ def _is_start_token(
 
 
 def stats_from_ids(
-    reply: Answer,
+    reply: JSON,
     text: str,
     head: int,
     ids: Sequence[int],
@@ -573,7 +565,7 @@ def stats_from_ids(
     return _text_stats(text, logp[head:sent], ids)
 
 
-def _choice(reply: Answer) -> dict[str, Any]:
+def _choice(reply: JSON) -> JSON:
     try:
         choice = reply["choices"][0]
     except (KeyError, IndexError, TypeError):
@@ -585,12 +577,12 @@ def _choice(reply: Answer) -> dict[str, Any]:
 
 
 def _columns(
-    reply: Answer,
+    reply: JSON,
 ) -> tuple[list[str], list[float | None]]:
     """Token strings and their log-probabilities."""
     logprobs = _choice(reply).get("logprobs")
-    tokens = _field(logprobs, "tokens")
-    values = _field(logprobs, "token_logprobs")
+    tokens = field_of(logprobs, "tokens")
+    values = field_of(logprobs, "token_logprobs")
     if not tokens:
         instead = "none"
         if isinstance(logprobs, dict) and "content" in logprobs:
@@ -609,9 +601,9 @@ def _columns(
     return tokens, values
 
 
-def _generated(reply: Answer) -> int:
+def _generated(reply: JSON) -> int:
     """Number of generated tokens as the server counts them; by default the one that was requested."""
-    count = _field(reply.get("usage"), "completion_tokens")
+    count = field_of(reply.get("usage"), "completion_tokens")
     return count if isinstance(count, int) and count >= 0 else 1
 
 

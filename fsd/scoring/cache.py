@@ -434,7 +434,7 @@ class MemoizedScorer:
                 strict=True,
             )
         )
-        fresh: list[Scored] = []
+        fresh = []
         begun = time.monotonic()
         try:
             for pair in pairs:
@@ -448,3 +448,18 @@ class MemoizedScorer:
                     begun = time.monotonic()
         finally:
             self.store.save(key, fresh)
+
+
+def memoized(
+    scorer: Scorer,
+    store: Store | None,
+    key: str | Callable[[], str],
+    *models: "LanguageModel",
+) -> Scorer:
+    """The scorer behind a store, if there is one and the weights of the models, on which the numbers depend, are known.
+
+    Else it is the scorer itself.
+    """
+    if store is None or not all(model.identity.fingerprint for model in models):
+        return scorer
+    return MemoizedScorer(scorer, store, key)

@@ -26,13 +26,23 @@ from fsd.scores import (
     ScoreColumns,
     StatePair,
 )
-from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, as_prompt, chats_of, score_rows, texts_of
+from fsd.token_stats import (
+    AnyTexts,
+    FloatArray,
+    Scorers,
+    as_prompt,
+    chats_of,
+    score_rows,
+    texts_of,
+)
 from fsd.views import (
     COMMON,
     FORMS,
     LISTS,
+    NO_INPUTS,
     PAIRS,
     Detector,
+    Detectors,
     View,
     ViewInputs,
     halves,
@@ -100,9 +110,9 @@ class ViewStatistics:
     @classmethod
     def compute(
         cls,
-        texts: Sequence[str | Prompt],
-        detectors: Sequence[Detector],
-        scorers: Mapping[str, Scorer],
+        texts: AnyTexts,
+        detectors: Detectors,
+        scorers: Scorers,
         inputs: ViewInputs,
         *,
         states: Sequence[str] = ("base", "tuned"),
@@ -113,7 +123,7 @@ class ViewStatistics:
         views = [view for view in needed_views(detectors, states) if view not in columns]
         prompts = list(map(as_prompt, texts))
         # Base and tuned model read the same copies of a text, which a masked model may have made at some cost.
-        copies: dict[str, list[Prompts]] = {}
+        copies = {}
         for form in dict.fromkeys(view.form for view in views):
             if form not in COMMON:
                 make = FORMS[form]
@@ -200,7 +210,7 @@ def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:
     }
 
 
-def needed_views(detectors: Sequence[Detector], states: Sequence[str]) -> list[View]:
+def needed_views(detectors: Detectors, states: Sequence[str]) -> list[View]:
     """The views of the detectors in the states, each once: those of two models, then the others as first needed."""
     needed: dict[View, None] = {}
     for detector in detectors:
@@ -213,17 +223,16 @@ def needed_views(detectors: Sequence[Detector], states: Sequence[str]) -> list[V
 
 
 def score_texts(
-    texts: Sequence[str | Prompt],
-    detectors: Sequence[Detector],
-    scorers: Mapping[str, Scorer],
-    inputs: ViewInputs | None = None,
+    texts: AnyTexts,
+    detectors: Detectors,
+    scorers: Scorers,
+    inputs: ViewInputs = NO_INPUTS,
     *,
     shown: bool = False,
 ) -> ScoreTable:
     """Base, tuned and FSD score of every text by every detector, `CHUNK` texts at a time; or base alone."""
     if not texts:
         raise UsageError("scoring must have at least one text; got none")
-    inputs = inputs or ViewInputs()
     prompts = list(map(as_prompt, texts))
     excluded = not_of_chats(detectors) if chats_of(prompts) else {}
     strings = texts_of(prompts)
@@ -231,8 +240,8 @@ def score_texts(
     states = ("base", "tuned") if "tuned" in scorers else ("base",)
     computed = _computed_scores(detectors, states)
     count = len(texts)
-    parts: defaultdict[Score, list[FloatArray]] = defaultdict(list)
-    fallbacks: Counter[tuple[Score, str]] = Counter()
+    parts = defaultdict(list)
+    fallbacks = Counter[tuple[Score, str]]()
     with progress(count, "all texts", "text", shown=shown and count > CHUNK) as bar:
         for begin in range(0, count, CHUNK):
             chunk = prompts[begin : begin + CHUNK]
@@ -254,7 +263,7 @@ def score_texts(
 
 def _ordered(
     values: ScoreColumns,
-    detectors: Sequence[Detector],
+    detectors: Detectors,
     states: Sequence[str],
 ) -> ScoreColumns:
     """The computed scores and the differences of others, detectors that have both kinds of score first."""
@@ -271,7 +280,7 @@ def _ordered(
     return columns
 
 
-def _computed_scores(detectors: Sequence[Detector], states: Sequence[str]) -> dict[Score, Detector]:
+def _computed_scores(detectors: Detectors, states: Sequence[str]) -> dict[Score, Detector]:
     """The scores that are no difference of others, with their detectors."""
     computed: dict[Score, Detector] = {}
     for detector in detectors:

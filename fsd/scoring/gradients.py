@@ -11,7 +11,7 @@ from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
 from fsd.scoring.model_scorer import scored_part
-from fsd.token_stats import GradientNorms, Prompt, Prompts
+from fsd.token_stats import GradientNorms, Prompt, Prompts, TokenIds
 
 # Parts of the names of an adapter's weights.
 ADAPTER = ("lora_", "ia3_")
@@ -31,12 +31,11 @@ class GradientScorer:
         return map(norms.__getitem__, prompts)
 
     def _computed(self, prompts: Collection[Prompt]) -> dict[Prompt, GradientNorms]:
-        norms: dict[Prompt, GradientNorms] = {}
-        title = self.description
+        norms = {}
         with (
             self.language_model.state(tuned=self.tuned) as network,
             _differentiable(network) as weights,
-            progress(len(prompts), title, "text", shown=bool(title)) as bar,
+            progress(len(prompts), self.description, "text") as bar,
         ):
             for prompt in prompts:
                 norms[prompt] = self._norms(network, weights, prompt)
@@ -77,7 +76,7 @@ class GradientScorer:
             largest = max(largest, float(sizes.max()))
         return GradientNorms(total, squares**0.5, largest)
 
-    def _ids(self, prompt: Prompt) -> tuple[list[int], list[int]]:
+    def _ids(self, prompt: Prompt) -> tuple[TokenIds, TokenIds]:
         """The ids that are given, the start token at least, and those from the first that is scored on."""
         model = self.language_model
         if prompt.marked:

@@ -1,6 +1,6 @@
 """Models to score with, wherever they are: opened, or outlined before that, and what can be computed with them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
+from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 from fsd.scoring.model_checks import api_client, check_api, check_chats
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import (
@@ -26,24 +27,26 @@ from fsd.scoring.scorers import (
 )
 from fsd.scoring.view_inputs import view_inputs
 from fsd.token_stats import (
+    AnyTexts,
     Chat,
     Labelled,
     Prompt,
     Prompts,
     Scored,
     Scorer,
+    Scorers,
+    TokenIds,
     Tokenize,
     chats_of,
     scored_prompts,
     texts_of,
 )
-from fsd.views import FORMS, PRIMED, Detector, ViewInputs, not_of_chats, usable
+from fsd.views import FORMS, NO_INPUTS, PRIMED, Detectors, ViewInputs, not_of_chats, usable
 
 if TYPE_CHECKING:
     from fsd.models.chats import ChatReader
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.api import CompletionsScorer, PromptTokens
-    from fsd.scoring.cache import SQLiteStore
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,9 @@ class Model:
     """
 
     config: ModelConfig
-    scorers: Mapping[str, Scorer]
+    scorers: Scorers
     tokens: Tokenize | None = None
-    decode: Callable[[list[int]], str] | None = None
+    decode: Callable[[TokenIds], str] | None = None
     tokenizer: Any = None
     local: "LanguageModel | None" = None
     answers: "SQLiteStore | None" = None
@@ -95,7 +98,7 @@ class Model:
 
     def inputs(
         self,
-        unseen: Sequence[str | Prompt] = (),
+        unseen: AnyTexts = (),
         *,
         shots: int = 2,
         labelled: Labelled = MappingProxyType({}),
@@ -113,9 +116,9 @@ class Model:
 
     def plan(
         self,
-        detectors: Sequence[Detector],
-        texts: Sequence[str | Prompt],
-        inputs: ViewInputs | None = None,
+        detectors: Detectors,
+        texts: AnyTexts,
+        inputs: ViewInputs = NO_INPUTS,
         **options: Any,
     ) -> ScoringPlan:
         """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `options`."""
@@ -134,7 +137,6 @@ class Model:
         chats = chats_of(prompts)
         if chats:
             excluded |= not_of_chats(detectors)
-        inputs = inputs or ViewInputs()
         computable, left_out = usable(
             detectors,
             strings,
@@ -157,7 +159,7 @@ class Model:
             self.states,
         )
 
-    def prompts(self, texts: Sequence[str | Prompt]) -> list[Prompt]:
+    def prompts(self, texts: AnyTexts) -> list[Prompt]:
         """What is scored of texts; of a chat, what the configuration says."""
         return scored_prompts(texts, whole=self.config.chats == "whole")
 
@@ -194,7 +196,7 @@ class Model:
 
     def _cut_texts(
         self,
-        detectors: Sequence[Detector],
+        detectors: Detectors,
         texts: Sequence[str],
         inputs: ViewInputs,
     ) -> Iterator[str]:
@@ -229,7 +231,7 @@ class Model:
 
     def _unaligned(
         self,
-        detectors: Sequence[Detector],
+        detectors: Detectors,
         prompts: Prompts,
     ) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
@@ -241,7 +243,7 @@ class Model:
         from fsd.models.language_model import load_tokenizer, token_ids
 
         tokenizer, _ = load_tokenizer(self.reference)
-        unfit: list[str] = []
+        unfit = []
         texts = texts_of(prompts)
         # Two tokenizers with other names may agree on these texts, and that is all that is needed for single tokens.
         if token_ids(tokenizer, texts) != self.tokens(texts):
@@ -418,10 +420,9 @@ def _open_api(
 ) -> Model:
     from fsd.models.language_model import load_tokenizer
     from fsd.scoring.api import PromptTokens
-    from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 
     check_api(config, api)
-    scorers: dict[str, Scorer] = {}
+    scorers = {}
     prompt_tokens = None
     if api.tokenizer is not None:
         tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=config.revision)

@@ -37,6 +37,7 @@ from fsd.token_stats import (
     Prompts,
     Scored,
     Scorer,
+    TokenIds,
     TokenStats,
 )
 
@@ -47,7 +48,7 @@ PADDING = 0.03
 SHARED = 64
 
 # The token ids of each prompt: start token, context and text.
-Ids = Sequence[list[int]]
+Ids = Sequence[TokenIds]
 
 
 class Window(NamedTuple):
@@ -74,7 +75,7 @@ Batch = Sequence[Window]
 # Windows, each with the statistics of its scored positions.
 Columns = list[tuple[Window, FloatArray]]
 # Prompts by number, or all of them → token ids.
-Rows = Mapping[int, list[int]] | Ids
+Rows = Mapping[int, TokenIds] | Ids
 
 
 def windows(
@@ -111,7 +112,7 @@ def batched(
     alike: int | None = None,
 ) -> list[Batch]:
     """Windows, the longest first, in batches of at most `max_tokens`; those longer than `alike` with equals only."""
-    batches: list[Batch] = []
+    batches = []
     begin = 0
     while begin < len(order):
         longest = order[begin].size
@@ -332,13 +333,13 @@ class Reduction(threading.local):
 T = TypeVar("T")
 
 
-def scored_part(marked: Marked) -> tuple[list[int], int]:
+def scored_part(marked: Marked) -> tuple[TokenIds, int]:
     """Ids of a chat up to the last one that is scored, and the position before the first one that is."""
     scored = np.flatnonzero(marked.scored)
     return list(marked.ids[: scored[-1] + 1]), int(scored[0]) - 1
 
 
-def scored_ids(ids: list[int], numbers: FloatArray) -> IntArray:
+def scored_ids(ids: TokenIds, numbers: FloatArray) -> IntArray:
     """(T,) ids of a text, the end of its prompt's, from the (…, T) numbers of its tokens."""
     return np.array(ids[-numbers.shape[1] :], dtype=np.int64)
 
@@ -368,6 +369,10 @@ def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+StatesAndTarget = tuple[Tensor, Tensor]
+"""(n, D) hidden states (or logits) of positions, and their (n,) targets."""
+
+
 class Side:
     """A model that reads batches, what makes statistics of its states, and what brings it into its own for a while."""
 
@@ -386,13 +391,13 @@ class Side:
         self,
         batch: Batch,
         ids: Rows,
-    ) -> tuple[Tensor, Tensor]:
-        """(n, D) hidden states (or logits) of the scored positions of a batch, and their (n,) targets."""
+    ) -> StatesAndTarget:
+        """Those of the scored positions of a batch."""
         model = self.model
         width = batch[0].size
         inputs = []
-        scored: list[int] = []
-        targets: list[int] = []
+        scored: TokenIds = []
+        targets: TokenIds = []
         for row, window in enumerate(batch):
             tokens = ids[window.prompt]
             inputs.append(torch.tensor(tokens[window.begin : window.end]))
@@ -403,7 +408,7 @@ class Side:
         x = _to_device(pad_sequence(inputs, True, model.start), model.device)
         places = _to_device(torch.tensor(scored), model.device)
         target = _to_device(torch.tensor(targets), model.device)
-        options: dict[str, Any] = {"use_cache": False}
+        options = {"use_cache": False}
         if batch[0].past:
             options = {"use_cache": True, "past_key_values": self._past(batch, ids)}
         answer = self.body(input_ids=x, **options)
@@ -475,7 +480,7 @@ class ModelScorer:
         statistics: dict[int, FloatArray] = {}
         sizes = [len(row) - 1 - start for row, start in zip(ids, firsts, strict=True)]
         missing = list(sizes)
-        with progress(total, self.description, "tok", shown=bool(self.description)) as bar:
+        with progress(total, self.description, "tok") as bar:
             for begin in range(0, len(batches), self.batches_per_round):
                 batches_now = batches[begin : begin + self.batches_per_round]
                 for window, values in self.columns(ids, batches_now, bar):
@@ -488,7 +493,7 @@ class ModelScorer:
                         del statistics[i]
                         yield prompts[i], self._scored(prompts[i], ids[i], numbers)
 
-    def _scored(self, prompt: Prompt, ids: list[int], numbers: FloatArray) -> Any:
+    def _scored(self, prompt: Prompt, ids: TokenIds, numbers: FloatArray) -> Any:
         """The statistics of what is scored of a prompt: all of a text, and the answers of a chat."""
         statistics = self._statistics(prompt.text, ids, numbers)
         if prompt.marked is None:
@@ -500,7 +505,7 @@ class ModelScorer:
     def _statistics(
         self,
         text: str,
-        ids: list[int],
+        ids: TokenIds,
         numbers: FloatArray,
     ) -> Any:
         """The statistics of a text from its prompt's ids and the numbers of each token."""
@@ -655,7 +660,7 @@ class ModelScorer:
             yield batch, values
             done += len(batch)
 
-    def _tokens(self, prompts: Prompts) -> tuple[list[list[int]], list[int]]:
+    def _tokens(self, prompts: Prompts) -> tuple[list[TokenIds], list[int]]:
         """Ids of start token + context + text of each prompt, tokenised apart, and the position before the text.
 
         Of a chat they are those of its template, up to the end of its last answer, and the position before the first.
@@ -729,7 +734,7 @@ def collective(stored: Scorer, scorer: ModelScorer) -> Scorer:
         return stored
 
     def score(prompts: Prompts) -> Iterator[TokenStats]:
-        statistics: list[TokenStats] = []
+        statistics = []
         if is_main_process():
             statistics = list(stored(prompts))
             list(scorer.as_read([]))  # no more prompts in this call
@@ -825,7 +830,7 @@ def hidden_states(
         rows.append(torch.tensor(cut))
     order = [Window(i, 0, len(ids), 0) for i, ids in enumerate(rows)]
     order.sort(key=lambda window: -window.size)
-    means: dict[int, FloatArray] = {}
+    means = {}
     with language_model.state(tuned=tuned):
         read = LowerLayers(language_model.body, depth)
         for batch in batched(order, device_limit(BATCH_TOKENS, device)):

@@ -94,7 +94,7 @@ def word_swaps(
         return [text] * count
     swaps = min(len(options), max(1, round(share * len(words))))
     rng = _generator(text, seed)
-    neighbours: list[str] = []
+    neighbours = []
     for _ in range(count):
         for _ in range(TRIES):
             drawn = rng.choice(len(options), size=swaps, replace=False)

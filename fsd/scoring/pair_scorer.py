@@ -17,7 +17,7 @@ from torch import Tensor
 from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.models.language_model import LanguageModel
-from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, MemoizedScorer, SQLiteStore, Store, Stored, from_rows, model_key
+from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, SQLiteStore, Store, Stored, from_rows, memoized, model_key
 from fsd.scoring.model_scorer import (
     BLOCK_BYTES,
     LOG2_E,
@@ -27,6 +27,7 @@ from fsd.scoring.model_scorer import (
     ModelScorer,
     Rows,
     Side,
+    StatesAndTarget,
     Statistics,
     agreeing_kernel,
     collective,
@@ -38,7 +39,7 @@ from fsd.scoring.model_scorer import (
     trial_logits,
     weighted,
 )
-from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Prompts, Scorer
+from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Prompts, Scorer, TokenIds
 
 # Bytes of a block that a logit takes, in place of the 4 of one model: the arrays of both are in a core's cache at once.
 LOGIT_BYTES = 6
@@ -161,10 +162,10 @@ class KeptStates:
     """Hidden states by a reference, read once: base and tuned model are compared with it on the same batches."""
 
     def __init__(self) -> None:
-        self.stored: dict[bytes, tuple[Tensor, Tensor]] = {}
+        self.stored: dict[bytes, StatesAndTarget] = {}
         self.room = KEPT_BYTES
 
-    def states(self, side: Side, batch: Batch, ids: Rows) -> tuple[Tensor, Tensor]:
+    def states(self, side: Side, batch: Batch, ids: Rows) -> StatesAndTarget:
         """Those of `Side.states`, bitwise: only a batch of the same tokens has them."""
         # The memory of a card is for batches. Logits in place of states are overwritten where they are reduced.
         if side.model.device.type != "cpu" or not side.model.split_head or not self.room:
@@ -254,11 +255,11 @@ class PairScorer(ModelScorer):
             reference_states, _ = read(batch, rows)
         return network(states, reference_states, target)
 
-    def _rows(self, side: Side, batch: Batch, ids: Ids) -> dict[int, list[int]]:
+    def _rows(self, side: Side, batch: Batch, ids: Ids) -> dict[int, TokenIds]:
         """The ids of the prompts of a batch as a model reads them."""
         return {window.prompt: self._opened(side, window.prompt, ids) for window in batch}
 
-    def _opened(self, side: Side, prompt: int, ids: Ids) -> list[int]:
+    def _opened(self, side: Side, prompt: int, ids: Ids) -> TokenIds:
         """The ids of a prompt as a model reads them: it begins with its own start token."""
         row = ids[prompt]
         # What a chat begins with is up to its template.
@@ -267,7 +268,7 @@ class PairScorer(ModelScorer):
         opening = side.model.opening
         return [*opening, *row[len(opening) :]]
 
-    def _tokens(self, prompts: Prompts) -> tuple[list[list[int]], list[int]]:
+    def _tokens(self, prompts: Prompts) -> tuple[list[TokenIds], list[int]]:
         """As of a single model; the numbers of the prompts that are chats are kept."""
         self.chats = {number for number, prompt in enumerate(prompts) if prompt.marked}
         return super()._tokens(prompts)
@@ -275,7 +276,7 @@ class PairScorer(ModelScorer):
     def _statistics(
         self,
         text: str,
-        ids: list[int],
+        ids: TokenIds,
         numbers: FloatArray,
     ) -> PairStats:
         contexts = {self.language_model.context, self.reference.context}
@@ -319,11 +320,9 @@ def pair_scorer(
             max_batch_tokens=config.max_batch_tokens,
             description=description,
         )
-        stored: Scorer = scorer
-        models = (scorer.language_model, scorer.reference)
-        if store is not None and all(model.identity.fingerprint for model in models):
-            key = functools.partial(pair_key, scorer)
-            stored = MemoizedScorer(scorer, PairStore(store, scorer), key)
+        kept_pairs = store and PairStore(store, scorer)
+        key = functools.partial(pair_key, scorer)
+        stored = memoized(scorer, kept_pairs, key, scorer.language_model, scorer.reference)
         return collective(stored, scorer)
 
     return lambda prompts: loaded_once()(prompts)

@@ -1,14 +1,14 @@
 """What is going to be computed on texts: the detectors that can be, why not the others, and the forward passes."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fsd import distributed
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
 from fsd.scoring.deviation import ScoreTable, needed_views, score_texts
 from fsd.scoring.scorers import STATES
-from fsd.token_stats import Prompt, Scorer
+from fsd.token_stats import Prompt, Prompts, Scorers
 from fsd.views import COMMON, FORMS, VIEWS, Detector, Draws, View, ViewInputs, halves, scorer_of
 
 
@@ -19,10 +19,10 @@ class ScoringPlan:
     `draws` is how texts are continued, by form.
     """
 
-    prompts: Sequence[Prompt]
+    prompts: Prompts
     detectors: list[Detector]
     left_out: dict[str, str]
-    scorers: Mapping[str, Scorer]
+    scorers: Scorers
     inputs: ViewInputs
     remarks: list[str]
     draws: Mapping[str, Draws]

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError
+from fsd.files import JSON
 from fsd.progress import progress
+from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 from fsd.scoring.model_checks import api_client, check_api
 from fsd.scoring.scorers import API
-from fsd.token_stats import Prompt
+from fsd.token_stats import Prompt, Prompts, TokenIds
 
 if TYPE_CHECKING:
     from fsd.models.chats import ChatReader
     from fsd.models.language_model import LanguageModel
+    from fsd.net.http import Time
 
 PARAGRAPH = "\n\n"
 """What parts a plain prompt from its reply, unless the reply is to go on where the prompt breaks off."""
@@ -39,7 +42,7 @@ class Request:
     continues: bool = False
     """Whether the reply goes on where the prompt breaks off, so that plain text has no break between them."""
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JSON:
         """How the reply is generated, as it stands in a transcript."""
         return {
             "temperature": self.temperature,
@@ -92,7 +95,7 @@ class Sent(NamedTuple):
     """
 
     text: str
-    ids: list[int]
+    ids: TokenIds
     templated: bool
 
 
@@ -137,19 +140,14 @@ class LocalReplies:
 
     language_model: "LanguageModel"
     plain: bool = False
-    clock: Callable[[], float] = time.time
+    clock: "Time" = time.time
     description: str = "replies"
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """The reply to each request."""
         model = self.language_model
         prompts = all_sent(model.chats, model.context, requests, plain=self.plain)
-        with progress(
-            len(requests),
-            self.description,
-            "answer",
-            shown=bool(self.description),
-        ) as bar:
+        with progress(len(requests), self.description, "answer") as bar:
             for request, prompt in zip(requests, prompts, strict=True):
                 yield self._reply(request, prompt)
                 bar.update()
@@ -193,7 +191,7 @@ class LocalReplies:
         )
 
 
-def _ends(network: Any) -> list[int]:
+def _ends(network: Any) -> TokenIds:
     # One id, a list of them, or none, as the model's folder has it.
     ends = network.generation_config.eos_token_id
     if ends is None:
@@ -205,7 +203,7 @@ def _ends(network: Any) -> list[int]:
 class RemoteReplies:
     """Replies of an API, by a scorer whose answers are kept; the time is the one at which each was asked for."""
 
-    scorer: Callable[[Sequence[Prompt]], Iterator[Any]]
+    scorer: Callable[[Prompts], Iterator[Any]]
     plain: bool = False
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
@@ -228,7 +226,7 @@ class RemoteReplies:
 
 
 def _settings(request: Request) -> str:
-    settings: dict[str, Any] = {"max_tokens": request.max_tokens, "temperature": request.temperature}
+    settings = {"max_tokens": request.max_tokens, "temperature": request.temperature}
     # Greedy decoding draws nothing, and not every service takes a seed.
     if request.temperature:
         settings |= {"top_p": 1.0, "seed": request.seed}
@@ -246,7 +244,7 @@ def open_replies(
     answers: str | Path,
     *,
     plain: bool = False,
-    clock: Callable[[], float] = time.time,
+    clock: "Time" = time.time,
 ) -> Replies:
     """The model under test, to be asked; `answers` keeps those of an API, so that an interrupted command goes on.
 
@@ -257,7 +255,6 @@ def open_replies(
 
         return LocalReplies(load(config), plain, clock)
     from fsd.scoring.api import RepliesAPI
-    from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 
     check_api(config, api)
     client = api_client(config, api)

@@ -14,7 +14,7 @@ from fsd.errors import UsageError, at_least
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
 from fsd.scoring.model_scorer import BATCH_TOKENS, device_limit
-from fsd.token_stats import Continuations, FloatArray, Prompt, Prompts
+from fsd.token_stats import Continuations, FloatArray, Prompt, Prompts, TokenIds
 from fsd.views import Draws
 
 
@@ -123,12 +123,7 @@ class ContinuationScorer:
 
     def __call__(self, prompts: Prompts) -> Iterator[Continuations]:
         """Continuations for each prompt, in order."""
-        with progress(
-            len(prompts),
-            self.description,
-            "text",
-            shown=bool(self.description),
-        ) as bar:
+        with progress(len(prompts), self.description, "text") as bar:
             for prompt in prompts:
                 yield self._continued(prompt)
                 bar.update()
@@ -147,7 +142,7 @@ class ContinuationScorer:
 
     def _generated(
         self,
-        head: list[int],
+        head: TokenIds,
         count: int,
         size: int,
         temperature: float,

@@ -11,12 +11,12 @@ from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.errors import at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
-from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, Tokenize, chats_of, texts_of
+from fsd.scoring.cache import FILE, SQLiteStore, memoized, model_key
+from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, TokenIds, Tokenize, chats_of, texts_of
 from fsd.views import DRAWS, PAIRS, Draws
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
-    from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.pair_scorer import KeptStates
 
     Maker = Callable[[LanguageModel, SQLiteStore | None], Scorer]
@@ -158,7 +158,6 @@ def _scorer(
     store: "SQLiteStore | None",
 ) -> Scorer:
     """The scorer of one model state, which computes in all processes of the job what is not in the store."""
-    from fsd.scoring.cache import MemoizedScorer, model_key
     from fsd.scoring.model_scorer import DistributedScorer, ModelScorer, collective
 
     tuned = name == "tuned"
@@ -169,11 +168,9 @@ def _scorer(
         max_batch_tokens=config.max_batch_tokens,
         description=_title(name),
     )
-    stored: Scorer = scorer
-    if store is not None and model.identity.fingerprint:
-        # The base weights never change; the adapter may be trained between two calls.
-        key = partial(model_key, model, tuned=tuned)
-        stored = MemoizedScorer(scorer, store, key if tuned else cache(key))
+    # The base weights never change; the adapter may be trained between two calls.
+    key = partial(model_key, model, tuned=tuned)
+    stored = memoized(scorer, store, key if tuned else cache(key), model)
     return collective(stored, scorer)
 
 
@@ -192,11 +189,10 @@ def _sampler(
     store: "SQLiteStore | None",
 ) -> Scorer:
     """The continuations by one model state, which the main process draws."""
-    from fsd.scoring.cache import MemoizedScorer, model_key
     from fsd.scoring.sampling import ContinuationScorer
 
     tuned = name == "tuned"
-    sampler: Scorer = ContinuationScorer(
+    sampler = ContinuationScorer(
         model,
         way,
         tuned=tuned,
@@ -204,41 +200,38 @@ def _sampler(
         batch_tokens=config.max_batch_tokens,
         description=_title(f"{name} samples"),
     )
-    if store is not None and model.identity.fingerprint:
 
-        def key() -> str:
-            return f"{model_key(model, tuned=tuned)} {way} {seed}"
+    def key() -> str:
+        return f"{model_key(model, tuned=tuned)} {way} {seed}"
 
-        sampler = MemoizedScorer(sampler, store, key)
-    return lambda prompts: distributed.from_main(lambda: list(sampler(prompts)))
+    stored = memoized(sampler, store, key, model)
+    return lambda prompts: distributed.from_main(lambda: list(stored(prompts)))
 
 
 def hidden_state_reader(model: "LanguageModel", config: ModelConfig) -> "Callable[[Sequence[str]], FloatArray]":
     """What reads the (N, D) hidden states of texts by the base of a model; those in the cache are not read again."""
-    from fsd.scoring.cache import MemoizedScorer, model_key
     from fsd.scoring.model_scorer import DEPTH, hidden_states
 
     def read(prompts: Prompts) -> FloatArray:
         return hidden_states(model, texts_of(prompts))
 
-    reader: Scorer = read
-    store = cache_store(config)
+    store = None
     # In half precision they depend on what else is in the batch, and so on what the cache has already.
-    exact = model.precision == "float32"
-    if store is not None and model.identity.fingerprint and exact:
-        # They are always read after the start token, whether or not scores are.
-        key = cache(lambda: f"{model_key(model, tuned=False)} states {DEPTH} {model.start}")
-        reader = MemoizedScorer(read, store, key)
+    if model.precision == "float32":
+        store = cache_store(config)
+    # They are always read after the start token, whether or not scores are.
+    key = cache(lambda: f"{model_key(model, tuned=False)} states {DEPTH} {model.start}")
+    reader = memoized(read, store, key, model)
     return lambda texts: np.array(list(reader(list(map(Prompt, texts)))))
 
 
 def cache_store(config: ModelConfig) -> "SQLiteStore | None":
     """The cache of token statistics and hidden states; None if it is switched off, or another process writes it."""
-    from fsd.scoring.cache import FILE, SQLiteStore
-
     folder = cache_folder(config)
     # One process writes; the others get what it knows.
-    return SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
+    if folder and distributed.is_main_process():
+        return SQLiteStore(folder / FILE)
+    return None
 
 
 def reference_loader(name: str, config: ModelConfig) -> "Callable[[], LanguageModel]":
@@ -321,7 +314,7 @@ def _unigram(
 ) -> Scorer:
     vocabulary = model.base.config.get_text_config().vocab_size
 
-    def scored(texts: Sequence[str]) -> list[list[int]]:
+    def scored(texts: Sequence[str]) -> list[TokenIds]:
         unscored = 0 if model.starts else 1
         return [ids[unscored:] for ids in model.tokens(texts)]
 

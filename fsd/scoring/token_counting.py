@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsd.data.readers import Passage
+from fsd.data.readers import Passage, Passages
 from fsd.errors import UsageError, at_least
 from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
 from fsd.scoring.word_cuts import PIECE, cuts
@@ -31,7 +31,7 @@ BLOCK = 2**12
 
 
 def count(  # noqa: PLR0913 - each limit is a choice of its own
-    passages: Iterable[Passage],
+    passages: Passages,
     tokenizer: Any,
     vocabulary: int,
     *,
@@ -89,9 +89,9 @@ def _add(
     return batch[:needed]
 
 
-def _batches(passages: Iterable[Passage], documents: int | None) -> Iterator[list[Passage]]:
+def _batches(passages: Passages, documents: int | None) -> Iterator[list[Passage]]:
     """The passages of the first documents, about `BATCH` characters at a time."""
-    batch: list[Passage] = []
+    batch = []
     opened = characters = 0
     for passage in passages:
         opened += passage.opens

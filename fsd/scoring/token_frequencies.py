@@ -62,8 +62,7 @@ class FrequencyTable:
 
         Source: DC-PDD, arXiv:2409.14781, eq. 5 (Laplace smoothing; tokens are counted, not documents).
         """
-        smoothed: FloatArray = np.log((self.counts + 1.0) / (self.tokens + self.vocabulary))
-        return smoothed
+        return np.log((self.counts + 1.0) / (self.tokens + self.vocabulary))
 
     def matching(
         self,

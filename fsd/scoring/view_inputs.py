@@ -11,21 +11,19 @@ from fsd import distributed
 from fsd.config import NEIGHBOURS, ModelConfig
 from fsd.errors import at_least
 from fsd.scoring.scorers import embedded_target
-from fsd.token_stats import Exemplars, Labelled, Prompt, as_prompt, texts_of
-from fsd.views import FEWEST_UNREAD, ViewInputs, repetitions
+from fsd.token_stats import AnyTexts, Exemplars, Labelled, Prompt, Prompts, as_prompt, texts_of
+from fsd.views import FEWEST_UNREAD, Copies, ViewInputs, repetitions
 
 # Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
 WORD_SWAPS = 5
 # Most known texts of a label that the signals of a text are compared with or fitted to, as in OLMo-Detect.
 KNOWN = 150
 T = TypeVar("T")
-Copies = Callable[[str], Sequence[str]]
-"""Text → its changed copies."""
 
 
 def view_inputs(
     config: ModelConfig,
-    unseen: Sequence[str | Prompt],
+    unseen: AnyTexts,
     *,
     shots: int,
     seed: int,
@@ -59,7 +57,7 @@ def _prefix(texts: Iterable[str]) -> str:
     return "".join(f"{text}\n\n" for text in texts)
 
 
-def _unread(prompts: Sequence[Prompt], seed: int) -> Exemplars | None:
+def _unread(prompts: Prompts, seed: int) -> Exemplars | None:
     """Known non-members that are read once; None if they are too few to learn from."""
     if len(prompts) < FEWEST_UNREAD:
         return None
@@ -125,7 +123,7 @@ def _sample(
 
 def both_sides(labelled: Labelled, seed: int) -> Exemplars | None:
     """Known members and non-members, of both if any family is left out; None if there are none."""
-    sides: list[list[Prompt]] = []
+    sides = []
     for side in (True, False):
         # Sorted, so that the sample does not depend on the order of the texts.
         texts = sorted(text for text, (_, member) in labelled.items() if member is side)

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fsd.files import JSON
 from fsd.token_stats import IntArray
 
 Flags = NDArray[np.uint8]
 # A component of a tokenizer, as in its file.
-State = dict[str, Any]
+State = JSON
 
 # Flag of two bytes between which a text can be cut.
 CUT = 1

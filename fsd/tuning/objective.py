@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +14,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from fsd.errors import UsageError
 from fsd.scoring.deviation import ViewStatistics
-from fsd.search_space import Choice, Range, Search
+from fsd.search_space import Choice, Range, Search, Space
 from fsd.statistics.groups import group_index
 from fsd.statistics.metrics import auc, tpr_at_fpr
 from fsd.token_stats import BoolArray, FloatArray, IntArray
@@ -42,7 +42,7 @@ class Task(Protocol):
     """What is tuned: its name such as `surp.fsd`, setting → search range, and its settings without tuning."""
 
     label: str
-    space: Mapping[str, Search]
+    space: Space
 
     @property
     def default(self) -> Settings: ...  # noqa: D102 - see the class
@@ -236,13 +236,13 @@ def tidy(search: Search, value: Any) -> Any:
     return round(float(value), 12) if search.step else float(value)
 
 
-def whole_grid(space: Mapping[str, Search]) -> list[Settings]:
+def whole_grid(space: Space) -> list[Settings]:
     """Every combination of the settings' grid values."""
     cells = itertools.product(*map(grid, space.values()))
     return [dict(zip(space, cell, strict=True)) for cell in cells]
 
 
-def finite(space: Mapping[str, Search]) -> bool:
+def finite(space: Space) -> bool:
     """Whether the grid holds the whole space."""
     for search in space.values():
         if isinstance(search, Choice) or search.step is not None:

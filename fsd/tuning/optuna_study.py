@@ -37,7 +37,7 @@ from fsd.errors import UsageError, import_failure
 from fsd.evaluation.rows import compare
 from fsd.files import check_regular
 from fsd.progress import progress
-from fsd.search_space import Choice, Search
+from fsd.search_space import Choice, Search, Space
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.metrics import estimates
 from fsd.token_stats import Scores
@@ -154,7 +154,7 @@ def open_storage(url: str, *, heartbeat: bool = False, repair: bool = True) -> B
 
 
 def _open(url: str, heartbeat: bool, repair: bool) -> BaseStorage:
-    options: dict[str, Any] = {}
+    options = {}
     if heartbeat:
         options["heartbeat_interval"] = HEARTBEAT_SECONDS
         options["heartbeat_stale_trial_callback"] = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
@@ -384,7 +384,7 @@ class _NoCellError(Exception):
     """Another process has taken the last cell of the grid."""
 
 
-def _cells(space: Mapping[str, Search], config: TuneConfig) -> list[Settings]:
+def _cells(space: Space, config: TuneConfig) -> list[Settings]:
     """The grid's cells in the order of the trials that evaluate them; none if settings are sampled."""
     # Sorted by name, so that the order does not depend on that of a detector's parameters.
     cells = whole_grid(dict(sorted(space.items())))

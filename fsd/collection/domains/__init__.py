@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from fsd.collection.source import JSON
 from fsd.data.documents import Document
 from fsd.errors import UsageError, one_of, quoted
+from fsd.files import JSON
 
 REQUIRED = inspect.Parameter.empty
 

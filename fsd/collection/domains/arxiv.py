@@ -10,9 +10,10 @@ from functools import partial
 from xml.etree import ElementTree
 
 from fsd.collection.service import FormatError, Service, format_changed, iso_day, well_formed
-from fsd.collection.source import JSON, Journal, Window
+from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.errors import UsageError
+from fsd.files import JSON
 
 URL = "https://export.arxiv.org"
 FIRST = Date(1991, 8, 14)
@@ -45,7 +46,7 @@ def texts(
     conditions = "".join(f"({condition}) AND " for condition in (any_category, query) if condition)
     begin = window.first(FIRST)
     end = window.last(journal.clock.today)
-    cursor: JSON = journal.cursor or {
+    cursor = journal.cursor or {
         "from": f"{begin:%Y%m%d}0000",
         "to": f"{end:%Y%m%d}2359",
         "start": 0,

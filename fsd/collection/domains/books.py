@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from fsd.collection.service import FormatError, RefusedError, Service, field, well_formed
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import PLACES, Document, segments
+from fsd.data.documents import PLACES, Document, Places, segments
 from fsd.errors import UsageError
 from fsd.net.http import TransientError
 
@@ -46,7 +46,7 @@ LONGEST_CREDIT = 120
 HEADING = 6
 
 
-def check(*, words: int, places: tuple[str, ...], **_: object) -> None:
+def check(*, words: int, places: Places, **_: object) -> None:
     """Refuse options without a meaning, before a request."""
     if words < 1 or not places or not set(places) <= set(PLACES):
         raise UsageError(
@@ -60,7 +60,7 @@ def texts(
     *,
     language: str = LANGUAGE,
     words: int = 512,
-    places: tuple[str, ...] = PLACES,
+    places: Places = PLACES,
     mirror: str = "",
 ) -> Iterator[Document]:
     """Segments of each book released in the window that do not overlap, without header, licence and credits.

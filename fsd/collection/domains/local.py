@@ -13,7 +13,7 @@ from pathlib import Path
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document, cut
 from fsd.data.readers import SYNTAX, parse_columns, read_texts
-from fsd.errors import UsageError
+from fsd.errors import UsageError, refusing
 
 COLUMNS_OPTION = "--options columns=text=NAME,date=NAME,group=NAME"
 DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
@@ -76,8 +76,6 @@ def _named(document: Document) -> Document:
     if file.suffix.lower() != ".txt":
         return document
     match = DATE.search(file.stem)
-    try:
+    with refusing(f"{file} must carry a date that exists, year-month-day; ", ValueError):
         day = Date.fromisoformat(match[0]) if match else None
-    except ValueError as error:
-        raise UsageError(f"{file} must carry a date that exists, year-month-day; {error}") from error
     return replace(document, date=day, group=file.stem)

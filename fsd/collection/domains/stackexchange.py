@@ -5,7 +5,7 @@ The sites are in the Pile, LLaMA's data, RedPajama and Dolma; the licence allows
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from html import unescape
@@ -13,10 +13,11 @@ from html.parser import HTMLParser
 from typing import Any
 
 from fsd.collection.service import Service, field, format_changed, json_object, well_formed
-from fsd.collection.source import JSON, Journal, Window
+from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.errors import UsageError
-from fsd.net.http import LONGEST_WAIT
+from fsd.files import JSON
+from fsd.net.http import LONGEST_WAIT, field_of
 
 SERVICE = "stackexchange"
 URL = "https://api.stackexchange.com"
@@ -44,7 +45,7 @@ def texts(
     begin = _seconds(window.first(FIRST))
     # The service takes the last second of the last day.
     next_day = _seconds(window.last(journal.clock.today) + timedelta(days=1))
-    cursor: JSON = journal.cursor or {
+    cursor = journal.cursor or {
         "fromdate": begin,
         "todate": next_day - 1,
         "seen": [],
@@ -63,7 +64,7 @@ def texts(
         page = service.get("/2.3/questions", json_object, query, throttled=_throttled)
         records = field(page, "items", SERVICE, list)
         # The questions of the second at which the last page ended come again.
-        items = [item for item in records if _get(item, "question_id") not in cursor["seen"]]
+        items = [item for item in records if field_of(item, "question_id") not in cursor["seen"]]
         for document, edited in well_formed(items, _question, journal):
             # A member must be as it was when the model was trained: the API has the newest body.
             if edited is not None and edited >= end:
@@ -97,14 +98,9 @@ def _throttled(body: bytes) -> float:
     return int(seconds[1]) + 1 if seconds else LONGEST_WAIT + 1
 
 
-def _get(item: object, name: str) -> object:
-    """A field of what may be no question; None if there is none."""
-    return item.get(name) if isinstance(item, Mapping) else None
-
-
 def _at_edge(items: list[Any], newest_first: bool) -> JSON:
     """What a page changes in the cursor: the time of its last question, and all questions of that second."""
-    times = [_get(item, "creation_date") for item in items]
+    times = [field_of(item, "creation_date") for item in items]
     # Some records may be malformed, but not all.
     stamps = [time for time in times if isinstance(time, int)]
     if not stamps:

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 
 from fsd.collection.service import Service, field, iso_day, json_object, well_formed
-from fsd.collection.source import JSON, Journal, Window
+from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document, cut
 from fsd.errors import UsageError
+from fsd.files import JSON
 from fsd.net.http import TransientError
 
 SERVICE = "wikipedia"

@@ -372,8 +372,12 @@ def test_a_damaged_checkpoint_is_not_used_and_a_full_disk_ends_no_training(model
 
 
 def test_another_training_has_another_folder_where_one_job_is_at_work(model, tmp_path):
-    pieces, config = [[0, 1, 2]], settings()
-    others = [([[0, 1, 3]], config, 0), (pieces, settings(learning_rate=0.01), 0), (pieces, config, 1)]
+    pieces, config = [finetuning.Piece([0, 1, 2], [True] * 3)], settings()
+    others = [
+        ([pieces[0]._replace(ids=[0, 1, 3])], config, 0),
+        (pieces, settings(learning_rate=0.01), 0),
+        (pieces, config, 1),
+    ]
     assert len({finetuning.training_key(model, *other) for other in [(pieces, config, 0), *others]}) == 4
     (tmp_path / "old").mkdir()
     os.utime(tmp_path / "old", (0, 0))
