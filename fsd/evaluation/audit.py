@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fsd.data.ablations import stamps
 from fsd.data.corpus import Corpus, Split, as_corpus
-from fsd.data.documents import Documents
+from fsd.data.documents import Documents, Texts
 from fsd.data.near_duplicates import families, near_duplicates, words
 from fsd.errors import UsageError
 from fsd.statistics.bootstrap import Bootstrap
@@ -348,7 +348,7 @@ def single_number_auc(
 
 
 def blind(
-    texts: Sequence[str],
+    texts: Texts,
     labels: ArrayLike,
     groups: Groups = None,
     *,
@@ -387,7 +387,7 @@ def _auc_of(bootstrap: Bootstrap, scores: FloatArray) -> Control:
 
 
 def _cross_validated(
-    texts: Sequence[str],
+    texts: Texts,
     member: BoolArray,
     group: IntArray,
     seed: int,
@@ -698,7 +698,7 @@ def _numbers(text: str) -> list[float]:
 
 
 def most_telling(
-    texts: Sequence[str],
+    texts: Texts,
     member: BoolArray,
     group: IntArray,
     *,

@@ -12,7 +12,7 @@ https://arxiv.org/abs/2408.07066).
 import json
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Annotated, Any
@@ -25,8 +25,8 @@ from scipy import stats
 from fsd.errors import UsageError
 from fsd.evaluation.domain_check import Reference
 from fsd.scores import BASE, CALIBRATED, FSD, TUNED, Score, ScoreColumns
-from fsd.statistics.groups import group_index, group_means
-from fsd.statistics.intervals import CONFIDENCE, Estimate
+from fsd.statistics.groups import Groups, group_index, group_means
+from fsd.statistics.intervals import CONFIDENCE, LOWER, UPPER, Estimate
 from fsd.statistics.metrics import auc
 from fsd.token_stats import FloatArray
 
@@ -220,7 +220,7 @@ class Calibration:
         """
         self.threshold_at(fpr)  # refuses a rate that the calibration does not support
         distribution = stats.beta(*self._beta_parameters(fpr))
-        low, high = distribution.ppf([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        low, high = distribution.ppf([LOWER, UPPER])
         return Estimate(float(distribution.mean()), float(low), float(high))
 
     def false_alarms(self, fpr: float, texts: int) -> int:
@@ -241,7 +241,7 @@ class Calibration:
 def calibrate(
     labels: Sequence[bool],
     scores: ScoreColumns,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     *,
     reference: Reference,
     sources: Sequence[str] | None = None,
@@ -289,7 +289,7 @@ def calibrate(
 def family_aucs(
     labels: ArrayLike,
     scores: ScoreColumns,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
 ) -> dict[Score, float]:
     """Score → AUC between (N,) members and families of non-members, each by its mean score; .5 without members."""
     member = np.asarray(labels, dtype=bool)

@@ -21,6 +21,7 @@ from fsd.evaluation.audit import Control, controls
 from fsd.statistics.conformal import conformal_p
 from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.statistics.intervals import CONFIDENCE, Estimate
+from fsd.statistics.permutation import permutation_p, permuted
 from fsd.token_stats import BoolArray, FloatArray, IntArray, Scores
 
 FEWEST = 5
@@ -170,12 +171,9 @@ def dataset_verdict(
             )
     rng = np.random.default_rng(seed)
     half = rng.permutation(is_suspect.size) % 2 == 0
-    # the labels themselves come first and count as a permutation, so that no p-value is 0
-    labellings = [is_suspect]
-    labellings += [rng.permutation(is_suspect) for _ in range(permutations)]
     differences, weights, score = _cross_fitted(
         rows,
-        np.stack(labellings),
+        np.stack(permuted(is_suspect, permutations, rng)),
         half,
     )
     p = None
@@ -188,8 +186,7 @@ def dataset_verdict(
             "differ in more than membership; choose known non-members of the same source, time and kind"
         )
     else:
-        # equal differences may differ by rounding
-        p = float((differences >= differences[0] - 1e-12).mean())
+        p = permutation_p(differences)
         share = share_used(
             score[is_suspect],
             score[~is_suspect],

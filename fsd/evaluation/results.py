@@ -5,7 +5,7 @@ alone, and from members in membership alone (docs/contrasts.md).
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import compress, product
@@ -28,6 +28,7 @@ from fsd.evaluation.rows import Row, Rows, by_key, compare
 from fsd.scores import ALL_STATES, BASE, FSD, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.bootstrap import Bootstrap
+from fsd.statistics.groups import Groups
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import METRICS, auc, best_thresholds, estimates
 from fsd.token_stats import BoolArray, FloatArray, Scores
@@ -100,7 +101,7 @@ def kinds_in(scores: pd.DataFrame) -> Kinds:
 def evaluate(
     scores: pd.DataFrame,
     labels: ArrayLike,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     *,
     thresholds: ByScore | None = None,
     control: Scores | None = None,
@@ -112,8 +113,7 @@ def evaluate(
     See `fsd.library.evaluate`; `thresholds` are from other texts, for the accuracy.
     """
     bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
-    columns = columns_of(scores, ALL_STATES)
-    return _table(measure(bootstrap, columns, IN_RUN, control or {}, thresholds or {}))
+    return _table(measure(bootstrap, columns_of(scores, ALL_STATES), IN_RUN, control or {}, thresholds or {}))
 
 
 def measure(

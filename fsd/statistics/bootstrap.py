@@ -86,12 +86,11 @@ class Bootstrap:
                 "an evaluation must have at least 2 groups with members and 2 with non-members; "
                 f"got {n_members} and {n_nonmembers}"
             )
-        counts = resampled(
-            sides,
-            resamples=resamples,
-            seed=seed,
+        return cls(
+            member,
+            group,
+            resampled(sides, resamples=resamples, seed=seed),
         )
-        return cls(member, group, counts)
 
     @property
     def sides(self) -> list[int]:

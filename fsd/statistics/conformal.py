@@ -12,8 +12,7 @@ def conformal_p(
 ) -> FloatArray:
     """(N,) p-value of each value by its rank among R reference values: (1 + #{reference ≥ value}) / (1 + R)."""
     above = reference.size - np.searchsorted(np.sort(reference), values, side="left")
-    p: FloatArray = (1 + above) / (1 + reference.size)
-    return p
+    return (1 + above) / (1 + reference.size)
 
 
 def conformal_band(

@@ -117,10 +117,17 @@ def auc(
 ) -> float:
     """Probability that a member scores higher than a non-member, ties counting half (Mann-Whitney's U / mn)."""
     member, values = checked_scores(labels, scores)
-    m = member.sum()
-    n = member.size - m
-    u = scipy.stats.rankdata(values)[member].sum() - m * (m + 1) / 2
-    return float(u / (m * n))
+    return float(aucs(values[:, None], member[:, None])[0])
+
+
+def aucs(scores: FloatArray, member: BoolArray) -> FloatArray:
+    """(P,) the same for each column of (N, P) scores and labels."""
+    ranks = scipy.stats.rankdata(scores, axis=0)
+    rank_sums = np.where(member, ranks, 0.0).sum(axis=0)
+    m = member.sum(axis=0)
+    u = rank_sums - m * (m + 1) / 2
+    areas: FloatArray = u / (m * (len(member) - m))
+    return areas
 
 
 def roc(

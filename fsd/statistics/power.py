@@ -137,8 +137,7 @@ def planted_passages(
 
     They are `count` blocks of unread ones, drawn with replacement, and `rise` nats likelier.
     """
-    names = np.unique(blocks)
-    drawn = rng.choice(names, count)
+    drawn = rng.choice(np.unique(blocks), count)
     parts = [log_p[blocks == name] for name in drawn]
     lengths = [part.size for part in parts]
     return np.concatenate(parts) + rise, np.repeat(np.arange(count), lengths)
