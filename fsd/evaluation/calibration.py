@@ -23,7 +23,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.evaluation.domain_check import Reference
+from fsd.evaluation.domain_check import Reference, Sources
 from fsd.scores import BASE, CALIBRATED, FSD, TUNED, Score, ScoreColumns
 from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.statistics.intervals import CONFIDENCE, LOWER, UPPER, Estimate
@@ -85,7 +85,7 @@ class Calibration:
     state: str
     candidates: tuple[Candidate, ...]  # the score that was chosen, and those that one more non-member can prefer
     families: tuple[int, ...]  # (n,)
-    sources: Annotated[tuple[str, ...], Field(alias="collections")]  # (n,); saved files have the older name
+    sources: Sources  # (n,)
     reference: Reference  # all non-members of the benchmark, for the domain check
 
     def __post_init__(self) -> None:
@@ -207,8 +207,7 @@ class Calibration:
         # the p-value falls just above each score; at the lowest score, and below it, it is the same
         scores = np.unique(self.chosen.scores)
         just_above = np.nextafter(scores, np.inf)
-        tried = np.append(scores[0], just_above)
-        allowed = self.p_values(tried) <= fpr + TOLERANCE
+        allowed = self.p_values(np.append(scores[0], just_above)) <= fpr + TOLERANCE
         thresholds = np.append(-math.inf, just_above)
         return float(thresholds[np.argmax(allowed)])
 
@@ -234,8 +233,11 @@ class Calibration:
 
     def to_json(self) -> str:
         """The calibration as JSON text, with numbers in full precision."""
-        values = TypeAdapter(Calibration).dump_python(self, by_alias=True)
-        return json.dumps(values, ensure_ascii=False, allow_nan=False)
+        return json.dumps(
+            TypeAdapter(Calibration).dump_python(self, by_alias=True),
+            ensure_ascii=False,
+            allow_nan=False,
+        )
 
 
 def calibrate(
@@ -255,7 +257,7 @@ def calibrate(
     sources = sources or [""] * member.size
     index = group_index(groups, member.size)
     aucs = family_aucs(member, scores, index.tolist())
-    best = max(aucs, key=lambda score: aucs[score])
+    best = max(aucs, key=aucs.__getitem__)
     nonmembers = ~member
     families, family = np.unique(index[nonmembers], return_inverse=True)
     # one more family of non-members adds at most one win for each member: no other score can become the best
@@ -264,15 +266,13 @@ def calibrate(
     for score, column in scores.items():
         if aucs[score] < lowest:
             continue
-        of_members = column[member].tolist()
         of_nonmembers = column[nonmembers]
         means = group_means(of_nonmembers, family).tolist()
         candidate = Candidate(
-            score.detector,
-            score.state,
+            *score,
             settings=dict(settings.get(score, {})),
             scores=tuple(of_nonmembers.tolist()),
-            members=tuple(of_members),
+            members=tuple(column[member].tolist()),
             means=tuple(means),
         )
         candidates.append(candidate)

@@ -58,6 +58,8 @@ BLOCK = 2048
 
 States = Callable[[Texts], FloatArray]
 """N texts → their (N, D) hidden states."""
+Sources = Annotated[tuple[str, ...], Field(alias="collections")]
+"""Source of each text; saved files have the older name."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Reference:
 
     texts: tuple[str, ...]
     families: tuple[int, ...]
-    sources: Annotated[tuple[str, ...], Field(alias="collections")]  # saved files have the older name
+    sources: Sources
     power: Mapping[str, float]  # kind of other texts → share found outside
     edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
     read_as: tuple[ReadAs, ...] = ()  # what their rows were read as, each once; earlier releases do not tell
@@ -386,7 +388,7 @@ class DomainCheck:
         of_benchmark = self._measures[name].novelties
         middle = np.median(of_benchmark)
         spread = np.quantile(of_benchmark, 0.9) - middle
-        return (novelty - middle) / max(float(spread), 1e-12)
+        return (novelty - middle) / max(spread, 1e-12)
 
     def share_outside(
         self,

@@ -508,9 +508,9 @@ def mahalanobis(
     size = len(rows)
     shrinkage = 1.0
     if size > 1:
-        shrinkage = float(ledoit_wolf_shrinkage(rows, assume_centered=True))
+        shrinkage = ledoit_wolf_shrinkage(rows, assume_centered=True)
     shrinkage = min(max(shrinkage, 1e-6), 1 - 1e-12)
-    ridge = shrinkage * max(float((rows**2).mean()), 1e-12)
+    ridge = shrinkage * max((rows**2).mean(), 1e-12)
     inner = rows @ rows.T + ridge * size / (1 - shrinkage) * np.eye(size)
     explained = _quadratic_form(inner, new @ rows.T)
     distances: FloatArray = ((new**2).sum(axis=1) - explained) / ridge

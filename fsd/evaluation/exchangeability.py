@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
+from numpy.random import Generator, default_rng
 from scipy import stats
 
 from fsd.data.documents import Texts
@@ -104,7 +105,7 @@ def exchangeability(
         group,
         states,
         permutations,
-        np.random.default_rng(seed),
+        default_rng(seed),
     )
     # the smaller of two p-values is itself no p-value: twice as often one of them is small by chance (Bonferroni)
     p = min(1.0, 2 * min(classifier_p, outside_p))
@@ -152,7 +153,7 @@ def _classifier_test(
     group: IntArray,
     states: OptionalStates,
     permutations: int,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> tuple[float, float]:
     """AUC of a classifier between the texts and those of the benchmark, and its p-value by permuted groups."""
     asked = _at_most(MOST, len(texts), rng)
@@ -171,7 +172,7 @@ def _classifier_test(
         len(compared),
     )
     # the groups of the texts came first, and so have the lowest numbers
-    is_asked = np.arange(int(block.max()) + 1) <= block[: asked.size].max()
+    is_asked = np.arange(block.max() + 1) <= block[: asked.size].max()
     labels = np.stack(permuted(is_asked, permutations, rng), axis=1)[block]
     areas = aucs(
         Ridge(products).left_out(labels, block),
@@ -183,7 +184,7 @@ def _classifier_test(
 def _at_most(
     limit: int,
     size: int,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> IntArray:
     if size <= limit:
         return np.arange(size)

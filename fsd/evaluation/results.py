@@ -161,10 +161,8 @@ def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float
         values = {"": row.value}
         if uncertainty:
             if row.metric in WITH_ENDS:
-                values["_low"] = row.low
-                values["_high"] = row.high
-            values["_p"] = row.p
-            values["_p_holm"] = row.p_holm
+                values |= {"_low": row.low, "_high": row.high}
+            values |= {"_p": row.p, "_p_holm": row.p_holm}
         # a comparison of states has none of its own
         name = f"{row.detector}.{row.state}".rstrip(".")
         for ending, value in values.items():
@@ -196,13 +194,11 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
         line[name] = row.value
         # the AUC on validation chooses, and has no interval
         if row.metric != "validation_auc":
-            line[f"{name}_low"] = row.low
-            line[f"{name}_high"] = row.high
+            line |= {f"{name}_low": row.low, f"{name}_high": row.high}
         if not math.isnan(row.p):
             # the gain came first, and its p-values are just "p"
             p_name = f"{name}_p".removeprefix("gain_")
-            line[p_name] = row.p
-            line[f"{p_name}_holm"] = row.p_holm
+            line |= {p_name: row.p, f"{p_name}_holm": row.p_holm}
     frame = pd.DataFrame(list(lines.values()))
     if caveat:
         frame["caveat"] = caveat
@@ -329,9 +325,8 @@ class Results:
 
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share, with the few by which runs are compared first."""
-        of_both = Score(self.headline.detector, "")
         numbers = {"auc": self.auc, "blind": self.audit.blind.auc, "lead": self.lead}
-        numbers["gain"] = self.number(of_both, "auc_gain")
+        numbers["gain"] = self.number(Score(self.headline.detector, ""), "auc_gain")
         numbers["fsd_over_base"] = self.gain and self.gain.estimate
         numbers["tpr5"] = self.number(self.headline, "tpr_at_5fpr")
         headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
@@ -474,7 +469,7 @@ def thresholds(validation: Part) -> dict[Score, float]:
     """Score → the threshold with the highest accuracy on validation."""
     best = {}
     for score, column in validation.columns.items():
-        best[score] = float(best_thresholds(validation.member, column)[0])
+        best[score] = best_thresholds(validation.member, column)[0]
     return best
 
 
@@ -507,7 +502,7 @@ def choose(texts: ScoredTexts) -> Choice:
     """The scores with the highest AUC on the validation texts, each family of non-members counted once."""
     validation = texts.validation
     aucs = family_aucs(validation.member, validation.columns, validation.family)
-    ordered = sorted(aucs, key=lambda score: aucs[score], reverse=True)
+    ordered = sorted(aucs, key=aucs.__getitem__, reverse=True)
     best_fsd = _in_state(ordered, texts.scored.states.difference)
     best_base = _in_state(ordered, texts.scored.states.single)
     assert best_fsd is not None  # whatever is scored has a deviation
@@ -566,12 +561,11 @@ def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibra
     # new texts come without labelled ones
     unlabelled = {detector.name: detector for detector in detectors if not detector.needs_labels}
     validation = texts.validation
-    single = texts.scored.states.single
     scores: ScoreColumns = {}
     settings = {}
     # Of equally good scores the first is chosen. Scores of both models stand before those of one, as in the headline:
     # False is sorted before True.
-    for score in sorted(validation.columns, key=lambda score: score.state == single):
+    for score in sorted(validation.columns, key=lambda score: score.state == texts.scored.states.single):
         detector = unlabelled.get(score.detector)
         if detector:
             scores[score] = validation.columns[score]

@@ -18,6 +18,7 @@ from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
+from numpy.random import default_rng
 from numpy.typing import ArrayLike
 
 from fsd.evaluation.results import CONTRASTS
@@ -378,7 +379,7 @@ def tokens(labels: ArrayLike, entropy: FloatArray, logp: FloatArray, selections:
     colours = np.where(member, MEMBERS, OTHERS)
     panels = {"all tokens": np.ones(member.size, dtype=bool), **selections}
     # In a drawn order neither side lies over the other.
-    order = np.random.default_rng(0).permutation(member.size)
+    order = default_rng(0).permutation(member.size)
     figure, axes = _panels(len(panels), ACROSS, (3.6, 3.2), sharex=True, sharey=True)
     for axis, (title, chosen) in zip(axes, panels.items(), strict=True):
         drawn = order[chosen[order]]
@@ -474,7 +475,7 @@ def reliability(
         colour,
         label,
     )
-    called = float(share[np.argmin(abs(ALPHA - 0.05))])
+    called = share[np.argmin(abs(ALPHA - 0.05))]
     axis.plot([0.05], [called], "o", color=colour)
     axis.annotate(
         f"5 % chosen: {100 * called:.0f} % called",
@@ -573,7 +574,7 @@ def heat_map(
     if default_x in columns and default_y in rows:
         place = (rows.index(default_y), columns.index(default_x))
         middle = values[place]
-        far = max(NARROWEST, float(np.nanmax(abs(values - middle))))
+        far = max(NARROWEST, np.nanmax(abs(values - middle)))
         colours: dict[str, Any] = {
             "cmap": "PRGn",
             "norm": CenteredNorm(middle, far),

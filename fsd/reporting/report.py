@@ -248,25 +248,20 @@ def p_column(heading: str, attribute: str) -> Column:
 
 def page(report: Report) -> str:
     """The report as one HTML page without external resources and scripts, all text escaped and made visible."""
-    content = {
-        **vars(report),
-        "findings": report.notes,
-        "date": dict(report.facts).get("Date", ""),
-    }
-    if not report.answer:
-        content["answer"] = report.notes[:1]
-        content["findings"] = report.notes[1:]
-    return _template("report.html", autoescape=True, finalize=_visible).render(content)
+    if report.answer:
+        return _page("report.html", report, findings=report.notes)
+    return _page("report.html", report, answer=report.notes[:1], findings=report.notes[1:])
 
 
 def reader_page(report: Report, hashes: Facts) -> str:
     """The report for somebody who is no engineer, with the hashes of what was examined; one page for paper."""
-    content = {
-        **vars(report),
-        "hashes": hashes,
-        "date": dict(report.facts).get("Date", ""),
-    }
-    return _template("reader.html", autoescape=True, finalize=_visible).render(content)
+    return _page("reader.html", report, hashes=hashes)
+
+
+def _page(template: str, report: Report, **content: object) -> str:
+    """HTML of a template with what the report holds, or `content` in its place."""
+    date = dict(report.facts).get("Date", "")
+    return _template(template, autoescape=True, finalize=_visible).render({**vars(report), **content, "date": date})
 
 
 def document(template: str, **content: object) -> str:
@@ -314,11 +309,11 @@ def limits(fpr: float | None = None) -> Section:
     """What such numbers never prove, with the chosen false-positive rate if the report gives verdicts."""
     points = (files("fsd.reporting") / "templates" / "limits.txt").read_text(encoding="utf-8").splitlines()
     if fpr is not None:
-        by_design = (
+        points.insert(
+            0,
             f"By design, about {fpr:.1%} of the texts that were not in the training data are called members; of 1,000 "
-            f"such texts, about {fpr * 1000:.0f}."
+            f"such texts, about {fpr * 1000:.0f}.",
         )
-        points.insert(0, by_design)
     return Section("What this does not prove", points=points)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import default_rng
 from numpy.typing import ArrayLike, NDArray
 
 from fsd.errors import UsageError
@@ -22,8 +23,8 @@ def resampled(
     seed: int = 0,
 ) -> NDArray[np.uint16]:
     """(G, R) how often each of R resamples contains each group of the texts of some sides, none of them left empty."""
-    rng = np.random.default_rng(seed)
-    size = max(int(groups.max()) for groups in sides) + 1
+    rng = default_rng(seed)
+    size = max(groups.max() for groups in sides) + 1
     texts = np.stack(
         [np.bincount(groups, minlength=size) for groups in sides],
         axis=1,

@@ -1,6 +1,6 @@
 """Permutation tests: labels in random order, and the p-value of the order that was observed."""
 
-import numpy as np
+from numpy.random import Generator
 
 from fsd.token_stats import BoolArray, FloatArray
 
@@ -8,7 +8,7 @@ from fsd.token_stats import BoolArray, FloatArray
 def permuted(
     labels: BoolArray,
     permutations: int,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> list[BoolArray]:
     """1 + P times (G,) labels: as they are, then in P random orders."""
     orders = [labels]

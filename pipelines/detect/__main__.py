@@ -98,8 +98,12 @@ def prepare(config: DetectConfig) -> Job:
             cutoff=config.cutoff,
             near_duplicates=drops,
         )
-        work = shards.Work("pipelines.detect.classifier", config)
-        return shards.job("detect", work, config.files, checks=[partial(check_adapter, config)])
+        return shards.job(
+            "detect",
+            shards.Work("pipelines.detect.classifier", config),
+            config.files,
+            checks=[partial(check_adapter, config)],
+        )
     documents, remarks = read_cleaned(config.files, config.columns, config.cleaning)
     nonmembers = Corpus()
     remarks_on_nonmembers: list[str] = []

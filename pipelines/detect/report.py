@@ -157,11 +157,12 @@ def _reader(findings: Findings) -> Reader:
         f"in the {findings.data}. A text is called {findings.data} if at most {100 * fpr:g} of 100 of these score as "
         "high."
     )
-    refused = (
+    compared = [
+        _scoring(findings.classifier),
+        rule,
         "A text that differs from these in script, length, words or in what the model makes of it gets no verdict, "
-        "since the error rate does not apply to it."
-    )
-    compared = [_scoring(findings.classifier), rule, refused]
+        "since the error rate does not apply to it.",
+    ]
     return Reader(answer, errors, compared, [findings.owners] if findings.owners else [])
 
 
@@ -246,18 +247,21 @@ def conclusions(findings: Findings) -> list[Finding]:
     lines += rate_sentences(verdicts, calibration)
     lines += [_measurement(measured, verdicts.rules.fpr) for measured in findings.measured]
     if not findings.measured:
-        unknown = "the share of members that this score finds is unknown: there are no labelled texts"
-        lines.append(Finding(unknown, AGAINST))
+        lines.append(
+            Finding("the share of members that this score finds is unknown: there are no labelled texts", AGAINST)
+        )
     if called:
-        meaning = "a verdict is evidence about these texts under these conditions, not proof; see docs/security.md"
-        lines.append(Finding(meaning))
+        lines.append(
+            Finding("a verdict is evidence about these texts under these conditions, not proof; see docs/security.md")
+        )
     lines += power_sentences(calibration.reference)
     audit = findings.classifier.audit
     if audit:
         lines.append(Finding(f"audit: {audit.sentence}", audit.clean, f"audit: {audit.short}"))
     else:
-        unaudited = "WARNING: no audit of this adapter is known; register it again with fsd run to have one"
-        lines.append(Finding(unaudited, AGAINST))
+        lines.append(
+            Finding("WARNING: no audit of this adapter is known; register it again with fsd run to have one", AGAINST)
+        )
     if findings.dataset:
         lines += _dataset(findings.dataset)
     return lines + as_findings(findings.remarks, AGAINST)
@@ -284,7 +288,7 @@ def _answer(findings: Findings) -> str:
     unshown = verdicts.count(NOT_SHOWN)
     if not called + unshown:
         answer = "no verdict on the text" if number == 1 else f"no verdict on any of {number:,} texts"
-        scored = int(verdicts.table["score"].notna().sum())
+        scored = verdicts.table["score"].count()
         if scored:
             have = "has" if scored == 1 else "have"
             answer += f"; {_count(scored)} {have} a score and a rank alone"
@@ -299,7 +303,7 @@ def _answer(findings: Findings) -> str:
 
 def _unjudged(verdicts: Verdicts) -> Finding:
     """How many texts have no verdict while others have one, and why."""
-    trained = int((verdicts.table["warning"] == TRAINED).sum())
+    trained = (verdicts.table["warning"] == TRAINED).sum()
     outside = verdicts.count(OUT_OF_DOMAIN) - trained
     untested = verdicts.count(NO_VERDICT)
     reasons = []
@@ -351,12 +355,17 @@ def _dataset(dataset: DatasetComparison) -> list[Finding]:
     for name in ("date", "length"):
         auc = dataset.controls[name].auc
         if auc is not None and auc.low > 0.5:
-            separates = f"the {name} alone separates the texts from the known non-members with AUC {auc}"
-            lines.append(Finding(f"{separates}: the two sets are not matched", AGAINST))
+            text = (
+                f"the {name} alone separates the texts from the known non-members with AUC {auc}: the two sets are not "
+                "matched"
+            )
+            lines.append(Finding(text, AGAINST))
     left_out = dataset.left_out
     if left_out:
-        reason = "outside the calibrated domain, or trained on by the adapter itself"
-        text = f"{_count(left_out)} {_are(left_out)} left out of that comparison: {reason}"
+        text = (
+            f"{_count(left_out)} {_are(left_out)} left out of that comparison: outside the calibrated domain, or "
+            "trained on by the adapter itself"
+        )
         lines.append(Finding(text, AGAINST))
     return lines
 
