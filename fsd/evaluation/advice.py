@@ -67,7 +67,7 @@ def advice(results: Results) -> list[str]:
         f"{row.reason}; against later texts no score is advised"
     )
     if row.score != str(results.headline):
-        line += f"; here labels chose {results.title(results.headline)}, by which the answer is given"
+        line += f"; here labels chose {results.headline_title}, by which the answer is given"
     return [line]
 
 

@@ -282,6 +282,11 @@ class Results:
         return score.title(paired=self.paired(score.detector))
 
     @property
+    def headline_title(self) -> str:
+        """The headline score in words."""
+        return self.title(self.headline)
+
+    @property
     def auc(self) -> Estimate:
         """AUC of the headline score on the test texts."""
         return self.rows[*self.headline, "auc"].estimate

@@ -190,7 +190,7 @@ def _with_doubts(lines: list[Line], doubts: list[Line], *, hold: bool) -> list[L
 def _result(results: Results) -> str:
     auc = results.auc
     blind = results.audit.blind
-    line = f"{results.title(results.headline)} {auc}{_choice(results)}"
+    line = f"{results.headline_title} {auc}{_choice(results)}"
     # what chance explains needs no other cause: none is sought below
     if auc.low <= 0.5:
         line += ": not distinguishable from chance, this shows nothing about membership"
@@ -251,7 +251,7 @@ def _gain(results: Results) -> list[str]:
 
 
 def _placebo(results: Results) -> str:
-    name = results.title(results.headline)
+    name = results.headline_title
     control = results.number(results.headline, "placebo_auc")
     lead = results.lead
     state = _control(results)
@@ -622,7 +622,7 @@ def barred(results: Results) -> str:
 def headline(results: Results) -> str:
     """The question, the answer, and its numbers, each with its name."""
     verdict, _, _ = JUDGEMENTS[judgement(results)].answer.partition(":")
-    line = f"{QUESTION} {verdict}: AUC {results.auc} ({results.title(results.headline)})"
+    line = f"{QUESTION} {verdict}: AUC {results.auc} ({results.headline_title})"
     controls = []
     control = results.number(results.headline, "placebo_auc")
     if control:
@@ -702,7 +702,7 @@ def _pairs(auc: Estimate) -> str:
 def answer(results: Results) -> list[str]:
     """The answer in words and numbers, without terms of the field."""
     verdict = JUDGEMENTS[judgement(results)].answer
-    score = results.title(results.headline)
+    score = results.headline_title
     right, low, high = _of_hundred(results.auc)
     detected, least, most = _of_hundred(results.rows[*results.headline, "tpr_at_5fpr"].estimate)
     return [

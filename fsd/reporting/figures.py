@@ -22,7 +22,7 @@ from numpy.random import default_rng
 from numpy.typing import ArrayLike
 
 from fsd.evaluation.results import CONTRASTS
-from fsd.evaluation.rows import Row
+from fsd.evaluation.rows import Rows
 from fsd.statistics import conformal, metrics
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.intervals import LOWER, UPPER, Estimate, shortened
@@ -766,7 +766,7 @@ def _name_ends(axis: Axes) -> None:
         )
 
 
-def contrasts(rows: Mapping[tuple[str, str, str], Row]) -> Figure:
+def contrasts(rows: Rows) -> Figure:
     """AUC of every detector in the three contrasts, one panel each, see `fsd.evaluation.results`."""
     panels = {}
     for contrast in CONTRASTS:

@@ -59,6 +59,10 @@ class RocCurves(NamedTuple):
     called: int | None = None
 
 
+Compute = Callable[[RocCurves], FloatArray]
+"""A metric: the curves of R resamples → (R,) values."""
+
+
 @dataclass(frozen=True, eq=False)
 class Bootstrap:
     """(G, R) resamples of the groups of N texts, the same for every detector, so that differences are paired."""
@@ -101,7 +105,7 @@ class Bootstrap:
     def values(
         self,
         scores: FloatArray,
-        metrics: Sequence[Callable[[RocCurves], FloatArray]],
+        metrics: Sequence[Compute],
         threshold: float | None = None,
     ) -> FloatArray:
         """(M, 1 + R) values of M metrics: of the texts themselves in the first column, then of every resample."""

@@ -3,7 +3,6 @@
 Labels are (N,) with True for members; scores are (N,) float64, and higher means more likely a member.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from fsd.errors import UsageError
-from fsd.statistics.bootstrap import Bootstrap, RocCurves
+from fsd.statistics.bootstrap import Bootstrap, Compute, RocCurves
 from fsd.statistics.intervals import Estimate, percentiles, separated
 from fsd.token_stats import BoolArray, FloatArray
 
@@ -24,7 +23,7 @@ class Metric:
     """A number that measures one detector on one set of texts: its heading, and (K, R) ROC curves → (R,) values."""
 
     label: str
-    compute: Callable[[RocCurves], FloatArray]
+    compute: Compute
     needs_threshold: bool = False
     """Whether it judges texts at a decision threshold from other texts."""
     needs: int = 0
@@ -45,7 +44,7 @@ def _area(curves: RocCurves) -> FloatArray:
     return share
 
 
-def tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
+def tpr_at(fpr: float) -> Compute:
     """The largest TPR among thresholds whose FPR is at most `fpr`, never interpolated."""
 
     def tpr(curves: RocCurves) -> FloatArray:

@@ -67,6 +67,11 @@ class Findings:
         """What the texts may have been part of."""
         return "fine-tuning data" if self.classifier.audited else "training data"
 
+    @property
+    def fpr(self) -> float:
+        """The chosen false-positive rate."""
+        return self.verdicts.rules.fpr
+
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The table as written to files: source, text, label if there are labels, and the verdict."""
@@ -136,7 +141,7 @@ def _reader(findings: Findings) -> Reader:
     number = len(findings.documents)
     called = verdicts.count(MEMBER)
     unshown = verdicts.count(NOT_SHOWN)
-    fpr = verdicts.rules.fpr
+    fpr = findings.fpr
     answer = [
         f"{called} of {_count(number)} {_are(called)} called {findings.data}.",
         f"For {unshown}, this is not shown, which does not mean that the model was not trained on them.",
@@ -200,7 +205,7 @@ def _sections(findings: Findings) -> list[Section]:
     sections.append(Section("The texts", paragraphs=paragraphs, tables=[table, whole]))
     if findings.owners:
         sections.append(Section("By holder", tables=[findings.owners]))
-    sections.append(limits(findings.verdicts.rules.fpr))
+    sections.append(limits(findings.fpr))
     return sections
 
 
@@ -212,7 +217,7 @@ def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple
         settings = ", ".join(f"{key} {value}" for key, value in calibration.settings.items())
         score += f" ({settings})"
     calibrated = f"{len(calibration.families)} non-members in {calibration.n_families} groups"
-    rate = f"{findings.verdicts.rules.fpr:g}; the smallest possible here is {calibration.finest:.4g}"
+    rate = f"{findings.fpr:g}; the smallest possible here is {calibration.finest:.4g}"
     facts = [
         ("Model", identity_text(classifier.language_model.identity)),
         ("Adapter", adapter),
@@ -245,7 +250,7 @@ def conclusions(findings: Findings) -> list[Finding]:
         lines.append(chance_sentence(verdicts, calibration, "training data", "members"))
         lines.append(_selection(verdicts))
     lines += rate_sentences(verdicts, calibration)
-    lines += [_measurement(measured, verdicts.rules.fpr) for measured in findings.measured]
+    lines += [_measurement(measured, findings.fpr) for measured in findings.measured]
     if not findings.measured:
         lines.append(
             Finding("the share of members that this score finds is unknown: there are no labelled texts", AGAINST)
@@ -269,7 +274,7 @@ def conclusions(findings: Findings) -> list[Finding]:
 
 def _power(findings: Findings) -> Finding:
     """How many members are called at the rate: as measured on labelled ones, or else by simulation."""
-    fpr = findings.verdicts.rules.fpr
+    fpr = findings.fpr
     for measured in findings.measured:
         if measured.tpr:
             return measured_power(measured.tpr, f"the {measured.members:,} known members of {measured.name}", fpr)
@@ -295,7 +300,7 @@ def _answer(findings: Findings) -> str:
         return answer
     members = "a member" if called == 1 else "members"
     calls = f"{called} of {_count(number)} {_are(called)} called {members} of the {findings.data}"
-    rate = f"at a false-positive rate of {verdicts.rules.fpr:.1%}"
+    rate = f"at a false-positive rate of {findings.fpr:.1%}"
     if verdicts.asserted:
         rate += ", if they are of the calibrated kind, which was asserted and not tested"
     return f"{calls} by {findings.classifier.score_title}, {rate}; membership is not shown for {unshown}"
@@ -501,7 +506,7 @@ def _beginning(text: str, characters: int) -> str:
 
 def _rates(findings: Findings) -> Table:
     calibration = findings.classifier.calibration
-    fpr = findings.verdicts.rules.fpr
+    fpr = findings.fpr
     # the range is that of this calibration, the rate in its middle what holds on average over calibrations
     nominal = calibration.rate(fpr)._replace(value=fpr)
     rows = [["nominal", str(calibration.n_families), _percent(nominal), "–", "–"]]
@@ -519,7 +524,7 @@ def _rates(findings: Findings) -> Table:
 
 def _picture(findings: Findings) -> Picture:
     calibration = findings.classifier.calibration
-    fpr = findings.verdicts.rules.fpr
+    fpr = findings.fpr
     table = findings.verdicts.table
     judged = table[table["p_value"].notna()]
     _, judged_families = findings.verdicts.calls()
