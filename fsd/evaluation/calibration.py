@@ -107,10 +107,9 @@ class Calibration:
     def of(self, source: str) -> "Calibration":
         """The calibration by the non-members of one source; the choice of the score rests on those of all."""
         is_own = [name == source for name in self.sources]
-        candidates = []
-        for candidate in self.candidates:
-            scores = compress(candidate.scores, is_own)
-            candidates.append(replace(candidate, scores=tuple(scores)))
+        candidates = [
+            replace(candidate, scores=tuple(compress(candidate.scores, is_own))) for candidate in self.candidates
+        ]
         return replace(
             self,
             candidates=tuple(candidates),

@@ -177,8 +177,10 @@ class Store:
             closing(sqlite3.connect(self.file, timeout=_LOCK_SECONDS)) as connection,
             connection,
         ):
-            change = "update experiments set artifact_location = ? where experiment_id = ?"
-            connection.execute(change, (f"mlruns/{experiment_id}", experiment_id))
+            connection.execute(
+                "update experiments set artifact_location = ? where experiment_id = ?",
+                (f"mlruns/{experiment_id}", experiment_id),
+            )
 
 
 def open_store() -> Store:

@@ -225,7 +225,7 @@ def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple
         ("Calibration", calibrated),
         ("False-positive rate", rate),
     ]
-    facts += [(f"File {file.name}", f"SHA-256 {_sha256(file)}") for file in map(Path, files)]
+    facts += [(f"File {file.name}", f"SHA-256 {digest(*files_of_texts(file))}") for file in map(Path, files)]
     return facts
 
 
@@ -545,8 +545,3 @@ def _picture(findings: Findings) -> Picture:
         "whole line would stay in the grey band in 95 of 100 such cases, even if above the diagonal.",
         name="verdicts.png",
     )
-
-
-def _sha256(path: Path) -> str:
-    """SHA-256 of a file, or of those of a folder in sorted order."""
-    return digest(*files_of_texts(path))
