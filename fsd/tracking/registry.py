@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from fsd.errors import without_credentials
 from fsd.files import CHECKSUMS, checksum_lines, digest
-from fsd.tracking.runs import NOTE, PACKAGE, Run
+from fsd.tracking.runs import NOTE, PACKAGE, Run, Tags
 from fsd.tracking.store import Store, load_mlflow, quiet
 
 CHAMPION = "champion"
@@ -85,7 +85,7 @@ class Version:
     name: str
     number: int
     run_id: str
-    tags: Mapping[str, str]
+    tags: Tags
     aliases: tuple[str, ...]
     champion_stays: str = field(default="", compare=False)
     present: bool = field(default=False, compare=False)
@@ -366,7 +366,7 @@ def _create_version(
     run: Run,
     name: str,
     model_id: str,
-    tags: Mapping[str, str],
+    tags: Tags,
 ) -> int:
     from mlflow.exceptions import MlflowException
 
@@ -391,7 +391,7 @@ def move_champion(
     store: Store,
     name: str,
     number: int,
-    tags: Mapping[str, str],
+    tags: Tags,
     barred: str,
 ) -> str:
     """Move the alias `champion` to a version, or say in one line why it stays: barred, worse or not comparable."""
@@ -417,13 +417,13 @@ def move_champion(
     return ""
 
 
-def _judged_on(tags: Mapping[str, str]) -> dict[str, str]:
+def _judged_on(tags: Tags) -> dict[str, str]:
     # Earlier releases wrote the digests where the words are now.
     digests = tags.get(DIGESTS) or tags.get(JUDGED_ON) or "{}"
     return {**tags, **json.loads(digests)}
 
 
-def _score(tags: Mapping[str, str]) -> float:
+def _score(tags: Tags) -> float:
     # A version that was registered by hand has none.
     score = float(tags.get(SCORE, "nan"))
     return -math.inf if math.isnan(score) else score

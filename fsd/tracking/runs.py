@@ -50,6 +50,9 @@ PACKAGE = Path(__file__).parents[2]
 # Where the code of a model that a kept run registers must be: its folder may be somebody else's.
 _CODE = PACKAGE / "pipelines"
 
+Tags = Mapping[str, str]
+"""Name → value of the tags of a run or a version."""
+
 
 @dataclass
 class Record:
@@ -517,7 +520,7 @@ class RunRecord(NamedTuple):
     id: str
     name: str
     parent: str | None
-    tags: Mapping[str, str]
+    tags: Tags
     params: Mapping[str, str]
     metrics: Mapping[str, float]
 
