@@ -96,6 +96,7 @@ class Document:
         return self.origin_url or repr(" ".join(self.text.split())[:40])
 
 
+Texts = Sequence[str]
 Documents = Sequence[Document]
 
 

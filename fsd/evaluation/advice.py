@@ -52,27 +52,23 @@ Against later texts scores differ in more than membership, and none is advised.
 """
 
 
-def advised(scores: Collection[str]) -> str | None:
-    """The score to trust within one period, of those computed (`loss.base`); None if none of those in `ADVICE` was."""
-    return next((row.score for row in ADVICE if row.score in scores), None)
+def advised(scores: Collection[str]) -> Advice | None:
+    """What to trust within one period, of the scores computed (`loss.base`); None if none of those in `ADVICE` was."""
+    return next((row for row in ADVICE if row.score in scores), None)
 
 
 def advice(results: Results) -> list[str]:
     """The advice in one line; none if there is no score to trust, or the texts of the run say otherwise."""
-    computed = set(map(str, results.scores))
-    for row in ADVICE:
-        if row.score not in computed:
-            continue
-        if row.score != str(results.best_base) or row.score not in _best_on_test(results):
-            return []
-        line = (
-            f"advice without labels, within one period: trust {row.score.removesuffix('.base')}, base score: "
-            f"{row.reason}; against later texts no score is advised"
-        )
-        if row.score != str(results.headline):
-            line += f"; here labels chose {results.title(results.headline)}, by which the answer is given"
-        return [line]
-    return []
+    row = advised(set(map(str, results.scores)))
+    if row is None or row.score != str(results.best_base) or row.score not in _best_on_test(results):
+        return []
+    line = (
+        f"advice without labels, within one period: trust {row.score.removesuffix('.base')}, base score: "
+        f"{row.reason}; against later texts no score is advised"
+    )
+    if row.score != str(results.headline):
+        line += f"; here labels chose {results.headline_title}, by which the answer is given"
+    return [line]
 
 
 def _best_on_test(results: Results) -> set[str]:

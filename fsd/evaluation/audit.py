@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.random import default_rng
 from numpy.typing import ArrayLike
 from scipy import sparse, stats
 from scipy.special import entr
@@ -32,7 +33,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fsd.data.ablations import stamps
 from fsd.data.corpus import Corpus, Split, as_corpus
-from fsd.data.documents import Documents
+from fsd.data.documents import Documents, Texts
 from fsd.data.near_duplicates import families, near_duplicates, words
 from fsd.errors import UsageError
 from fsd.statistics.bootstrap import Bootstrap
@@ -206,7 +207,7 @@ def leaks(split: Split) -> Leaks:
         dtype=np.int64,
     )
     occurs = np.zeros(
-        (3, int(family.max(initial=-1)) + 1),
+        (3, family.max(initial=-1) + 1),
         dtype=bool,
     )
     occurs[part, family] = True
@@ -242,7 +243,7 @@ def overlaps(documents: Documents, *, seed: int = 0) -> dict[str, Overlap]:
     )
     _, group_starts = np.unique(group, return_index=True)
     labels = member[group_starts]
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     measured = {}
     for name, overlap in respects.items():
         by_chance = [overlap(rng.permutation(labels)[group]) for _ in range(SHUFFLES)]
@@ -348,7 +349,7 @@ def single_number_auc(
 
 
 def blind(
-    texts: Sequence[str],
+    texts: Texts,
     labels: ArrayLike,
     groups: Groups = None,
     *,
@@ -387,7 +388,7 @@ def _auc_of(bootstrap: Bootstrap, scores: FloatArray) -> Control:
 
 
 def _cross_validated(
-    texts: Sequence[str],
+    texts: Texts,
     member: BoolArray,
     group: IntArray,
     seed: int,
@@ -451,7 +452,7 @@ def _held_out_scores(
 def _rank_in_folds(scores: FloatArray, fold: IntArray) -> None:
     """Put ranks within the fold, above 0 and below 1, in place of the (N,) scores."""
     # the classifiers of two folds have scores of different scales, which cannot be compared
-    for number in range(int(fold.max()) + 1):
+    for number in range(fold.max() + 1):
         held_out = fold == number
         scores[held_out] = stats.rankdata(scores[held_out]) / (held_out.sum() + 1)
 
@@ -462,7 +463,7 @@ def _sample(
     seed: int,
 ) -> IntArray:
     """Positions of at most `TRAINED_ON` texts, at most half of them of each label, from families drawn at random."""
-    rank = np.random.default_rng(seed).permutation(int(group.max()) + 1)
+    rank = default_rng(seed).permutation(group.max() + 1)
     order = np.argsort(rank[group], kind="stable")
     sides = [order[side[order]][: TRAINED_ON // 2] for side in (member, ~member)]
     return np.sort(np.concatenate(sides))
@@ -508,7 +509,7 @@ def _classifiers(
 ) -> list[_Classifier] | None:
     """View and classifier for each fold, chosen by cross-validation over the other folds; None for a single label."""
     candidates = _candidates(views, seed)
-    count = int(fold.max()) + 1
+    count = fold.max() + 1
     folds = [np.flatnonzero(fold == number) for number in range(count)]
 
     def fitted(
@@ -698,7 +699,7 @@ def _numbers(text: str) -> list[float]:
 
 
 def most_telling(
-    texts: Sequence[str],
+    texts: Texts,
     member: BoolArray,
     group: IntArray,
     *,

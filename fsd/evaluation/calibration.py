@@ -12,7 +12,7 @@ https://arxiv.org/abs/2408.07066).
 import json
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Annotated, Any
@@ -23,10 +23,10 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.evaluation.domain_check import Reference
+from fsd.evaluation.domain_check import Reference, Sources
 from fsd.scores import BASE, CALIBRATED, FSD, TUNED, Score, ScoreColumns
-from fsd.statistics.groups import group_index, group_means
-from fsd.statistics.intervals import CONFIDENCE, Estimate
+from fsd.statistics.groups import Groups, group_index, group_means
+from fsd.statistics.intervals import CONFIDENCE, LOWER, UPPER, Estimate
 from fsd.statistics.metrics import auc
 from fsd.token_stats import FloatArray
 
@@ -85,7 +85,7 @@ class Calibration:
     state: str
     candidates: tuple[Candidate, ...]  # the score that was chosen, and those that one more non-member can prefer
     families: tuple[int, ...]  # (n,)
-    sources: Annotated[tuple[str, ...], Field(alias="collections")]  # (n,); saved files have the older name
+    sources: Sources  # (n,)
     reference: Reference  # all non-members of the benchmark, for the domain check
 
     def __post_init__(self) -> None:
@@ -107,10 +107,9 @@ class Calibration:
     def of(self, source: str) -> "Calibration":
         """The calibration by the non-members of one source; the choice of the score rests on those of all."""
         is_own = [name == source for name in self.sources]
-        candidates = []
-        for candidate in self.candidates:
-            scores = compress(candidate.scores, is_own)
-            candidates.append(replace(candidate, scores=tuple(scores)))
+        candidates = [
+            replace(candidate, scores=tuple(compress(candidate.scores, is_own))) for candidate in self.candidates
+        ]
         return replace(
             self,
             candidates=tuple(candidates),
@@ -207,8 +206,7 @@ class Calibration:
         # the p-value falls just above each score; at the lowest score, and below it, it is the same
         scores = np.unique(self.chosen.scores)
         just_above = np.nextafter(scores, np.inf)
-        tried = np.append(scores[0], just_above)
-        allowed = self.p_values(tried) <= fpr + TOLERANCE
+        allowed = self.p_values(np.append(scores[0], just_above)) <= fpr + TOLERANCE
         thresholds = np.append(-math.inf, just_above)
         return float(thresholds[np.argmax(allowed)])
 
@@ -220,7 +218,7 @@ class Calibration:
         """
         self.threshold_at(fpr)  # refuses a rate that the calibration does not support
         distribution = stats.beta(*self._beta_parameters(fpr))
-        low, high = distribution.ppf([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        low, high = distribution.ppf([LOWER, UPPER])
         return Estimate(float(distribution.mean()), float(low), float(high))
 
     def false_alarms(self, fpr: float, texts: int) -> int:
@@ -234,14 +232,17 @@ class Calibration:
 
     def to_json(self) -> str:
         """The calibration as JSON text, with numbers in full precision."""
-        values = TypeAdapter(Calibration).dump_python(self, by_alias=True)
-        return json.dumps(values, ensure_ascii=False, allow_nan=False)
+        return json.dumps(
+            TypeAdapter(Calibration).dump_python(self, by_alias=True),
+            ensure_ascii=False,
+            allow_nan=False,
+        )
 
 
 def calibrate(
     labels: Sequence[bool],
     scores: ScoreColumns,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     *,
     reference: Reference,
     sources: Sequence[str] | None = None,
@@ -255,7 +256,7 @@ def calibrate(
     sources = sources or [""] * member.size
     index = group_index(groups, member.size)
     aucs = family_aucs(member, scores, index.tolist())
-    best = max(aucs, key=lambda score: aucs[score])
+    best = max(aucs, key=aucs.__getitem__)
     nonmembers = ~member
     families, family = np.unique(index[nonmembers], return_inverse=True)
     # one more family of non-members adds at most one win for each member: no other score can become the best
@@ -264,15 +265,13 @@ def calibrate(
     for score, column in scores.items():
         if aucs[score] < lowest:
             continue
-        of_members = column[member].tolist()
         of_nonmembers = column[nonmembers]
         means = group_means(of_nonmembers, family).tolist()
         candidate = Candidate(
-            score.detector,
-            score.state,
+            *score,
             settings=dict(settings.get(score, {})),
             scores=tuple(of_nonmembers.tolist()),
-            members=tuple(of_members),
+            members=tuple(column[member].tolist()),
             means=tuple(means),
         )
         candidates.append(candidate)
@@ -289,7 +288,7 @@ def calibrate(
 def family_aucs(
     labels: ArrayLike,
     scores: ScoreColumns,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
 ) -> dict[Score, float]:
     """Score → AUC between (N,) members and families of non-members, each by its mean score; .5 without members."""
     member = np.asarray(labels, dtype=bool)

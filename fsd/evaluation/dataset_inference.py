@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import default_rng
 from scipy.stats import betabinom
 
 from fsd.data.corpus import as_corpus
@@ -21,6 +22,7 @@ from fsd.evaluation.audit import Control, controls
 from fsd.statistics.conformal import conformal_p
 from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.statistics.intervals import CONFIDENCE, Estimate
+from fsd.statistics.permutation import permutation_p, permuted
 from fsd.token_stats import BoolArray, FloatArray, IntArray, Scores
 
 FEWEST = 5
@@ -89,7 +91,7 @@ def compare_sets(
     nonmembers: Documents,
     scores: Scores,
     *,
-    seed: int = 0,
+    seed: int,
 ) -> tuple[DatasetVerdict, dict[str, Control]]:
     """Test whether a data set scores higher than known non-members, beside what the texts show without the model.
 
@@ -168,14 +170,11 @@ def dataset_verdict(
                 rows,
                 group_means(blind.scores[:, None], group),
             )
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     half = rng.permutation(is_suspect.size) % 2 == 0
-    # the labels themselves come first and count as a permutation, so that no p-value is 0
-    labellings = [is_suspect]
-    labellings += [rng.permutation(is_suspect) for _ in range(permutations)]
     differences, weights, score = _cross_fitted(
         rows,
-        np.stack(labellings),
+        np.stack(permuted(is_suspect, permutations, rng)),
         half,
     )
     p = None
@@ -188,8 +187,7 @@ def dataset_verdict(
             "differ in more than membership; choose known non-members of the same source, time and kind"
         )
     else:
-        # equal differences may differ by rounding
-        p = float((differences >= differences[0] - 1e-12).mean())
+        p = permutation_p(differences)
         share = share_used(
             score[is_suspect],
             score[~is_suspect],
@@ -222,8 +220,8 @@ def _sides(
         raise UsageError(f"a group must not be in both data sets; got {min(both, key=str)!r} in both")
     suspect = group_index(suspect_groups, n)
     nonmembers = group_index(known_groups, m)
-    n_suspect = int(suspect.max(initial=-1)) + 1
-    n_known = int(nonmembers.max(initial=-1)) + 1
+    n_suspect = suspect.max(initial=-1) + 1
+    n_known = nonmembers.max(initial=-1) + 1
     if min(n_suspect, n_known) < FEWEST:
         raise UsageError(
             f"each data set must have at least {FEWEST} groups of texts; got {n_suspect} suspect and {n_known} known"

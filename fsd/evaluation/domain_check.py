@@ -22,7 +22,7 @@ from scipy import stats
 
 from fsd.data import embedded
 from fsd.data.corpus import Corpus
-from fsd.data.documents import ReadAs
+from fsd.data.documents import ReadAs, Texts
 from fsd.evaluation.domain_measures import (
     HiddenStates,
     Kind,
@@ -56,8 +56,10 @@ MOST = 2000
 BLOCK = 2048
 """New texts that are compared at a time, by all measures, so that their n-grams are counted once."""
 
-States = Callable[[Sequence[str]], FloatArray]
+States = Callable[[Texts], FloatArray]
 """N texts → their (N, D) hidden states."""
+Sources = Annotated[tuple[str, ...], Field(alias="collections")]
+"""Source of each text; saved files have the older name."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Reference:
 
     texts: tuple[str, ...]
     families: tuple[int, ...]
-    sources: Annotated[tuple[str, ...], Field(alias="collections")]  # saved files have the older name
+    sources: Sources
     power: Mapping[str, float]  # kind of other texts → share found outside
     edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
     read_as: tuple[ReadAs, ...] = ()  # what their rows were read as, each once; earlier releases do not tell
@@ -128,7 +130,7 @@ class Reference:
 
 def tried(
     reference: Reference,
-    further: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    further: Mapping[str, Texts] = MappingProxyType({}),
     states: States | None = None,
 ) -> Reference:
     """The reference with what its domain check finds of other kinds of texts, `further` kinds too, and of edits."""
@@ -144,7 +146,7 @@ def _kept(states: States) -> States:
     """The hidden states of texts, each computed once: several checks read those of the benchmark."""
     rows: dict[str, FloatArray] = {}
 
-    def of_texts(texts: Sequence[str]) -> FloatArray:
+    def of_texts(texts: Texts) -> FloatArray:
         new_texts = [text for text in dict.fromkeys(texts) if text not in rows]
         if new_texts:
             rows.update(zip(new_texts, states(new_texts), strict=True))
@@ -155,12 +157,12 @@ def _kept(states: States) -> States:
 
 def _power(
     reference: Reference,
-    further: Mapping[str, Sequence[str]],
+    further: Mapping[str, Texts],
     states: States | None,
 ) -> dict[str, float]:
     """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources."""
     sources = dict.fromkeys(reference.sources)
-    kinds: dict[str, Sequence[str]] = {}
+    kinds: dict[str, Texts] = {}
     for source in filter(None, sources):
         kinds[_source_kind(source)] = reference.half_of(source, held_out=True)
     kinds |= other_kinds(reference.texts, held_out=True)
@@ -212,7 +214,7 @@ def _means(shares: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def other_kinds(
-    texts: Sequence[str],
+    texts: Texts,
     *,
     held_out: bool = False,
 ) -> dict[str, list[str]]:
@@ -264,10 +266,10 @@ class DomainCheck:
 
     def __init__(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         groups: Groups = None,
         states: OptionalStates = None,
-        other_texts: Sequence[str] = (),
+        other_texts: Texts = (),
     ) -> None:
         self.texts = list(texts)
         self.states = states
@@ -276,10 +278,11 @@ class DomainCheck:
         self.group = group
         self.groups = size.size
         self._vote = 1 / size[group]
-        measures: dict[str, Measure] = {}
-        measures["script"] = Script(texts, group)
-        measures["length"] = Length(texts)
-        measures["words"] = Words(texts, group)
+        measures: dict[str, Measure] = {
+            "script": Script(texts, group),
+            "length": Length(texts),
+            "words": Words(texts, group),
+        }
         measures["writing"] = Writing(texts, group)
         if states is not None:
             measures["states"] = HiddenStates(states, group)
@@ -302,7 +305,7 @@ class DomainCheck:
 
     def p_values(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         groups: Groups = None,
         states: OptionalStates = None,
     ) -> dict[str, FloatArray]:
@@ -333,7 +336,7 @@ class DomainCheck:
 
     def _novelties(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         states: OptionalStates,
     ) -> dict[str, FloatArray]:
         """Measure → (N,) how unusual each new text is; without the measure of hidden states if these are not given."""
@@ -351,7 +354,7 @@ class DomainCheck:
 
     def outside(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         groups: Groups = None,
         states: OptionalStates = None,
     ) -> list[str]:
@@ -385,11 +388,11 @@ class DomainCheck:
         of_benchmark = self._measures[name].novelties
         middle = np.median(of_benchmark)
         spread = np.quantile(of_benchmark, 0.9) - middle
-        return (novelty - middle) / max(float(spread), 1e-12)
+        return (novelty - middle) / max(spread, 1e-12)
 
     def share_outside(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         states: States | None = None,
     ) -> float:
         """Share of N ≥ 1 texts, each a group of its own, that are unlike those of the benchmark."""

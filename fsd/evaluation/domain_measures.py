@@ -18,6 +18,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import KernelCenterer
 from typing_extensions import override
 
+from fsd.data.documents import Texts
 from fsd.data.near_duplicates import words
 from fsd.errors import printable
 from fsd.evaluation.writing import MEASURES, spread_out, writing
@@ -59,7 +60,7 @@ class Measure(ABC):
     @abstractmethod
     def novelty(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         states: OptionalStates,
     ) -> FloatArray:
         """(N,) how unusual new texts are; their hidden states are for the measure that reads these."""
@@ -85,7 +86,7 @@ class Script(Measure):
 
     def __init__(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         group: IntArray,
     ) -> None:
         scripts = [script(text) for text in texts]
@@ -96,7 +97,7 @@ class Script(Measure):
     @override
     def novelty(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         states: OptionalStates,
     ) -> FloatArray:
         return np.array([float(script(text) not in self._groups) for text in texts])
@@ -109,7 +110,7 @@ class Script(Measure):
 class Length(Measure):
     """Distance from the median of the benchmark's numbers of words, on a log scale."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Texts) -> None:
         lengths = log_lengths(texts)
         self._median = np.median(lengths)
         self._shortest = round(math.exp(lengths.min()))
@@ -119,7 +120,7 @@ class Length(Measure):
     @override
     def novelty(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         states: OptionalStates,
     ) -> FloatArray:
         return np.abs(log_lengths(texts) - self._median)
@@ -134,7 +135,7 @@ class Words(Measure):
 
     def __init__(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         group: IntArray,
     ) -> None:
         self._similarity = Similarity(texts)
@@ -165,7 +166,7 @@ class Words(Measure):
     @override
     def novelty(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         states: OptionalStates,
     ) -> FloatArray:
         expected = self._powers(log_lengths(texts)) @ self._shape
@@ -182,7 +183,7 @@ class Writing(Measure):
 
     def __init__(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         group: IntArray,
     ) -> None:
         shares = writing(texts)
@@ -208,7 +209,7 @@ class Writing(Measure):
     @override
     def novelty(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         states: OptionalStates,
     ) -> FloatArray:
         return self._distances(
@@ -247,7 +248,7 @@ class HiddenStates(Measure):
     @override
     def novelty(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         states: OptionalStates,
     ) -> FloatArray:
         return mahalanobis(
@@ -265,9 +266,9 @@ class Kind(Measure):
 
     def __init__(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         group: IntArray,
-        other_texts: Sequence[str],
+        other_texts: Texts,
     ) -> None:
         self._similarity = Similarity([*texts, *other_texts])
         ridge = Ridge(self._similarity.products())
@@ -288,7 +289,7 @@ class Kind(Measure):
     @override
     def novelty(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         states: OptionalStates,
     ) -> FloatArray:
         return -self._constant - self._similarity.weighted_sum(texts, self._weights)
@@ -357,7 +358,7 @@ def _without_one(counts: sparse.csr_matrix) -> FloatArray:
 class Similarity:
     """Similarity with n ≥ 1 texts, from 0 to 1: the mean of the cosines by words and by character n-grams (tf-idf)."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Texts) -> None:
         counts = self._counts(texts)
         self._new = [_as_if_counted(rows) for rows in counts]
         as_they_are = [TfidfTransformer(sublinear_tf=True).fit(rows) for rows in counts]
@@ -365,7 +366,7 @@ class Similarity:
         self._without_one = np.concatenate([_without_one(rows) for rows in counts])
 
     @staticmethod
-    def _counts(texts: Sequence[str]) -> list[sparse.csr_matrix]:
+    def _counts(texts: Texts) -> list[sparse.csr_matrix]:
         counted = map(_counted, texts)
         return [sparse.vstack(rows) for rows in zip(*counted, strict=True)]
 
@@ -378,10 +379,10 @@ class Similarity:
         # each part has length one, so that half of the squared length of a row belongs to either
         return sparse.csr_matrix(sparse.hstack(parts) / math.sqrt(2))
 
-    def _rows_of(self, texts: Sequence[str]) -> sparse.csr_matrix:
+    def _rows_of(self, texts: Texts) -> sparse.csr_matrix:
         return self._weighted(self._counts(texts), self._new)
 
-    def __call__(self, texts: Sequence[str]) -> FloatArray:
+    def __call__(self, texts: Texts) -> FloatArray:
         """(N, n) similarity of N ≥ 1 texts with the n texts."""
         return _dense_products(self._rows_of(texts), self._rows)
 
@@ -396,7 +397,7 @@ class Similarity:
 
     def weighted_sum(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         weights: FloatArray,
     ) -> FloatArray:
         """(N,) sums of the similarities with the n texts, times (n,) weights, without the similarities themselves."""
@@ -507,9 +508,9 @@ def mahalanobis(
     size = len(rows)
     shrinkage = 1.0
     if size > 1:
-        shrinkage = float(ledoit_wolf_shrinkage(rows, assume_centered=True))
+        shrinkage = ledoit_wolf_shrinkage(rows, assume_centered=True)
     shrinkage = min(max(shrinkage, 1e-6), 1 - 1e-12)
-    ridge = shrinkage * max(float((rows**2).mean()), 1e-12)
+    ridge = shrinkage * max((rows**2).mean(), 1e-12)
     inner = rows @ rows.T + ridge * size / (1 - shrinkage) * np.eye(size)
     explained = _quadratic_form(inner, new @ rows.T)
     distances: FloatArray = ((new**2).sum(axis=1) - explained) / ridge
@@ -551,6 +552,6 @@ def by_fold(
     return result
 
 
-def log_lengths(texts: Sequence[str]) -> FloatArray:
+def log_lengths(texts: Texts) -> FloatArray:
     """(N,) logarithms of the numbers of words, of at least one."""
     return np.log([max(1, len(words(text))) for text in texts])

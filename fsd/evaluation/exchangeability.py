@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
+from numpy.random import Generator, default_rng
 from scipy import stats
 
+from fsd.data.documents import Texts
 from fsd.data.near_duplicates import words
 from fsd.evaluation.domain_check import DomainCheck
 from fsd.evaluation.domain_measures import (
@@ -33,6 +35,8 @@ from fsd.evaluation.domain_measures import (
 )
 from fsd.evaluation.writing import MEASURES, spread_out, writing
 from fsd.statistics.groups import Groups, group_index, group_means
+from fsd.statistics.metrics import aucs
+from fsd.statistics.permutation import permutation_p, permuted
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 ALPHA = 0.05
@@ -69,7 +73,7 @@ class Exchangeability:
 
 def exchangeability(
     check: DomainCheck,
-    texts: Sequence[str],
+    texts: Texts,
     groups: Groups = None,
     *,
     states: OptionalStates = None,
@@ -101,7 +105,7 @@ def exchangeability(
         group,
         states,
         permutations,
-        np.random.default_rng(seed),
+        default_rng(seed),
     )
     # the smaller of two p-values is itself no p-value: twice as often one of them is small by chance (Bonferroni)
     p = min(1.0, 2 * min(classifier_p, outside_p))
@@ -145,11 +149,11 @@ def _outside_p(check: DomainCheck, outside: BoolArray) -> float:
 
 def _classifier_test(
     check: DomainCheck,
-    texts: Sequence[str],
+    texts: Texts,
     group: IntArray,
     states: OptionalStates,
     permutations: int,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> tuple[float, float]:
     """AUC of a classifier between the texts and those of the benchmark, and its p-value by permuted groups."""
     asked = _at_most(MOST, len(texts), rng)
@@ -168,40 +172,26 @@ def _classifier_test(
         len(compared),
     )
     # the groups of the texts came first, and so have the lowest numbers
-    is_asked = np.arange(int(block.max()) + 1) <= block[: asked.size].max()
-    labellings = [is_asked]
-    labellings += [rng.permutation(is_asked) for _ in range(permutations)]
-    labels = np.stack(labellings, axis=1)[block]
-    aucs = _aucs(
+    is_asked = np.arange(block.max() + 1) <= block[: asked.size].max()
+    labels = np.stack(permuted(is_asked, permutations, rng), axis=1)[block]
+    areas = aucs(
         Ridge(products).left_out(labels, block),
         labels,
     )
-    # the order that was observed is one of those that are counted; equal AUCs may differ by rounding
-    p = float((aucs >= aucs[0] - 1e-12).mean())
-    return float(aucs[0]), p
-
-
-def _aucs(predicted: FloatArray, labels: BoolArray) -> FloatArray:
-    """(P,) AUC of each column of (N, P) predictions for its labels: Mann-Whitney's U / mn."""
-    ranks = stats.rankdata(predicted, axis=0)
-    rank_sums = np.where(labels, ranks, 0.0).sum(axis=0)
-    positives = labels.sum(axis=0)
-    u = rank_sums - positives * (positives + 1) / 2
-    aucs: FloatArray = u / (positives * (len(labels) - positives))
-    return aucs
+    return float(areas[0]), permutation_p(areas)
 
 
 def _at_most(
     limit: int,
     size: int,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> IntArray:
     if size <= limit:
         return np.arange(size)
     return np.sort(rng.choice(size, limit, replace=False))
 
 
-def _products(texts: Sequence[str]) -> FloatArray:
+def _products(texts: Texts) -> FloatArray:
     """(N, N) mean of the scalar products by words, by character n-grams and by writing, each of average length one."""
     similarity = Similarity(texts).products()
     manner = _standard_products(spread_out(writing(texts)))
@@ -216,7 +206,7 @@ def _standard_products(vectors: FloatArray) -> FloatArray:
 
 
 def telling(
-    texts: Sequence[str],
+    texts: Texts,
     group: IntArray,
     check: DomainCheck,
 ) -> tuple[str, ...]:
@@ -230,7 +220,7 @@ def telling(
     vocabulary = [word for word, _ in counts.most_common(COMMONEST)]
 
     def shares_of(
-        side: Sequence[str],
+        side: Texts,
         contents: Sequence[Container[str]],
         block: IntArray,
     ) -> tuple[FloatArray, FloatArray]:
@@ -259,6 +249,6 @@ def telling(
     return tuple(f"{names[n]} {mean[n]:.0%} (benchmark {benchmark_mean[n]:.0%})" for n in most_different)
 
 
-def _distinct_words(texts: Sequence[str]) -> list[dict[str, None]]:
+def _distinct_words(texts: Texts) -> list[dict[str, None]]:
     """The words of each text in the order of the text, which a set would leave to chance."""
     return [dict.fromkeys(words(text[:CHARACTERS])) for text in texts]

@@ -5,7 +5,7 @@ alone, and from members in membership alone (docs/contrasts.md).
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import compress, product
@@ -28,6 +28,7 @@ from fsd.evaluation.rows import Row, Rows, by_key, compare
 from fsd.scores import ALL_STATES, BASE, FSD, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.bootstrap import Bootstrap
+from fsd.statistics.groups import Groups
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import METRICS, auc, best_thresholds, estimates
 from fsd.token_stats import BoolArray, FloatArray, Scores
@@ -100,7 +101,7 @@ def kinds_in(scores: pd.DataFrame) -> Kinds:
 def evaluate(
     scores: pd.DataFrame,
     labels: ArrayLike,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     *,
     thresholds: ByScore | None = None,
     control: Scores | None = None,
@@ -112,8 +113,7 @@ def evaluate(
     See `fsd.library.evaluate`; `thresholds` are from other texts, for the accuracy.
     """
     bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
-    columns = columns_of(scores, ALL_STATES)
-    return _table(measure(bootstrap, columns, IN_RUN, control or {}, thresholds or {}))
+    return _table(measure(bootstrap, columns_of(scores, ALL_STATES), IN_RUN, control or {}, thresholds or {}))
 
 
 def measure(
@@ -161,10 +161,8 @@ def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float
         values = {"": row.value}
         if uncertainty:
             if row.metric in WITH_ENDS:
-                values["_low"] = row.low
-                values["_high"] = row.high
-            values["_p"] = row.p
-            values["_p_holm"] = row.p_holm
+                values |= {"_low": row.low, "_high": row.high}
+            values |= {"_p": row.p, "_p_holm": row.p_holm}
         # a comparison of states has none of its own
         name = f"{row.detector}.{row.state}".rstrip(".")
         for ending, value in values.items():
@@ -196,13 +194,11 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
         line[name] = row.value
         # the AUC on validation chooses, and has no interval
         if row.metric != "validation_auc":
-            line[f"{name}_low"] = row.low
-            line[f"{name}_high"] = row.high
+            line |= {f"{name}_low": row.low, f"{name}_high": row.high}
         if not math.isnan(row.p):
             # the gain came first, and its p-values are just "p"
             p_name = f"{name}_p".removeprefix("gain_")
-            line[p_name] = row.p
-            line[f"{p_name}_holm"] = row.p_holm
+            line |= {p_name: row.p, f"{p_name}_holm": row.p_holm}
     frame = pd.DataFrame(list(lines.values()))
     if caveat:
         frame["caveat"] = caveat
@@ -286,6 +282,11 @@ class Results:
         return score.title(paired=self.paired(score.detector))
 
     @property
+    def headline_title(self) -> str:
+        """The headline score in words."""
+        return self.title(self.headline)
+
+    @property
     def auc(self) -> Estimate:
         """AUC of the headline score on the test texts."""
         return self.rows[*self.headline, "auc"].estimate
@@ -329,9 +330,8 @@ class Results:
 
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share, with the few by which runs are compared first."""
-        of_both = Score(self.headline.detector, "")
         numbers = {"auc": self.auc, "blind": self.audit.blind.auc, "lead": self.lead}
-        numbers["gain"] = self.number(of_both, "auc_gain")
+        numbers["gain"] = self.number(Score(self.headline.detector, ""), "auc_gain")
         numbers["fsd_over_base"] = self.gain and self.gain.estimate
         numbers["tpr5"] = self.number(self.headline, "tpr_at_5fpr")
         headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
@@ -474,7 +474,7 @@ def thresholds(validation: Part) -> dict[Score, float]:
     """Score → the threshold with the highest accuracy on validation."""
     best = {}
     for score, column in validation.columns.items():
-        best[score] = float(best_thresholds(validation.member, column)[0])
+        best[score] = best_thresholds(validation.member, column)[0]
     return best
 
 
@@ -507,7 +507,7 @@ def choose(texts: ScoredTexts) -> Choice:
     """The scores with the highest AUC on the validation texts, each family of non-members counted once."""
     validation = texts.validation
     aucs = family_aucs(validation.member, validation.columns, validation.family)
-    ordered = sorted(aucs, key=lambda score: aucs[score], reverse=True)
+    ordered = sorted(aucs, key=aucs.__getitem__, reverse=True)
     best_fsd = _in_state(ordered, texts.scored.states.difference)
     best_base = _in_state(ordered, texts.scored.states.single)
     assert best_fsd is not None  # whatever is scored has a deviation
@@ -566,12 +566,11 @@ def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibra
     # new texts come without labelled ones
     unlabelled = {detector.name: detector for detector in detectors if not detector.needs_labels}
     validation = texts.validation
-    single = texts.scored.states.single
     scores: ScoreColumns = {}
     settings = {}
     # Of equally good scores the first is chosen. Scores of both models stand before those of one, as in the headline:
     # False is sorted before True.
-    for score in sorted(validation.columns, key=lambda score: score.state == single):
+    for score in sorted(validation.columns, key=lambda score: score.state == texts.scored.states.single):
         detector = unlabelled.get(score.detector)
         if detector:
             scores[score] = validation.columns[score]

@@ -8,7 +8,7 @@ import scipy
 
 from fsd.statistics.bootstrap import Bootstrap, bootstrap_p
 from fsd.statistics.delong import delong_test
-from fsd.statistics.intervals import CONFIDENCE, Estimate, percentiles
+from fsd.statistics.intervals import UPPER, Estimate, percentiles
 from fsd.statistics.metrics import METRICS, checked_scores
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import FloatArray, Scores
@@ -81,7 +81,7 @@ def _gain(
         # without any variance the test says nothing
         if not math.isnan(test.p):
             gain = test.difference
-            t = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, test.degrees))
+            t = float(scipy.stats.t.ppf(UPPER, test.degrees))
             half = t * test.error
             estimate = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
             return estimate, test.p

@@ -171,11 +171,11 @@ def notes(results: Results) -> list[str]:
 def conclusions(results: Results) -> list[str]:
     """Cautious sentences about the best detector, the most important first."""
     if results.never_saw:
-        control = (
+        lines = [
             "this model was trained on none of these texts: the whole run is a control, and any separation here is "
-            "not evidence of membership"
-        )
-        lines = [control, _result(results)]
+            "not evidence of membership",
+            _result(results),
+        ]
     else:
         lines = [_result(results), _placebo(results)]
     lines = _with_doubts(lines, results.labels.notes, hold=results.labels.hold)
@@ -190,7 +190,7 @@ def _with_doubts(lines: list[Line], doubts: list[Line], *, hold: bool) -> list[L
 def _result(results: Results) -> str:
     auc = results.auc
     blind = results.audit.blind
-    line = f"{results.title(results.headline)} {auc}{_choice(results)}"
+    line = f"{results.headline_title} {auc}{_choice(results)}"
     # what chance explains needs no other cause: none is sought below
     if auc.low <= 0.5:
         line += ": not distinguishable from chance, this shows nothing about membership"
@@ -238,8 +238,10 @@ def _gain(results: Results) -> list[str]:
     gain = results.gain
     if gain is None:
         return []
-    fine_tuned = results.title(results.best_fsd)
-    line = f"{fine_tuned}, the best score with fine-tuning, against the best without: {gain.estimate.signed}: it is "
+    line = (
+        f"{results.title(results.best_fsd)}, the best score with fine-tuning, against the best without: "
+        f"{gain.estimate.signed}: it is "
+    )
     if gain.low > 0:
         return [f"{line}higher"]
     line += "lower" if gain.high < 0 else "not significantly higher"
@@ -249,7 +251,7 @@ def _gain(results: Results) -> list[str]:
 
 
 def _placebo(results: Results) -> str:
-    name = results.title(results.headline)
+    name = results.headline_title
     control = results.number(results.headline, "placebo_auc")
     lead = results.lead
     state = _control(results)
@@ -620,7 +622,7 @@ def barred(results: Results) -> str:
 def headline(results: Results) -> str:
     """The question, the answer, and its numbers, each with its name."""
     verdict, _, _ = JUDGEMENTS[judgement(results)].answer.partition(":")
-    line = f"{QUESTION} {verdict}: AUC {results.auc} ({results.title(results.headline)})"
+    line = f"{QUESTION} {verdict}: AUC {results.auc} ({results.headline_title})"
     controls = []
     control = results.number(results.headline, "placebo_auc")
     if control:
@@ -650,13 +652,11 @@ def signs(results: Results) -> list[Finding]:
     if telling and _tells(telling):
         lines.append(Finding(f"a sign distinguishes the texts: {telling.phrase}; bring texts without it", AGAINST))
     lines += [control, period]
-    doubts = as_findings(results.labels.notes, AGAINST)
-    lines = _with_doubts(lines, doubts, hold=results.labels.hold)
+    lines = _with_doubts(lines, as_findings(results.labels.notes, AGAINST), hold=results.labels.hold)
     lines.append(division)
     if results.gain:
-        fine_tuned = results.title(results.best_fsd)
         gains = results.gain.low > 0
-        line = f"{fine_tuned} against the best base score: {results.gain.estimate.signed}"
+        line = f"{results.title(results.best_fsd)} against the best base score: {results.gain.estimate.signed}"
         if not gains:
             line += "; read base scores"
         lines.append(Finding(line, gains))
@@ -702,7 +702,7 @@ def _pairs(auc: Estimate) -> str:
 def answer(results: Results) -> list[str]:
     """The answer in words and numbers, without terms of the field."""
     verdict = JUDGEMENTS[judgement(results)].answer
-    score = results.title(results.headline)
+    score = results.headline_title
     right, low, high = _of_hundred(results.auc)
     detected, least, most = _of_hundred(results.rows[*results.headline, "tpr_at_5fpr"].estimate)
     return [

@@ -70,8 +70,7 @@ class Verdicts:
     def calls(self) -> tuple[int, int]:
         """Number of families whose first judged text is called a member, and of all: passages are called together."""
         judged = self.table[self.table["p_value"].notna()]
-        family = self.family[judged.index]
-        verdicts = judged.groupby(family)["verdict"].first()
+        verdicts = judged.groupby(self.family[judged.index])["verdict"].first()
         return int((verdicts == MEMBER).sum()), len(verdicts)
 
 
@@ -154,8 +153,8 @@ class VerdictMaker:
         outside, states = self.outside(documents, family.tolist())
         excluded = excluded or [""] * len(documents)
         warnings = [of_text or of_kind for of_text, of_kind in zip(excluded, outside, strict=True)]
-        allowed = np.array([not reason for reason in excluded], dtype=bool)
-        inside = np.array([not reason for reason in warnings], dtype=bool)
+        allowed = np.array(excluded, dtype=str) == ""
+        inside = np.array(warnings, dtype=str) == ""
         verdict = np.where(inside, NO_VERDICT, OUT_OF_DOMAIN)
         table = pd.DataFrame(
             {

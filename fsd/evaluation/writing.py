@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from fsd.data.documents import Texts
 from fsd.token_stats import FloatArray
 
 MEASURES = (
@@ -40,7 +41,7 @@ _CLOSING = "\"'”’»)]} \t\n"
 """Signs that may follow the end of a last sentence."""
 
 
-def writing(texts: Sequence[str]) -> FloatArray:
+def writing(texts: Texts) -> FloatArray:
     """(N, 10) shares from 0 to 1 that say how each of N texts is written, one column for each of `MEASURES`.
 
     A share of nothing, such as that of capitals in a script without case, is 0.
@@ -177,7 +178,7 @@ EDITS: MappingProxyType[str, Edit] = MappingProxyType(
 """Name → an edit that keeps the words, or most of them."""
 
 
-def edited(texts: Sequence[str]) -> dict[str, list[str]]:
+def edited(texts: Texts) -> dict[str, list[str]]:
     """Edit → the N texts after it; one that leaves every text as it is, such as capitals in Chinese, is left out."""
     others = [*texts[1:], *texts[:1]]
     results = {}

@@ -18,13 +18,14 @@ from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
+from numpy.random import default_rng
 from numpy.typing import ArrayLike
 
 from fsd.evaluation.results import CONTRASTS
-from fsd.evaluation.rows import Row
-from fsd.statistics import conformal, intervals, metrics
+from fsd.evaluation.rows import Rows
+from fsd.statistics import conformal, metrics
 from fsd.statistics.bootstrap import Bootstrap
-from fsd.statistics.intervals import Estimate, shortened
+from fsd.statistics.intervals import LOWER, UPPER, Estimate, shortened
 from fsd.token_stats import BoolArray, FloatArray, Scores
 
 BASE = "#0072B2"
@@ -280,7 +281,7 @@ def headline(
         tpr, *resampled = bootstrap.values(values, measures).T
         low, high = np.quantile(
             resampled,
-            [(1 - intervals.CONFIDENCE) / 2, (1 + intervals.CONFIDENCE) / 2],
+            [LOWER, UPPER],
             axis=0,
         )
         for axis in (linear, log):
@@ -358,8 +359,7 @@ def before_and_after(labels: ArrayLike, before: FloatArray, after: FloatArray, *
     """Histograms of a number of members and of non-members, before and after fine-tuning, over one axis."""
     member = np.asarray(labels, dtype=bool)
     panels = {"before fine-tuning": before, "after fine-tuning": after}
-    low = np.quantile(np.concatenate([before, after]), TAIL)
-    high = np.quantile(np.concatenate([before, after]), 1 - TAIL)
+    low, high = np.quantile(np.concatenate([before, after]), [TAIL, 1 - TAIL])
     edges = np.linspace(low, max(high, low + 1e-9), BARS + 1).tolist()
     figure, axes = _panels(len(panels), len(panels), (4.2, 3.0), sharex=True, sharey=True)
     for axis, (title, values) in zip(axes, panels.items(), strict=True):
@@ -367,7 +367,7 @@ def before_and_after(labels: ArrayLike, before: FloatArray, after: FloatArray, *
         shown = np.clip(values, edges[0], edges[-1])
         axis.hist(shown[~member], edges, color=OTHERS, alpha=0.7, label="non-members")
         axis.hist(shown[member], edges, color=MEMBERS, histtype="step", linewidth=1.6, label="members")
-        finish(axis, name, "Texts", title, size=10)
+        finish(axis, name, "Texts", title)
         axis.label_outer()
     _legend(figure, [axes[0]])
     return figure
@@ -379,12 +379,12 @@ def tokens(labels: ArrayLike, entropy: FloatArray, logp: FloatArray, selections:
     colours = np.where(member, MEMBERS, OTHERS)
     panels = {"all tokens": np.ones(member.size, dtype=bool), **selections}
     # In a drawn order neither side lies over the other.
-    order = np.random.default_rng(0).permutation(member.size)
+    order = default_rng(0).permutation(member.size)
     figure, axes = _panels(len(panels), ACROSS, (3.6, 3.2), sharex=True, sharey=True)
     for axis, (title, chosen) in zip(axes, panels.items(), strict=True):
         drawn = order[chosen[order]]
         axis.scatter(entropy[drawn], logp[drawn], s=4, alpha=0.6, linewidths=0, c=colours[drawn])
-        finish(axis, "entropy of the prediction (nats)", "log-probability of the token (nats)", title, size=10)
+        finish(axis, "entropy of the prediction (nats)", "log-probability of the token (nats)", title)
         axis.text(0.97, 0.04, f"{100 * chosen.mean():.3g} % of them", transform=axis.transAxes, ha="right", fontsize=9)
         axis.label_outer()
     for name, colour in (("members", MEMBERS), ("non-members", OTHERS)):
@@ -462,8 +462,8 @@ def reliability(
     p_values: FloatArray,
     *,
     calibration: int,
-    texts: int | None = None,
-    colour: str = FSD,
+    texts: int,
+    colour: str,
 ) -> Figure:
     """Share of held-out non-members with p at most α, against α."""
     figure, (axis,) = _panels(1, 1, (6.0, 4.3))
@@ -471,11 +471,11 @@ def reliability(
     share = _p_values(
         axis,
         p_values,
-        (calibration, texts or p_values.size),
+        (calibration, texts),
         colour,
         label,
     )
-    called = float(share[np.argmin(abs(ALPHA - 0.05))])
+    called = share[np.argmin(abs(ALPHA - 0.05))]
     axis.plot([0.05], [called], "o", color=colour)
     axis.annotate(
         f"5 % chosen: {100 * called:.0f} % called",
@@ -506,17 +506,16 @@ def verdicts(
     *,
     threshold: float,
     fpr: float,
-    independent: tuple[int, int] | None = None,
+    independent: tuple[int, int],
 ) -> Figure:
     """Scores of new texts against those of known non-members, and the distribution of their p-values."""
     figure, (left, right) = _panels(2, 2, (5.0, 3.9))
     new = np.asarray(scores)
     values = np.concatenate([new, np.asarray(calibration)])
-    nonmembers = values.size - new.size
     is_new = np.arange(values.size) < new.size
     sides = {
         f"these texts ({new.size})": (is_new, MEMBERS),
-        f"known non-members ({nonmembers})": (~is_new, OTHERS),
+        f"known non-members ({values.size - new.size})": (~is_new, OTHERS),
     }
     _shares(left, values, sides, FSD)
     low, high = left.get_xlim()
@@ -527,7 +526,7 @@ def verdicts(
         _p_values(
             right,
             p_values,
-            independent or (nonmembers, new.size),
+            independent,
             MEMBERS,
             "these texts",
         )
@@ -575,7 +574,7 @@ def heat_map(
     if default_x in columns and default_y in rows:
         place = (rows.index(default_y), columns.index(default_x))
         middle = values[place]
-        far = max(NARROWEST, float(np.nanmax(abs(values - middle))))
+        far = max(NARROWEST, np.nanmax(abs(values - middle)))
         colours: dict[str, Any] = {
             "cmap": "PRGn",
             "norm": CenteredNorm(middle, far),
@@ -603,8 +602,7 @@ def heat_map(
                 fontsize=9,
                 color=colour,
             )
-    bar = figure.colorbar(image, ax=axis, label=name)
-    _decimals(bar.ax.yaxis)
+    _decimals(figure.colorbar(image, ax=axis, label=name).ax.yaxis)
     axis.set_title(title, fontsize=11, loc="left")
     if axis.patches:
         _legend(figure, [axis])
@@ -768,7 +766,7 @@ def _name_ends(axis: Axes) -> None:
         )
 
 
-def contrasts(rows: Mapping[tuple[str, str, str], Row]) -> Figure:
+def contrasts(rows: Rows) -> Figure:
     """AUC of every detector in the three contrasts, one panel each, see `fsd.evaluation.results`."""
     panels = {}
     for contrast in CONTRASTS:

@@ -36,6 +36,8 @@ WORDS = 16
 """Columns that a column of longer texts has at least; half of them where the last column of numbers would leave."""
 Facts = Sequence[tuple[str, str]]
 """Names and values."""
+Sentences = Sequence[str]
+"""Sentences or paragraphs, in their order."""
 SCREEN = 24
 """Lines of the short form."""
 ROWS = 6
@@ -157,8 +159,8 @@ class Section:
     """A heading with paragraphs, points, tables and pictures below it, in this order."""
 
     title: str
-    paragraphs: Sequence[str] = ()
-    points: Sequence[str] = ()
+    paragraphs: Sentences = ()
+    points: Sentences = ()
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
 
@@ -167,9 +169,9 @@ class Section:
 class Reader:
     """What a page says to somebody who knows neither the software nor the field: sentences without its terms."""
 
-    answer: Sequence[str]
-    errors: Sequence[str]  # how often such an answer is wrong
-    compared: Sequence[str]
+    answer: Sentences
+    errors: Sentences  # how often such an answer is wrong
+    compared: Sentences
     tables: Sequence[Table] = ()
 
 
@@ -182,9 +184,9 @@ class Report:
     findings: Sequence[Finding] = ()  # the most important first; one that starts with LEAK or WARNING is bold
     sections: Sequence[Section] = ()
     facts: Facts = ()  # what is needed to repeat it: model, data, settings, versions
-    answer: Sequence[str] = ()  # in plain words, for the page; by default the first of the findings
-    sure: Sequence[str] = ()  # what it rests on, for the page, where the findings are then notes at the end
-    changes: Sequence[str] = ()
+    answer: Sentences = ()  # in plain words, for the page; by default the first of the findings
+    sure: Sentences = ()  # what it rests on, for the page, where the findings are then notes at the end
+    changes: Sentences = ()
     headline: str = ""  # the result in one line; by default the first of the findings
     score: str = ""  # the best score in a few characters, part of the run's name
     description: str = ""  # Markdown for the page of the run; by default the first findings
@@ -248,25 +250,20 @@ def p_column(heading: str, attribute: str) -> Column:
 
 def page(report: Report) -> str:
     """The report as one HTML page without external resources and scripts, all text escaped and made visible."""
-    content = {
-        **vars(report),
-        "findings": report.notes,
-        "date": dict(report.facts).get("Date", ""),
-    }
-    if not report.answer:
-        content["answer"] = report.notes[:1]
-        content["findings"] = report.notes[1:]
-    return _template("report.html", autoescape=True, finalize=_visible).render(content)
+    if report.answer:
+        return _page("report.html", report, findings=report.notes)
+    return _page("report.html", report, answer=report.notes[:1], findings=report.notes[1:])
 
 
 def reader_page(report: Report, hashes: Facts) -> str:
     """The report for somebody who is no engineer, with the hashes of what was examined; one page for paper."""
-    content = {
-        **vars(report),
-        "hashes": hashes,
-        "date": dict(report.facts).get("Date", ""),
-    }
-    return _template("reader.html", autoescape=True, finalize=_visible).render(content)
+    return _page("reader.html", report, hashes=hashes)
+
+
+def _page(template: str, report: Report, **content: object) -> str:
+    """HTML of a template with what the report holds, or `content` in its place."""
+    date = dict(report.facts).get("Date", "")
+    return _template(template, autoescape=True, finalize=_visible).render({**vars(report), **content, "date": date})
 
 
 def document(template: str, **content: object) -> str:
@@ -314,11 +311,11 @@ def limits(fpr: float | None = None) -> Section:
     """What such numbers never prove, with the chosen false-positive rate if the report gives verdicts."""
     points = (files("fsd.reporting") / "templates" / "limits.txt").read_text(encoding="utf-8").splitlines()
     if fpr is not None:
-        by_design = (
+        points.insert(
+            0,
             f"By design, about {fpr:.1%} of the texts that were not in the training data are called members; of 1,000 "
-            f"such texts, about {fpr * 1000:.0f}."
+            f"such texts, about {fpr * 1000:.0f}.",
         )
-        points.insert(0, by_design)
     return Section("What this does not prove", points=points)
 
 
@@ -409,7 +406,7 @@ def print_facts(rows: Facts) -> None:
         _print_plain(f"{name:<{longest}}  {printable(value)}")
 
 
-def print_notes(notes: Sequence[str]) -> None:
+def print_notes(notes: Sentences) -> None:
     """Print one paragraph per note."""
     _print_lines([f"• {printable(note)}" for note in notes])
 

@@ -84,7 +84,7 @@ def detectors_table(results: Results) -> Table:
         f"the right of p describe the {described}: TPR@5%FPR is the share of training texts found when 5 of 100 other "
         "texts are wrongly called training texts. p (Holm) is how often chance alone shows such a gain or a larger "
         "one, corrected for the number of detectors. The highlighted row is the detector of the findings.",
-        title=f"{len(results.judged)} test texts; best on {chosen}: {results.title(results.headline)}",
+        title=f"{len(results.judged)} test texts; best on {chosen}: {results.headline_title}",
         name="results",
         frame=results.table,
         kept=kept,
@@ -121,7 +121,6 @@ def contrast_tables(results: Results) -> list[Table]:
 
 def placebo_table(results: Results) -> Table:
     """What the same procedure reaches on a control model, and the difference."""
-    headline = results.headline
     columns = {
         "AUC": ("said", "auc", "interval"),
         "Control": ("said", "placebo_auc", "interval"),
@@ -132,8 +131,8 @@ def placebo_table(results: Results) -> Table:
         results,
         "placebo_lead",
         columns,
-        caption=f"AUC is that of the FSD, and for {headline.detector} that of "
-        f"{results.title(headline)}. Control is the same fine-tuning and scoring of the same texts with a "
+        caption=f"AUC is that of the FSD, and for {results.headline.detector} that of "
+        f"{results.headline_title}. Control is the same fine-tuning and scoring of the same texts with a "
         "control model, trained on none of them: any separation that it shows comes from the texts. The difference of "
         "the two AUCs is tested in pairs; only the difference can come from the training data: from these texts or, "
         "unless the non-members are contemporaries of the members, from others of their period. p (Holm) is corrected "

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import default_rng
 from numpy.typing import ArrayLike, NDArray
 
 from fsd.errors import UsageError
@@ -22,8 +23,8 @@ def resampled(
     seed: int = 0,
 ) -> NDArray[np.uint16]:
     """(G, R) how often each of R resamples contains each group of the texts of some sides, none of them left empty."""
-    rng = np.random.default_rng(seed)
-    size = max(int(groups.max()) for groups in sides) + 1
+    rng = default_rng(seed)
+    size = max(groups.max() for groups in sides) + 1
     texts = np.stack(
         [np.bincount(groups, minlength=size) for groups in sides],
         axis=1,
@@ -58,6 +59,10 @@ class RocCurves(NamedTuple):
     called: int | None = None
 
 
+Compute = Callable[[RocCurves], FloatArray]
+"""A metric: the curves of R resamples → (R,) values."""
+
+
 @dataclass(frozen=True, eq=False)
 class Bootstrap:
     """(G, R) resamples of the groups of N texts, the same for every detector, so that differences are paired."""
@@ -86,12 +91,11 @@ class Bootstrap:
                 "an evaluation must have at least 2 groups with members and 2 with non-members; "
                 f"got {n_members} and {n_nonmembers}"
             )
-        counts = resampled(
-            sides,
-            resamples=resamples,
-            seed=seed,
+        return cls(
+            member,
+            group,
+            resampled(sides, resamples=resamples, seed=seed),
         )
-        return cls(member, group, counts)
 
     @property
     def sides(self) -> list[int]:
@@ -101,7 +105,7 @@ class Bootstrap:
     def values(
         self,
         scores: FloatArray,
-        metrics: Sequence[Callable[[RocCurves], FloatArray]],
+        metrics: Sequence[Compute],
         threshold: float | None = None,
     ) -> FloatArray:
         """(M, 1 + R) values of M metrics: of the texts themselves in the first column, then of every resample."""

@@ -1,6 +1,7 @@
 """Conformal p-values of scores, and how their shares scatter."""
 
 import numpy as np
+from numpy.random import default_rng
 
 from fsd.statistics.intervals import CONFIDENCE
 from fsd.token_stats import FloatArray
@@ -12,8 +13,7 @@ def conformal_p(
 ) -> FloatArray:
     """(N,) p-value of each value by its rank among R reference values: (1 + #{reference ≥ value}) / (1 + R)."""
     above = reference.size - np.searchsorted(np.sort(reference), values, side="left")
-    p: FloatArray = (1 + above) / (1 + reference.size)
-    return p
+    return (1 + above) / (1 + reference.size)
 
 
 def conformal_band(
@@ -29,7 +29,7 @@ def conformal_band(
     with the largest k that keeps 95 % of the curves inside throughout.
     """
     curves = 4000
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     # p-values are multiples of 1 / (calibration + 1): so many of them lie below each rate, the last one being 1
     ranks = np.diff(
         np.floor(np.append(rates, 1.0) * (calibration + 1) + 1e-9),

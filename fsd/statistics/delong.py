@@ -46,7 +46,7 @@ def delong_test(
     of_members_above = placements(member)
     aucs = of_members_above.mean(axis=1)
     difference = float(aucs[1] - aucs[0])
-    size = int(texts.group.max()) + 1
+    size = texts.group.max() + 1
 
     def group_errors(
         shares: FloatArray,

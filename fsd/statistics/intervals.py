@@ -12,6 +12,10 @@ from fsd.token_stats import BoolArray, FloatArray
 
 CONFIDENCE = 0.95
 """Level of every interval."""
+LOWER = (1 - CONFIDENCE) / 2
+"""Share of a distribution below the lower end of its interval."""
+UPPER = (1 + CONFIDENCE) / 2
+"""The same for the upper end."""
 
 
 _LEADING_ZERO = re.compile(r"^([+-]?)0\.")
@@ -58,7 +62,7 @@ def percentiles(
     """The value with the interval of the middle 95 % of the resampled values."""
     low, high = np.quantile(
         resampled,
-        [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2],
+        [LOWER, UPPER],
     )
     return Estimate(
         float(value),
@@ -76,7 +80,7 @@ def separated(
     It is the θ for which 1 − θ is z standard errors of an AUC of θ: (1 − θ)² = z² Var(θ), with Hanley and McNeil's
     Var(θ) = θ (1 − θ) (1 + h (1 − θ) / (2 − θ) + h θ / (1 + θ)) / (mn) and h = (m + n) / 2 − 1.
     """
-    z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
+    z = float(stats.norm.ppf(UPPER))
     half = (members + nonmembers) / 2 - 1
 
     def excess(theta: float) -> float:
@@ -113,7 +117,7 @@ def interval(
 ) -> tuple[float, float]:
     """Student's 95 % interval of the mean of S values, see `standard_error`."""
     error, degrees = standard_error(values, over_texts)
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, degrees) * error
+    half = stats.t.ppf(UPPER, degrees) * error
     mean = values.mean()
     return float(mean - half), float(mean + half)
 
@@ -139,8 +143,8 @@ def observed_rate(
     misses = (1 - share) * size
     low = 0.0
     if hits > 0:
-        low = float(stats.beta.ppf((1 - CONFIDENCE) / 2, hits, misses + 1))
+        low = float(stats.beta.ppf(LOWER, hits, misses + 1))
     high = 1.0
     if misses > 0:
-        high = float(stats.beta.ppf((1 + CONFIDENCE) / 2, hits + 1, misses))
+        high = float(stats.beta.ppf(UPPER, hits + 1, misses))
     return Estimate(share, low, high)

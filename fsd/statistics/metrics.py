@@ -3,7 +3,6 @@
 Labels are (N,) with True for members; scores are (N,) float64, and higher means more likely a member.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from fsd.errors import UsageError
-from fsd.statistics.bootstrap import Bootstrap, RocCurves
+from fsd.statistics.bootstrap import Bootstrap, Compute, RocCurves
 from fsd.statistics.intervals import Estimate, percentiles, separated
 from fsd.token_stats import BoolArray, FloatArray
 
@@ -24,7 +23,7 @@ class Metric:
     """A number that measures one detector on one set of texts: its heading, and (K, R) ROC curves → (R,) values."""
 
     label: str
-    compute: Callable[[RocCurves], FloatArray]
+    compute: Compute
     needs_threshold: bool = False
     """Whether it judges texts at a decision threshold from other texts."""
     needs: int = 0
@@ -45,7 +44,7 @@ def _area(curves: RocCurves) -> FloatArray:
     return share
 
 
-def tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
+def tpr_at(fpr: float) -> Compute:
     """The largest TPR among thresholds whose FPR is at most `fpr`, never interpolated."""
 
     def tpr(curves: RocCurves) -> FloatArray:
@@ -117,10 +116,17 @@ def auc(
 ) -> float:
     """Probability that a member scores higher than a non-member, ties counting half (Mann-Whitney's U / mn)."""
     member, values = checked_scores(labels, scores)
-    m = member.sum()
-    n = member.size - m
-    u = scipy.stats.rankdata(values)[member].sum() - m * (m + 1) / 2
-    return float(u / (m * n))
+    return float(aucs(values[:, None], member[:, None])[0])
+
+
+def aucs(scores: FloatArray, member: BoolArray) -> FloatArray:
+    """(P,) the same for each column of (N, P) scores and labels."""
+    ranks = scipy.stats.rankdata(scores, axis=0)
+    rank_sums = np.where(member, ranks, 0.0).sum(axis=0)
+    m = member.sum(axis=0)
+    u = rank_sums - m * (m + 1) / 2
+    areas: FloatArray = u / (m * (len(member) - m))
+    return areas
 
 
 def roc(

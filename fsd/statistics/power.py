@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.random import Generator, default_rng
 
 from fsd.statistics.groups import Groups
 from fsd.statistics.intervals import Estimate, observed_rate
@@ -38,7 +39,7 @@ SMOOTHED = 0.5
 """Noise that is added to scores drawn with replacement, in their standard deviations."""
 _SLACK = 1e-9
 
-Draw = Callable[[np.random.Generator], float]
+Draw = Callable[[Generator], float]
 
 
 def power(
@@ -49,7 +50,7 @@ def power(
     seed: int = 0,
 ) -> Estimate:
     """Share of simulated data sets whose p-value is at most `level`, with its interval."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     p_values = np.array([p_value(rng) for _ in range(draws)])
     return observed_rate(p_values <= level + _SLACK)
 
@@ -62,7 +63,7 @@ def resamples_for(level: float) -> int:
 def planted_choice(
     values: Sequence[FloatArray],
     shift: float,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> tuple[list[FloatArray], list[int]]:
     """Scores of the variants of each document, of which one was read, and its index.
 
@@ -83,7 +84,7 @@ def planted_sets(
     scores: FloatArray,
     sizes: tuple[int, int],
     shift: float,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> tuple[FloatArray, FloatArray]:
     """A set that was read and one that was not, of these sizes and at most `MOST`, drawn from unread texts.
 
@@ -112,7 +113,7 @@ def planted_sets(
 def planted_number(
     numbers: FloatArray,
     shift: float,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> tuple[float, FloatArray]:
     """The number of a set that was read, and those of R sets that were not, by the (R,) numbers of unread sets.
 
@@ -121,7 +122,7 @@ def planted_number(
     """
     spread = 0.0
     if numbers.size > 1:
-        spread = float(numbers.std(ddof=1))
+        spread = numbers.std(ddof=1)
     drawn = rng.normal(numbers.mean(), spread, numbers.size + 1)
     return float(drawn[0]) + shift * spread, drawn[1:]
 
@@ -131,14 +132,13 @@ def planted_passages(
     blocks: IntArray,
     count: int,
     rise: float,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> tuple[FloatArray, IntArray]:
     """Log-probabilities of the passages of a work that was read, and their blocks.
 
     They are `count` blocks of unread ones, drawn with replacement, and `rise` nats likelier.
     """
-    names = np.unique(blocks)
-    drawn = rng.choice(names, count)
+    drawn = rng.choice(np.unique(blocks), count)
     parts = [log_p[blocks == name] for name in drawn]
     lengths = [part.size for part in parts]
     return np.concatenate(parts) + rise, np.repeat(np.arange(count), lengths)

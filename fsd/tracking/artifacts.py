@@ -65,8 +65,9 @@ def fetch_model_file(uri: str, name: str) -> Path | None:
     # Verdicts rest on these files: one that somebody has changed would silently change them.
     expected = (checksums(adapter) or {}).get(f"../{name}")
     if expected and expected != digest(path):
-        sums = adapter / CHECKSUMS
-        raise UsageError(f"{name} must be as it was saved with its adapter; it differs from its checksum in {sums}")
+        raise UsageError(
+            f"{name} must be as it was saved with its adapter; it differs from its checksum in {adapter / CHECKSUMS}"
+        )
     return path
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from fsd.errors import without_credentials
 from fsd.files import CHECKSUMS, checksum_lines, digest
-from fsd.tracking.runs import NOTE, PACKAGE, Run
+from fsd.tracking.runs import NOTE, PACKAGE, Run, Tags
 from fsd.tracking.store import Store, load_mlflow, quiet
 
 CHAMPION = "champion"
@@ -71,8 +71,7 @@ class ServedRows(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """What a run keeps of them."""
-        columns = list(map(list, self.columns))
-        return {"columns": columns, "example": dict(self.example)}
+        return {"columns": list(map(list, self.columns)), "example": dict(self.example)}
 
 
 TEXTS = ServedRows()
@@ -86,7 +85,7 @@ class Version:
     name: str
     number: int
     run_id: str
-    tags: Mapping[str, str]
+    tags: Tags
     aliases: tuple[str, ...]
     champion_stays: str = field(default="", compare=False)
     present: bool = field(default=False, compare=False)
@@ -137,11 +136,12 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
         run.log(f"adapter/{CHECKSUMS}", checksums.read_text(encoding="utf-8") + sums)
     if card:
         run.log(f"adapter/{CARD}", card)
-    labels = {key: without_credentials(str(value)) for key, value in (tags or {}).items()}
+    told = dict(tags or {})
     if judged_on:
-        labels[JUDGED_ON] = without_credentials(judged_on)
+        told[JUDGED_ON] = judged_on
     if digests:
-        labels[DIGESTS] = without_credentials(json.dumps(dict(digests)))
+        told[DIGESTS] = json.dumps(dict(digests))
+    labels = {key: without_credentials(str(value)) for key, value in told.items()}
     labels[SCORE] = repr(float(validation_score))
     identity = once or json.dumps([*parts, labels])
     identity_hash = hashlib.sha256(identity.encode()).hexdigest()
@@ -154,8 +154,8 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
         "barred": barred,
         "digest": identity_hash,
         "description": description,
+        **rows.record(),
     }
-    run.record.version |= rows.record()
     run.publish = publish
     return publish(run)
 
@@ -275,11 +275,10 @@ def _save(
         about.parent.mkdir()
         needs = "".join(f"Requires-Dist: {entry}\n" for entry in _requirements())
         about.write_text(f"Metadata-Version: 2.1\nName: fsd\nVersion: {installed('fsd')}\n{needs}")
-        code = sorted(map(str, root.iterdir()))
         load_mlflow().pyfunc.save_model(
             path=path,
             mlflow_model=mlflow_model,
-            code_paths=code,
+            code_paths=sorted(map(str, root.iterdir())),
             **options,
         )
     saved = mlflow_model.flavors["python_function"]
@@ -310,17 +309,16 @@ def _signature(columns: Sequence[InputColumn]) -> Any:
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
     from mlflow.types.schema import AnyType
 
-    params = []
-    for name, default in _PARAMS.items():
-        params.append(ParamSpec(name, "boolean" if default is False else "double", default))
+    params = [
+        ParamSpec(name, "boolean" if default is False else "double", default) for name, default in _PARAMS.items()
+    ]
     taken = []
     for column in columns:
         # MLflow reads no CSV for a model with columns of other types than its own.
         kind = "string" if column.strings else AnyType()
         taken.append(ColSpec(kind, column.name, column.required))
-    inputs = Schema(taken)
     outputs = Schema([ColSpec(kind, name) for name, kind in _COLUMNS.items()])
-    return ModelSignature(inputs, outputs, ParamSchema(params))
+    return ModelSignature(Schema(taken), outputs, ParamSchema(params))
 
 
 def _log_model(run: Run, version: Mapping[str, Any]) -> str:
@@ -368,7 +366,7 @@ def _create_version(
     run: Run,
     name: str,
     model_id: str,
-    tags: Mapping[str, str],
+    tags: Tags,
 ) -> int:
     from mlflow.exceptions import MlflowException
 
@@ -393,7 +391,7 @@ def move_champion(
     store: Store,
     name: str,
     number: int,
-    tags: Mapping[str, str],
+    tags: Tags,
     barred: str,
 ) -> str:
     """Move the alias `champion` to a version, or say in one line why it stays: barred, worse or not comparable."""
@@ -419,13 +417,13 @@ def move_champion(
     return ""
 
 
-def _judged_on(tags: Mapping[str, str]) -> dict[str, str]:
+def _judged_on(tags: Tags) -> dict[str, str]:
     # Earlier releases wrote the digests where the words are now.
     digests = tags.get(DIGESTS) or tags.get(JUDGED_ON) or "{}"
     return {**tags, **json.loads(digests)}
 
 
-def _score(tags: Mapping[str, str]) -> float:
+def _score(tags: Tags) -> float:
     # A version that was registered by hand has none.
     score = float(tags.get(SCORE, "nan"))
     return -math.inf if math.isnan(score) else score

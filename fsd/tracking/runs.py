@@ -50,6 +50,9 @@ PACKAGE = Path(__file__).parents[2]
 # Where the code of a model that a kept run registers must be: its folder may be somebody else's.
 _CODE = PACKAGE / "pipelines"
 
+Tags = Mapping[str, str]
+"""Name → value of the tags of a run or a version."""
+
 
 @dataclass
 class Record:
@@ -137,14 +140,10 @@ class Run:
                 )
             # Only once all of them are sent: after an error they are all sent again.
             self._files = len(record.files)
-            inputs = []
-            for use, dataset in record.datasets:
-                inputs.append(
-                    DatasetInput(
-                        Dataset(**dataset),
-                        [InputTag("mlflow.data.context", use)],
-                    )
-                )
+            inputs = [
+                DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", use)])
+                for use, dataset in record.datasets
+            ]
             client.log_inputs(self.id, inputs)
             params = [Param(*entry) for entry in record.params.items()]
             tags = [RunTag(*entry) for entry in record.tags.items()]
@@ -269,7 +268,7 @@ class Run:
             self.record.name = f"{score} · {self.record.name}"
         self.set_tags({NOTE: description})
 
-    def mark_repetition(self, version: str, *, renamed: bool = True) -> None:
+    def mark_repetition(self, version: str, *, renamed: bool) -> None:
         """Say that the run gave what a registered version holds already: by a tag, and in front of its name."""
         self.set_tags({"repeats": version})
         if renamed:
@@ -521,7 +520,7 @@ class RunRecord(NamedTuple):
     id: str
     name: str
     parent: str | None
-    tags: Mapping[str, str]
+    tags: Tags
     params: Mapping[str, str]
     metrics: Mapping[str, float]
 

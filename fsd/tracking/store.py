@@ -53,54 +53,8 @@ _FIRST_BYTES = 2**20
 _FIRST_SECONDS = 30.0
 # A server that knows it answers anything.
 _UNKNOWN = "no experiment of this name"
-_HEADLINES = ("auc", "blind", "gain", "lead", "tpr5")
-_SECTION = "fsd-headline"
-
-
-def _chart(kind: str, **settings: object) -> dict[str, object]:
-    """A chart of the section of the headline, in the form of MLflow's user interface."""
-    return {
-        "uuid": f"{_SECTION}-{settings.get('metricKey', kind)}",
-        "type": kind,
-        "runsCountToCompare": 10,
-        "metricSectionId": _SECTION,
-        "deleted": False,
-        "isGenerated": False,
-        **settings,
-    }
-
-
-# Columns of the table of an experiment's runs, which `address` opens, and its first charts.
-_VIEW = {
-    "orderByKey": "attributes.start_time",
-    "orderByAsc": False,
-    "startTime": "ALL",
-    "lifecycleFilter": "Active",
-    "datasetsFilter": [],
-    "modelVersionFilter": "All Runs",
-    "searchFilter": "",
-    "selectedColumns": [f"metrics.`headline/{name}`" for name in _HEADLINES],
-    "compareRunSections": [
-        {
-            "uuid": _SECTION,
-            "name": "headline",
-            "display": True,
-            "isReordered": True,
-            "columns": 2,
-            "cardHeight": 280,
-        }
-    ],
-    "compareRunCharts": [
-        _chart(
-            "PARALLEL",
-            selectedParams=["method", "learning_rate"],
-            selectedMetrics=["headline/auc"],
-        ),
-        *(_chart("BAR", metricKey=f"headline/{name}", displayName=name) for name in _HEADLINES),
-    ],
-    "isAccordionReordered": True,
-    "runListHidden": True,
-}
+# Columns of the table of an experiment's runs, which `address` opens, and its first charts: what MLflow's pages read.
+_VIEW = Path(__file__).with_name("view.json")
 _VIEW_TAG = "mlflow.sharedViewState.fsd"
 
 # Suppresses warnings that MLflow itself causes and that users cannot act on.
@@ -135,7 +89,7 @@ class Store:
     """An open store; `root` is the folder with `mlruns/` of the default one, None for a store of the user's."""
 
     uri: str
-    root: Path | None
+    root: Path | None = None
 
     @property
     def address(self) -> str:
@@ -210,7 +164,7 @@ class Store:
                 f"experiment must not be deleted; {name!r} is: "
                 f"`mlflow experiments restore --experiment-id {experiment.experiment_id}` brings it back"
             )
-        view = json.dumps(_VIEW)
+        view = json.dumps(json.loads(_VIEW.read_text(encoding="utf-8")))
         if experiment.tags.get(_VIEW_TAG) != view:
             client.set_experiment_tag(experiment.experiment_id, _VIEW_TAG, view)
         return str(experiment.experiment_id)
@@ -223,8 +177,10 @@ class Store:
             closing(sqlite3.connect(self.file, timeout=_LOCK_SECONDS)) as connection,
             connection,
         ):
-            change = "update experiments set artifact_location = ? where experiment_id = ?"
-            connection.execute(change, (f"mlruns/{experiment_id}", experiment_id))
+            connection.execute(
+                "update experiments set artifact_location = ? where experiment_id = ?",
+                (f"mlruns/{experiment_id}", experiment_id),
+            )
 
 
 def open_store() -> Store:
@@ -232,7 +188,7 @@ def open_store() -> Store:
     folder = Path.cwd() / "mlruns"
     default = folder / "mlflow.db"
     uri = f"{_SQLITE}{default}"
-    store = Store(os.environ.get(_URI) or uri, None)
+    store = Store(os.environ.get(_URI) or uri)
     # The default store may be named by the variable too, by another path to it.
     if store.file and store.file.resolve() == default.resolve():
         store = Store(uri, Path.cwd())
@@ -281,7 +237,7 @@ def check_store(*, create: bool = True) -> None:
 def exists() -> bool:
     """Whether there is a store; one that is no file may be."""
     uri = os.environ.get(_URI) or f"{_SQLITE}{Path.cwd() / 'mlruns' / 'mlflow.db'}"
-    file = Store(uri, None).file
+    file = Store(uri).file
     return file is None or file.exists()
 
 
@@ -306,7 +262,7 @@ def _create(database: Path) -> None:
     event.listen(Engine, "connect", hasten)
     try:
         with quiet():
-            Store(f"{_SQLITE}{database}", None).client.search_experiments(max_results=1)
+            Store(f"{_SQLITE}{database}").client.search_experiments(max_results=1)
     finally:
         event.remove(Engine, "connect", hasten)
 

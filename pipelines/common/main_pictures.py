@@ -55,7 +55,7 @@ def _headline_curves(results: Results) -> dict[str, tuple[FloatArray, str]]:
         curves[f"{name}: AUC {auc}"] = (column, _colour(results, score))
     if results.control is not None:
         of_control = results.number(results.headline, "placebo_auc")
-        name = f"{results.title(results.headline)} on the control model: AUC {of_control}"
+        name = f"{results.headline_title} on the control model: AUC {of_control}"
         curves[name] = (results.control, figures.CONTROL)
     return curves
 

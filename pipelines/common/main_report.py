@@ -71,7 +71,7 @@ def report(
         changes=sentences.changes(results),
         sections=sections,
         facts=_facts(results, config, identity, sources),
-        score=f"{results.title(results.headline)} {results.auc.short}",
+        score=f"{results.headline_title} {results.auc.short}",
         verdicts=results.calibration is not None,
         description=sentences.description(results),
         metrics=results.metrics(),
@@ -167,7 +167,7 @@ def method(results: Results, config: FSDConfig, identity: BaseIdentity) -> str:
     tuned = "was fine-tuned briefly"
     if config.adapter:
         tuned = f"was combined with the adapter {config.adapter}, fine-tuned"
-    chosen = f"hresholds and the score of the findings, “{results.title(results.headline)}”, were chosen on"
+    chosen = f"hresholds and the score of the findings, “{results.headline_title}”, were chosen on"
     if validation:
         choices = f"T{chosen} {validation} validation texts; no test text was used to choose anything."
     else:

@@ -98,8 +98,12 @@ def prepare(config: DetectConfig) -> Job:
             cutoff=config.cutoff,
             near_duplicates=drops,
         )
-        work = shards.Work("pipelines.detect.classifier", config)
-        return shards.job("detect", work, config.files, checks=[partial(check_adapter, config)])
+        return shards.job(
+            "detect",
+            shards.Work("pipelines.detect.classifier", config),
+            config.files,
+            checks=[partial(check_adapter, config)],
+        )
     documents, remarks = read_cleaned(config.files, config.columns, config.cleaning)
     nonmembers = Corpus()
     remarks_on_nonmembers: list[str] = []
@@ -123,18 +127,16 @@ def prepare(config: DetectConfig) -> Job:
     if config.model:
         model = ModelConfig(model=config.model, device=config.device)
     passes = "each text takes two forward passes, one with the adapter and one without, by its base model"
-    checks = [partial(check_adapter, config, documents + nonmembers)]
-    counts = {"base": len(documents), "tuned": len(documents)}
     return Job(
         partial(run, config, documents, nonmembers, remarks + remarks_on_nonmembers, last_day, named),
         reads,
         model,
         texts=documents.texts,
-        passes=counts,
+        passes={"base": len(documents), "tuned": len(documents)},
         writes=[config.out, config.report],
         experiment="of the adapter's domain",
         notes=[*remarks, passes],
-        checks=checks,
+        checks=[partial(check_adapter, config, documents + nonmembers)],
     )
 
 

@@ -187,8 +187,7 @@ class MembershipClassifier(CalibratedAdapter):
     def left_out(self, documents: Documents) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
         trained = self._excluded(documents)
-        family = as_corpus(documents).family.tolist()
-        outside, _ = self.verdict_maker.outside(documents, family)
+        outside, _ = self.verdict_maker.outside(documents, as_corpus(documents).family.tolist())
         unknown = map(self.verdict_maker.unknown, self.verdict_maker.sources(documents))
         return [
             next(filter(None, reasons), "")
@@ -238,9 +237,8 @@ def open_worker(config: Any) -> Worker:
     rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
 
     def table(documents: list[Document]) -> pd.DataFrame:
-        texts = text_table(documents, "source", "text", "label")
-        verdicts = classifier.classify(documents, rules).table
-        return texts.join(verdicts.drop(columns=["rank", "selected"]))
+        verdicts = classifier.classify(documents, rules).table.drop(columns=["rank", "selected"])
+        return text_table(documents, "source", "text", "label").join(verdicts)
 
     made_by = identity(
         classifier.language_model,

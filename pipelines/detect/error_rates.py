@@ -71,8 +71,7 @@ def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
     test = scores[(scores["split"] == "test").to_numpy() & compared]
     sources = list(test.get("source", [""] * len(test)))
-    p_values = calibration.p_values(columns_of(test, ALL_STATES), sources)
-    called = p_values <= fpr + TOLERANCE
+    called = calibration.p_values(columns_of(test, ALL_STATES), sources) <= fpr + TOLERANCE
     texts = test.assign(member=test["label"] == 1, called=called)
     return [Measured.of("test", "the adapter's own test texts", texts)]
 
@@ -131,7 +130,7 @@ def comparable_sides(classifier: MembershipClassifier, suspect: Documents, nonme
     return Sides(comparable_suspect, comparable_nonmembers, left_out)
 
 
-def compare_dataset(classifier: MembershipClassifier, sides: Sides, *, seed: int = 0) -> DatasetComparison:
+def compare_dataset(classifier: MembershipClassifier, sides: Sides, *, seed: int) -> DatasetComparison:
     """Test whether the texts as a whole were in the training data, by comparison with known non-members.
 
     A UsageError as for `fsd.evaluation.dataset_inference.compare_sets`.

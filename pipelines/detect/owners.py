@@ -62,11 +62,11 @@ def owners_table(
     held = [named.get(document.origin_url, Holder("not named")) for document in documents]
     frame = pd.DataFrame(held).assign(verdict=verdicts.table["verdict"].to_numpy())
     rows = []
-    for name, group in frame.groupby("name", sort=True):
-        called = int((group["verdict"] == MEMBER).sum())
-        unshown = int((group["verdict"] == NOT_SHOWN).sum())
+    for name, group in frame.groupby("name"):
+        called = (group["verdict"] == MEMBER).sum()
+        unshown = (group["verdict"] == NOT_SHOWN).sum()
         days = [day for day in group["reserved"].tolist() if isinstance(day, Date)]
-        earliest = min(days).isoformat() if days else ""
+        earliest = str(min(days, default=""))
         rows.append((name, len(group), called, unshown, len(group) - called - unshown, earliest))
     table = pd.DataFrame(rows, columns=["owner", "texts", "called", "not_shown", "no_verdict", "reserved"])
     table["data_end"] = _data_end(model, last_day)

@@ -67,6 +67,11 @@ class Findings:
         """What the texts may have been part of."""
         return "fine-tuning data" if self.classifier.audited else "training data"
 
+    @property
+    def fpr(self) -> float:
+        """The chosen false-positive rate."""
+        return self.verdicts.rules.fpr
+
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The table as written to files: source, text, label if there are labels, and the verdict."""
@@ -136,7 +141,7 @@ def _reader(findings: Findings) -> Reader:
     number = len(findings.documents)
     called = verdicts.count(MEMBER)
     unshown = verdicts.count(NOT_SHOWN)
-    fpr = verdicts.rules.fpr
+    fpr = findings.fpr
     answer = [
         f"{called} of {_count(number)} {_are(called)} called {findings.data}.",
         f"For {unshown}, this is not shown, which does not mean that the model was not trained on them.",
@@ -157,11 +162,12 @@ def _reader(findings: Findings) -> Reader:
         f"in the {findings.data}. A text is called {findings.data} if at most {100 * fpr:g} of 100 of these score as "
         "high."
     )
-    refused = (
+    compared = [
+        _scoring(findings.classifier),
+        rule,
         "A text that differs from these in script, length, words or in what the model makes of it gets no verdict, "
-        "since the error rate does not apply to it."
-    )
-    compared = [_scoring(findings.classifier), rule, refused]
+        "since the error rate does not apply to it.",
+    ]
     return Reader(answer, errors, compared, [findings.owners] if findings.owners else [])
 
 
@@ -199,7 +205,7 @@ def _sections(findings: Findings) -> list[Section]:
     sections.append(Section("The texts", paragraphs=paragraphs, tables=[table, whole]))
     if findings.owners:
         sections.append(Section("By holder", tables=[findings.owners]))
-    sections.append(limits(findings.verdicts.rules.fpr))
+    sections.append(limits(findings.fpr))
     return sections
 
 
@@ -211,7 +217,7 @@ def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple
         settings = ", ".join(f"{key} {value}" for key, value in calibration.settings.items())
         score += f" ({settings})"
     calibrated = f"{len(calibration.families)} non-members in {calibration.n_families} groups"
-    rate = f"{findings.verdicts.rules.fpr:g}; the smallest possible here is {calibration.finest:.4g}"
+    rate = f"{findings.fpr:g}; the smallest possible here is {calibration.finest:.4g}"
     facts = [
         ("Model", identity_text(classifier.language_model.identity)),
         ("Adapter", adapter),
@@ -219,7 +225,7 @@ def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple
         ("Calibration", calibrated),
         ("False-positive rate", rate),
     ]
-    facts += [(f"File {file.name}", f"SHA-256 {_sha256(file)}") for file in map(Path, files)]
+    facts += [(f"File {file.name}", f"SHA-256 {digest(*files_of_texts(file))}") for file in map(Path, files)]
     return facts
 
 
@@ -244,20 +250,23 @@ def conclusions(findings: Findings) -> list[Finding]:
         lines.append(chance_sentence(verdicts, calibration, "training data", "members"))
         lines.append(_selection(verdicts))
     lines += rate_sentences(verdicts, calibration)
-    lines += [_measurement(measured, verdicts.rules.fpr) for measured in findings.measured]
+    lines += [_measurement(measured, findings.fpr) for measured in findings.measured]
     if not findings.measured:
-        unknown = "the share of members that this score finds is unknown: there are no labelled texts"
-        lines.append(Finding(unknown, AGAINST))
+        lines.append(
+            Finding("the share of members that this score finds is unknown: there are no labelled texts", AGAINST)
+        )
     if called:
-        meaning = "a verdict is evidence about these texts under these conditions, not proof; see docs/security.md"
-        lines.append(Finding(meaning))
+        lines.append(
+            Finding("a verdict is evidence about these texts under these conditions, not proof; see docs/security.md")
+        )
     lines += power_sentences(calibration.reference)
     audit = findings.classifier.audit
     if audit:
         lines.append(Finding(f"audit: {audit.sentence}", audit.clean, f"audit: {audit.short}"))
     else:
-        unaudited = "WARNING: no audit of this adapter is known; register it again with fsd run to have one"
-        lines.append(Finding(unaudited, AGAINST))
+        lines.append(
+            Finding("WARNING: no audit of this adapter is known; register it again with fsd run to have one", AGAINST)
+        )
     if findings.dataset:
         lines += _dataset(findings.dataset)
     return lines + as_findings(findings.remarks, AGAINST)
@@ -265,7 +274,7 @@ def conclusions(findings: Findings) -> list[Finding]:
 
 def _power(findings: Findings) -> Finding:
     """How many members are called at the rate: as measured on labelled ones, or else by simulation."""
-    fpr = findings.verdicts.rules.fpr
+    fpr = findings.fpr
     for measured in findings.measured:
         if measured.tpr:
             return measured_power(measured.tpr, f"the {measured.members:,} known members of {measured.name}", fpr)
@@ -284,14 +293,14 @@ def _answer(findings: Findings) -> str:
     unshown = verdicts.count(NOT_SHOWN)
     if not called + unshown:
         answer = "no verdict on the text" if number == 1 else f"no verdict on any of {number:,} texts"
-        scored = int(verdicts.table["score"].notna().sum())
+        scored = verdicts.table["score"].count()
         if scored:
             have = "has" if scored == 1 else "have"
             answer += f"; {_count(scored)} {have} a score and a rank alone"
         return answer
     members = "a member" if called == 1 else "members"
     calls = f"{called} of {_count(number)} {_are(called)} called {members} of the {findings.data}"
-    rate = f"at a false-positive rate of {verdicts.rules.fpr:.1%}"
+    rate = f"at a false-positive rate of {findings.fpr:.1%}"
     if verdicts.asserted:
         rate += ", if they are of the calibrated kind, which was asserted and not tested"
     return f"{calls} by {findings.classifier.score_title}, {rate}; membership is not shown for {unshown}"
@@ -299,7 +308,7 @@ def _answer(findings: Findings) -> str:
 
 def _unjudged(verdicts: Verdicts) -> Finding:
     """How many texts have no verdict while others have one, and why."""
-    trained = int((verdicts.table["warning"] == TRAINED).sum())
+    trained = (verdicts.table["warning"] == TRAINED).sum()
     outside = verdicts.count(OUT_OF_DOMAIN) - trained
     untested = verdicts.count(NO_VERDICT)
     reasons = []
@@ -351,12 +360,17 @@ def _dataset(dataset: DatasetComparison) -> list[Finding]:
     for name in ("date", "length"):
         auc = dataset.controls[name].auc
         if auc is not None and auc.low > 0.5:
-            separates = f"the {name} alone separates the texts from the known non-members with AUC {auc}"
-            lines.append(Finding(f"{separates}: the two sets are not matched", AGAINST))
+            text = (
+                f"the {name} alone separates the texts from the known non-members with AUC {auc}: the two sets are not "
+                "matched"
+            )
+            lines.append(Finding(text, AGAINST))
     left_out = dataset.left_out
     if left_out:
-        reason = "outside the calibrated domain, or trained on by the adapter itself"
-        text = f"{_count(left_out)} {_are(left_out)} left out of that comparison: {reason}"
+        text = (
+            f"{_count(left_out)} {_are(left_out)} left out of that comparison: outside the calibrated domain, or "
+            "trained on by the adapter itself"
+        )
         lines.append(Finding(text, AGAINST))
     return lines
 
@@ -492,7 +506,7 @@ def _beginning(text: str, characters: int) -> str:
 
 def _rates(findings: Findings) -> Table:
     calibration = findings.classifier.calibration
-    fpr = findings.verdicts.rules.fpr
+    fpr = findings.fpr
     # the range is that of this calibration, the rate in its middle what holds on average over calibrations
     nominal = calibration.rate(fpr)._replace(value=fpr)
     rows = [["nominal", str(calibration.n_families), _percent(nominal), "–", "–"]]
@@ -510,7 +524,7 @@ def _rates(findings: Findings) -> Table:
 
 def _picture(findings: Findings) -> Picture:
     calibration = findings.classifier.calibration
-    fpr = findings.verdicts.rules.fpr
+    fpr = findings.fpr
     table = findings.verdicts.table
     judged = table[table["p_value"].notna()]
     _, judged_families = findings.verdicts.calls()
@@ -531,8 +545,3 @@ def _picture(findings: Findings) -> Picture:
         "whole line would stay in the grey band in 95 of 100 such cases, even if above the diagonal.",
         name="verdicts.png",
     )
-
-
-def _sha256(path: Path) -> str:
-    """SHA-256 of a file, or of those of a folder in sorted order."""
-    return digest(*files_of_texts(path))

@@ -56,7 +56,7 @@ def test_distributions_are_the_shares_with_at_least_a_score_and_no_panel_is_empt
 
 
 def test_reliability_is_the_share_of_small_p_values():
-    figure = plots.reliability("loss", np.array([0.1, 0.5, 0.5, 0.9]), calibration=9)
+    figure = plots.reliability("loss", np.array([0.1, 0.5, 0.5, 0.9]), calibration=9, texts=4, colour=plots.FSD)
     x, y = figure.axes[0].lines[1].get_data()
     assert y[np.searchsorted(x, 0.5 - 1e-9)] == 0.75
 
@@ -69,10 +69,11 @@ def _band_at(axis, rate):
 
 def test_the_band_widens_with_fewer_calibration_texts():
     p_values = np.linspace(0.01, 1, 105)
-    few, many = (plots.reliability("loss", p_values, calibration=n).axes[0] for n in (42, 10_000))
+    figures = [plots.reliability("loss", p_values, calibration=n, texts=105, colour=plots.FSD) for n in (42, 10_000)]
+    few, many = (figure.axes[0] for figure in figures)
     assert _band_at(few, 0.5) > 1.5 * _band_at(many, 0.5)
     known, new = np.linspace(-2, 1, 42), np.linspace(-1, 3, 105)
-    drawn = plots.verdicts(known, new, p_values, threshold=0.9, fpr=0.05)
+    drawn = plots.verdicts(known, new, p_values, threshold=0.9, fpr=0.05, independent=(42, 105))
     grouped = plots.verdicts(known, new, p_values, threshold=np.inf, fpr=0.05, independent=(42, 10))
     assert _band_at(drawn.axes[1], 0.5) == _band_at(few, 0.5) < _band_at(grouped.axes[1], 0.5)
     assert [len(figure.axes[0].lines) for figure in (drawn, grouped)] == [3, 2]  # where there is a threshold
@@ -161,8 +162,10 @@ def test_twelve_detectors_equal_scores_and_a_single_text_can_be_drawn():
         plots.curves([1.0, 2.0], {"": {name: [0.5, 0.6] for name in FSD}}, x_name="n", y_name="AUC"),
         plots.roc(LABELS, same, same),
         plots.score_distributions(LABELS, same, same),
-        plots.verdicts([0.0], [0.0], [1.0], threshold=0.0, fpr=0.5),
-        plots.verdicts(np.arange(40.0), np.arange(9.0), np.linspace(0.05, 1, 9), threshold=np.inf, fpr=0.05),
+        plots.verdicts([0.0], [0.0], [1.0], threshold=0.0, fpr=0.5, independent=(1, 1)),
+        plots.verdicts(
+            np.arange(40.0), np.arange(9.0), np.linspace(0.05, 1, 9), threshold=np.inf, fpr=0.05, independent=(40, 9)
+        ),
         plots.dots(PANELS, x_name="AUC", title="Table", chance=0.5),
     ):
         assert plots.png(figure).startswith(b"\x89PNG")

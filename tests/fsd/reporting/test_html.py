@@ -124,7 +124,7 @@ def results():
     scores["pair.fsd"] = rng.normal(size=60) + 3 * labels
     table = evaluate(pd.DataFrame(scores), labels, resamples=50, control={"loss": rng.normal(size=60)})
     parts, rows = SimpleNamespace(validation=[1]), by_key(table)
-    how = {"title": str, "control_name": "twin", "parts": parts, "judged": labels, "states": IN_RUN}
+    how = {"headline_title": "pair", "control_name": "twin", "parts": parts, "judged": labels, "states": IN_RUN}
     return SimpleNamespace(table=table, rows=rows, headline=Score("pair"), paired=lambda name: name == "pair", **how)
 
 

@@ -275,11 +275,12 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
         alone = cell[~cell["detector"].map(needs_reference)]
         for setting, among in (("reference", cell), ("no reference", alone)):
             regret = among["auc"].max() - among["auc"]
+            advice = advised(set(among["score"]))
             table = among[["score", "auc"]].assign(
                 **labels,
                 setting=setting,
                 regret=regret,
-                advised=advised(set(among["score"])),
+                advised=advice and advice.score,
             )
             tables.append(table)
     return pd.concat(tables, ignore_index=True)
