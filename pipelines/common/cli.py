@@ -466,8 +466,7 @@ def _with_file(
             # No flag can say "none", which is the default.
             continue
         else:
-            is_list = setting is not None and _is_list(setting)
-            further.extend(_as_flag(name, value, is_list=is_list))
+            further.extend(_as_flag(name, value, is_list=setting is not None and _is_list(setting)))
     # Positional arguments would be taken for values of a list flag before them.
     return [*positional, *arguments, *further]
 

@@ -326,8 +326,9 @@ def document(
     for table in report.tables:
         if table.name and table.numbers is not None:
             # pandas writes NaN as null, and 15 digits at most.
-            records = table.numbers.to_json(orient="records", double_precision=15, date_format="iso")
-            tables[table.name] = json.loads(records)
+            tables[table.name] = json.loads(
+                table.numbers.to_json(orient="records", double_precision=15, date_format="iso")
+            )
     registered = version and {
         "name": version.name,
         "version": version.number,

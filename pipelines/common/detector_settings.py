@@ -94,8 +94,7 @@ def for_adapter_audit(detectors: Iterable[Detector]) -> list[Detector]:
     plain = []
     for detector in cheap(detectors):
         if detector.views in AGAINST_BASE:
-            views = AGAINST_BASE[detector.views]
-            plain.append(replace(detector, views=views, base_settings={}))
+            plain.append(replace(detector, views=AGAINST_BASE[detector.views], base_settings={}))
         elif not detector.paired and "unread" not in detector.views:
             plain.append(replace(detector, base_settings={}))
     return plain

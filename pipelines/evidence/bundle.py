@@ -298,10 +298,9 @@ def report(bundled: Bundled, out: Path, config: BundleConfig) -> "Report":
         if not weights.files:
             absent = f"the weights of {weights.name} are not on this machine, so that they are not hashed"
             findings.append(Finding(absent, AGAINST))
-    frame = pd.DataFrame(map(vars, manifest.files))
     return Report(
         findings=findings,
-        sections=[Section("", tables=[numbers("files", frame)])],
+        sections=[Section("", tables=[numbers("files", pd.DataFrame(map(vars, manifest.files)))])],
         files={"bundle": out},
         next=[f"fsd verify {out} --sha256 {bundled.sha256}"],
     )

@@ -115,12 +115,14 @@ def _limits(config: FrequencyConfig) -> Stated:
         limits.append(f"{config.tokens:,} tokens")
     if config.document_tokens:
         limits.append(f"the first {config.document_tokens:,} tokens of each document")
-    values = {
-        "documents": config.limit,
-        "tokens": config.tokens,
-        "tokens_a_document": config.document_tokens,
-    }
-    return Stated(" and ".join(limits) or "everything", values)
+    return Stated(
+        " and ".join(limits) or "everything",
+        {
+            "documents": config.limit,
+            "tokens": config.tokens,
+            "tokens_a_document": config.document_tokens,
+        },
+    )
 
 
 def check_settings(config: FrequencyConfig) -> None:
@@ -208,8 +210,7 @@ def open_worker(config: FrequencyConfig) -> "Worker":
         tally.add(texts)
         # Most tokens do not occur in a shard.
         token = np.flatnonzero(tally.total())
-        documents = sum(map(bool, texts))
-        return pd.DataFrame({"token": token, "count": tally.counts[token], "documents": documents})
+        return pd.DataFrame({"token": token, "count": tally.counts[token], "documents": sum(map(bool, texts))})
 
     return Worker({"tokenizer": fingerprint(tokenizer), "vocabulary": str(vocabulary)}, table)
 

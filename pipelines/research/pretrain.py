@@ -90,9 +90,8 @@ def prepare(config: PretrainConfig) -> Job:
     sides = [members.texts]
     labelled: list[Document] = []
     if held_out:
-        words = f"{len(held_out):,} members, for the contemporary twin"
         reads["held out"] = Stated(
-            words,
+            f"{len(held_out):,} members, for the contemporary twin",
             {
                 "texts": len(held_out),
             },
@@ -111,8 +110,9 @@ def prepare(config: PretrainConfig) -> Job:
         characters += sum(map(len, side)) * recipe.exposures + sum(map(len, background)) * recipe.passes
     reads["background"] = files(config.background or ["docstrings"], len(background))
     counts = " and ".join(f"{count:,}" for count in steps)
-    values = {"of_each_model": steps, "texts_a_step": recipe.batch_size}
-    reads["training steps"] = Stated(f"{counts} of {recipe.batch_size} texts", values)
+    reads["training steps"] = Stated(
+        f"{counts} of {recipe.batch_size} texts", {"of_each_model": steps, "texts_a_step": recipe.batch_size}
+    )
     # Before the tokenizer is trained, only the characters can be counted.
     reads |= pretraining(recipe, characters / TOKEN)
     return Job(

@@ -58,8 +58,11 @@ def make_report(
     metrics = metrics_of(results, uncertainty=False)
     findings = as_findings(remarks, AGAINST)
     if blind_auc:
-        words = f"blind: a classifier of words that never asks the model reaches AUC {blind_auc}"
-        findings.append(Finding(words, blind_auc.low <= 0.5))
+        findings.append(
+            Finding(
+                f"blind: a classifier of words that never asks the model reaches AUC {blind_auc}", blind_auc.low <= 0.5
+            )
+        )
         metrics["audit/blind_auc"] = blind_auc.value
     findings += as_findings(doubts, AGAINST) + as_findings(plan.remarks)
     score = ""

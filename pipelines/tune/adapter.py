@@ -110,9 +110,12 @@ class AdapterTask:
         if self.parent is None:
             return contextlib.nullcontext()
         name = f"trial {settings['method']} r{settings['rank']} lr {settings['learning_rate']:.2g}"
-        params = {**settings, "unseen_texts": len(self.unseen_share(settings))}
-        experiment = f"fsd-{self.config.data.domain}"
-        return tracking.run(experiment, name, params=params, parent=self.parent)
+        return tracking.run(
+            f"fsd-{self.config.data.domain}",
+            name,
+            params={**settings, "unseen_texts": len(self.unseen_share(settings))},
+            parent=self.parent,
+        )
 
     def train(
         self,

@@ -116,5 +116,4 @@ def _with_settings(base_run: FSDConfig, winners: Sequence[Winner]) -> FSDConfig:
         detector = best.task.removesuffix(".fsd")
         for name, value in best.tuned.items():
             settings.append(f"{detector}.{name}={json.dumps(value)}")
-    detection = replace(base_run.detection, settings=tuple(settings))
-    return replace(base_run, detection=detection)
+    return replace(base_run, detection=replace(base_run.detection, settings=tuple(settings)))

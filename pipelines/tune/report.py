@@ -95,10 +95,14 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
         kept=(0, 5, 4, 6, 1, 2),
         source="tuning.csv",
     )
-    sections = [Section("Tuning", tables=[table]), *report.sections]
     # Its sign is on the terminal, where the table of gains takes the place of that of the detectors.
     gained = Finding(remarks(gains)[0], bool((gains.test_gain_low > 0).any()))
-    return replace(report, brief=table, signs=[gained, *report.signs], sections=sections)
+    return replace(
+        report,
+        brief=table,
+        signs=[gained, *report.signs],
+        sections=[Section("Tuning", tables=[table]), *report.sections],
+    )
 
 
 def _settings(row: Any) -> str:
@@ -165,8 +169,7 @@ def settings_json(winners: Sequence[Winner], study: str) -> str:
     for winner in winners:
         name, _, state = winner.task.partition(".")
         settings.setdefault(name, {})[state] = winner.tuned
-    content = {"detectors": settings, "origin": {"study": study}}
-    return json.dumps(content, indent=2) + "\n"
+    return json.dumps({"detectors": settings, "origin": {"study": study}}, indent=2) + "\n"
 
 
 def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
@@ -269,8 +272,6 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
     for y_value in y:
         row = [_over_folds(task, {x_name: x_value, y_name: y_value}).value for x_value in x]
         values.append(row)
-    title = f"{detector}, {_state(task)}"
-    default = (task.default[x_name], task.default[y_name])
     return figures.heat_map(
         x,
         y,
@@ -278,8 +279,8 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
         x_name=f"{detector}.{x_name}",
         y_name=f"{detector}.{y_name}",
         name=measured,
-        title=title,
-        default=default,
+        title=f"{detector}, {_state(task)}",
+        default=(task.default[x_name], task.default[y_name]),
     )
 
 

@@ -391,8 +391,9 @@ def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Find
     outside = verdicts.count(OUT_OF_DOMAIN)
     if outside:
         reasons = verdicts.table.loc[verdicts.table["verdict"] == OUT_OF_DOMAIN, "warning"]
-        unjudged = f"{outside} of them are outside the calibrated domain, such as: {reasons.iloc[0]}"
-        findings.append(Finding(unjudged, AGAINST))
+        findings.append(
+            Finding(f"{outside} of them are outside the calibrated domain, such as: {reasons.iloc[0]}", AGAINST)
+        )
     findings += basis_sentences(verdicts.bases)
     if judged > 1:
         findings.append(
@@ -422,11 +423,6 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
         ("Texts", ", ".join(config.data)),
         ("Seed", str(config.seed)),
     ]
-    artifacts = {
-        "scores.parquet": audit.scores,
-        "summary.csv": audit.table,
-        "calibration.json": audit.calibration.to_json(),
-    }
     return Report(
         title="Was it in the fine-tuning data?",
         question=f"Can texts that {name} was fine-tuned on be distinguished from others, given the base {base}?",
@@ -441,7 +437,11 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
         metrics=audit.results.audit.metrics() | charted(audit.table),
         numbers=gate_numbers(audit),
         reader=reader(audit, base, name),
-        artifacts=artifacts,
+        artifacts={
+            "scores.parquet": audit.scores,
+            "summary.csv": audit.table,
+            "calibration.json": audit.calibration.to_json(),
+        },
         files={"scores": config.out} if config.out else {},
     )
 
@@ -589,10 +589,9 @@ def split_by_training(
 def demo(seed: int) -> None:
     """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
     with context.stage("model"):
-        detection = DetectorConfig(detectors="loss,min_k,zlib")
         config = AuditConfig(
             model=ModelConfig(cache="none"),
-            detection=detection,
+            detection=DetectorConfig(detectors="loss,min_k,zlib"),
             seed=seed,
         )
         nonmembers = [document for document in corpus() if not document.member][:100]
@@ -621,9 +620,11 @@ def demo(seed: int) -> None:
         source="--json",
     )
     detector, _, auc, *_ = tuned.rows[0]
-    result = f"{detector}, fine-tuned minus base: AUC {auc}; the control: {control.rows[0][2]}"
     show_demonstration(
-        [Finding(result), Finding(CONTROL, FOR)],
+        [
+            Finding(f"{detector}, fine-tuned minus base: AUC {auc}; the control: {control.rows[0][2]}"),
+            Finding(CONTROL, FOR),
+        ],
         table,
         "fsd adapter-audit --model BASE --adapter DIR --data FILE",
     )

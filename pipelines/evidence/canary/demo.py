@@ -42,13 +42,12 @@ SCHEME: dict[str, Any] = {
 
 def prepare(config: DemoConfig) -> Job:
     """Nothing to check: the demonstration is always the same."""
-    documents = Stated(
-        f"{DOCUMENTS} embedded abstracts",
+    return Job(
+        partial(run, config),
         {
-            "texts": DOCUMENTS,
+            "documents": Stated(f"{DOCUMENTS} embedded abstracts", {"texts": DOCUMENTS}),
         },
     )
-    return Job(partial(run, config), {"documents": documents})
 
 
 def make_canaries(

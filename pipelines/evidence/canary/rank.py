@@ -96,18 +96,16 @@ def prepare(config: RankConfig) -> Job:
     texts = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
     scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
     requested = load_detectors(config.detection)
-    words = f"{len(texts):,} documents in {config.folder}"
     reads = {
         "canaries": Stated(
-            words,
+            f"{len(texts):,} documents in {config.folder}",
             {
                 "folder": str(config.folder),
                 "documents": len(texts),
             },
         )
     }
-    model = outline(config.model, ("base",))
-    checks = [partial(plan, config, canaries, requested, model)]
+    checks = [partial(plan, config, canaries, requested, outline(config.model, ("base",)))]
     work = partial(run, config, canaries, requested)
     return Job(
         work,

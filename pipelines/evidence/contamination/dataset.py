@@ -316,8 +316,9 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
                 config.level,
                 model.scorers["base"],
             )
-            sizes = (verdict.suspect_groups, verdict.known_groups)
-            simulations.append(partial(inference_power, INFERENCE, scores, sizes))
+            simulations.append(
+                partial(inference_power, INFERENCE, scores, (verdict.suspect_groups, verdict.known_groups))
+            )
             ranked = rank_tests(
                 suspect.one_per_family().texts,
                 nonmembers.one_per_family().texts,
@@ -436,11 +437,10 @@ def reader(
     # What would have been found matters where nothing was.
     if power and not significant:
         errors.append(missed(power))
-    order = (
+    compared = [
         f"The model read the texts of the data set in the order in which they were published, and in {config.orders} "
         "random orders. A model that was trained on the file finds its own order easier."
-    )
-    compared = [order]
+    ]
     if config.known:
         others = ", ".join(config.known)
         compared.append(
@@ -515,8 +515,7 @@ def inference_test(
     seed: int,
 ) -> tuple[Outcome, DatasetVerdict, FloatArray]:
     """LLM Dataset Inference on base scores, with the AUC of the blind classifier; the scores of the known families."""
-    texts = suspect.texts + nonmembers.texts
-    scored = score_texts(texts, detectors, model.scorers, shown=True)
+    scored = score_texts(suspect.texts + nonmembers.texts, detectors, model.scorers, shown=True)
     columns = of_state(scored.columns, BASE)
     verdict, _ = compare_sets(suspect, nonmembers, columns, seed=seed)
     of_nonmembers = np.stack([column[len(suspect) :] for column in columns.values()], axis=1)
@@ -560,8 +559,7 @@ def rank_tests(
         scores = divergences(model.local, sets, config)
         outcomes.append((_ranked(KERNEL, scores, ".3g", null), scores))
     else:
-        reason = "it fine-tunes the model, which an API does not allow"
-        outcomes.append((Outcome(KERNEL, null=null, reason=reason), ()))
+        outcomes.append((Outcome(KERNEL, null=null, reason="it fine-tunes the model, which an API does not allow"), ()))
     return outcomes
 
 
@@ -631,21 +629,28 @@ def conclusions(
     findings += _unable(table, config)
     # Without a difference, the share would be told of texts that may all be unread.
     if verdict and verdict.share and INFERENCE in significant:
-        share = (
-            f"the share of the data set that the model was trained on is {verdict.share}, by its scores; used texts "
-            "that score like unused ones are not counted, so it may be more"
+        findings.append(
+            Finding(
+                f"the share of the data set that the model was trained on is {verdict.share}, by its scores; used "
+                "texts that score like unused ones are not counted, so it may be more",
+                FOR,
+            )
         )
-        findings.append(Finding(share, FOR))
-    exact = (
-        f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are sorted"
+    findings.append(
+        Finding(
+            f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are "
+            "sorted",
+            AGAINST,
+        )
     )
-    findings.append(Finding(exact, AGAINST))
     if verdict and verdict.blind:
-        blind = (
-            f"a blind classifier, which never sees the model, distinguishes the two sets with AUC {verdict.blind}; the "
-            "other tests hold as far as they differ in nothing but membership"
+        findings.append(
+            Finding(
+                f"a blind classifier, which never sees the model, distinguishes the two sets with AUC {verdict.blind}; "
+                "the other tests hold as far as they differ in nothing but membership",
+                verdict.blind.low <= 0.5,
+            )
         )
-        findings.append(Finding(blind, verdict.blind.low <= 0.5))
     elif not config.known:
         findings.append(Finding("without known non-members (--known) only the order was tested", AGAINST))
     reasons = table[table["p"].isna()].set_index("name")["reason"]

@@ -283,12 +283,11 @@ def report(
     shown_trained = [name for name, p in corrected.items() if p <= config.level]
     tables = [_table(frame)]
     tables += _accuracies(cells, records)
-    section = Section("Cells", tables=tables)
     return Report(
         title="Was it in the training data? Models and data sets",
         question="Which of these models was trained on which of these data sets?",
         findings=_conclusions(shown_trained, frame, config),
-        sections=[section],
+        sections=[Section("Cells", tables=tables)],
         facts=[
             ("Models", ", ".join(dict.fromkeys(frame["model"]))),
             ("Data sets", ", ".join(config.files)),
@@ -326,14 +325,15 @@ def _accuracies(cells: Sequence[Cell], records: Sequence[RunRecord]) -> list[Tab
             lines.append([cell.config.model.model, cell.config.files[0], str(of_cell.seen), str(of_cell.others)])
     if not lines:
         return []
-    table = plain(
-        ["model", "data set", "accuracy, items judged seen", "accuracy, other items"],
-        lines,
-        words=(0, 1),
-        caption=f"With 95 % intervals, and numbers of items in brackets. {accuracy.EASY}",
-        title="accuracy on items judged seen and on the others",
-    )
-    return [table]
+    return [
+        plain(
+            ["model", "data set", "accuracy, items judged seen", "accuracy, other items"],
+            lines,
+            words=(0, 1),
+            caption=f"With 95 % intervals, and numbers of items in brackets. {accuracy.EASY}",
+            title="accuracy on items judged seen and on the others",
+        )
+    ]
 
 
 def _conclusions(
@@ -352,11 +352,13 @@ def _conclusions(
     for times, word in TIMES.items():
         shares = frame[f"power_{times}"]
         powers.append(f"{word} {shares.min():.0%} to {shares.max():.0%}")
-    power = (
-        f"power: of data sets seen in training, a cell alone finds about this share, by how often they were seen: "
-        f"{', '.join(powers)}; simulated (docs/power.md)"
+    findings.append(
+        Finding(
+            f"power: of data sets seen in training, a cell alone finds about this share, by how often they were seen: "
+            f"{', '.join(powers)}; simulated (docs/power.md)",
+            AGAINST,
+        )
     )
-    findings.append(Finding(power, AGAINST))
     return findings + as_findings(["the run of each cell has its tests, its doubts and its remarks"])
 
 

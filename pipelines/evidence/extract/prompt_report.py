@@ -132,8 +132,7 @@ class Answer:
 
     def numbers(self) -> dict[str, float | None]:
         """What a gate can ask for."""
-        p = self.p.get(self.best.work)
-        return {"words": self.best.longest, "words_control": self.guessed, "p": p}
+        return {"words": self.best.longest, "words_control": self.guessed, "p": self.p.get(self.best.work)}
 
     @property
     def holds(self) -> bool:
@@ -169,12 +168,11 @@ def report(
     results_section = Section("Results", tables=[_results(answer)])
     spans_section = Section("What was returned", tables=[_spans(answer)])
     prompts_section = Section("Prompts", points=_prompts(transcript), tables=[asked])
-    findings = conclusions(answer) + _circumstances(answer, transcript)
     question = f"Does {model} return {answer.best.work} when it is asked for it?"
     page = Report(
         title="Was it in the training data? Extraction by prompts",
         question=question,
-        findings=findings,
+        findings=conclusions(answer) + _circumstances(answer, transcript),
         sections=[results_section, spans_section, prompts_section],
         changes=CHANGES,
     )
@@ -319,14 +317,11 @@ def _results(answer: Answer) -> Table:
     frame = pd.DataFrame(rows)
     # Of a hundred control works the first few are enough; the tracked run has all.
     lines = frame.head(len(answer.works) + TOP).itertuples(index=False)
-    caption = (
-        "Most words in a row that the replies about a work have of it; spans of at least "
-        f"{answer.span} words; and, of a control, most words in a row that the same replies have of a control work."
-    )
     table = Table(
         list(lines),
         COLUMNS,
-        caption,
+        "Most words in a row that the replies about a work have of it; spans of at least "
+        f"{answer.span} words; and, of a control, most words in a row that the same replies have of a control work.",
         frame=frame,
         name="results",
         kept=KEPT,

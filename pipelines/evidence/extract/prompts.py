@@ -66,14 +66,13 @@ def prepare(config: ExtractConfig) -> Job:
     work = partial(run, config, works, asked, line)
     texts = [request.prompt for request in requests]
     passes = {"base": len(requests)}
-    experiment = f"fsd-{config.domain}"
     return Job(
         work,
         reads,
         config.model,
         texts,
         passes,
-        experiment=experiment,
+        experiment=f"fsd-{config.domain}",
         notes=notes,
         api=config.api,
         asked=lambda: cost,
@@ -212,12 +211,11 @@ def written(config: ExtractConfig, works: Sequence[AskedWork]) -> list[Asked]:
         asked.append(Asked(work, question, likeliest))
         for number in range(1, config.replies):
             # Another seed each, or all drawn replies would be the same.
-            seed = config.seed + number
             drawn = replace(
                 likeliest,
                 temperature=config.temperature,
                 top_k=config.top_k,
-                seed=seed,
+                seed=config.seed + number,
             )
             asked.append(Asked(work, question, drawn))
     return asked
@@ -277,13 +275,14 @@ def compare(
     for work in works:
         exchanges = [entry.exchange for entry in transcript if entry.work is work]
         # What replies about a control work have of other works is no part of the answer.
-        result = returned(
-            work.name,
-            words[work.name],
-            exchanges,
-            span,
-            () if work.control else controls,
-            control=work.control,
+        results.append(
+            returned(
+                work.name,
+                words[work.name],
+                exchanges,
+                span,
+                () if work.control else controls,
+                control=work.control,
+            )
         )
-        results.append(result)
     return results

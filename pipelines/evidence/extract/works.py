@@ -39,12 +39,11 @@ OF_PROMPTS = ("title", "author", "span", "max_tokens", "replies", "plain", "seed
 def prepare(config: ExtractConfig) -> Job:
     """Check the settings, and read and cut the works."""
     if config.demo:
-        words = f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control"
         return Job(
             demo,
             {
                 "works": Stated(
-                    words,
+                    f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control",
                     {
                         "texts": ABSTRACTS,
                         "controls": CONTROLS,

@@ -158,15 +158,13 @@ def parse(name: str, declared: Mapping[str, Any]) -> Study:
         if isinstance(value, list):
             value = tuple(value)
         fields[key] = value
-    detectors = map(_detectors, declared["detectors"])
-    fields["detectors"] = tuple(chain.from_iterable(detectors))
+    fields["detectors"] = tuple(chain.from_iterable(map(_detectors, declared["detectors"])))
     axes = declared.get("axes", {})
     fields["axes"] = tuple(starmap(_axis, axes.items()))
     for key in ("settings", "small_settings"):
         fields[key] = _settings(declared.get(key, {}))
     places = (name, *fields.get("aliases", ()))
-    paper = {labels: number for place, labels, number in _printed() if place in places}
-    return Study(**fields, paper=paper)
+    return Study(**fields, paper={labels: number for place, labels, number in _printed() if place in places})
 
 
 def _detectors(entry: str | Mapping[str, Any]) -> Sequence[DetectorSpec]:

@@ -290,8 +290,7 @@ def load_detectors(specs: Iterable[DetectorSpec]) -> list[Detector]:
         if spec.grid:
             loaded += load_detectors(spec.grid)
         else:
-            detector = detectors.load(spec.name, **spec.settings)
-            loaded.append(replace(detector, name=spec.key))
+            loaded.append(replace(detectors.load(spec.name, **spec.settings), name=spec.key))
     return loaded
 
 
@@ -583,8 +582,7 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
         scores = results.score_table(parts, scored).drop(columns="text")
         scores, names = best_of_grids(scores, study)
         test = scores[scores["split"] == "test"]
-        groups = list(test["group"])
-        table = results.evaluate(test, test["label"], groups, seed=seed)
+        table = results.evaluate(test, test["label"], list(test["group"]), seed=seed)
     for (score, _), replaced in scored.fallbacks.items():
         if score.state == BASE and score.detector in names:
             key = f"fallback/{Score(names[score.detector], BASE)}"

@@ -159,8 +159,7 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     shared = _shared(study, config)
     cells = []
     for labels, varied in _combinations(study, axes):
-        settings = {**shared, **varied}
-        cells.append(_cell(labels, settings, config, models))
+        cells.append(_cell(labels, {**shared, **varied}, config, models))
     return cells
 
 
@@ -281,8 +280,7 @@ def _cell(
         settings["data.data"] = ("embedded",)
     if config.other and "texts.unseen_from" in settings:
         settings["texts.other"] = config.other
-    texts = TextOptions(**_section(settings, "texts."))
-    return Cell(labels, _run_config(settings, config), texts)
+    return Cell(labels, _run_config(settings, config), TextOptions(**_section(settings, "texts.")))
 
 
 def _of_model(values: Sequence[Value], place: int) -> Value:

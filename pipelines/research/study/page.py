@@ -82,9 +82,13 @@ def run(config: PageConfig) -> None:
             results.cache_clear()
         write_text(page(), config.out)
         write_text(table(), table_file)
-    note = Finding(f"{len(studies())} studies")
-    files = {"page": config.out, "table": table_file}
-    show(Report(headline=f"page: {config.out}", findings=[note], files=files))
+    show(
+        Report(
+            headline=f"page: {config.out}",
+            findings=[Finding(f"{len(studies())} studies")],
+            files={"page": config.out, "table": table_file},
+        )
+    )
 
 
 def _beside(page_file: Path) -> Path:

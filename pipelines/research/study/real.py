@@ -224,10 +224,6 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     sections = [Section(title, tables=[table]) for title, table in tables.items()]
     sections.append(limits())
     members = len(cell.sides[MEMBER])
-    artifacts = {
-        "scores.parquet": scores,
-        "results.parquet": measured,
-    }
     return Report(
         title=f"A real model with exact truth: {lab.size}",
         question=f"What do the scores see in {lab.size}, trained further on {members} articles?",
@@ -236,7 +232,10 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
         facts=_facts(config, cell),
         score=lab.size,
         metrics=metrics,
-        artifacts=artifacts,
+        artifacts={
+            "scores.parquet": scores,
+            "results.parquet": measured,
+        },
     )
 
 

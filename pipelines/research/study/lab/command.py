@@ -209,14 +209,13 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
     """Compute the cells that are not finished yet, and record tables and figure."""
     with stage("data"):
         packages = SMALL_PACKAGES if config.small else PACKAGES
-        continued = "earlier" in config.references
         lab = shared(
             folder,
             packages,
             config.paragraphs,
             base,
             config.size,
-            continued=continued,
+            continued="earlier" in config.references,
         )
         trained_on = lab.background
         if {"earlier", "ordinary"}.intersection(config.references):

@@ -171,9 +171,8 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
         row["seeds"] = len(group)
         for name, error in zip(MEASURES, ERRORS, strict=True):
             # The error over the texts is of the mean, so that it is the same for all seeds.
-            ends = interval(group[name].to_numpy(), group[error].iloc[0])
             low, high = np.clip(
-                ends,
+                interval(group[name].to_numpy(), group[error].iloc[0]),
                 0,
                 1,
             )
@@ -275,13 +274,14 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
         alone = cell[~cell["detector"].map(needs_reference)]
         for setting, among in (("reference", cell), ("no reference", alone)):
             regret = among["auc"].max() - among["auc"]
-            table = among[["score", "auc"]].assign(
-                **labels,
-                setting=setting,
-                regret=regret,
-                advised=advised(set(among["score"])),
+            tables.append(
+                among[["score", "auc"]].assign(
+                    **labels,
+                    setting=setting,
+                    regret=regret,
+                    advised=advised(set(among["score"])),
+                )
             )
-            tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
 
