@@ -51,12 +51,11 @@ class LabelledTexts(NamedTuple):
 
     def labels(self, config: FSDConfig) -> Labels:
         """Whether the labels hold for the model of a configuration."""
-        cutoff = splitting.parse_cutoff(config.data.cutoff)
         return labels_for(
             config.model.model,
             self.documents,
             since=self.since,
-            last=cutoff,
+            last=splitting.parse_cutoff(config.data.cutoff),
         )
 
 
@@ -80,13 +79,14 @@ class Inputs(NamedTuple):
         texts = load_texts(config.data, config.model)
         check_tokenizers(config, texts.documents)
         split, remarks = split_texts(texts.documents, config.data, config.seed)
-        fetched = self._replace(
+        return self._replace(
             texts_are_local=True,
             documents=texts.documents,
             split=split,
             sources=texts.sources,
+            remarks=[*texts.remarks, *remarks],
+            labels=texts.labels(config),
         )
-        return fetched._replace(remarks=[*texts.remarks, *remarks], labels=texts.labels(config))
 
 
 def read(config: FSDConfig) -> Inputs:

@@ -17,6 +17,8 @@ from fsd.errors import UsageError, first_line, without_credentials
 from fsd.evidence.bundle import Input, InputFile, Provenance
 from fsd.files import digest
 
+Settings = Mapping[str, Any]
+"""Name of a setting → its value."""
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "run": ("data", "unseen", "frequencies"),
     "detect": ("files", "known"),
@@ -42,7 +44,7 @@ LIBRARIES = (
 """Libraries on whose versions numbers may depend."""
 
 
-def values(settings: Mapping[str, Any], name: str) -> list[str]:
+def values(settings: Settings, name: str) -> list[str]:
     """The files that a setting names, if any."""
     value = settings.get(name)
     if isinstance(value, str):

@@ -30,6 +30,8 @@ from fsd.tuning.optuna_study import importance
 from pipelines.tune.job import Tuned, TuningData
 
 SETTINGS = "settings.json"
+Trials = Mapping[str, Sequence[Trial]]
+"""Label of a study → its trials."""
 POINTS = 40
 """Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
 METRICS = {
@@ -172,7 +174,7 @@ def settings_json(winners: Sequence[Winner], study: str) -> str:
     return json.dumps({"detectors": settings, "origin": {"study": study}}, indent=2) + "\n"
 
 
-def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
+def trials_frame(trials: Trials) -> pd.DataFrame:
     """One row per trial of any study, with the settings as columns."""
     rows = []
     for label, tried in trials.items():
@@ -191,7 +193,7 @@ def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
 
 
 def draw(
-    trials: Mapping[str, Sequence[Trial]],
+    trials: Trials,
     importances: Mapping[str, Mapping[str, float]],
     objective: str,
     tasks: Sequence[DetectorTask] = (),
@@ -224,7 +226,7 @@ def draw(
     return {name: figures.png(figure) for name, figure in drawn.items()}
 
 
-def _history(trials: Mapping[str, Sequence[Trial]], measured: str) -> Figure:
+def _history(trials: Trials, measured: str) -> Figure:
     """The best value after as many trials, for each study."""
     longest = max(map(len, trials.values()))
     points = np.geomspace(1, longest, min(POINTS, longest))
