@@ -16,6 +16,7 @@ from fsd.config import flags
 from fsd.errors import UsageError, first_line, without_credentials
 from fsd.evidence.bundle import Input, InputFile, Provenance
 from fsd.files import digest
+from pipelines.common.bundles import files_in
 
 Settings = Mapping[str, Any]
 """Name of a setting → its value."""
@@ -63,9 +64,8 @@ def inputs(command: str, config: Any) -> list[Input]:
 def _files(path: Path) -> Iterator[InputFile]:
     """The files of an input; the name of the one file of a path is empty."""
     if path.is_dir():
-        for file in sorted(path.rglob("*")):
-            if file.is_file():
-                yield _file(file, file.relative_to(path).as_posix())
+        for name, file in files_in(path):
+            yield _file(file, name)
     elif path.is_file():
         yield _file(path, "")
 

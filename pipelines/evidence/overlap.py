@@ -303,7 +303,7 @@ if __name__ == "__main__":
     command(
         OverlapConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={
             "data": "files",
             "comparing": "comparing",

@@ -328,7 +328,7 @@ if __name__ == "__main__":
     command(
         VerifyConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={
             "data": "manifest",
             "hashing": "hashing",

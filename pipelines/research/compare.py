@@ -189,6 +189,6 @@ if __name__ == "__main__":
     command(
         CompareConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={"data": "runs", "recording": "recording"},
     )

@@ -241,6 +241,6 @@ if __name__ == "__main__":
     command(
         FrequencyConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={"data": "corpus", "counting": "counting"},
     )

@@ -302,6 +302,6 @@ if __name__ == "__main__":
     command(
         PretrainConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={"data": "settings and texts", "training": "training"},
     )

@@ -53,7 +53,8 @@ def prepare(config: ScoreConfig) -> Job:
         )
         work = shards.Work(__name__, config)
         checks: list[Callable[[], object]] = [partial(check_model, config.model)]
-        checks += _checks_of_api(config)
+        if by_api:
+            checks.append(partial(check_api, config.model, config.api))
         return shards.job(
             "score",
             work,
@@ -95,12 +96,6 @@ def prepare(config: ScoreConfig) -> Job:
         api=api,
         asked=asked,
     )
-
-
-def _checks_of_api(config: ScoreConfig) -> list[Callable[[], object]]:
-    if not config.model.model.startswith("api:"):
-        return []
-    return [partial(check_api, config.model, config.api)]
 
 
 def _read_unseen(config: ScoreConfig) -> tuple[list[Prompt], list[str]]:

@@ -86,7 +86,7 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
     columns += [
         Column("test [95 % CI]", _test),
         Column("gain", _gain),
-        Column("p", _p),
+        Column("p", lambda row: f"{row.p:.3f}"),
     ]
     table = Table(
         gains,
@@ -135,10 +135,6 @@ def _test(row: Any) -> str:
 def _gain(row: Any) -> str:
     gain = _interval(row, "test_gain")
     return f"{gain.value:+z.3f}\n[{gain.low:+z.3f}, {gain.high:+z.3f}]"
-
-
-def _p(row: Any) -> str:
-    return f"{row.p:.3f}"
 
 
 def _interval(row: Any, name: str) -> Estimate:

@@ -66,10 +66,6 @@ def _published(row: Any) -> str:
     return f"{row.repetitions} ×" if row.repetitions else "all"
 
 
-def _found(row: Any) -> str:
-    return str(Estimate(row.found, row.found_low, row.found_high))
-
-
 def _corrected(row: Any) -> str:
     # Only the tests of all documents are corrected.
     return "" if row.repetitions else p_value(row.p_holm)
@@ -80,7 +76,7 @@ MODEL_COLUMNS = (
     Column("published", _published),
     Column("documents"),
     p_column("median p", "median_p"),
-    Column("found [95 % CI]", _found),
+    Column("found [95 % CI]", lambda row: str(Estimate(row.found, row.found_low, row.found_high))),
     p_column("combined p", "p"),
 )
 COLUMNS = (Column("detector"), *MODEL_COLUMNS, Column("p (Holm)", _corrected))

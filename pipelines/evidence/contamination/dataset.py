@@ -390,8 +390,10 @@ def report(
     if right:
         metrics |= right.metrics
         sections.append(Section("Accuracy", tables=[right.table]))
-    if table["p_holm"].notna().any():
-        metrics["contamination/p"] = float(table["p_holm"].min())
+    # Without a test that can succeed there is no p-value.
+    smallest = float(table["p_holm"].min())
+    if not math.isnan(smallest):
+        metrics["contamination/p"] = smallest
     findings = as_findings(doubts, AGAINST)
     findings += conclusions(table, verdict, config, power)
     if right:
@@ -411,11 +413,11 @@ def report(
         facts=facts,
         changes=[advice],
         next=commands,
-        score=f"p {p_value(table['p_holm'].min())}",
+        score=f"p {p_value(smallest)}",
         metrics=metrics,
         reader=reader(table, config, power),
         numbers={
-            "p": float(table["p_holm"].min()),
+            "p": smallest,
             "share": metrics.get("contamination/share"),
             "blind": metrics.get("audit/blind_auc"),
         },
@@ -544,23 +546,12 @@ def rank_tests(
     scorer = model.scorers["base"]
     shots = shots_of(config.detection, config.model.model)
     shares = [codec(texts, scorer, shots=shots, seed=config.seed) for texts in sets]
-    outcomes: list[tuple[Outcome, Sequence[float]]] = [
-        (
-            _ranked(
-                CODEC,
-                shares,
-                ".2f",
-                null,
-            ),
-            shares,
-        )
-    ]
-    if model.local:
-        scores = divergences(model.local, sets, config)
-        outcomes.append((_ranked(KERNEL, scores, ".3g", null), scores))
-    else:
-        outcomes.append((Outcome(KERNEL, null=null, reason="it fine-tunes the model, which an API does not allow"), ()))
-    return outcomes
+    by_codec = _ranked(CODEC, shares, ".2f", null)
+    if not model.local:
+        untested = Outcome(KERNEL, null=null, reason="it fine-tunes the model, which an API does not allow")
+        return [(by_codec, shares), (untested, ())]
+    scores = divergences(model.local, sets, config)
+    return [(by_codec, shares), (_ranked(KERNEL, scores, ".3g", null), scores)]
 
 
 def _sets(suspect: Sequence[str], nonmembers: Sequence[str], config: ContaminationConfig) -> list[list[str]]:

@@ -174,7 +174,10 @@ def result_key(config: ContaminationConfig, inputs: Inputs) -> str:
     model = config.model
     device, dtype = resolve_precision(model)
     content: dict[str, Any] = dict(read_besides(model, inputs.detectors))
-    content["model"] = _weights(model)
+    # What is behind an API has no other identity than its name.
+    content["model"] = model.model
+    if not model.model.startswith(API):
+        content["model"] = weights_of(model.model, model.revision)
     content["precision"] = [device.type, str(dtype), model.bits]
     content["first token"] = model.first_token
     content["api"] = [config.api.base_url, config.api.start_token, _tokenizer(config)]
@@ -193,13 +196,6 @@ def result_key(config: ContaminationConfig, inputs: Inputs) -> str:
 def _identity(document: Document) -> tuple[str, str, str]:
     """What moves the numbers of a text; where it was read does not."""
     return content_hash(document.text), document.group, str(document.date)
-
-
-def _weights(model: ModelConfig) -> str:
-    # What is behind an API has no other identity than its name.
-    if model.model.startswith(API):
-        return model.model
-    return weights_of(model.model, model.revision)
 
 
 def _tokenizer(config: ContaminationConfig) -> str:

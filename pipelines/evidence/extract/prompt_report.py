@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,18 +40,6 @@ CHANGES = (
 COUNTED = "words that the prompt gave are not counted, and punctuation and capitals make no difference"
 
 
-def _kind(row: Any) -> str:
-    return "control" if row.control else ""
-
-
-def _longest_run(row: Any) -> str:
-    return f"{row.longest:,}"
-
-
-def _words_in_spans(row: Any) -> str:
-    return f"{row.words:,}"
-
-
 def _chance(row: Any) -> str:
     # A data frame of control works alone has None, and any other one NaN.
     if row.chance is None or math.isnan(row.chance):
@@ -61,13 +49,13 @@ def _chance(row: Any) -> str:
 
 SPAN_COLUMNS = ("Work", "Words", "Prompt", "Place", "Reply before", "Word for word", "Reply after", "In a control")
 RUNS = [
-    Column("words\nin a row", _longest_run),
+    Column("words\nin a row", lambda row: f"{row.longest:,}"),
     Column("spans"),
-    Column("words\nin spans", _words_in_spans),
+    Column("words\nin spans", lambda row: f"{row.words:,}"),
 ]
 COLUMNS = [
     Column("work", words=True),
-    Column("control", _kind),
+    Column("control", lambda row: "control" if row.control else ""),
     *RUNS,
     Column("replies"),
     Column("of a\ncontrol", _chance),
@@ -116,9 +104,7 @@ class Answer:
     def guessed(self) -> int | None:
         """Most words in a row that were returned of a control work; None without any."""
         # They are in the order of what came back.
-        for work in self.controls:
-            return work.longest
-        return None
+        return self.controls[0].longest if self.controls else None
 
     @property
     def passage(self) -> bool:
@@ -177,6 +163,8 @@ def report(
         changes=CHANGES,
     )
     values = answer.numbers()
+    # Letters as they are: a reader of the transcript is no program.
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
     metrics = {}
     for name, value in values.items():
         # MLflow has no metric without a value, such as a p-value without control works.
@@ -196,16 +184,8 @@ def report(
         score=f"{answer.best.longest} words",
         metrics=metrics,
         numbers=values,
-        artifacts={TRANSCRIPT: _json_lines(records)},
+        artifacts={TRANSCRIPT: "".join(lines)},
     )
-
-
-def _json_lines(records: Sequence[Mapping[str, Any]]) -> str:
-    lines = ""
-    for record in records:
-        # Letters as they are: a reader of the transcript is no program.
-        lines += json.dumps(record, ensure_ascii=False) + "\n"
-    return lines
 
 
 def headline(answer: Answer) -> str:

@@ -248,6 +248,6 @@ if __name__ == "__main__":
         config, module, stages = OWN[sys.argv[1]]
         # The parser takes the first argument as part of the name of the program.
         sys.argv[:2] = [f"{program()} {sys.argv[1]}"]
-        command(config, deferred(module), config.__doc__ or "", stages=stages)
+        command(config, deferred(module), config.__doc__, stages=stages)
     else:
-        command(StudyConfig, prepare, __doc__ or "", stages=STAGES)
+        command(StudyConfig, prepare, __doc__, stages=STAGES)

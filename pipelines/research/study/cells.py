@@ -62,7 +62,6 @@ from fsd.scoring.model_checks import check_model
 from fsd.scoring.scorers import cache_folder, frequency_file
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
-from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import FPR_SLACK, auc, roc
 from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
@@ -592,7 +591,9 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     # A table shows the interval of every number, where the main pipeline tracks that of the AUC alone.
     for (detector, state, metric), row in by_key(table).items():
         if metric in METRICS:
-            metrics |= _ends(metric, f"{detector}.{state}", row.estimate)
+            key = f"{detector}.{state}"
+            metrics[f"{metric}_low/{key}"] = row.estimate.low
+            metrics[f"{metric}_high/{key}"] = row.estimate.high
     metrics |= _rates_below(scores)
     run.log_metrics(metrics)
     chosen = {key: name for name, key in names.items() if key != name}
@@ -601,13 +602,6 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     run.log(SCORES, scores)
     if study.figure == "tokens":
         run.log(TOKENS, _tokens(inputs, model))
-
-
-def _ends(metric: str, score: str, estimate: Estimate) -> dict[str, float]:
-    """The ends of the interval of a number, as metrics of a run."""
-    low = f"{metric}_low/{score}"
-    high = f"{metric}_high/{score}"
-    return {low: estimate.low, high: estimate.high}
 
 
 def _rates_below(scores: pd.DataFrame) -> dict[str, float]:

@@ -124,9 +124,8 @@ def table() -> str:
 
 def _section(name: str, paper: Paper) -> str:
     """The part of the page on one paper."""
-    lines = [f"## {name}", ""]
-    lines.append(f'"{paper.title}", [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv}).')
-    lines.append("")
+    cited = f'"{paper.title}", [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv}).'
+    lines = [f"## {name}", "", cited, ""]
     remarks = filter(None, (paper.agrees, paper.differs))
     lines += [f"- {remark}." for remark in remarks]
     lines.append("")
