@@ -20,7 +20,7 @@ from fsd.files import digest
 from fsd.progress import stage as stage_line
 from fsd.tracking import Run, Version
 from pipelines.common import gate
-from pipelines.common.context import ASKING, OWN_TAGS, context, demands, stage
+from pipelines.common.context import ASKING, OWN_TAGS, context, demands, stage, typed_line
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -185,8 +185,7 @@ def dated(report: "Report") -> "Report":
     facts = list(report.facts)
     command = context().command
     if command:
-        typed = shlex.join(["fsd", *command.split(), *sys.argv[1:]])
-        facts.append(("Command", without_credentials(typed)))
+        facts.append(("Command", typed_line(command)))
     versions = dict(tracking.versions())  # a copy of what is cached
     commit = versions.pop("commit", "")
     packages = [f"{name} {number}" for name, number in versions.items()]

@@ -136,8 +136,9 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
         labelled = _published([domain.benchmark], model)
     documents, remarks = _without_contradictions(labelled.documents, data.cleaning)
     # Families, kinds and texts of what is returned are computed once, whoever asks for them.
-    complete = Corpus(splitting.with_periods(documents, cutoff))
-    return labelled._replace(documents=complete, remarks=labelled.remarks + tuple(remarks))
+    return labelled._replace(
+        documents=Corpus(splitting.with_periods(documents, cutoff)), remarks=labelled.remarks + tuple(remarks)
+    )
 
 
 def read_own(

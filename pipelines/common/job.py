@@ -140,8 +140,7 @@ class Job:
         if uri:
             from fsd.models.adapters import check_unloaded
 
-            folder = distributed.from_main(lambda: tracking.fetch_adapter(uri))
-            check_unloaded(folder, model.model, model.revision)
+            check_unloaded(distributed.from_main(lambda: tracking.fetch_adapter(uri)), model.model, model.revision)
         # A model that is not here yet has its modules known after the download.
         if self.trained and self.training and model_size(model.model, model.revision):
             from fsd.models.adapters import check_targets
@@ -197,8 +196,7 @@ class Job:
             words = f"{name}: not on this machine, to be downloaded; its size is known after that"
         else:
             words = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
-            folder = str(size.folder)
-            described = {"name": name, "parameters": size.parameters, "bytes": size.size, "folder": folder}
+            described = {"name": name, "parameters": size.parameters, "bytes": size.size, "folder": str(size.folder)}
         parts: Sequence[Job] = [self]
         if self.parts:
             parts = self.parts()
@@ -355,8 +353,7 @@ def _lengths(jobs: Sequence[Job], model: ModelConfig) -> dict[str, int]:
         every.update(job.texts or (), job.trained)
     texts = sorted(every)
     tokenizer, _ = load_tokenizer(model.model, revision=model.revision)
-    lengths = map(len, token_ids(tokenizer, texts))
-    return dict(zip(texts, lengths, strict=True))
+    return dict(zip(texts, map(len, token_ids(tokenizer, texts)), strict=True))
 
 
 def _duration(operations: float) -> Stated:

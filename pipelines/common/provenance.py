@@ -3,8 +3,6 @@
 import json
 import os
 import platform
-import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +15,7 @@ from fsd.errors import UsageError, first_line, without_credentials
 from fsd.evidence.bundle import Input, InputFile, Provenance
 from fsd.files import digest
 from pipelines.common.bundles import files_in
+from pipelines.common.context import typed_line
 
 Settings = Mapping[str, Any]
 """Name of a setting → its value."""
@@ -92,10 +91,9 @@ def settings_in(configuration: bytes) -> dict[str, Any]:
 
 def provenance(command: str, config: Any) -> dict[str, Any]:
     """What is recorded with the run of a command, as JSON."""
-    typed = shlex.join(["fsd", *command.split(), *sys.argv[1:]])
     recorded = Provenance(
         command=command,
-        command_line=without_credentials(typed),
+        command_line=typed_line(command),
         inputs=inputs(command, config),
         code=tracking.versions(),
         libraries=_libraries(),

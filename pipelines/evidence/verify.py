@@ -304,11 +304,19 @@ def report(
         result = f"nothing was altered: {files} files are as in the manifest, whose SHA-256 is {digest}"
     findings = [Finding(result), Finding(f"the answer of the run: {manifest.headline}")]
     if not (config.sha256 or config.signed_by):
-        unproven = "the manifest is not proven: compare its SHA-256 with the published one (--sha256, --signed-by)"
-        findings.append(Finding(unproven, AGAINST))
+        findings.append(
+            Finding(
+                "the manifest is not proven: compare its SHA-256 with the published one (--sha256, --signed-by)",
+                AGAINST,
+            )
+        )
     if manifest.protocol and not altered:
-        kept = f"the run is that of the protocol with SHA-256 {manifest.protocol}: compare it with the published one"
-        findings.append(Finding(kept, FOR))
+        findings.append(
+            Finding(
+                f"the run is that of the protocol with SHA-256 {manifest.protocol}: compare it with the published one",
+                FOR,
+            )
+        )
     if differing is not None:
         again = f"recomputed: every number is the same, within {RELATIVE:g} of itself or {ABSOLUTE:g}"
         if differing:

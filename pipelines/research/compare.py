@@ -123,8 +123,9 @@ def compared(summaries: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
 def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> None:
     """Write, track and print."""
     write_table(table, config.out)
-    tags = {"task": "compare", "from": ",".join(names)}
-    with tracked_run(config, "fsd-compare", f"{len(names)} runs", tags=tags) as tracked:
+    with tracked_run(
+        config, "fsd-compare", f"{len(names)} runs", tags={"task": "compare", "from": ",".join(names)}
+    ) as tracked:
         deliver(partial(report, table, names, config), tracked)
 
 

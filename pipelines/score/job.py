@@ -62,8 +62,7 @@ def prepare(config: ScoreConfig) -> Job:
             finish=_forget_answers,
             checks=checks,
         )
-    sources = (*config.data, config.unseen, config.model.frequencies)
-    check_table_path(config.out, filter(None, sources))
+    check_table_path(config.out, filter(None, (*config.data, config.unseen, config.model.frequencies)))
     documents, left_out = read_cleaned(
         config.data,
         config.columns,
@@ -179,11 +178,9 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
 
     def table(documents: "list[Document]") -> "pd.DataFrame":
         shard_plan = model.plan(computable, Corpus(documents).prompts, inputs)
-        scores = shard_plan.score().frame().reindex(columns=names)
-        return text_table(documents, *COLUMNS).join(scores)
+        return text_table(documents, *COLUMNS).join(shard_plan.score().frame().reindex(columns=names))
 
-    make = shards.table_by_documents(config, table)
-    return shards.Worker(_identity(config, model), make)
+    return shards.Worker(_identity(config, model), shards.table_by_documents(config, table))
 
 
 def _open(config: ScoreConfig, answers: str) -> Model:

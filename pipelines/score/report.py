@@ -42,8 +42,9 @@ def measure(documents: Corpus, table: pd.DataFrame, *, seed: int) -> Measured:
     # With its context, in which the two sides may differ as well.
     texts = [document.whole for document in labelled]
     control = blind(texts, members.tolist(), groups.tolist(), seed=seed)
-    results = evaluate(table[table["label"].notna()], members, groups.tolist(), seed=seed)
-    return Measured(results, control.auc, too_few(n_nonmembers))
+    return Measured(
+        evaluate(table[table["label"].notna()], members, groups.tolist(), seed=seed), control.auc, too_few(n_nonmembers)
+    )
 
 
 def make_report(

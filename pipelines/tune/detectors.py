@@ -78,8 +78,7 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
         best = winner(task, task.evaluate(task.default), trials[label], folds=config.folds)
         winners.append(best)
         default[label] = test.scores(task.detector, task.state)
-        tuned_detector = task.detector.with_settings(**best.tuned)
-        tuned[label] = test.scores(tuned_detector, task.state)
+        tuned[label] = test.scores(task.detector.with_settings(**best.tuned), task.state)
     return Tuned(
         _with_settings(config.base_run, winners),
         data.split,

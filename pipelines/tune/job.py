@@ -46,8 +46,7 @@ class TuningData:
     def study_of(self, task: Task) -> tuple[str, dict[str, Any]]:
         """Name and setup of the study of a task."""
         space = {name: asdict(search) for name, search in task.space.items()}
-        setup = {**self.setup, "space": space, "default": task.default}
-        return self.name_of(task.label), setup
+        return self.name_of(task.label), {**self.setup, "space": space, "default": task.default}
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,14 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage
         # Tuning an adapter is one study with a winner for each detector; its trials have runs of their own.
         if not trials_of_task:
             continue
-        tags = {"study": data.name_of(winner.task), "kind": "study"}
         experiment = f"fsd-{tuned.run_config.data.domain}"
-        with tracking.run(experiment, f"tune {winner.task}", params=winner.tuned, tags=tags, parent=run) as nested:
+        with tracking.run(
+            experiment,
+            f"tune {winner.task}",
+            params=winner.tuned,
+            tags={"study": data.name_of(winner.task), "kind": "study"},
+            parent=run,
+        ) as nested:
             nested.log_metrics(numbers[winner.task])
             nested.log_metrics({"tuning/trials": len(trials_of_task)})
             nested.log("trials.csv", trials_frame({winner.task: trials_of_task}))
@@ -233,8 +238,7 @@ def _history(trials: Trials, measured: str) -> Figure:
         best = np.fmax.accumulate(values)
         # A study with fewer trials keeps its last value.
         lines[label] = list(best[np.minimum(counts, len(best)) - 1])
-    panels = {"Best on validation so far": lines}
-    return figures.curves(counts, panels, x_name="finished trials", y_name=measured)
+    return figures.curves(counts, {"Best on validation so far": lines}, x_name="finished trials", y_name=measured)
 
 
 def _ranges(task: DetectorTask) -> dict[str, Range]:

@@ -106,8 +106,9 @@ def run(config: DemoConfig) -> None:
     with stage("scoring"):
         tests = {}
         for name, tested in (("trained", trained), ("control", model)):
-            scorers = open_model(uncached, local=tested).scorers
-            tests[name] = rank_by_loss(canaries, scorers, alpha=ALPHA, seed=config.seed)
+            tests[name] = rank_by_loss(
+                canaries, open_model(uncached, local=tested).scorers, alpha=ALPHA, seed=config.seed
+            )
     p = {name: p_value(rank.together(results)["p"].item()) for name, results in tests.items()}
     table = rank.by_model(
         tests,

@@ -271,8 +271,7 @@ def reader(p: float, canaries: Canaries, config: RankConfig) -> Reader:
         "others that were kept secret. The list was sealed before: its hash is below. A model that never read the "
         "documents prefers the published piece no more often than any other."
     )
-    seal = f"The sealed list has SHA-256 {canaries.sha256}."
-    return Reader([answer], [chance, limit], [compared, seal])
+    return Reader([answer], [chance, limit], [compared, f"The sealed list has SHA-256 {canaries.sha256}."])
 
 
 def score(
@@ -369,8 +368,7 @@ def rank_tests(
                 seed=seed,
             )
             count = chosen.sum()
-            median = np.median(p[chosen])
-            rows.append((detector, level, count, median, *rate, combined))
+            rows.append((detector, level, count, np.median(p[chosen]), *rate, combined))
     table = pd.DataFrame(rows, columns=RANK_COLUMNS)
     # Only the tests of all documents are corrected: those by level describe, and decide nothing.
     p_holm = holm(dict(zip(detectors, together(table)["p"], strict=True)))

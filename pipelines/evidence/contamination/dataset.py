@@ -330,8 +330,7 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
                 if numbers:
                     # The number of the data set itself may be that of a set which was read.
                     unread = np.array(numbers[1:])
-                    shifts = READ_SETS[outcome.name]
-                    simulations.append(partial(rank_power, outcome.name, unread, shifts))
+                    simulations.append(partial(rank_power, outcome.name, unread, READ_SETS[outcome.name]))
     # The smallest p-value has to pass Holm's first step. Where others have passed theirs before, it passes more easily.
     level = config.level / max(1, len(able_tests(outcomes, config.level)))
     powers = [simulate(level, config.seed) for simulate in simulations]

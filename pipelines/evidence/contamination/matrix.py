@@ -236,14 +236,13 @@ def _compute(cells: Sequence[Cell], parent: Run) -> None:
         model = open_examined(cells[0].config, cells[0].config.files[0])
     for cell in cells:
         config = cell.config
-        tags = {"task": "contamination", "kind": "cell", "cell": cell.tag, "model": config.model.model}
         name = run_name(config.model.model, config.files, "contamination")
         experiment = parent.record.experiment
         with tracking.run(
             experiment,
             name,
             params=flags(config),
-            tags=tags,
+            tags={"task": "contamination", "kind": "cell", "cell": cell.tag, "model": config.model.model},
             parent=parent,
         ) as opened:
             with stage("scoring"):

@@ -222,9 +222,13 @@ def conclusions(answer: Answer) -> list[Finding]:
     findings = [Finding(headline(answer)), *as_findings(_longest(answer), FOR)]
     if answer.controls:
         findings.append(Finding(_rank(answer), answer.holds))
-        common = f"the same replies share at most {best.chance} words in a row with a control work: common phrases"
         # Without a passage to compare it with, this speaks for nothing.
-        findings.append(Finding(common, answer.holds or None))
+        findings.append(
+            Finding(
+                f"the same replies share at most {best.chance} words in a row with a control work: common phrases",
+                answer.holds or None,
+            )
+        )
     if best.spans:
         common_spans = sum(span.common for span in best.spans)
         counts = f"spans of at least {answer.span} words: {len(best.spans)}, with {best.words:,} words"

@@ -250,8 +250,7 @@ def run(
             ]
             _check_replies([entry.reply for entry in transcript])
             results = compare(works, transcript, config.span)
-        told = partial(prompt_report.report, config, results, transcript, tracked.id)
-        deliver(told, tracked)
+        deliver(partial(prompt_report.report, config, results, transcript, tracked.id), tracked)
 
 
 def _check_replies(replies: Sequence[Reply]) -> None:

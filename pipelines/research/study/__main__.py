@@ -22,7 +22,7 @@ from pipelines.common.cli import command, deferred, program
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, run_name, show, tracked_run
 from pipelines.common.job import Job, Stated, check_space, names
-from pipelines.research.study.grid import PageConfig, StudyConfig
+from pipelines.research.study.grid import PageConfig, StudyConfig, plan
 from pipelines.research.study.lab import LabConfig, RealConfig
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ def prepare(config: StudyConfig) -> Job:
     from pipelines.common import experiment
     from pipelines.common.inputs import Inputs
     from pipelines.research.study import catalogue, cells
-    from pipelines.research.study.grid import plan
 
     if config.list:
         return Job(show_catalogue, {"studies": "their declarations"})
@@ -124,11 +123,7 @@ def _jobs(planned: "Sequence[Cell]", study: "Study") -> list[Job]:
     from pipelines.common import experiment
     from pipelines.research.study import cells
 
-    jobs = []
-    for cell in planned:
-        inputs = cells.read(cell, study)
-        jobs.append(experiment.job(lambda: None, inputs))
-    return jobs
+    return [experiment.job(lambda: None, cells.read(cell, study)) for cell in planned]
 
 
 def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:
@@ -202,7 +197,6 @@ def show_catalogue() -> None:
     from fsd.net.hub import hub_reachable
     from fsd.reporting.report import Report
     from pipelines.research.study import catalogue
-    from pipelines.research.study.grid import plan
 
     online = "can run here" if hub_reachable() else "needs the hub, which cannot be reached"
     lines = []
@@ -222,7 +216,6 @@ def show_catalogue() -> None:
 def _requirements(name: str, study: "Study") -> list[str]:
     """What a study needs at full scale: models, texts and flags."""
     from pipelines.research.study import catalogue
-    from pipelines.research.study.grid import plan
 
     axes = {axis.name for axis in study.axes}
     # What the paper does not name has to be given, and is shown as a flag.

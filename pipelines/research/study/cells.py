@@ -543,10 +543,9 @@ def _run(
         "cell": prepared.tag,
         "base_model": config.model.model,
     }
-    title = f"{name}: {cell.name}"
     with tracking.run(
         parent.record.experiment,
-        title,
+        f"{name}: {cell.name}",
         params=params,
         tags=tags,
         parent=parent,
@@ -597,8 +596,7 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     metrics |= _rates_below(scores)
     run.log_metrics(metrics)
     chosen = {key: name for name, key in names.items() if key != name}
-    left_out = json.dumps(plan.left_out)
-    run.set_tags({"left_out": left_out, "chosen": json.dumps(chosen)})
+    run.set_tags({"left_out": json.dumps(plan.left_out), "chosen": json.dumps(chosen)})
     run.log(SCORES, scores)
     if study.figure == "tokens":
         run.log(TOKENS, _tokens(inputs, model))

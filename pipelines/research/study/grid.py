@@ -167,8 +167,7 @@ def _shared(study: Study, config: StudyConfig) -> dict[str, Any]:
     """The settings of every cell."""
     shared = {}
     for key in FIXED:
-        flag = key.partition(".")[2]
-        shared[key] = getattr(config, flag)
+        shared[key] = getattr(config, key.partition(".")[2])
     shared["model.model"] = "embedded"
     if config.scale == "full" and study.model:
         shared["model.model"] = study.model

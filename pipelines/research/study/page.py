@@ -69,7 +69,7 @@ def prepare(config: PageConfig) -> Job:
     writes = [config.out, _beside(config.out)]
     for path in writes:
         check_path(path)
-    return Job(partial(run, config), {"studies": "their declarations"}, writes=writes, experiment="")
+    return Job(partial(run, config), {"studies": "their declarations"}, writes=writes)
 
 
 def run(config: PageConfig) -> None:

@@ -147,8 +147,7 @@ def compute(cells: Sequence[Cell], workers: int) -> None:
         tasks = 1 if lab.base else TASKS
         with spawn.Pool(min(workers, len(targets)), start_worker, maxtasksperchild=tasks) as pool:  # ends them too
             # Once, before the cells, all of which read them.
-            wanted = tuple({cell.reference for cell in missing})
-            pool.apply(models.train, (lab, wanted))
+            pool.apply(models.train, (lab, tuple({cell.reference for cell in missing})))
             for finished in pool.imap_unordered(run_cells, targets):
                 bar.update(finished)
 
