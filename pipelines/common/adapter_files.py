@@ -129,7 +129,7 @@ def _example(parts: Split) -> dict[str, Any]:
     if not nonmembers:
         return {"text": "The text to be judged, as long as those of the benchmark."}
     middle = sorted(nonmembers, key=lambda document: len(document.text))[len(nonmembers) // 2]
-    row: dict[str, Any] = {"text": middle.text}
+    row = {"text": middle.text}
     if middle.context:
         row["context"] = middle.context
     if middle.chat:

@@ -35,7 +35,7 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
     for name in sorted(asked):
         if name not in names:
             raise UsageError(f"settings must be of a detector in use, one of {', '.join(names)}; got {name!r}")
-    tuned: Settings = {}
+    tuned = {}
     if config.settings_from:
         tuned = _tuned_settings(config.settings_from)
     loaded = []

@@ -242,8 +242,8 @@ def entries(folder: Path, quotations: "Quotations | None") -> tuple[list[Any], l
     """The files of a bundle with their hashes, and those that were left out, as they quote texts."""
     from fsd.evidence.bundle import Entry, LeftOut, sha256
 
-    kept: list[Entry] = []
-    left_out: list[LeftOut] = []
+    kept = []
+    left_out = []
     for name, path in files_in(folder):
         content = path.read_bytes()
         original = sha256(content)

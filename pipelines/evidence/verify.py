@@ -115,7 +115,7 @@ def run(
         if not altered:
             altered = check_contents(bundle, manifest)
     # Of files that are not those of the run, nothing is run.
-    differing: Sequence[Difference] | None = None
+    differing = None
     if config.recompute and not altered:
         with stage("scoring"):
             differing = recompute(bundle, manifest, config.model)

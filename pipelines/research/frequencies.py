@@ -94,9 +94,11 @@ def prepare(config: FrequencyConfig) -> Job:
     if not on_this_machine(tokenizer):
         tokenizer += ", to be downloaded"
     checks = [partial(check_settings, config), partial(check_corpus, config)]
-    reads = {"corpus": files(config.corpus, None, corpus_words, **sizes)}
-    reads["at most"] = _limits(config)
-    reads["tokenizer"] = Stated(tokenizer, config.model)
+    reads = {
+        "corpus": files(config.corpus, None, corpus_words, **sizes),
+        "at most": _limits(config),
+        "tokenizer": Stated(tokenizer, config.model),
+    }
     return Job(
         partial(run, config),
         reads,

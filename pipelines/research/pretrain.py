@@ -86,9 +86,9 @@ def prepare(config: PretrainConfig) -> Job:
     # In whole families: a near-duplicate of a member that is held out would have been read all the same.
     members, held_out = hold_out(read, config.hold_out, seed=recipe.seed)
     background = read_background(config, documents)
-    reads: dict[str, str] = {"members": files(config.members or ["the embedded corpus"], len(members))}
+    reads = {"members": files(config.members or ["the embedded corpus"], len(members))}
     sides = [members.texts]
-    labelled: list[Document] = []
+    labelled = []
     if held_out:
         reads["held out"] = Stated(
             f"{len(held_out):,} members, for the contemporary twin",
@@ -238,7 +238,7 @@ def _train(
     from fsd.scoring.token_counting import count
 
     recipe = config.recipe
-    losses: list[float] = []
+    losses = []
     model = pretrain(
         members,
         background,

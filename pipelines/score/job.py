@@ -1,6 +1,6 @@
 """The steps of `fsd score`: its checks, the scoring of texts at once or in shards, and what an API will be asked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -52,7 +52,7 @@ def prepare(config: ScoreConfig) -> Job:
             engine=by_api and config.shards.engine,
         )
         work = shards.Work(__name__, config)
-        checks: list[Callable[[], object]] = [partial(check_model, config.model)]
+        checks = [partial(check_model, config.model)]
         if by_api:
             checks.append(partial(check_api, config.model, config.api))
         return shards.job(

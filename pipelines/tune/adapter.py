@@ -82,7 +82,7 @@ class AdapterTask:
         report: Report = lambda value, step: None,
     ) -> FloatArray:
         """(folds,) mean objective of the detectors' FSD after training; reports the mean after every epoch."""
-        pruned: optuna.TrialPruned | None = None
+        pruned = None
         with self._trial_run(settings) as run:
 
             def after_epoch(epoch: int) -> None:

@@ -102,7 +102,7 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
 def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str, Any]:
     """Everything that a trial's value depends on, as JSON values; no test label is part of it."""
     base_run = config.base_run
-    setup: dict[str, Any] = {name: getattr(config, name) for name in OF_TUNING}
+    setup = {name: getattr(config, name) for name in OF_TUNING}
     setup["seed"] = base_run.seed
     setup["validation_texts"] = digest(split.validation)
     setup["unseen_texts"] = digest(split.unseen)

@@ -180,7 +180,7 @@ def trials_frame(trials: Trials) -> pd.DataFrame:
     rows = []
     for label, tried in trials.items():
         for trial in tried:
-            row: dict[str, Any] = {"study": label, "number": trial.number, "state": trial.state, "value": trial.value}
+            row = {"study": label, "number": trial.number, "state": trial.state, "value": trial.value}
             row["fold_sd"] = float(np.std(trial.folds)) if trial.folds else None
             row["seconds"] = trial.seconds
             for name, value in trial.settings.items():

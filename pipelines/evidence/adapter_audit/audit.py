@@ -88,8 +88,7 @@ def prepare(config: AuditConfig) -> Job:
     texts = Corpus(documents).texts
     detectors = DETECTORS[:1] if _are_pairs(documents) else for_adapter_audit(load_detectors(config.detection))
     plan = outline(config.model).plan(detectors, prompts_of(documents))
-    sizes = {"validation": len(parts.validation), "test": len(parts.test)}
-    sizes["to be judged"] = len(judged)
+    sizes = {"validation": len(parts.validation), "test": len(parts.test), "to be judged": len(judged)}
     words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
     reads: dict[str, str] = {"texts": job.files(config.data, len(texts), f": {words}", **sizes)}
     reads["fine-tuned model"] = str(config.adapter or config.tuned)
@@ -483,7 +482,7 @@ def gate_numbers(audit: Audit) -> dict[str, float | None]:
     """The numbers of the answer, by the names of a gate."""
     summary = audit.summary
     rate = audit.results.rows[audit.calibration.detector, audit.calibration.state, "tpr_at_5fpr"]
-    answer: dict[str, float | None] = {
+    answer = {
         "auc": summary.auc.value,
         "low": summary.auc.low,
         "high": summary.auc.high,

@@ -42,7 +42,7 @@ class Accuracy(NamedTuple):
     @property
     def metrics(self) -> dict[str, float]:
         """The numbers under the names by which they are tracked."""
-        numbers: dict[str, float] = {}
+        numbers = {}
         for name, side in self._asdict().items():
             numbers[f"{PREFIX}/{name}_items"] = side.items
             if side.accuracy:

@@ -169,7 +169,7 @@ def read(config: ContaminationConfig) -> Inputs:
     nonmembers, doubts, remarks = read_nonmembers(config, suspect)
     if nonmembers and not detectors:
         raise UsageError("dataset inference must have a detector with a base score; got none")
-    asked: list[Question] = []
+    asked = []
     # Without known texts no item can be judged seen.
     if nonmembers:
         for file in filter(is_task, config.files):
@@ -185,7 +185,7 @@ def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object])
     reads = {"data set": files(config.files, len(suspect))}
     notes = [*inputs.doubts, *inputs.remarks]
     # Without texts to train on, the plan counts no training.
-    trained: list[str] = []
+    trained = []
     # The test of order reads the texts in every order; the tests by sets read them before and after the fine-tuning.
     readers = Counter(outline(config.model, ("base",)).plan(inputs.detectors, scored).passes)
     readers["base"] += (config.orders + 1) * len(suspect)

@@ -90,7 +90,7 @@ def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[st
     jobs = [dataset.job(cell.config, cell.inputs, _no_work) for cell in of_first_model]
     texts: list[str] = []
     trained: list[str] = []
-    notes: list[str] = []
+    notes = []
     passes = Counter[str]()
     for job in jobs:
         texts += job.texts or ()

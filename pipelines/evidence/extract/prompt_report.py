@@ -128,8 +128,8 @@ class Answer:
 
 def answer_of(model: str, results: Sequence[Returned], span: int) -> Answer:
     """The works in the order in which they are told."""
-    works: list[Returned] = []
-    controls: list[Returned] = []
+    works = []
+    controls = []
     for work in sorted(results, key=lambda work: -work.longest):
         if work.control:
             controls.append(work)

@@ -72,7 +72,7 @@ def prepare(config: StudyConfig) -> Job:
     _check_texts(name, study, data)
     notes = [_described(study, cell) for cell in planned]
     parts: Callable[[], list[Job]] | None = partial(_jobs, planned, study)
-    checks: list[Callable[[], object]] = [partial(cells.check_settings, planned, study)]
+    checks = [partial(cells.check_settings, planned, study)]
     if any(map(benchmarks.is_name, data)):
         parts = None
         # Published texts are read when the work begins, so that a dry run downloads nothing.

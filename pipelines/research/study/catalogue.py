@@ -154,7 +154,7 @@ class Paper:
 
 def parse(name: str, declared: Fields) -> Study:
     """A study from its block in the catalogue, with the numbers that papers.csv has under its name and its aliases."""
-    fields: dict[str, Any] = {}
+    fields = {}
     for key, value in declared.items():
         # A declaration is never changed, so that its lists become tuples.
         if isinstance(value, list):

@@ -446,7 +446,7 @@ def run_cells(
     A cell whose adapter cannot be trained on its texts is left out; it is an error if all are.
     """
     earlier = _finished(parent)
-    refusals: dict[str, str] = {}
+    refusals = {}
     model = None
     loaded = ""
     with progress(len(cells), name, "cell") as bar:

@@ -251,7 +251,7 @@ def _regrets(table: pd.DataFrame) -> Table:
     cells = {}
     for key, row in summary.iterrows():
         cells[key] = f"{row['mean']:.3f} ({row['largest']:.3f})"
-    lines: dict[Any, tuple[str, ...]] = {}
+    lines = {}
     for setting, rows in table.groupby("setting", sort=False):
         recommended = set(rows["advised"])
         for score in SHOWN:
@@ -285,7 +285,7 @@ def _figure(summary: pd.DataFrame) -> Figure:
         return _dots(aucs, times[-1])
     panels = {}
     measured = drawn.groupby(["corpus", "size"], sort=False)["exposures"].nunique()
-    complete: Any = measured[measured == len(times)].index
+    complete = measured[measured == len(times)].index
     for corpus, size in complete:
         for contrast, title in TITLES.items():
             places = pd.MultiIndex.from_product([[corpus], [size], [contrast], times])

@@ -167,7 +167,7 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     rows = []
     keys = [*TARGET, "contrast", "detector", "state"]
     for key, group in results.groupby(keys, sort=False):
-        row: dict[str, object] = dict(zip(keys, key, strict=True))
+        row = dict(zip(keys, key, strict=True))
         row["seeds"] = len(group)
         for name, error in zip(MEASURES, ERRORS, strict=True):
             # The error over the texts is of the mean, so that it is the same for all seeds.

@@ -81,12 +81,14 @@ class Cell:
     def labels(self) -> dict[str, str | int]:
         """What its scores are labelled with."""
         target = self.target
-        labels: dict[str, str | int] = {"corpus": self.corpus, "size": target.lab.size}
-        labels["sources"] = len(target.sources)
-        labels["reference"] = self.reference
-        labels["exposures"] = target.exposures
-        labels["seed"] = target.seed
-        return labels
+        return {
+            "corpus": self.corpus,
+            "size": target.lab.size,
+            "sources": len(target.sources),
+            "reference": self.reference,
+            "exposures": target.exposures,
+            "seed": target.seed,
+        }
 
     @property
     def config(self) -> FSDConfig:
@@ -98,7 +100,7 @@ class Cell:
         """Where the finished cell is, and will be found again."""
         target = self.target
         lab = target.lab
-        content: list[object] = [lab.models.name, lab.continued]
+        content = [lab.models.name, lab.continued]
         content += [target.exposures, target.seed, self.reference]
         content += map(_hashes, target.sources)
         for kind, side in self.sides.items():
