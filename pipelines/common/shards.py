@@ -59,8 +59,10 @@ ELSEWHERE = {
     "cache",
     "domain",
     "cutoff",
+    "concurrency",
+    "requests_per_minute",
+    "price",
 }
-ELSEWHERE |= {"concurrency", "requests_per_minute", "price"}
 ELSEWHERE |= flags(ShardConfig()).keys() - {"shard_rows"}
 
 

@@ -210,6 +210,7 @@ def report(
     of_all = together(results)
     # The smallest p-value is that of a choice among detectors: it is told corrected for their number.
     best = str(of_all["p_holm"].idxmin())
+    p = float(of_all["p_holm"][best])
     histogram = Picture(
         figures.png(figures.p_value_histogram(best, rank_p_values(scores, best))),
         "Rank p-values of the single documents: the share of variants that score at least as high as the "
@@ -225,7 +226,7 @@ def report(
         kept=(0, 1, 6, 5, 4),
     )
     power = None
-    if of_all["p_holm"][best] > config.alpha:
+    if p > config.alpha:
         values, _ = _by_document(scores, best)
         # The level of Holm's first step: the detector was chosen among several by its p-value.
         power = canary_power(values, config.alpha / len(of_all), config.seed)
@@ -247,11 +248,11 @@ def report(
         sections=[Section("Results", tables=[table], pictures=[histogram])],
         facts=facts,
         changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
-        score=f"{best} p {p_value(of_all['p_holm'][best])}",
+        score=f"{best} p {p_value(p)}",
         metrics=metrics,
-        reader=reader(float(of_all["p_holm"][best]), canaries, config),
+        reader=reader(p, canaries, config),
         numbers={
-            "p": float(of_all["p_holm"][best]),
+            "p": p,
             "found": float(of_all["found"][best]),
         },
         artifacts={"canaries.parquet": scores},

@@ -239,7 +239,8 @@ def run(
         note(cost)
     with examination(config, "extract", config.names, method="prompts") as tracked:
         with stage("scoring"):
-            replies = ask(requests_of(asked))
+            replies = list(ask(requests_of(asked)))
+            _check_replies(replies)
             transcript = [
                 Entry(*entry, reply)
                 for entry, reply in zip(
@@ -248,7 +249,6 @@ def run(
                     strict=True,
                 )
             ]
-            _check_replies([entry.reply for entry in transcript])
             results = compare(works, transcript, config.span)
         deliver(partial(prompt_report.report, config, results, transcript, tracked.id), tracked)
 

@@ -198,10 +198,7 @@ def _periods(table: pd.DataFrame) -> Table:
     rows: Any = shown.itertuples()
     for row in rows:
         line = [str(getattr(row, label)) for label in TARGET]
-        line.append(f"`{row.score}`")
-        line.append(shortened(row.auc))
-        line.append(shortened(row.untouched))
-        line.append(f"{row.added:+.2f}")
+        line += [f"`{row.score}`", shortened(row.auc), shortened(row.untouched), f"{row.added:+.2f}"]
         lines.append(line)
     return plain(
         headings,
@@ -218,9 +215,7 @@ def _gains(table: pd.DataFrame) -> Table:
     for row in rows:
         line = [f"`{row.score}`", TITLES[row.contrast]]
         line += [str(getattr(row, label)) for label in TARGET]
-        line.append(f"`{row.best}`")
-        line.append(_lead(row))
-        line.append(_p_value(row))
+        line += [f"`{row.best}`", _lead(row), _p_value(row)]
         lines.append(line)
     return plain(
         headings,

@@ -100,8 +100,7 @@ class Cell:
         """Where the finished cell is, and will be found again."""
         target = self.target
         lab = target.lab
-        content = [lab.models.name, lab.continued]
-        content += [target.exposures, target.seed, self.reference]
+        content = [lab.models.name, lab.continued, target.exposures, target.seed, self.reference]
         content += map(_hashes, target.sources)
         for kind, side in self.sides.items():
             content += [kind, _hashes(learned(side))]
