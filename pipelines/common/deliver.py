@@ -18,7 +18,7 @@ from fsd.config import flags
 from fsd.errors import without_credentials
 from fsd.files import digest
 from fsd.progress import stage as stage_line
-from fsd.tracking import Run, Version
+from fsd.tracking import Run, RunRecord, Version
 from pipelines.common import gate
 from pipelines.common.context import ASKING, OWN_TAGS, context, demands, stage, typed_line
 
@@ -91,6 +91,13 @@ def tracked_run(
                 run.log(PROTOCOL, Path(chosen))
                 run.set_tags({"protocol": digest(chosen)})
         yield run
+
+
+def finished_cells(parent: Run, **tags: str) -> dict[str, RunRecord]:
+    """Tag of a cell → the newest run that holds its numbers, in the experiment of the parent."""
+    records = tracking.find_runs(parent.record.experiment, {"kind": "cell", **tags})
+    # They come newest first. Of equal keys a dictionary keeps the last value: reversed, so that the newest wins.
+    return {record.tags["cell"]: record for record in reversed(records)}
 
 
 def dump(config: Any, command: str) -> str:

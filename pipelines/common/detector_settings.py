@@ -16,9 +16,8 @@ from pipelines.common.adapter_files import SETUP, read_setup
 
 # Part of a setting's name that restricts it to the base score: `surp.base.k`.
 BASE = "base"
-Views = tuple[str, ...]
 # Views of detectors that compare with a reference model → those by which a fine-tuned model is compared with its base.
-AGAINST_BASE: dict[Views, Views] = {
+AGAINST_BASE = {
     ("text", "reference"): ("text", "tuned"),
     ("difference",): ("change",),
 }

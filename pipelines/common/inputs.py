@@ -78,13 +78,14 @@ class Inputs(NamedTuple):
         config = self.config
         texts = load_texts(config.data, config.model)
         check_tokenizers(config, texts.documents)
-        split, remarks = split_texts(texts.documents, config.data, config.seed)
+        split, left_out = split_texts(texts.documents, config.data, config.seed)
+        remarks = [*texts.remarks, *left_out]
         return self._replace(
             texts_are_local=True,
             documents=texts.documents,
             split=split,
             sources=texts.sources,
-            remarks=[*texts.remarks, *remarks],
+            remarks=remarks,
             labels=texts.labels(config),
         )
 

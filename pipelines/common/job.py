@@ -236,8 +236,8 @@ class Job:
         tokens = f"about {cost.sent:,} sent and at most {cost.generated:,} generated"
         values = {"sent": cost.sent, "generated_at_most": cost.generated}
         rows: Rows = [("requests", Stated(f"{cost.requests:,}", cost.requests)), ("tokens", Stated(tokens, values))]
-        price = self.api.price if self.api else None
-        if price is not None:
+        if self.api and self.api.price is not None:
+            price = self.api.price
             rows.append(("cost", Stated(cost.priced(price), cost.amount(price))))
         return rows
 

@@ -19,7 +19,7 @@ from pipelines.common.context import typed_line
 
 Settings = Mapping[str, Any]
 """Name of a setting → its value."""
-INPUTS: Mapping[str, tuple[str, ...]] = {
+INPUTS = {
     "run": ("data", "unseen", "frequencies"),
     "detect": ("files", "known"),
     "adapter-audit": ("data", "frequencies"),

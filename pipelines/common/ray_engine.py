@@ -47,7 +47,7 @@ ALONE = {
     "RAY_AUTH_MODE": "token",
 }
 TOKEN = "RAY_AUTH_TOKEN"
-QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 SESSION = "fsd-ray-"
 # Characters of the path of its folder: sockets are 62 characters below it, and the system allows them 107.
 LONGEST = 107 - 62

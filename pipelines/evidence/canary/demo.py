@@ -32,7 +32,7 @@ EXPLANATION = (
     Finding("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05", FOR),
     Finding("which variant is published was drawn at random, so the p-values are exact for any model", FOR),
 )
-SCHEME: dict[str, Any] = {
+SCHEME = {
     "variants": 100,
     "length": 6,
     "alpha": 0.01,

@@ -32,7 +32,7 @@ from fsd.statistics.intervals import Estimate
 from fsd.statistics.multiplicity import holm
 from fsd.tracking import Run, RunRecord
 from pipelines.common.context import stage
-from pipelines.common.deliver import deliver, publish, run_name
+from pipelines.common.deliver import deliver, finished_cells, publish, run_name
 from pipelines.common.detector_settings import shots_of
 from pipelines.common.experiment import read_besides, tag, weights_of
 from pipelines.common.job import Job, names
@@ -209,7 +209,7 @@ def _tokenizer(config: ContaminationConfig) -> str:
 def run(config: ContaminationConfig, cells: Sequence[Cell]) -> None:
     """Compute the cells that no earlier run has finished, and print one table."""
     with examination(config, "contamination", config.files) as tracked:
-        finished = _finished(tracked)
+        finished = finished_cells(tracked, task="contamination")
         for _, group in groupby(cells, key=lambda cell: cell.config.model.model):
             of_model = list(group)
             left = [cell for cell in of_model if cell.tag not in finished]
@@ -217,15 +217,8 @@ def run(config: ContaminationConfig, cells: Sequence[Cell]) -> None:
                 if cell not in left:
                     note(f"{cell.name}: finished by run {finished[cell.tag].id}")
             _compute(left, tracked)
-        finished = _finished(tracked)
+        finished = finished_cells(tracked, task="contamination")
         deliver(report(config, cells, [finished[cell.tag] for cell in cells]), tracked)
-
-
-def _finished(parent: Run) -> dict[str, RunRecord]:
-    """Tag of a cell → the newest run that holds its numbers."""
-    records = tracking.find_runs(parent.record.experiment, {"kind": "cell", "task": "contamination"})
-    # They come newest first. Of equal keys a dictionary keeps the last value: reversed, so that the newest wins.
-    return {record.tags["cell"]: record for record in reversed(records)}
 
 
 def _compute(cells: Sequence[Cell], parent: Run) -> None:

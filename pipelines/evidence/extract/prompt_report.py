@@ -40,6 +40,10 @@ CHANGES = (
 COUNTED = "words that the prompt gave are not counted, and punctuation and capitals make no difference"
 
 
+def _kind(row: Any) -> str:
+    return "control" if row.control else ""
+
+
 def _chance(row: Any) -> str:
     # A data frame of control works alone has None, and any other one NaN.
     if row.chance is None or math.isnan(row.chance):
@@ -55,7 +59,7 @@ RUNS = [
 ]
 COLUMNS = [
     Column("work", words=True),
-    Column("control", lambda row: "control" if row.control else ""),
+    Column("control", _kind),
     *RUNS,
     Column("replies"),
     Column("of a\ncontrol", _chance),
@@ -104,7 +108,9 @@ class Answer:
     def guessed(self) -> int | None:
         """Most words in a row that were returned of a control work; None without any."""
         # They are in the order of what came back.
-        return self.controls[0].longest if self.controls else None
+        if self.controls:
+            return self.controls[0].longest
+        return None
 
     @property
     def passage(self) -> bool:

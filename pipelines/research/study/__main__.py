@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.common.cli import command, deferred, program
 from pipelines.common.context import stage
@@ -42,7 +42,7 @@ REAL = {
 }
 PAGE = {"recording": "page"}
 # First arguments that run the laboratory or write a page, in place of a study of the papers.
-OWN: dict[str, tuple[type[Any], str, dict[str, str]]] = {
+OWN = {
     "lab": (LabConfig, "pipelines.research.study.lab.command", STAGES),
     "real": (RealConfig, "pipelines.research.study.real", REAL),
     "papers": (PageConfig, "pipelines.research.study.page", PAGE),
@@ -227,8 +227,8 @@ def _requirements(name: str, study: "Study") -> list[str]:
     models, data = _used(plan(name, study, full))
     if len(data) > 4:
         data[3:] = [f"… {len(data)} in all"]
-    requirements = [f"models {', '.join(models)}"]
-    requirements.append(f"data {', '.join(data)} (or --data FILE)" if data else "--data FILE")
+    texts = f"data {', '.join(data)} (or --data FILE)" if data else "--data FILE"
+    requirements = [f"models {', '.join(models)}", texts]
     if study.references:
         requirements.append("the paper's reference models (or --reference-model)")
     if study.needs:

@@ -65,6 +65,7 @@ from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.statistics.metrics import FPR_SLACK, auc, roc
 from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
+from pipelines.common.deliver import finished_cells
 from pipelines.common.detector_settings import shots_of
 from pipelines.common.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
 from pipelines.common.registration import log_texts, training_params
@@ -431,13 +432,6 @@ def _with_counted_table(config: ModelConfig) -> ModelConfig:
     return replace(config, frequencies=str(file))
 
 
-def _finished(parent: Run) -> dict[str, RunRecord]:
-    """Tag of a cell → the newest run that holds its numbers."""
-    # The newest come first, and the last of equal tags stays in a dictionary.
-    records = reversed(tracking.find_runs(parent.record.experiment, {"kind": "cell"}))
-    return {record.tags["cell"]: record for record in records}
-
-
 def run_cells(
     name: str, study: Study, cells: Sequence[PreparedCell], parent: Run
 ) -> tuple[list[tuple[PreparedCell, RunRecord]], dict[str, str]]:
@@ -445,7 +439,7 @@ def run_cells(
 
     A cell whose adapter cannot be trained on its texts is left out; it is an error if all are.
     """
-    earlier = _finished(parent)
+    earlier = finished_cells(parent)
     refusals = {}
     model = None
     loaded = ""
@@ -472,7 +466,7 @@ def run_cells(
                     outcome = f"{time.perf_counter() - start:.1f} s"
             bar.update(1)
             note(f"{name} {number}/{len(cells)}: {prepared.cell.name} ({outcome})")
-    finished = _finished(parent)
+    finished = finished_cells(parent)
     results = []
     left_out = {}
     for prepared in cells:
