@@ -111,8 +111,7 @@ def _tuned_settings(uri: str) -> Settings:
     tuned = {}
     for name, settings in setup.detectors.items():
         tuned[name] = dict(settings)
-        base_alone = setup.base_settings.get(name, {})
-        for key, value in base_alone.items():
+        for key, value in setup.base_settings.get(name, {}).items():
             tuned[name][f"{BASE}.{key}"] = value
     return tuned
 

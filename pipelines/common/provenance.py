@@ -64,12 +64,13 @@ def _files(path: Path) -> Iterator[InputFile]:
     """The files of an input; the name of the one file of a path is empty."""
     if path.is_dir():
         for name, file in files_in(path):
-            yield _file(file, name)
+            yield hashed(file, name)
     elif path.is_file():
-        yield _file(path, "")
+        yield hashed(path, "")
 
 
-def _file(path: Path, name: str) -> InputFile:
+def hashed(path: Path, name: str) -> InputFile:
+    """A file with its size and hash, under a name."""
     return InputFile(name, path.stat().st_size, digest(path))
 
 

@@ -11,7 +11,7 @@ from fsd.files import digest
 from fsd.models.gguf import gguf_file
 from fsd.net.hub import fingerprint, model_size
 from pipelines.common.adapter_files import FILES, SETUP
-from pipelines.common.provenance import Settings, values
+from pipelines.common.provenance import Settings, hashed, values
 
 MODELS = ("model", "models", "reference_model", "neighbour_model", "placebo", "tuned")
 """Settings that name models."""
@@ -84,7 +84,7 @@ def local_weights(name: str, revision: str | None) -> tuple[str, list[InputFile]
     tensors = ""
     if paths and not gguf_file(name):
         tensors = fingerprint(paths[0].parent)
-    return tensors, [InputFile(path.name, path.stat().st_size, digest(path)) for path in paths]
+    return tensors, [hashed(path, path.name) for path in paths]
 
 
 def model_files(name: str, revision: str | None) -> list[Path]:

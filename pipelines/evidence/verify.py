@@ -31,7 +31,7 @@ from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
 from pipelines.common.job import Job, Stated
 
 if TYPE_CHECKING:
-    from fsd.evidence.bundle import Alteration, Difference, Input, Manifest
+    from fsd.evidence.bundle import Alteration, Difference, Input, InputFile, Manifest
     from fsd.reporting.report import Report
 
 CONFIG = "run/config.yaml"
@@ -94,8 +94,8 @@ def check_repeatable(manifest: "Manifest", model: str | None) -> None:
         _, files = local_weights(name, None)
         if not files:
             raise UsageError(f"weights must be on this machine; there are none at {name}: name their place by --model")
-        recorded = {file.name: file.sha256 for file in weights.files}
-        if recorded and recorded != {file.name: file.sha256 for file in files}:
+        recorded = _by_name(weights.files)
+        if recorded and recorded != _by_name(files):
             raise UsageError(f"weights must be those of the bundle; the files of {name} have other hashes")
 
 
@@ -186,9 +186,7 @@ def _weights(manifest: "Manifest") -> dict[str, dict[str, str]]:
 
     weights: dict[str, dict[str, str]] = {ADAPTER: {}}
     for model in manifest.weights:
-        weights[model.name] = {}
-        for file in model.files:
-            weights[model.name][file.name] = file.sha256
+        weights[model.name] = _by_name(model.files)
     # A table in which texts stand as hashes has another hash than the run's own.
     copied = [(entry.path, entry.original or entry.sha256) for entry in manifest.files]
     copied += [(entry.path, entry.sha256) for entry in manifest.left_out]
@@ -197,6 +195,11 @@ def _weights(manifest: "Manifest") -> dict[str, dict[str, str]]:
         if folder == ADAPTER:
             weights[ADAPTER][name] = sha256
     return weights
+
+
+def _by_name(files: "Sequence[InputFile]") -> dict[str, str]:
+    """Name of each file → its hash."""
+    return {file.name: file.sha256 for file in files}
 
 
 def _hashes(inputs: "Sequence[Input]") -> list[tuple[str, str, list[str]]]:

@@ -54,8 +54,7 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage
     run.log("trials.csv", trials)
     run.log("tuning.csv", gains)
     importances = {label: importance(data.name_of(label), storage) for label in tuned.trials}
-    drawn = draw(tuned.trials, importances, data.validation.objective, tuned.tasks)
-    for name, figure in drawn.items():
+    for name, figure in draw(tuned.trials, importances, data.validation.objective, tuned.tasks).items():
         run.log(name, figure)
     run.log(SETTINGS, settings_json(tuned.winners, data.study))
     measured = gains.set_index("task")[list(METRICS)].rename(columns=METRICS).add_prefix("tuning/")

@@ -69,7 +69,7 @@ def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> Non
         headline=f"{len(sealed.documents)} documents, published {sealed.copies} times in all",
         findings=as_findings(notes, AGAINST),
         files={"canaries": config.out},
-        next=[f"fsd canary test {shlex.quote(str(config.out))} --model MODEL"],
+        next=[f"fsd canary test {shlex.quote(config.out)} --model MODEL"],
     )
     deliver.show(report)
 

@@ -96,7 +96,7 @@ def prepare(config: RankConfig) -> Job:
         "canaries": Stated(
             f"{len(texts):,} documents in {config.folder}",
             {
-                "folder": str(config.folder),
+                "folder": config.folder,
                 "documents": len(texts),
             },
         )

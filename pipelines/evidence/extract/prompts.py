@@ -51,7 +51,7 @@ def prepare(config: ExtractConfig) -> Job:
     _check(config)
     works = read_works(config)
     asked = written(config, works)
-    requests = requests_of(asked)
+    requests = [entry.request for entry in asked]
     _check_lengths(config, requests)
     questions = dict.fromkeys(entry.question.name for entry in asked)
     reads = {"works": files(config.names, len(works)), "prompts": names(list(questions))}
@@ -125,8 +125,7 @@ def read_works(config: ExtractConfig) -> list[AskedWork]:
     for path in config.control:
         works += _works_in(path, config, control=True)
     # Results are told by these names, and p-values are looked up by them.
-    times = Counter(work.name for work in works)
-    for name, count in times.items():
+    for name, count in Counter(work.name for work in works).items():
         if count > 1:
             raise UsageError(f"works must have different titles, or names of files; {name!r} stands for several")
     return works
@@ -221,11 +220,6 @@ def written(config: ExtractConfig, works: Sequence[AskedWork]) -> list[Asked]:
     return asked
 
 
-def requests_of(asked: Sequence[Asked]) -> list[Request]:
-    """What a model is asked, in order."""
-    return [entry.request for entry in asked]
-
-
 def run(
     config: ExtractConfig,
     works: Sequence[AskedWork],
@@ -239,7 +233,7 @@ def run(
         note(cost)
     with examination(config, "extract", config.names, method="prompts") as tracked:
         with stage("scoring"):
-            replies = list(ask(requests_of(asked)))
+            replies = list(ask([entry.request for entry in asked]))
             _check_replies(replies)
             transcript = [
                 Entry(*entry, reply)

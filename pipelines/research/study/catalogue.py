@@ -177,8 +177,7 @@ def _detectors(entry: str | Fields) -> Sequence[DetectorSpec]:
     label = entry.get("label", "")
     single = []
     names = list(entry["settings"])
-    choices = map(_entries, entry["settings"].values())
-    for values in product(*choices):
+    for values in product(*map(_entries, entry["settings"].values())):
         settings = dict(zip(names, values, strict=True))
         single.append(DetectorSpec(name, settings, label.format(**settings)))
     if entry.get("best"):

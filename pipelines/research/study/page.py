@@ -66,7 +66,7 @@ def prepare(config: PageConfig) -> Job:
     """Check the output files."""
     if config.out.suffix == TABLE_SUFFIX:
         raise UsageError(f"--out must be the page, beside which its table ({TABLE_SUFFIX}) goes; got {config.out}")
-    writes = [config.out, _beside(config.out)]
+    writes = [config.out, config.out.with_suffix(TABLE_SUFFIX)]
     for path in writes:
         check_path(path)
     return Job(partial(run, config), {"studies": "their declarations"}, writes=writes)
@@ -74,7 +74,7 @@ def prepare(config: PageConfig) -> Job:
 
 def run(config: PageConfig) -> None:
     """Write page and table; with --update first take over what the newest runs of the studies have measured."""
-    table_file = _beside(config.out)
+    table_file = config.out.with_suffix(TABLE_SUFFIX)
     with stage("recording"):
         if config.update:
             measured = pd.DataFrame(_measured(f"fsd-{FSDConfig().data.domain}"))
@@ -89,11 +89,6 @@ def run(config: PageConfig) -> None:
             files={"page": config.out, "table": table_file},
         )
     )
-
-
-def _beside(page_file: Path) -> Path:
-    """The file of the table."""
-    return page_file.with_suffix(TABLE_SUFFIX)
 
 
 def page() -> str:

@@ -200,8 +200,7 @@ def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
         if against is None:
             continue
         bootstrap = Bootstrap.draw(table["label"] == 1, list(table["group"]))
-        tests = compare(bootstrap, scores, dict.fromkeys(scores, against))
-        for name, test in tests.items():
+        for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
             row: dict[str, Any] = dict(prepared.cell.labels)
             row["detector"] = labels[name]
             row["state"] = "base"
