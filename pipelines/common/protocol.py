@@ -183,7 +183,9 @@ def apply(config: Any) -> None:
     if distributed.is_main_process():
         note(f"protocol {path}: SHA-256 {digest(path)}")
         for name in read(path).by_name:
-            absence = "are behind an API" if name.startswith("api:") else "were not on the machine"
+            absence = "were not on the machine"
+            if name.startswith("api:"):
+                absence = "are behind an API"
             note(f"the protocol fixes {name} by its name alone: its weights {absence}")
 
 

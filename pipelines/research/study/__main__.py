@@ -227,7 +227,9 @@ def _requirements(name: str, study: "Study") -> list[str]:
     models, data = _used(plan(name, study, full))
     if len(data) > 4:
         data[3:] = [f"… {len(data)} in all"]
-    texts = f"data {', '.join(data)} (or --data FILE)" if data else "--data FILE"
+    texts = "--data FILE"
+    if data:
+        texts = f"data {', '.join(data)} (or --data FILE)"
     requirements = [f"models {', '.join(models)}", texts]
     if study.references:
         requirements.append("the paper's reference models (or --reference-model)")
