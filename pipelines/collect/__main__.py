@@ -16,6 +16,6 @@ if __name__ == "__main__":
     command(
         Collect,
         deferred("pipelines.collect.job"),
-        __doc__ or "",
+        __doc__,
         stages={"data": "settings", "collecting": "collecting"},
     )

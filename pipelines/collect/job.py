@@ -250,5 +250,4 @@ def about_benchmark(card: Card, out: Path) -> Report:
 
 def _short_report(lines: Sequence[str], name: str, rows: pd.DataFrame, files: Mapping[str, Path]) -> Report:
     """A report of findings, with numbers for the JSON document."""
-    section = Section("", tables=[numbers(name, rows)])
-    return Report(findings=as_findings(lines), sections=[section], files=files)
+    return Report(findings=as_findings(lines), sections=[Section("", tables=[numbers(name, rows)])], files=files)

@@ -13,7 +13,7 @@ import detectors as available
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.data.chats import COMPLETION, MESSAGES, PROMPT, SETTINGS, TOOLS, columns_of
-from fsd.data.documents import AFTER_CONTEXT, CHAT, COMPLETED, TEXT, Document, ReadAs, json_line
+from fsd.data.documents import AFTER_CONTEXT, CHAT, COMPLETED, TEXT, Document, json_line
 from fsd.data.splitting import Split
 from fsd.files import SMALL, read_json
 from fsd.net.hub import EMBEDDED
@@ -40,7 +40,7 @@ FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT, TEMPLATE)
 OF_TEXTS = ("text", "context")
 OF_COMPLETIONS = (PROMPT, COMPLETION)
 OF_CHATS = (MESSAGES, *OF_COMPLETIONS, TOOLS, SETTINGS)
-COLUMNS: Mapping[ReadAs, Sequence[str]] = {
+COLUMNS = {
     TEXT: OF_TEXTS[:1],
     AFTER_CONTEXT: OF_TEXTS,
     COMPLETED: OF_COMPLETIONS,
@@ -129,7 +129,7 @@ def _example(parts: Split) -> dict[str, Any]:
     if not nonmembers:
         return {"text": "The text to be judged, as long as those of the benchmark."}
     middle = sorted(nonmembers, key=lambda document: len(document.text))[len(nonmembers) // 2]
-    row: dict[str, Any] = {"text": middle.text}
+    row = {"text": middle.text}
     if middle.context:
         row["context"] = middle.context
     if middle.chat:

@@ -150,13 +150,19 @@ def _present(file: Any) -> Present:
     return Present(size, total.hexdigest())
 
 
+def files_in(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Name below a folder, and path, of each of its files, in order."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path.relative_to(folder).as_posix(), path
+
+
 def pack(folder: Path, out: Path) -> None:
     """Write the files of a folder as a zip file; the same files give the same bytes."""
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(folder.rglob("*")):
-            if file.is_file():
-                # A fixed date: that of the copies says nothing.
-                entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), (1980, 1, 1, 0, 0, 0))
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = 0o644 << 16
-                archive.writestr(entry, file.read_bytes())
+        for name, file in files_in(folder):
+            # A fixed date: that of the copies says nothing.
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, file.read_bytes())

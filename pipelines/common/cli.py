@@ -80,7 +80,7 @@ _NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOENT
 def command(
     config: type[Config],
     prepare: Callable[[Config], Job],
-    description: str,
+    description: str | None,
     *,
     parallel: bool = False,
     stages: Mapping[str, str] = USUAL,
@@ -107,7 +107,7 @@ def command(
         _check_interpreter()
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
-        settings, invocation = read(config, description)
+        settings, invocation = read(config, description or "")
         _check_folder()
         loading.wipe()
         with (
@@ -183,7 +183,7 @@ def deferred(module: str) -> Callable[[Any], Job]:
     return lambda settings: import_module(module).prepare(settings)
 
 
-def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str) -> None:
+def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str | None) -> None:
     """Run the subcommand that the first argument names: its settings, and the module of its `prepare`."""
     loading.wipe()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
@@ -192,7 +192,7 @@ def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str) 
         print("\n".join(choices))
         return
     if name in ("-h", "--help"):
-        print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description)}\n")
+        print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description or '')}\n")
         for choice, (config, _) in choices.items():
             summary = (config.__doc__ or "").splitlines()[0]
             print(wrapped(f"{choice:<8} {summary}", "  ", " " * 9))
@@ -202,7 +202,7 @@ def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str) 
         _exit(f"error: {one_of('subcommand', choices, name)}", 2)
     sys.argv = [f"{usage} {name}", *sys.argv[2:]]
     config, module = choices[name]
-    command(config, deferred(module), config.__doc__ or "")
+    command(config, deferred(module), config.__doc__)
 
 
 @contextlib.contextmanager
@@ -466,8 +466,7 @@ def _with_file(
             # No flag can say "none", which is the default.
             continue
         else:
-            is_list = setting is not None and _is_list(setting)
-            further.extend(_as_flag(name, value, is_list=is_list))
+            further.extend(_as_flag(name, value, is_list=setting is not None and _is_list(setting)))
     # Positional arguments would be taken for values of a list flag before them.
     return [*positional, *arguments, *further]
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 import sys
 import time
 from collections import defaultdict
@@ -15,7 +16,7 @@ from tyro.conf import FlagCreatePairsOff, arg
 
 from fsd import distributed
 from fsd.config import OptionalName, OptionalPath
-from fsd.errors import UsageError
+from fsd.errors import UsageError, without_credentials
 from fsd.progress import stage as stage_line
 
 OWN_TAGS = frozenset(
@@ -160,6 +161,11 @@ _CONTEXT = ContextVar("context", default=Context())  # noqa: B039 - frozen
 def context() -> Context:
     """The command that is running; an empty one where a pipeline is called as a function."""
     return _CONTEXT.get()
+
+
+def typed_line(command: str) -> str:
+    """A command with the arguments that the user typed, without the credentials of URLs."""
+    return without_credentials(shlex.join(["fsd", *command.split(), *sys.argv[1:]]))
 
 
 def demands() -> EvidenceInvocation:

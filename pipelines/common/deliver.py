@@ -18,9 +18,9 @@ from fsd.config import flags
 from fsd.errors import without_credentials
 from fsd.files import digest
 from fsd.progress import stage as stage_line
-from fsd.tracking import Run, Version
+from fsd.tracking import Run, RunRecord, Version
 from pipelines.common import gate
-from pipelines.common.context import ASKING, OWN_TAGS, context, demands, stage
+from pipelines.common.context import ASKING, OWN_TAGS, context, demands, stage, typed_line
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -91,6 +91,13 @@ def tracked_run(
                 run.log(PROTOCOL, Path(chosen))
                 run.set_tags({"protocol": digest(chosen)})
         yield run
+
+
+def finished_cells(parent: Run, **tags: str) -> dict[str, RunRecord]:
+    """Tag of a cell → the newest run that holds its numbers, in the experiment of the parent."""
+    records = tracking.find_runs(parent.record.experiment, {"kind": "cell", **tags})
+    # They come newest first. Of equal keys a dictionary keeps the last value: reversed, so that the newest wins.
+    return {record.tags["cell"]: record for record in reversed(records)}
 
 
 def dump(config: Any, command: str) -> str:
@@ -185,8 +192,7 @@ def dated(report: "Report") -> "Report":
     facts = list(report.facts)
     command = context().command
     if command:
-        typed = shlex.join(["fsd", *command.split(), *sys.argv[1:]])
-        facts.append(("Command", without_credentials(typed)))
+        facts.append(("Command", typed_line(command)))
     versions = dict(tracking.versions())  # a copy of what is cached
     commit = versions.pop("commit", "")
     packages = [f"{name} {number}" for name, number in versions.items()]
@@ -326,8 +332,9 @@ def document(
     for table in report.tables:
         if table.name and table.numbers is not None:
             # pandas writes NaN as null, and 15 digits at most.
-            records = table.numbers.to_json(orient="records", double_precision=15, date_format="iso")
-            tables[table.name] = json.loads(records)
+            tables[table.name] = json.loads(
+                table.numbers.to_json(orient="records", double_precision=15, date_format="iso")
+            )
     registered = version and {
         "name": version.name,
         "version": version.number,

@@ -16,9 +16,8 @@ from pipelines.common.adapter_files import SETUP, read_setup
 
 # Part of a setting's name that restricts it to the base score: `surp.base.k`.
 BASE = "base"
-Views = tuple[str, ...]
 # Views of detectors that compare with a reference model → those by which a fine-tuned model is compared with its base.
-AGAINST_BASE: dict[Views, Views] = {
+AGAINST_BASE = {
     ("text", "reference"): ("text", "tuned"),
     ("difference",): ("change",),
 }
@@ -35,7 +34,7 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
     for name in sorted(asked):
         if name not in names:
             raise UsageError(f"settings must be of a detector in use, one of {', '.join(names)}; got {name!r}")
-    tuned: Settings = {}
+    tuned = {}
     if config.settings_from:
         tuned = _tuned_settings(config.settings_from)
     loaded = []
@@ -94,8 +93,7 @@ def for_adapter_audit(detectors: Iterable[Detector]) -> list[Detector]:
     plain = []
     for detector in cheap(detectors):
         if detector.views in AGAINST_BASE:
-            views = AGAINST_BASE[detector.views]
-            plain.append(replace(detector, views=views, base_settings={}))
+            plain.append(replace(detector, views=AGAINST_BASE[detector.views], base_settings={}))
         elif not detector.paired and "unread" not in detector.views:
             plain.append(replace(detector, base_settings={}))
     return plain
@@ -113,8 +111,7 @@ def _tuned_settings(uri: str) -> Settings:
     tuned = {}
     for name, settings in setup.detectors.items():
         tuned[name] = dict(settings)
-        base_alone = setup.base_settings.get(name, {})
-        for key, value in base_alone.items():
+        for key, value in setup.base_settings.get(name, {}).items():
             tuned[name][f"{BASE}.{key}"] = value
     return tuned
 

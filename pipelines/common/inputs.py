@@ -51,12 +51,11 @@ class LabelledTexts(NamedTuple):
 
     def labels(self, config: FSDConfig) -> Labels:
         """Whether the labels hold for the model of a configuration."""
-        cutoff = splitting.parse_cutoff(config.data.cutoff)
         return labels_for(
             config.model.model,
             self.documents,
             since=self.since,
-            last=cutoff,
+            last=splitting.parse_cutoff(config.data.cutoff),
         )
 
 
@@ -79,14 +78,16 @@ class Inputs(NamedTuple):
         config = self.config
         texts = load_texts(config.data, config.model)
         check_tokenizers(config, texts.documents)
-        split, remarks = split_texts(texts.documents, config.data, config.seed)
-        fetched = self._replace(
+        split, left_out = split_texts(texts.documents, config.data, config.seed)
+        remarks = [*texts.remarks, *left_out]
+        return self._replace(
             texts_are_local=True,
             documents=texts.documents,
             split=split,
             sources=texts.sources,
+            remarks=remarks,
+            labels=texts.labels(config),
         )
-        return fetched._replace(remarks=[*texts.remarks, *remarks], labels=texts.labels(config))
 
 
 def read(config: FSDConfig) -> Inputs:
@@ -136,8 +137,9 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
         labelled = _published([domain.benchmark], model)
     documents, remarks = _without_contradictions(labelled.documents, data.cleaning)
     # Families, kinds and texts of what is returned are computed once, whoever asks for them.
-    complete = Corpus(splitting.with_periods(documents, cutoff))
-    return labelled._replace(documents=complete, remarks=labelled.remarks + tuple(remarks))
+    return labelled._replace(
+        documents=Corpus(splitting.with_periods(documents, cutoff)), remarks=labelled.remarks + tuple(remarks)
+    )
 
 
 def read_own(

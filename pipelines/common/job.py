@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
 from fsd.errors import UsageError, without_credentials
-from fsd.net.hub import check_located, check_other_weights, check_tokenizer_located, model_size
+from fsd.net.hub import EMBEDDED, check_located, check_other_weights, check_tokenizer_located, model_size
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -32,6 +32,8 @@ RUN_BYTES = 2**20
 MEASURED = 0.1
 # A step of training computes the pass twice more, backwards.
 TRAINING = 3
+Rows = list[tuple[str, str]]
+"""Rows of a plan: heading and words."""
 Passes = Mapping[str, int]
 """Reader (base, tuned, reference) → number of texts that it scores."""
 
@@ -138,8 +140,7 @@ class Job:
         if uri:
             from fsd.models.adapters import check_unloaded
 
-            folder = distributed.from_main(lambda: tracking.fetch_adapter(uri))
-            check_unloaded(folder, model.model, model.revision)
+            check_unloaded(distributed.from_main(lambda: tracking.fetch_adapter(uri)), model.model, model.revision)
         # A model that is not here yet has its modules known after the download.
         if self.trained and self.training and model_size(model.model, model.revision):
             from fsd.models.adapters import check_targets
@@ -181,12 +182,10 @@ class Job:
             facts=facts,
         )
 
-    def _model_rows(self) -> list[tuple[str, str]]:
+    def _model_rows(self) -> Rows:
         """What is known of the model and of its work; a model that is not here is neither downloaded nor loaded."""
         if self.model is None:
             return []
-        from fsd.net.hub import model_size
-
         name = self.model.model
         api = name.startswith("api:")
         size = None if api else model_size(name, self.model.revision)
@@ -197,14 +196,12 @@ class Job:
             words = f"{name}: not on this machine, to be downloaded; its size is known after that"
         else:
             words = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
-            folder = str(size.folder)
-            described = {"name": name, "parameters": size.parameters, "bytes": size.size, "folder": folder}
+            described = {"name": name, "parameters": size.parameters, "bytes": size.size, "folder": str(size.folder)}
         parts: Sequence[Job] = [self]
         if self.parts:
             parts = self.parts()
         steps = sum(part.training_steps for part in parts)
-        rows: list[tuple[str, str]] = [("model", Stated(words, described))]
-        rows.append(("forward passes", _forward_passes(parts)))
+        rows: Rows = [("model", Stated(words, described)), ("forward passes", _forward_passes(parts))]
         rows.append(("training steps", Stated(f"{steps:,}", steps)))
         if api:
             rows += self._asked_rows()
@@ -231,15 +228,14 @@ class Job:
         )
         return rows
 
-    def _asked_rows(self) -> list[tuple[str, str]]:
+    def _asked_rows(self) -> Rows:
         """What the API is asked, and the cost where a price is given."""
         cost = self.asked() if self.asked else self._as_requests()
         if cost is None:
             return [("requests", Stated("unknown before the download of the tokenizer", None))]
         tokens = f"about {cost.sent:,} sent and at most {cost.generated:,} generated"
         values = {"sent": cost.sent, "generated_at_most": cost.generated}
-        rows: list[tuple[str, str]] = [("requests", Stated(f"{cost.requests:,}", cost.requests))]
-        rows.append(("tokens", Stated(tokens, values)))
+        rows: Rows = [("requests", Stated(f"{cost.requests:,}", cost.requests)), ("tokens", Stated(tokens, values))]
         if self.api and self.api.price is not None:
             price = self.api.price
             rows.append(("cost", Stated(cost.priced(price), cost.amount(price))))
@@ -318,10 +314,8 @@ def _forward_passes(parts: Sequence[Job]) -> Stated:
     return Stated(f"{total.total():,} texts ({work})", by_reader)
 
 
-def _computed(parts: Sequence[Job], device: str) -> list[tuple[str, str]]:
+def _computed(parts: Sequence[Job], device: str) -> Rows:
     """Tokens that are computed in all parts, and minutes, where the processor of this machine computes them."""
-    from fsd.net.hub import model_size
-
     total = Tokens(0, 0, 0)
     operations = 0.0
     for model, jobs in _by_model(parts).items():
@@ -336,7 +330,7 @@ def _computed(parts: Sequence[Job], device: str) -> list[tuple[str, str]]:
     scored = f"{total.scored:,} in scoring"
     words = f"about {scored}, {total.trained:,} in training; {total.read:,} in the texts to score"
     values = {"scoring": total.scored, "training": total.trained, "texts": total.read}
-    rows: list[tuple[str, str]] = [("tokens", Stated(words, values))]
+    rows: Rows = [("tokens", Stated(words, values))]
     if device == "cpu":
         rows.append(("time", _duration(operations)))
     return rows
@@ -359,8 +353,7 @@ def _lengths(jobs: Sequence[Job], model: ModelConfig) -> dict[str, int]:
         every.update(job.texts or (), job.trained)
     texts = sorted(every)
     tokenizer, _ = load_tokenizer(model.model, revision=model.revision)
-    lengths = map(len, token_ids(tokenizer, texts))
-    return dict(zip(texts, lengths, strict=True))
+    return dict(zip(texts, map(len, token_ids(tokenizer, texts)), strict=True))
 
 
 def _duration(operations: float) -> Stated:
@@ -402,25 +395,14 @@ def check_name(flag: str, name: str) -> None:
 def files(paths: Iterable[object], texts: int | None = None, more: str = "", **values: object) -> Stated:
     """Files with their number of texts, if it is known, and with more words and values."""
     listed = list(map(str, paths))
-    named = ", ".join(listed[:3])
+    words = ", ".join(listed[:3])
     if len(listed) > 3:
-        named += f" and {len(listed) - 3} more"
-    if texts is None:
-        return Stated(
-            f"{named}{more}",
-            {
-                "files": listed,
-                **values,
-            },
-        )
-    return Stated(
-        f"{texts:,} texts in {named}{more}",
-        {
-            "files": listed,
-            "texts": texts,
-            **values,
-        },
-    )
+        words += f" and {len(listed) - 3} more"
+    stated: dict[str, object] = {"files": listed}
+    if texts is not None:
+        words = f"{texts:,} texts in {words}"
+        stated["texts"] = texts
+    return Stated(f"{words}{more}", stated | values)
 
 
 def names(listed: Sequence[str], otherwise: str = "") -> Stated:
@@ -476,7 +458,6 @@ def api_cost(
 def on_this_machine(name: str) -> bool:
     """Whether a file or model can be read without the network."""
     from fsd.models.gguf import SMOLLM2
-    from fsd.net.hub import EMBEDDED
 
     return name in (SMOLLM2, *EMBEDDED) or Path(name).expanduser().exists()
 

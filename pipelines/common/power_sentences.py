@@ -32,8 +32,9 @@ def simulated_power(what: str, powers: Powers, finder: str = "this procedure") -
 
 def measured_power(share: Estimate, what: str, rate: float) -> Finding:
     """How much is found of texts that were read, as measured; how often each was read is not recorded."""
-    line = (
+    return Finding(
         f"power: of {what} about {percent(share)} are found at a false-positive rate of {rate:.1%}: measured; how "
-        "often each of them was seen in training is not recorded"
+        "often each of them was seen in training is not recorded",
+        AGAINST,
+        f"power: {percent(share)} of known members are found",
     )
-    return Finding(line, AGAINST, f"power: {percent(share)} of known members are found")

@@ -17,11 +17,13 @@ from fsd.files import digest, read_json
 from fsd.leftovers import write_whole
 from fsd.progress import note
 from pipelines.common.context import ASKING, context, demands
-from pipelines.common.provenance import inputs, settings_in
+from pipelines.common.provenance import Settings, inputs, settings_in
 from pipelines.common.weights import hashes_of
 
 VERSION = 2
 """Version of the file."""
+Hashes = Mapping[str, Mapping[str, str]]
+"""Name of a model, or `adapter` → file → its SHA-256."""
 LEVELS = {
     "contamination": "level",
     "canary test": "alpha",
@@ -64,8 +66,8 @@ class Protocol:
     version: Annotated[int, AfterValidator(_current)]
     command: str
     texts: Mapping[str, Sequence[str]]
-    settings: Mapping[str, Any]
-    weights: Mapping[str, Mapping[str, str]]
+    settings: Settings
+    weights: Hashes
     tests: str
     level: float
 
@@ -78,31 +80,29 @@ class Protocol:
         """What of a run is not of this protocol, in a few words; "" if all of it is."""
         if self.command != run.command:
             return f"command {self.command}; the run is of {run.command}"
-        for flag in sorted(self.texts.keys() | run.texts.keys()):
-            if self.texts.get(flag) != run.texts.get(flag):
-                return f"other texts of {flag}"
-        for name in sorted(self.settings.keys() | run.settings.keys()):
-            fixed = self.settings.get(name)
-            value = run.settings.get(name)
-            if fixed != value:
-                return f"{name} {fixed}; the run has {value}"
+        flag = _differing(self.texts, run.texts)
+        if flag:
+            return f"other texts of {flag}"
+        name = _differing(self.settings, run.settings)
+        if name:
+            return f"{name} {self.settings.get(name)}; the run has {run.settings.get(name)}"
         for name in sorted(self.weights.keys() & run.weights.keys()):
-            file = _other_file(self.weights[name], run.weights[name])
-            if file:
+            fixed = self.weights[name]
+            of_run = run.weights[name]
+            file = _differing(fixed, of_run)
+            # Weights that are not on the machine have no hash.
+            if fixed and of_run and file:
                 return f"other weights of {name} ({file})"
         if self.level != run.level or self.tests != run.tests:
             return "other tests or another level"
         return ""
 
 
-def _other_file(fixed: Mapping[str, str], of_run: Mapping[str, str]) -> str:
-    """A file with another hash, or that one side lacks; "" where one side could not be hashed."""
-    # Weights that are not on the machine have no hash.
-    if not fixed or not of_run:
-        return ""
-    for file in sorted(fixed.keys() | of_run.keys()):
-        if fixed.get(file) != of_run.get(file):
-            return file
+def _differing(fixed: Settings, of_run: Settings) -> str:
+    """The first key whose value is another, or that one side lacks; "" if there is none."""
+    for key in sorted(fixed.keys() | of_run.keys()):
+        if fixed.get(key) != of_run.get(key):
+            return key
     return ""
 
 
@@ -117,7 +117,7 @@ def protocol(command: str, config: Any) -> Protocol:
 def recorded(
     provenance: Provenance,
     configuration: bytes,
-    weights: Mapping[str, Mapping[str, str]],
+    weights: Hashes,
 ) -> Protocol:
     """The protocol that a finished run kept, by what it recorded, its configuration file and the weights beside it."""
     # A bundle may be anybody's.
@@ -136,8 +136,8 @@ def recorded(
 def _protocol(
     command: str,
     inputs: Sequence[Input],
-    settings: Mapping[str, Any],
-    weights: Mapping[str, Mapping[str, str]],
+    settings: Settings,
+    weights: Hashes,
 ) -> Protocol:
     texts: dict[str, list[str]] = {}
     for entry in inputs:
@@ -148,10 +148,9 @@ def _protocol(
     settings_that_matter = {
         name: value for name, value in as_json.items() if name not in ELSEWHERE and name not in texts
     }
-    level_flag = LEVELS.get(command)
     level = INTERVAL_LEVEL
-    if level_flag:
-        level = settings[level_flag]
+    if command in LEVELS:
+        level = settings[LEVELS[command]]
     tests = TESTS[command]
     if settings.get("prompts") or settings.get("questions"):
         tests = BY_PROMPTS
@@ -184,12 +183,10 @@ def apply(config: Any) -> None:
     if distributed.is_main_process():
         note(f"protocol {path}: SHA-256 {digest(path)}")
         for name in read(path).by_name:
-            note(f"the protocol fixes {name} by its name alone: its weights {_absence(name)}")
-
-
-def _absence(name: str) -> str:
-    """Why the weights of a model have no hash."""
-    return "are behind an API" if name.startswith("api:") else "were not on the machine"
+            absence = "were not on the machine"
+            if name.startswith("api:"):
+                absence = "are behind an API"
+            note(f"the protocol fixes {name} by its name alone: its weights {absence}")
 
 
 def check(path: str | Path, agreed: Protocol, run: Protocol) -> None:

@@ -3,8 +3,6 @@
 import json
 import os
 import platform
-import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -16,8 +14,12 @@ from fsd.config import flags
 from fsd.errors import UsageError, first_line, without_credentials
 from fsd.evidence.bundle import Input, InputFile, Provenance
 from fsd.files import digest
+from pipelines.common.bundles import files_in
+from pipelines.common.context import typed_line
 
-INPUTS: Mapping[str, tuple[str, ...]] = {
+Settings = Mapping[str, Any]
+"""Name of a setting → its value."""
+INPUTS = {
     "run": ("data", "unseen", "frequencies"),
     "detect": ("files", "known"),
     "adapter-audit": ("data", "frequencies"),
@@ -42,7 +44,7 @@ LIBRARIES = (
 """Libraries on whose versions numbers may depend."""
 
 
-def values(settings: Mapping[str, Any], name: str) -> list[str]:
+def values(settings: Settings, name: str) -> list[str]:
     """The files that a setting names, if any."""
     value = settings.get(name)
     if isinstance(value, str):
@@ -61,14 +63,14 @@ def inputs(command: str, config: Any) -> list[Input]:
 def _files(path: Path) -> Iterator[InputFile]:
     """The files of an input; the name of the one file of a path is empty."""
     if path.is_dir():
-        for file in sorted(path.rglob("*")):
-            if file.is_file():
-                yield _file(file, file.relative_to(path).as_posix())
+        for name, file in files_in(path):
+            yield hashed(file, name)
     elif path.is_file():
-        yield _file(path, "")
+        yield hashed(path, "")
 
 
-def _file(path: Path, name: str) -> InputFile:
+def hashed(path: Path, name: str) -> InputFile:
+    """A file with its size and hash, under a name."""
     return InputFile(name, path.stat().st_size, digest(path))
 
 
@@ -90,10 +92,9 @@ def settings_in(configuration: bytes) -> dict[str, Any]:
 
 def provenance(command: str, config: Any) -> dict[str, Any]:
     """What is recorded with the run of a command, as JSON."""
-    typed = shlex.join(["fsd", *command.split(), *sys.argv[1:]])
     recorded = Provenance(
         command=command,
-        command_line=without_credentials(typed),
+        command_line=typed_line(command),
         inputs=inputs(command, config),
         code=tracking.versions(),
         libraries=_libraries(),

@@ -41,24 +41,13 @@ SETTINGS = {
 }
 
 
-# Of Ray on this machine alone, which else listens on all interfaces, to anybody, and runs what it is sent.
-ALONE = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # no cluster, on any system: the loopback interface
-    "RAY_AUTH_MODE": "token",
-}
-TOKEN = "RAY_AUTH_TOKEN"
-# The paths of its sockets, 62 characters below it, have at most 107.
-SESSION = "fsd-ray-"
-OWNER = "process"
-
-
 # Of Ray on this machine alone: else it listens on all interfaces, and runs what anybody sends.
 ALONE = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # no cluster, on any system: the loopback interface
     "RAY_AUTH_MODE": "token",
 }
 TOKEN = "RAY_AUTH_TOKEN"
-QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 SESSION = "fsd-ray-"
 # Characters of the path of its folder: sockets are 62 characters below it, and the system allows them 107.
 LONGEST = 107 - 62

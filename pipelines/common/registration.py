@@ -53,10 +53,15 @@ def start(
         config.data.data or (domain,),
         f"{method} s{config.seed}",
     )
-    tags = {"texts": named(sources), **_model_tags(config, model.identity)}
     settings = params(config, detectors, sources, placebo) | chosen_params(config, detectors)
     settings["device"] = str(model.device)
-    with tracked_run(config, f"fsd-{domain}", name, params=settings, tags=tags) as run:
+    with tracked_run(
+        config,
+        f"fsd-{domain}",
+        name,
+        params=settings,
+        tags={"texts": named(sources), **_model_tags(config, model.identity)},
+    ) as run:
         yield run
 
 

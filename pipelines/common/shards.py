@@ -59,8 +59,10 @@ ELSEWHERE = {
     "cache",
     "domain",
     "cutoff",
+    "concurrency",
+    "requests_per_minute",
+    "price",
 }
-ELSEWHERE |= {"concurrency", "requests_per_minute", "price"}
 ELSEWHERE |= flags(ShardConfig()).keys() - {"shard_rows"}
 
 
@@ -392,8 +394,7 @@ def _compute(results: Results, folder: Folder, shards: Sequence[Shard]) -> dict[
     except OSError as error:
         raise UsageError(f"out must be a folder that can be written; {folder.path}: {error.strerror}") from error
     limit = min(GIVE_UP, len(shards))
-    rows = sum(shard.rows for shard in shards)
-    with progress(rows, "shards", "row") as bar:
+    with progress(sum(shard.rows for shard in shards), "shards", "row") as bar:
         for number, (shard, result) in enumerate(results, 1):
             if isinstance(result, Exception):
                 failed[shard] = result

@@ -5,7 +5,6 @@ import shutil
 from argparse import Action
 from collections.abc import Sequence
 from textwrap import shorten
-from typing import Any
 
 NARROWEST = 40
 """Columns of a terminal that says it has fewer, or none."""
@@ -91,7 +90,7 @@ def _flag(action: Action) -> str:
 
 
 def _metavar(action: Action) -> str:
-    metavar: Any = action.metavar
+    metavar = action.metavar
     return " ".join(metavar) if isinstance(metavar, tuple) else str(metavar or "")
 
 

@@ -124,8 +124,7 @@ def power_sentences(reference: Reference) -> list[Finding]:
     sentences = [Finding(tried, reference.powerful, short)]
     if reference.unrecognised:
         named = ", ".join(f"{kind} ({share:.0%} found)" for kind, share in reference.unrecognised.items())
-        unrecognised = f"the domain check does not recognise most texts of these kinds: {named}"
-        sentences.append(Finding(unrecognised, AGAINST))
+        sentences.append(Finding(f"the domain check does not recognise most texts of these kinds: {named}", AGAINST))
     return sentences
 
 

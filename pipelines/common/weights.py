@@ -1,9 +1,8 @@
 """Hashes of the weights of the models and of the adapter that a run names."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from fsd import tracking
 from fsd.errors import UsageError
@@ -12,7 +11,7 @@ from fsd.files import digest
 from fsd.models.gguf import gguf_file
 from fsd.net.hub import fingerprint, model_size
 from pipelines.common.adapter_files import FILES, SETUP
-from pipelines.common.provenance import values
+from pipelines.common.provenance import Settings, hashed, values
 
 MODELS = ("model", "models", "reference_model", "neighbour_model", "placebo", "tuned")
 """Settings that name models."""
@@ -37,7 +36,7 @@ def adapter_files(uri: str) -> dict[str, Path]:
     return files
 
 
-def named_models(settings: Mapping[str, Any], setup: Path | None) -> Iterator[tuple[str, str]]:
+def named_models(settings: Settings, setup: Path | None) -> Iterator[tuple[str, str]]:
     """Setting and name of each model that the settings name, or the setup of their adapter."""
     names = {}
     for role in MODELS:
@@ -55,7 +54,7 @@ def named_models(settings: Mapping[str, Any], setup: Path | None) -> Iterator[tu
                 yield role, name
 
 
-def weights_of(settings: Mapping[str, Any], folder: Path) -> list[Weights]:
+def weights_of(settings: Settings, folder: Path) -> list[Weights]:
     """The models that a run names, with the hashes of the files that are on this machine.
 
     `folder` is that of its bundle.
@@ -66,7 +65,7 @@ def weights_of(settings: Mapping[str, Any], folder: Path) -> list[Weights]:
     return weights
 
 
-def hashes_of(settings: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def hashes_of(settings: Settings) -> dict[str, dict[str, str]]:
     """SHA-256 of the files of each model that the settings name, and of the adapter; none of what is not here."""
     hashes = {}
     setup = None
@@ -85,7 +84,7 @@ def local_weights(name: str, revision: str | None) -> tuple[str, list[InputFile]
     tensors = ""
     if paths and not gguf_file(name):
         tensors = fingerprint(paths[0].parent)
-    return tensors, [InputFile(path.name, path.stat().st_size, digest(path)) for path in paths]
+    return tensors, [hashed(path, path.name) for path in paths]
 
 
 def model_files(name: str, revision: str | None) -> list[Path]:

@@ -12,7 +12,7 @@ Examples:
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from fsd.config import OptionalPath
 from fsd.errors import UsageError
-from pipelines.common.bundles import Key, pack, parse_key, sign
+from pipelines.common.bundles import Key, files_in, pack, parse_key, sign
 from pipelines.common.cli import command
 from pipelines.common.context import ASKING, stage
 from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
@@ -148,7 +148,7 @@ def fill(folder: Path, source: Source, config: BundleConfig, key: Key | None) ->
     from fsd.evidence.bundle import MANIFEST, Manifest, sha256
     from fsd.leftovers import write_whole
     from fsd.tracking import versions
-    from pipelines.common.weights import weights_of
+    from pipelines.common.weights import adapter_files, weights_of
 
     provenance = source.provenance
     texts = [read_input(entry, source.settings) for entry in provenance.inputs]
@@ -160,11 +160,13 @@ def fill(folder: Path, source: Source, config: BundleConfig, key: Key | None) ->
     inputs = []
     for entry, of_input in zip(provenance.inputs, texts, strict=True):
         inputs.append(add_input(folder, entry, of_input, copied=not config.without_texts))
-    for path in _files(source.folder):
-        _copy(path, folder / "run" / path.relative_to(source.folder))
+    for name, path in files_in(source.folder):
+        _copy(path, folder / "run" / name)
     adapter = source.settings.get("adapter")
     if adapter:
-        add_adapter(folder / "adapter", str(adapter))
+        # With the files that travel with it, so that a folder names it.
+        for name, path in adapter_files(str(adapter)).items():
+            _copy(path, folder / "adapter" / name)
     weights = weights_of(source.settings, folder)
     files, left_out = entries(folder, quotations)
     protocol = source.folder / PROTOCOL
@@ -236,22 +238,13 @@ def add_input(
     return replace(entry, files=files, path=path if copied and files else "")
 
 
-def add_adapter(folder: Path, uri: str) -> None:
-    """Copy an adapter that the run was given, with the files that travel with it, so that a folder names it."""
-    from pipelines.common.weights import adapter_files
-
-    for name, path in adapter_files(uri).items():
-        _copy(path, folder / name)
-
-
 def entries(folder: Path, quotations: "Quotations | None") -> tuple[list[Any], list[Any]]:
     """The files of a bundle with their hashes, and those that were left out, as they quote texts."""
     from fsd.evidence.bundle import Entry, LeftOut, sha256
 
-    kept: list[Entry] = []
-    left_out: list[LeftOut] = []
-    for path in _files(folder):
-        name = path.relative_to(folder).as_posix()
+    kept = []
+    left_out = []
+    for name, path in files_in(folder):
         content = path.read_bytes()
         original = sha256(content)
         if quotations is None or not quotations.in_file(name, content):
@@ -265,10 +258,6 @@ def entries(folder: Path, quotations: "Quotations | None") -> tuple[list[Any], l
             path.write_bytes(hashed)
             kept.append(Entry(name, len(hashed), sha256(hashed), original))
     return kept, left_out
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def _copy(source: Path, copied: Path) -> None:
@@ -298,10 +287,9 @@ def report(bundled: Bundled, out: Path, config: BundleConfig) -> "Report":
         if not weights.files:
             absent = f"the weights of {weights.name} are not on this machine, so that they are not hashed"
             findings.append(Finding(absent, AGAINST))
-    frame = pd.DataFrame(map(vars, manifest.files))
     return Report(
         findings=findings,
-        sections=[Section("", tables=[numbers("files", frame)])],
+        sections=[Section("", tables=[numbers("files", pd.DataFrame(map(vars, manifest.files)))])],
         files={"bundle": out},
         next=[f"fsd verify {out} --sha256 {bundled.sha256}"],
     )
@@ -311,6 +299,6 @@ if __name__ == "__main__":
     command(
         BundleConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={"data": "run", "recording": "copying and hashing"},
     )

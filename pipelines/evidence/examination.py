@@ -30,11 +30,10 @@ def examination(
 ) -> AbstractContextManager[Run]:
     """Open the tracked run of an examination of `files`; its name says the method, by default the task."""
     model = config.model.model
-    name = run_name(model, files, method or task)
     return tracked_run(
         config,
         f"fsd-{config.domain}",
-        name,
+        run_name(model, files, method or task),
         tags={"task": task, "model": model, **tags},
     )
 

@@ -175,10 +175,14 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
     if summary.shared:
         findings.append(Finding(_classes(summary)))
     if summary.short:
-        short = f"{summary.short:,} texts have fewer than {config.n} words and cannot be compared"
-        findings.append(Finding(short, AGAINST))
-    unseen = "a paraphrase or a translation shares no such words: what is not found may be there all the same"
-    findings.append(Finding(unseen, AGAINST))
+        findings.append(
+            Finding(f"{summary.short:,} texts have fewer than {config.n} words and cannot be compared", AGAINST)
+        )
+    findings.append(
+        Finding(
+            "a paraphrase or a translation shares no such words: what is not found may be there all the same", AGAINST
+        )
+    )
     # The other way round, each text of the corpus is looked for in these: how much of it they make up.
     reverse = f"fsd overlap {config.corpus} {config.texts}"
     corpus_column = config.corpus_column or config.column
@@ -197,15 +201,16 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
         ("Corpus", config.corpus),
         ("Words of an n-gram", str(config.n)),
     ]
-    section = Section(
-        "Texts of which most stands in the corpus",
-        tables=[_table(summary, config.n)],
-    )
     return Report(
         title="Does it stand in the corpus?",
         question=f"Which texts of {config.texts} share {config.n} words in a row with {config.corpus}?",
         findings=findings,
-        sections=[section],
+        sections=[
+            Section(
+                "Texts of which most stands in the corpus",
+                tables=[_table(summary, config.n)],
+            )
+        ],
         facts=facts,
         score=score,
         metrics=metrics,
@@ -298,7 +303,7 @@ if __name__ == "__main__":
     command(
         OverlapConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={
             "data": "files",
             "comparing": "comparing",

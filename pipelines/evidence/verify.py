@@ -31,7 +31,7 @@ from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
 from pipelines.common.job import Job, Stated
 
 if TYPE_CHECKING:
-    from fsd.evidence.bundle import Alteration, Difference, Input, Manifest
+    from fsd.evidence.bundle import Alteration, Difference, Input, InputFile, Manifest
     from fsd.reporting.report import Report
 
 CONFIG = "run/config.yaml"
@@ -94,8 +94,8 @@ def check_repeatable(manifest: "Manifest", model: str | None) -> None:
         _, files = local_weights(name, None)
         if not files:
             raise UsageError(f"weights must be on this machine; there are none at {name}: name their place by --model")
-        recorded = {file.name: file.sha256 for file in weights.files}
-        if recorded and recorded != {file.name: file.sha256 for file in files}:
+        recorded = _by_name(weights.files)
+        if recorded and recorded != _by_name(files):
             raise UsageError(f"weights must be those of the bundle; the files of {name} have other hashes")
 
 
@@ -115,7 +115,7 @@ def run(
         if not altered:
             altered = check_contents(bundle, manifest)
     # Of files that are not those of the run, nothing is run.
-    differing: Sequence[Difference] | None = None
+    differing = None
     if config.recompute and not altered:
         with stage("scoring"):
             differing = recompute(bundle, manifest, config.model)
@@ -186,9 +186,7 @@ def _weights(manifest: "Manifest") -> dict[str, dict[str, str]]:
 
     weights: dict[str, dict[str, str]] = {ADAPTER: {}}
     for model in manifest.weights:
-        weights[model.name] = {}
-        for file in model.files:
-            weights[model.name][file.name] = file.sha256
+        weights[model.name] = _by_name(model.files)
     # A table in which texts stand as hashes has another hash than the run's own.
     copied = [(entry.path, entry.original or entry.sha256) for entry in manifest.files]
     copied += [(entry.path, entry.sha256) for entry in manifest.left_out]
@@ -197,6 +195,11 @@ def _weights(manifest: "Manifest") -> dict[str, dict[str, str]]:
         if folder == ADAPTER:
             weights[ADAPTER][name] = sha256
     return weights
+
+
+def _by_name(files: "Sequence[InputFile]") -> dict[str, str]:
+    """Name of each file → its hash."""
+    return {file.name: file.sha256 for file in files}
 
 
 def _hashes(inputs: "Sequence[Input]") -> list[tuple[str, str, list[str]]]:
@@ -304,11 +307,19 @@ def report(
         result = f"nothing was altered: {files} files are as in the manifest, whose SHA-256 is {digest}"
     findings = [Finding(result), Finding(f"the answer of the run: {manifest.headline}")]
     if not (config.sha256 or config.signed_by):
-        unproven = "the manifest is not proven: compare its SHA-256 with the published one (--sha256, --signed-by)"
-        findings.append(Finding(unproven, AGAINST))
+        findings.append(
+            Finding(
+                "the manifest is not proven: compare its SHA-256 with the published one (--sha256, --signed-by)",
+                AGAINST,
+            )
+        )
     if manifest.protocol and not altered:
-        kept = f"the run is that of the protocol with SHA-256 {manifest.protocol}: compare it with the published one"
-        findings.append(Finding(kept, FOR))
+        findings.append(
+            Finding(
+                f"the run is that of the protocol with SHA-256 {manifest.protocol}: compare it with the published one",
+                FOR,
+            )
+        )
     if differing is not None:
         again = f"recomputed: every number is the same, within {RELATIVE:g} of itself or {ABSOLUTE:g}"
         if differing:
@@ -328,7 +339,7 @@ if __name__ == "__main__":
     command(
         VerifyConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={
             "data": "manifest",
             "hashing": "hashing",

@@ -104,25 +104,28 @@ def compared(summaries: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
             ends = interval(values, of_texts)
             spread = (values.std(ddof=1), values.min(), values.max())
             rows.append((detector, measure, len(values), values.mean(), *ends, *spread))
-    columns = [
-        "detector",
-        "measure",
-        "runs",
-        "value",
-        "low",
-        "high",
-        "sd",
-        "least",
-        "most",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(
+        rows,
+        columns=[
+            "detector",
+            "measure",
+            "runs",
+            "value",
+            "low",
+            "high",
+            "sd",
+            "least",
+            "most",
+        ],
+    )
 
 
 def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> None:
     """Write, track and print."""
     write_table(table, config.out)
-    tags = {"task": "compare", "from": ",".join(names)}
-    with tracked_run(config, "fsd-compare", f"{len(names)} runs", tags=tags) as tracked:
+    with tracked_run(
+        config, "fsd-compare", f"{len(names)} runs", tags={"task": "compare", "from": ",".join(names)}
+    ) as tracked:
         deliver(partial(report, table, names, config), tracked)
 
 
@@ -167,8 +170,10 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
         "the intervals cover the draws of the runs and those of the texts, taken as shared by all runs", FOR
     )
     if not table["sd"].any():
-        one = "all numbers are equal: the runs are one computation, repeated; compare runs of other seeds (--seed)"
-        covered = Finding(one, AGAINST)
+        covered = Finding(
+            "all numbers are equal: the runs are one computation, repeated; compare runs of other seeds (--seed)",
+            AGAINST,
+        )
     return Report(
         title="Do the runs agree?",
         question="What is the mean of every score over these runs?",
@@ -185,6 +190,6 @@ if __name__ == "__main__":
     command(
         CompareConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={"data": "runs", "recording": "recording"},
     )

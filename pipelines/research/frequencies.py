@@ -94,9 +94,11 @@ def prepare(config: FrequencyConfig) -> Job:
     if not on_this_machine(tokenizer):
         tokenizer += ", to be downloaded"
     checks = [partial(check_settings, config), partial(check_corpus, config)]
-    reads = {"corpus": files(config.corpus, None, corpus_words, **sizes)}
-    reads["at most"] = _limits(config)
-    reads["tokenizer"] = Stated(tokenizer, config.model)
+    reads = {
+        "corpus": files(config.corpus, None, corpus_words, **sizes),
+        "at most": _limits(config),
+        "tokenizer": Stated(tokenizer, config.model),
+    }
     return Job(
         partial(run, config),
         reads,
@@ -115,12 +117,14 @@ def _limits(config: FrequencyConfig) -> Stated:
         limits.append(f"{config.tokens:,} tokens")
     if config.document_tokens:
         limits.append(f"the first {config.document_tokens:,} tokens of each document")
-    values = {
-        "documents": config.limit,
-        "tokens": config.tokens,
-        "tokens_a_document": config.document_tokens,
-    }
-    return Stated(" and ".join(limits) or "everything", values)
+    return Stated(
+        " and ".join(limits) or "everything",
+        {
+            "documents": config.limit,
+            "tokens": config.tokens,
+            "tokens_a_document": config.document_tokens,
+        },
+    )
 
 
 def check_settings(config: FrequencyConfig) -> None:
@@ -208,8 +212,7 @@ def open_worker(config: FrequencyConfig) -> "Worker":
         tally.add(texts)
         # Most tokens do not occur in a shard.
         token = np.flatnonzero(tally.total())
-        documents = sum(map(bool, texts))
-        return pd.DataFrame({"token": token, "count": tally.counts[token], "documents": documents})
+        return pd.DataFrame({"token": token, "count": tally.counts[token], "documents": sum(map(bool, texts))})
 
     return Worker({"tokenizer": fingerprint(tokenizer), "vocabulary": str(vocabulary)}, table)
 
@@ -240,6 +243,6 @@ if __name__ == "__main__":
     command(
         FrequencyConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={"data": "corpus", "counting": "counting"},
     )

@@ -86,13 +86,12 @@ def prepare(config: PretrainConfig) -> Job:
     # In whole families: a near-duplicate of a member that is held out would have been read all the same.
     members, held_out = hold_out(read, config.hold_out, seed=recipe.seed)
     background = read_background(config, documents)
-    reads: dict[str, str] = {"members": files(config.members or ["the embedded corpus"], len(members))}
+    reads = {"members": files(config.members or ["the embedded corpus"], len(members))}
     sides = [members.texts]
-    labelled: list[Document] = []
+    labelled = []
     if held_out:
-        words = f"{len(held_out):,} members, for the contemporary twin"
         reads["held out"] = Stated(
-            words,
+            f"{len(held_out):,} members, for the contemporary twin",
             {
                 "texts": len(held_out),
             },
@@ -111,8 +110,9 @@ def prepare(config: PretrainConfig) -> Job:
         characters += sum(map(len, side)) * recipe.exposures + sum(map(len, background)) * recipe.passes
     reads["background"] = files(config.background or ["docstrings"], len(background))
     counts = " and ".join(f"{count:,}" for count in steps)
-    values = {"of_each_model": steps, "texts_a_step": recipe.batch_size}
-    reads["training steps"] = Stated(f"{counts} of {recipe.batch_size} texts", values)
+    reads["training steps"] = Stated(
+        f"{counts} of {recipe.batch_size} texts", {"of_each_model": steps, "texts_a_step": recipe.batch_size}
+    )
     # Before the tokenizer is trained, only the characters can be counted.
     reads |= pretraining(recipe, characters / TOKEN)
     return Job(
@@ -238,7 +238,7 @@ def _train(
     from fsd.scoring.token_counting import count
 
     recipe = config.recipe
-    losses: list[float] = []
+    losses = []
     model = pretrain(
         members,
         background,
@@ -302,6 +302,6 @@ if __name__ == "__main__":
     command(
         PretrainConfig,
         prepare,
-        __doc__ or "",
+        __doc__,
         stages={"data": "settings and texts", "training": "training"},
     )

@@ -17,4 +17,4 @@ from fsd.config import ScoreConfig
 from pipelines.common.cli import command, deferred
 
 if __name__ == "__main__":
-    command(ScoreConfig, deferred("pipelines.score.job"), __doc__ or "")
+    command(ScoreConfig, deferred("pipelines.score.job"), __doc__)

@@ -1,6 +1,6 @@
 """The steps of `fsd score`: its checks, the scoring of texts at once or in shards, and what an API will be asked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -52,8 +52,9 @@ def prepare(config: ScoreConfig) -> Job:
             engine=by_api and config.shards.engine,
         )
         work = shards.Work(__name__, config)
-        checks: list[Callable[[], object]] = [partial(check_model, config.model)]
-        checks += _checks_of_api(config)
+        checks = [partial(check_model, config.model)]
+        if by_api:
+            checks.append(partial(check_api, config.model, config.api))
         return shards.job(
             "score",
             work,
@@ -61,8 +62,7 @@ def prepare(config: ScoreConfig) -> Job:
             finish=_forget_answers,
             checks=checks,
         )
-    sources = (*config.data, config.unseen, config.model.frequencies)
-    check_table_path(config.out, filter(None, sources))
+    check_table_path(config.out, filter(None, (*config.data, config.unseen, config.model.frequencies)))
     documents, left_out = read_cleaned(
         config.data,
         config.columns,
@@ -95,12 +95,6 @@ def prepare(config: ScoreConfig) -> Job:
         api=api,
         asked=asked,
     )
-
-
-def _checks_of_api(config: ScoreConfig) -> list[Callable[[], object]]:
-    if not config.model.model.startswith("api:"):
-        return []
-    return [partial(check_api, config.model, config.api)]
 
 
 def _read_unseen(config: ScoreConfig) -> tuple[list[Prompt], list[str]]:
@@ -184,11 +178,9 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
 
     def table(documents: "list[Document]") -> "pd.DataFrame":
         shard_plan = model.plan(computable, Corpus(documents).prompts, inputs)
-        scores = shard_plan.score().frame().reindex(columns=names)
-        return text_table(documents, *COLUMNS).join(scores)
+        return text_table(documents, *COLUMNS).join(shard_plan.score().frame().reindex(columns=names))
 
-    make = shards.table_by_documents(config, table)
-    return shards.Worker(_identity(config, model), make)
+    return shards.Worker(_identity(config, model), shards.table_by_documents(config, table))
 
 
 def _open(config: ScoreConfig, answers: str) -> Model:

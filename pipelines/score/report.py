@@ -42,8 +42,9 @@ def measure(documents: Corpus, table: pd.DataFrame, *, seed: int) -> Measured:
     # With its context, in which the two sides may differ as well.
     texts = [document.whole for document in labelled]
     control = blind(texts, members.tolist(), groups.tolist(), seed=seed)
-    results = evaluate(table[table["label"].notna()], members, groups.tolist(), seed=seed)
-    return Measured(results, control.auc, too_few(n_nonmembers))
+    return Measured(
+        evaluate(table[table["label"].notna()], members, groups.tolist(), seed=seed), control.auc, too_few(n_nonmembers)
+    )
 
 
 def make_report(
@@ -58,8 +59,11 @@ def make_report(
     metrics = metrics_of(results, uncertainty=False)
     findings = as_findings(remarks, AGAINST)
     if blind_auc:
-        words = f"blind: a classifier of words that never asks the model reaches AUC {blind_auc}"
-        findings.append(Finding(words, blind_auc.low <= 0.5))
+        findings.append(
+            Finding(
+                f"blind: a classifier of words that never asks the model reaches AUC {blind_auc}", blind_auc.low <= 0.5
+            )
+        )
         metrics["audit/blind_auc"] = blind_auc.value
     findings += as_findings(doubts, AGAINST) + as_findings(plan.remarks)
     score = ""

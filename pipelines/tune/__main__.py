@@ -24,4 +24,4 @@ STAGES = {
 
 
 if __name__ == "__main__":
-    command(TuneConfig, deferred("pipelines.tune.tuning"), __doc__ or "", stages=STAGES)
+    command(TuneConfig, deferred("pipelines.tune.tuning"), __doc__, stages=STAGES)

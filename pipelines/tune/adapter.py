@@ -82,7 +82,7 @@ class AdapterTask:
         report: Report = lambda value, step: None,
     ) -> FloatArray:
         """(folds,) mean objective of the detectors' FSD after training; reports the mean after every epoch."""
-        pruned: optuna.TrialPruned | None = None
+        pruned = None
         with self._trial_run(settings) as run:
 
             def after_epoch(epoch: int) -> None:
@@ -110,9 +110,12 @@ class AdapterTask:
         if self.parent is None:
             return contextlib.nullcontext()
         name = f"trial {settings['method']} r{settings['rank']} lr {settings['learning_rate']:.2g}"
-        params = {**settings, "unseen_texts": len(self.unseen_share(settings))}
-        experiment = f"fsd-{self.config.data.domain}"
-        return tracking.run(experiment, name, params=params, parent=self.parent)
+        return tracking.run(
+            f"fsd-{self.config.data.domain}",
+            name,
+            params={**settings, "unseen_texts": len(self.unseen_share(settings))},
+            parent=self.parent,
+        )
 
     def train(
         self,

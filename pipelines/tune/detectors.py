@@ -78,8 +78,7 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
         best = winner(task, task.evaluate(task.default), trials[label], folds=config.folds)
         winners.append(best)
         default[label] = test.scores(task.detector, task.state)
-        tuned_detector = task.detector.with_settings(**best.tuned)
-        tuned[label] = test.scores(tuned_detector, task.state)
+        tuned[label] = test.scores(task.detector.with_settings(**best.tuned), task.state)
     return Tuned(
         _with_settings(config.base_run, winners),
         data.split,
@@ -116,5 +115,4 @@ def _with_settings(base_run: FSDConfig, winners: Sequence[Winner]) -> FSDConfig:
         detector = best.task.removesuffix(".fsd")
         for name, value in best.tuned.items():
             settings.append(f"{detector}.{name}={json.dumps(value)}")
-    detection = replace(base_run.detection, settings=tuple(settings))
-    return replace(base_run, detection=detection)
+    return replace(base_run, detection=replace(base_run.detection, settings=tuple(settings)))

@@ -46,8 +46,7 @@ class TuningData:
     def study_of(self, task: Task) -> tuple[str, dict[str, Any]]:
         """Name and setup of the study of a task."""
         space = {name: asdict(search) for name, search in task.space.items()}
-        setup = {**self.setup, "space": space, "default": task.default}
-        return self.name_of(task.label), setup
+        return self.name_of(task.label), {**self.setup, "space": space, "default": task.default}
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
 def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str, Any]:
     """Everything that a trial's value depends on, as JSON values; no test label is part of it."""
     base_run = config.base_run
-    setup: dict[str, Any] = {name: getattr(config, name) for name in OF_TUNING}
+    setup = {name: getattr(config, name) for name in OF_TUNING}
     setup["seed"] = base_run.seed
     setup["validation_texts"] = digest(split.validation)
     setup["unseen_texts"] = digest(split.unseen)

@@ -30,6 +30,8 @@ from fsd.tuning.optuna_study import importance
 from pipelines.tune.job import Tuned, TuningData
 
 SETTINGS = "settings.json"
+Trials = Mapping[str, Sequence[Trial]]
+"""Label of a study → its trials."""
 POINTS = 40
 """Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
 METRICS = {
@@ -52,8 +54,7 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage
     run.log("trials.csv", trials)
     run.log("tuning.csv", gains)
     importances = {label: importance(data.name_of(label), storage) for label in tuned.trials}
-    drawn = draw(tuned.trials, importances, data.validation.objective, tuned.tasks)
-    for name, figure in drawn.items():
+    for name, figure in draw(tuned.trials, importances, data.validation.objective, tuned.tasks).items():
         run.log(name, figure)
     run.log(SETTINGS, settings_json(tuned.winners, data.study))
     measured = gains.set_index("task")[list(METRICS)].rename(columns=METRICS).add_prefix("tuning/")
@@ -65,9 +66,14 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage
         # Tuning an adapter is one study with a winner for each detector; its trials have runs of their own.
         if not trials_of_task:
             continue
-        tags = {"study": data.name_of(winner.task), "kind": "study"}
         experiment = f"fsd-{tuned.run_config.data.domain}"
-        with tracking.run(experiment, f"tune {winner.task}", params=winner.tuned, tags=tags, parent=run) as nested:
+        with tracking.run(
+            experiment,
+            f"tune {winner.task}",
+            params=winner.tuned,
+            tags={"study": data.name_of(winner.task), "kind": "study"},
+            parent=run,
+        ) as nested:
             nested.log_metrics(numbers[winner.task])
             nested.log_metrics({"tuning/trials": len(trials_of_task)})
             nested.log("trials.csv", trials_frame({winner.task: trials_of_task}))
@@ -84,7 +90,7 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
     columns += [
         Column("test [95 % CI]", _test),
         Column("gain", _gain),
-        Column("p", _p),
+        Column("p", lambda row: f"{row.p:.3f}"),
     ]
     table = Table(
         gains,
@@ -95,10 +101,14 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
         kept=(0, 5, 4, 6, 1, 2),
         source="tuning.csv",
     )
-    sections = [Section("Tuning", tables=[table]), *report.sections]
     # Its sign is on the terminal, where the table of gains takes the place of that of the detectors.
     gained = Finding(remarks(gains)[0], bool((gains.test_gain_low > 0).any()))
-    return replace(report, brief=table, signs=[gained, *report.signs], sections=sections)
+    return replace(
+        report,
+        brief=table,
+        signs=[gained, *report.signs],
+        sections=[Section("Tuning", tables=[table]), *report.sections],
+    )
 
 
 def _settings(row: Any) -> str:
@@ -131,10 +141,6 @@ def _gain(row: Any) -> str:
     return f"{gain.value:+z.3f}\n[{gain.low:+z.3f}, {gain.high:+z.3f}]"
 
 
-def _p(row: Any) -> str:
-    return f"{row.p:.3f}"
-
-
 def _interval(row: Any, name: str) -> Estimate:
     return Estimate(
         getattr(row, name),
@@ -165,16 +171,15 @@ def settings_json(winners: Sequence[Winner], study: str) -> str:
     for winner in winners:
         name, _, state = winner.task.partition(".")
         settings.setdefault(name, {})[state] = winner.tuned
-    content = {"detectors": settings, "origin": {"study": study}}
-    return json.dumps(content, indent=2) + "\n"
+    return json.dumps({"detectors": settings, "origin": {"study": study}}, indent=2) + "\n"
 
 
-def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
+def trials_frame(trials: Trials) -> pd.DataFrame:
     """One row per trial of any study, with the settings as columns."""
     rows = []
     for label, tried in trials.items():
         for trial in tried:
-            row: dict[str, Any] = {"study": label, "number": trial.number, "state": trial.state, "value": trial.value}
+            row = {"study": label, "number": trial.number, "state": trial.state, "value": trial.value}
             row["fold_sd"] = float(np.std(trial.folds)) if trial.folds else None
             row["seconds"] = trial.seconds
             for name, value in trial.settings.items():
@@ -188,7 +193,7 @@ def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
 
 
 def draw(
-    trials: Mapping[str, Sequence[Trial]],
+    trials: Trials,
     importances: Mapping[str, Mapping[str, float]],
     objective: str,
     tasks: Sequence[DetectorTask] = (),
@@ -221,7 +226,7 @@ def draw(
     return {name: figures.png(figure) for name, figure in drawn.items()}
 
 
-def _history(trials: Mapping[str, Sequence[Trial]], measured: str) -> Figure:
+def _history(trials: Trials, measured: str) -> Figure:
     """The best value after as many trials, for each study."""
     longest = max(map(len, trials.values()))
     points = np.geomspace(1, longest, min(POINTS, longest))
@@ -232,8 +237,7 @@ def _history(trials: Mapping[str, Sequence[Trial]], measured: str) -> Figure:
         best = np.fmax.accumulate(values)
         # A study with fewer trials keeps its last value.
         lines[label] = list(best[np.minimum(counts, len(best)) - 1])
-    panels = {"Best on validation so far": lines}
-    return figures.curves(counts, panels, x_name="finished trials", y_name=measured)
+    return figures.curves(counts, {"Best on validation so far": lines}, x_name="finished trials", y_name=measured)
 
 
 def _ranges(task: DetectorTask) -> dict[str, Range]:
@@ -269,8 +273,6 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
     for y_value in y:
         row = [_over_folds(task, {x_name: x_value, y_name: y_value}).value for x_value in x]
         values.append(row)
-    title = f"{detector}, {_state(task)}"
-    default = (task.default[x_name], task.default[y_name])
     return figures.heat_map(
         x,
         y,
@@ -278,8 +280,8 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
         x_name=f"{detector}.{x_name}",
         y_name=f"{detector}.{y_name}",
         name=measured,
-        title=title,
-        default=default,
+        title=f"{detector}, {_state(task)}",
+        default=(task.default[x_name], task.default[y_name]),
     )
 
 

@@ -7,5 +7,5 @@ if __name__ == "__main__":
     command(
         adapter_audit.AuditConfig,
         deferred("pipelines.evidence.adapter_audit.audit"),
-        adapter_audit.__doc__ or "",
+        adapter_audit.__doc__,
     )

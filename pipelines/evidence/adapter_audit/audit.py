@@ -88,8 +88,7 @@ def prepare(config: AuditConfig) -> Job:
     texts = Corpus(documents).texts
     detectors = DETECTORS[:1] if _are_pairs(documents) else for_adapter_audit(load_detectors(config.detection))
     plan = outline(config.model).plan(detectors, prompts_of(documents))
-    sizes = {"validation": len(parts.validation), "test": len(parts.test)}
-    sizes["to be judged"] = len(judged)
+    sizes = {"validation": len(parts.validation), "test": len(parts.test), "to be judged": len(judged)}
     words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
     reads: dict[str, str] = {"texts": job.files(config.data, len(texts), f": {words}", **sizes)}
     reads["fine-tuned model"] = str(config.adapter or config.tuned)
@@ -391,8 +390,9 @@ def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Find
     outside = verdicts.count(OUT_OF_DOMAIN)
     if outside:
         reasons = verdicts.table.loc[verdicts.table["verdict"] == OUT_OF_DOMAIN, "warning"]
-        unjudged = f"{outside} of them are outside the calibrated domain, such as: {reasons.iloc[0]}"
-        findings.append(Finding(unjudged, AGAINST))
+        findings.append(
+            Finding(f"{outside} of them are outside the calibrated domain, such as: {reasons.iloc[0]}", AGAINST)
+        )
     findings += basis_sentences(verdicts.bases)
     if judged > 1:
         findings.append(
@@ -422,11 +422,6 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
         ("Texts", ", ".join(config.data)),
         ("Seed", str(config.seed)),
     ]
-    artifacts = {
-        "scores.parquet": audit.scores,
-        "summary.csv": audit.table,
-        "calibration.json": audit.calibration.to_json(),
-    }
     return Report(
         title="Was it in the fine-tuning data?",
         question=f"Can texts that {name} was fine-tuned on be distinguished from others, given the base {base}?",
@@ -441,7 +436,11 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
         metrics=audit.results.audit.metrics() | charted(audit.table),
         numbers=gate_numbers(audit),
         reader=reader(audit, base, name),
-        artifacts=artifacts,
+        artifacts={
+            "scores.parquet": audit.scores,
+            "summary.csv": audit.table,
+            "calibration.json": audit.calibration.to_json(),
+        },
         files={"scores": config.out} if config.out else {},
     )
 
@@ -483,7 +482,7 @@ def gate_numbers(audit: Audit) -> dict[str, float | None]:
     """The numbers of the answer, by the names of a gate."""
     summary = audit.summary
     rate = audit.results.rows[audit.calibration.detector, audit.calibration.state, "tpr_at_5fpr"]
-    answer: dict[str, float | None] = {
+    answer = {
         "auc": summary.auc.value,
         "low": summary.auc.low,
         "high": summary.auc.high,
@@ -589,10 +588,9 @@ def split_by_training(
 def demo(seed: int) -> None:
     """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
     with context.stage("model"):
-        detection = DetectorConfig(detectors="loss,min_k,zlib")
         config = AuditConfig(
             model=ModelConfig(cache="none"),
-            detection=detection,
+            detection=DetectorConfig(detectors="loss,min_k,zlib"),
             seed=seed,
         )
         nonmembers = [document for document in corpus() if not document.member][:100]
@@ -621,9 +619,11 @@ def demo(seed: int) -> None:
         source="--json",
     )
     detector, _, auc, *_ = tuned.rows[0]
-    result = f"{detector}, fine-tuned minus base: AUC {auc}; the control: {control.rows[0][2]}"
     show_demonstration(
-        [Finding(result), Finding(CONTROL, FOR)],
+        [
+            Finding(f"{detector}, fine-tuned minus base: AUC {auc}; the control: {control.rows[0][2]}"),
+            Finding(CONTROL, FOR),
+        ],
         table,
         "fsd adapter-audit --model BASE --adapter DIR --data FILE",
     )

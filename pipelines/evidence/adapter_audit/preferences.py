@@ -6,7 +6,7 @@ training by preferences raises (PREMIA, "Exposing Privacy Gaps: Membership Infer
 Alignment", arXiv 2407.06443).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.data.readers import CONTEXT, Columns, Row, document
 from fsd.errors import UsageError, quoted
-from fsd.scores import IN_AUDIT, Score, ScoreColumns
+from fsd.scores import IN_AUDIT, Score
 from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model
 from fsd.token_stats import BETWEEN, Prompt, TokenStats
@@ -156,8 +156,8 @@ def score_pairs(model: Model, pairs: Sequence[Document]) -> tuple[ScoreTable, li
     plan = model.plan([_detector("answer")], prompts_of(pairs))
     # Of the chosen answers, and then of the rejected ones: the order of `prompts_of`.
     scored = plan.score()
-    columns: ScoreColumns = {}
-    of_answers: Mapping[Score, Any] = scored.columns
+    columns = {}
+    of_answers = scored.columns
     for state in IN_AUDIT:
         # In the calibrated state, a score is a log-ratio already: fine-tuned minus base.
         column = of_answers[Score("answer", state)]

@@ -11,4 +11,4 @@ COMMANDS = {
 }
 
 if __name__ == "__main__":
-    subcommands(COMMANDS, canary.__doc__ or "")
+    subcommands(COMMANDS, canary.__doc__)

@@ -32,7 +32,7 @@ EXPLANATION = (
     Finding("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05", FOR),
     Finding("which variant is published was drawn at random, so the p-values are exact for any model", FOR),
 )
-SCHEME: dict[str, Any] = {
+SCHEME = {
     "variants": 100,
     "length": 6,
     "alpha": 0.01,
@@ -42,13 +42,12 @@ SCHEME: dict[str, Any] = {
 
 def prepare(config: DemoConfig) -> Job:
     """Nothing to check: the demonstration is always the same."""
-    documents = Stated(
-        f"{DOCUMENTS} embedded abstracts",
+    return Job(
+        partial(run, config),
         {
-            "texts": DOCUMENTS,
+            "documents": Stated(f"{DOCUMENTS} embedded abstracts", {"texts": DOCUMENTS}),
         },
     )
-    return Job(partial(run, config), {"documents": documents})
 
 
 def make_canaries(
@@ -107,8 +106,9 @@ def run(config: DemoConfig) -> None:
     with stage("scoring"):
         tests = {}
         for name, tested in (("trained", trained), ("control", model)):
-            scorers = open_model(uncached, local=tested).scorers
-            tests[name] = rank_by_loss(canaries, scorers, alpha=ALPHA, seed=config.seed)
+            tests[name] = rank_by_loss(
+                canaries, open_model(uncached, local=tested).scorers, alpha=ALPHA, seed=config.seed
+            )
     p = {name: p_value(rank.together(results)["p"].item()) for name, results in tests.items()}
     table = rank.by_model(
         tests,

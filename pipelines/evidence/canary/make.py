@@ -65,12 +65,11 @@ def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> Non
             f"readers see the {config.kind} after each document; where its wording must stay yours, write variants of "
             "it and publish one by --kind paraphrase"
         )
-    headline = f"{len(sealed.documents)} documents, published {sealed.copies} times in all"
     report = Report(
-        headline=headline,
+        headline=f"{len(sealed.documents)} documents, published {sealed.copies} times in all",
         findings=as_findings(notes, AGAINST),
         files={"canaries": config.out},
-        next=[f"fsd canary test {shlex.quote(str(config.out))} --model MODEL"],
+        next=[f"fsd canary test {shlex.quote(config.out)} --model MODEL"],
     )
     deliver.show(report)
 

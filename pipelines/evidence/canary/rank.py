@@ -66,10 +66,6 @@ def _published(row: Any) -> str:
     return f"{row.repetitions} ×" if row.repetitions else "all"
 
 
-def _found(row: Any) -> str:
-    return str(Estimate(row.found, row.found_low, row.found_high))
-
-
 def _corrected(row: Any) -> str:
     # Only the tests of all documents are corrected.
     return "" if row.repetitions else p_value(row.p_holm)
@@ -80,7 +76,7 @@ MODEL_COLUMNS = (
     Column("published", _published),
     Column("documents"),
     p_column("median p", "median_p"),
-    Column("found [95 % CI]", _found),
+    Column("found [95 % CI]", lambda row: str(Estimate(row.found, row.found_low, row.found_high))),
     p_column("combined p", "p"),
 )
 COLUMNS = (Column("detector"), *MODEL_COLUMNS, Column("p (Holm)", _corrected))
@@ -96,18 +92,16 @@ def prepare(config: RankConfig) -> Job:
     texts = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
     scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
     requested = load_detectors(config.detection)
-    words = f"{len(texts):,} documents in {config.folder}"
     reads = {
         "canaries": Stated(
-            words,
+            f"{len(texts):,} documents in {config.folder}",
             {
-                "folder": str(config.folder),
+                "folder": config.folder,
                 "documents": len(texts),
             },
         )
     }
-    model = outline(config.model, ("base",))
-    checks = [partial(plan, config, canaries, requested, model)]
+    checks = [partial(plan, config, canaries, requested, outline(config.model, ("base",)))]
     work = partial(run, config, canaries, requested)
     return Job(
         work,
@@ -216,6 +210,7 @@ def report(
     of_all = together(results)
     # The smallest p-value is that of a choice among detectors: it is told corrected for their number.
     best = str(of_all["p_holm"].idxmin())
+    p = float(of_all["p_holm"][best])
     histogram = Picture(
         figures.png(figures.p_value_histogram(best, rank_p_values(scores, best))),
         "Rank p-values of the single documents: the share of variants that score at least as high as the "
@@ -231,7 +226,7 @@ def report(
         kept=(0, 1, 6, 5, 4),
     )
     power = None
-    if of_all["p_holm"][best] > config.alpha:
+    if p > config.alpha:
         values, _ = _by_document(scores, best)
         # The level of Holm's first step: the detector was chosen among several by its p-value.
         power = canary_power(values, config.alpha / len(of_all), config.seed)
@@ -253,11 +248,11 @@ def report(
         sections=[Section("Results", tables=[table], pictures=[histogram])],
         facts=facts,
         changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
-        score=f"{best} p {p_value(of_all['p_holm'][best])}",
+        score=f"{best} p {p_value(p)}",
         metrics=metrics,
-        reader=reader(float(of_all["p_holm"][best]), canaries, config),
+        reader=reader(p, canaries, config),
         numbers={
-            "p": float(of_all["p_holm"][best]),
+            "p": p,
             "found": float(of_all["found"][best]),
         },
         artifacts={"canaries.parquet": scores},
@@ -277,8 +272,7 @@ def reader(p: float, canaries: Canaries, config: RankConfig) -> Reader:
         "others that were kept secret. The list was sealed before: its hash is below. A model that never read the "
         "documents prefers the published piece no more often than any other."
     )
-    seal = f"The sealed list has SHA-256 {canaries.sha256}."
-    return Reader([answer], [chance, limit], [compared, seal])
+    return Reader([answer], [chance, limit], [compared, f"The sealed list has SHA-256 {canaries.sha256}."])
 
 
 def score(
@@ -375,8 +369,7 @@ def rank_tests(
                 seed=seed,
             )
             count = chosen.sum()
-            median = np.median(p[chosen])
-            rows.append((detector, level, count, median, *rate, combined))
+            rows.append((detector, level, count, np.median(p[chosen]), *rate, combined))
     table = pd.DataFrame(rows, columns=RANK_COLUMNS)
     # Only the tests of all documents are corrected: those by level describe, and decide nothing.
     p_holm = holm(dict(zip(detectors, together(table)["p"], strict=True)))

@@ -7,5 +7,5 @@ if __name__ == "__main__":
     command(
         contamination.ContaminationConfig,
         deferred("pipelines.evidence.contamination.matrix"),
-        contamination.__doc__ or "",
+        contamination.__doc__,
     )

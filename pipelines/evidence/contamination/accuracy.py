@@ -42,7 +42,7 @@ class Accuracy(NamedTuple):
     @property
     def metrics(self) -> dict[str, float]:
         """The numbers under the names by which they are tracked."""
-        numbers: dict[str, float] = {}
+        numbers = {}
         for name, side in self._asdict().items():
             numbers[f"{PREFIX}/{name}_items"] = side.items
             if side.accuracy:
@@ -68,11 +68,11 @@ class Accuracy(NamedTuple):
     def finding(self, level: float) -> Finding:
         """Both sides in a sentence, with what chance alone would judge seen."""
         chance = level * (self.seen.items + self.others.items)
-        line = (
+        return Finding(
             f"accuracy as lm-eval counts it: {self.seen} on items judged seen, {self.others} on the others; of unseen "
-            f"items alone about {chance:.0f} would be judged seen, and easy ones are likelier to be"
+            f"items alone about {chance:.0f} would be judged seen, and easy ones are likelier to be",
+            AGAINST,
         )
-        return Finding(line, AGAINST)
 
 
 def tracked(metrics: Mapping[str, float]) -> Accuracy | None:

@@ -169,7 +169,7 @@ def read(config: ContaminationConfig) -> Inputs:
     nonmembers, doubts, remarks = read_nonmembers(config, suspect)
     if nonmembers and not detectors:
         raise UsageError("dataset inference must have a detector with a base score; got none")
-    asked: list[Question] = []
+    asked = []
     # Without known texts no item can be judged seen.
     if nonmembers:
         for file in filter(is_task, config.files):
@@ -185,7 +185,7 @@ def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object])
     reads = {"data set": files(config.files, len(suspect))}
     notes = [*inputs.doubts, *inputs.remarks]
     # Without texts to train on, the plan counts no training.
-    trained: list[str] = []
+    trained = []
     # The test of order reads the texts in every order; the tests by sets read them before and after the fine-tuning.
     readers = Counter(outline(config.model, ("base",)).plan(inputs.detectors, scored).passes)
     readers["base"] += (config.orders + 1) * len(suspect)
@@ -316,8 +316,9 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
                 config.level,
                 model.scorers["base"],
             )
-            sizes = (verdict.suspect_groups, verdict.known_groups)
-            simulations.append(partial(inference_power, INFERENCE, scores, sizes))
+            simulations.append(
+                partial(inference_power, INFERENCE, scores, (verdict.suspect_groups, verdict.known_groups))
+            )
             ranked = rank_tests(
                 suspect.one_per_family().texts,
                 nonmembers.one_per_family().texts,
@@ -329,8 +330,7 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
                 if numbers:
                     # The number of the data set itself may be that of a set which was read.
                     unread = np.array(numbers[1:])
-                    shifts = READ_SETS[outcome.name]
-                    simulations.append(partial(rank_power, outcome.name, unread, shifts))
+                    simulations.append(partial(rank_power, outcome.name, unread, READ_SETS[outcome.name]))
     # The smallest p-value has to pass Holm's first step. Where others have passed theirs before, it passes more easily.
     level = config.level / max(1, len(able_tests(outcomes, config.level)))
     powers = [simulate(level, config.seed) for simulate in simulations]
@@ -389,8 +389,10 @@ def report(
     if right:
         metrics |= right.metrics
         sections.append(Section("Accuracy", tables=[right.table]))
-    if table["p_holm"].notna().any():
-        metrics["contamination/p"] = float(table["p_holm"].min())
+    # Without a test that can succeed there is no p-value.
+    smallest = float(table["p_holm"].min())
+    if not math.isnan(smallest):
+        metrics["contamination/p"] = smallest
     findings = as_findings(doubts, AGAINST)
     findings += conclusions(table, verdict, config, power)
     if right:
@@ -410,11 +412,11 @@ def report(
         facts=facts,
         changes=[advice],
         next=commands,
-        score=f"p {p_value(table['p_holm'].min())}",
+        score=f"p {p_value(smallest)}",
         metrics=metrics,
         reader=reader(table, config, power),
         numbers={
-            "p": float(table["p_holm"].min()),
+            "p": smallest,
             "share": metrics.get("contamination/share"),
             "blind": metrics.get("audit/blind_auc"),
         },
@@ -436,11 +438,10 @@ def reader(
     # What would have been found matters where nothing was.
     if power and not significant:
         errors.append(missed(power))
-    order = (
+    compared = [
         f"The model read the texts of the data set in the order in which they were published, and in {config.orders} "
         "random orders. A model that was trained on the file finds its own order easier."
-    )
-    compared = [order]
+    ]
     if config.known:
         others = ", ".join(config.known)
         compared.append(
@@ -515,8 +516,7 @@ def inference_test(
     seed: int,
 ) -> tuple[Outcome, DatasetVerdict, FloatArray]:
     """LLM Dataset Inference on base scores, with the AUC of the blind classifier; the scores of the known families."""
-    texts = suspect.texts + nonmembers.texts
-    scored = score_texts(texts, detectors, model.scorers, shown=True)
+    scored = score_texts(suspect.texts + nonmembers.texts, detectors, model.scorers, shown=True)
     columns = of_state(scored.columns, BASE)
     verdict, _ = compare_sets(suspect, nonmembers, columns, seed=seed)
     of_nonmembers = np.stack([column[len(suspect) :] for column in columns.values()], axis=1)
@@ -545,24 +545,12 @@ def rank_tests(
     scorer = model.scorers["base"]
     shots = shots_of(config.detection, config.model.model)
     shares = [codec(texts, scorer, shots=shots, seed=config.seed) for texts in sets]
-    outcomes: list[tuple[Outcome, Sequence[float]]] = [
-        (
-            _ranked(
-                CODEC,
-                shares,
-                ".2f",
-                null,
-            ),
-            shares,
-        )
-    ]
-    if model.local:
-        scores = divergences(model.local, sets, config)
-        outcomes.append((_ranked(KERNEL, scores, ".3g", null), scores))
-    else:
-        reason = "it fine-tunes the model, which an API does not allow"
-        outcomes.append((Outcome(KERNEL, null=null, reason=reason), ()))
-    return outcomes
+    by_codec = _ranked(CODEC, shares, ".2f", null)
+    if not model.local:
+        untested = Outcome(KERNEL, null=null, reason="it fine-tunes the model, which an API does not allow")
+        return [(by_codec, shares), (untested, ())]
+    scores = divergences(model.local, sets, config)
+    return [(by_codec, shares), (_ranked(KERNEL, scores, ".3g", null), scores)]
 
 
 def _sets(suspect: Sequence[str], nonmembers: Sequence[str], config: ContaminationConfig) -> list[list[str]]:
@@ -631,21 +619,28 @@ def conclusions(
     findings += _unable(table, config)
     # Without a difference, the share would be told of texts that may all be unread.
     if verdict and verdict.share and INFERENCE in significant:
-        share = (
-            f"the share of the data set that the model was trained on is {verdict.share}, by its scores; used texts "
-            "that score like unused ones are not counted, so it may be more"
+        findings.append(
+            Finding(
+                f"the share of the data set that the model was trained on is {verdict.share}, by its scores; used "
+                "texts that score like unused ones are not counted, so it may be more",
+                FOR,
+            )
         )
-        findings.append(Finding(share, FOR))
-    exact = (
-        f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are sorted"
+    findings.append(
+        Finding(
+            f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are "
+            "sorted",
+            AGAINST,
+        )
     )
-    findings.append(Finding(exact, AGAINST))
     if verdict and verdict.blind:
-        blind = (
-            f"a blind classifier, which never sees the model, distinguishes the two sets with AUC {verdict.blind}; the "
-            "other tests hold as far as they differ in nothing but membership"
+        findings.append(
+            Finding(
+                f"a blind classifier, which never sees the model, distinguishes the two sets with AUC {verdict.blind}; "
+                "the other tests hold as far as they differ in nothing but membership",
+                verdict.blind.low <= 0.5,
+            )
         )
-        findings.append(Finding(blind, verdict.blind.low <= 0.5))
     elif not config.known:
         findings.append(Finding("without known non-members (--known) only the order was tested", AGAINST))
     reasons = table[table["p"].isna()].set_index("name")["reason"]

@@ -32,7 +32,7 @@ from fsd.statistics.intervals import Estimate
 from fsd.statistics.multiplicity import holm
 from fsd.tracking import Run, RunRecord
 from pipelines.common.context import stage
-from pipelines.common.deliver import deliver, publish, run_name
+from pipelines.common.deliver import deliver, finished_cells, publish, run_name
 from pipelines.common.detector_settings import shots_of
 from pipelines.common.experiment import read_besides, tag, weights_of
 from pipelines.common.job import Job, names
@@ -90,7 +90,7 @@ def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[st
     jobs = [dataset.job(cell.config, cell.inputs, _no_work) for cell in of_first_model]
     texts: list[str] = []
     trained: list[str] = []
-    notes: list[str] = []
+    notes = []
     passes = Counter[str]()
     for job in jobs:
         texts += job.texts or ()
@@ -174,7 +174,10 @@ def result_key(config: ContaminationConfig, inputs: Inputs) -> str:
     model = config.model
     device, dtype = resolve_precision(model)
     content: dict[str, Any] = dict(read_besides(model, inputs.detectors))
-    content["model"] = _weights(model)
+    # What is behind an API has no other identity than its name.
+    content["model"] = model.model
+    if not model.model.startswith(API):
+        content["model"] = weights_of(model.model, model.revision)
     content["precision"] = [device.type, str(dtype), model.bits]
     content["first token"] = model.first_token
     content["api"] = [config.api.base_url, config.api.start_token, _tokenizer(config)]
@@ -195,13 +198,6 @@ def _identity(document: Document) -> tuple[str, str, str]:
     return content_hash(document.text), document.group, str(document.date)
 
 
-def _weights(model: ModelConfig) -> str:
-    # What is behind an API has no other identity than its name.
-    if model.model.startswith(API):
-        return model.model
-    return weights_of(model.model, model.revision)
-
-
 def _tokenizer(config: ContaminationConfig) -> str:
     """Hash of the tokenizer by which texts are sent to an API; "" without one."""
     if not config.api.tokenizer:
@@ -213,7 +209,7 @@ def _tokenizer(config: ContaminationConfig) -> str:
 def run(config: ContaminationConfig, cells: Sequence[Cell]) -> None:
     """Compute the cells that no earlier run has finished, and print one table."""
     with examination(config, "contamination", config.files) as tracked:
-        finished = _finished(tracked)
+        finished = finished_cells(tracked, task="contamination")
         for _, group in groupby(cells, key=lambda cell: cell.config.model.model):
             of_model = list(group)
             left = [cell for cell in of_model if cell.tag not in finished]
@@ -221,15 +217,8 @@ def run(config: ContaminationConfig, cells: Sequence[Cell]) -> None:
                 if cell not in left:
                     note(f"{cell.name}: finished by run {finished[cell.tag].id}")
             _compute(left, tracked)
-        finished = _finished(tracked)
+        finished = finished_cells(tracked, task="contamination")
         deliver(report(config, cells, [finished[cell.tag] for cell in cells]), tracked)
-
-
-def _finished(parent: Run) -> dict[str, RunRecord]:
-    """Tag of a cell → the newest run that holds its numbers."""
-    records = tracking.find_runs(parent.record.experiment, {"kind": "cell", "task": "contamination"})
-    # They come newest first. Of equal keys a dictionary keeps the last value: reversed, so that the newest wins.
-    return {record.tags["cell"]: record for record in reversed(records)}
 
 
 def _compute(cells: Sequence[Cell], parent: Run) -> None:
@@ -240,14 +229,13 @@ def _compute(cells: Sequence[Cell], parent: Run) -> None:
         model = open_examined(cells[0].config, cells[0].config.files[0])
     for cell in cells:
         config = cell.config
-        tags = {"task": "contamination", "kind": "cell", "cell": cell.tag, "model": config.model.model}
         name = run_name(config.model.model, config.files, "contamination")
         experiment = parent.record.experiment
         with tracking.run(
             experiment,
             name,
             params=flags(config),
-            tags=tags,
+            tags={"task": "contamination", "kind": "cell", "cell": cell.tag, "model": config.model.model},
             parent=parent,
         ) as opened:
             with stage("scoring"):
@@ -283,12 +271,11 @@ def report(
     shown_trained = [name for name, p in corrected.items() if p <= config.level]
     tables = [_table(frame)]
     tables += _accuracies(cells, records)
-    section = Section("Cells", tables=tables)
     return Report(
         title="Was it in the training data? Models and data sets",
         question="Which of these models was trained on which of these data sets?",
         findings=_conclusions(shown_trained, frame, config),
-        sections=[section],
+        sections=[Section("Cells", tables=tables)],
         facts=[
             ("Models", ", ".join(dict.fromkeys(frame["model"]))),
             ("Data sets", ", ".join(config.files)),
@@ -326,14 +313,15 @@ def _accuracies(cells: Sequence[Cell], records: Sequence[RunRecord]) -> list[Tab
             lines.append([cell.config.model.model, cell.config.files[0], str(of_cell.seen), str(of_cell.others)])
     if not lines:
         return []
-    table = plain(
-        ["model", "data set", "accuracy, items judged seen", "accuracy, other items"],
-        lines,
-        words=(0, 1),
-        caption=f"With 95 % intervals, and numbers of items in brackets. {accuracy.EASY}",
-        title="accuracy on items judged seen and on the others",
-    )
-    return [table]
+    return [
+        plain(
+            ["model", "data set", "accuracy, items judged seen", "accuracy, other items"],
+            lines,
+            words=(0, 1),
+            caption=f"With 95 % intervals, and numbers of items in brackets. {accuracy.EASY}",
+            title="accuracy on items judged seen and on the others",
+        )
+    ]
 
 
 def _conclusions(
@@ -352,11 +340,13 @@ def _conclusions(
     for times, word in TIMES.items():
         shares = frame[f"power_{times}"]
         powers.append(f"{word} {shares.min():.0%} to {shares.max():.0%}")
-    power = (
-        f"power: of data sets seen in training, a cell alone finds about this share, by how often they were seen: "
-        f"{', '.join(powers)}; simulated (docs/power.md)"
+    findings.append(
+        Finding(
+            f"power: of data sets seen in training, a cell alone finds about this share, by how often they were seen: "
+            f"{', '.join(powers)}; simulated (docs/power.md)",
+            AGAINST,
+        )
     )
-    findings.append(Finding(power, AGAINST))
     return findings + as_findings(["the run of each cell has its tests, its doubts and its remarks"])
 
 

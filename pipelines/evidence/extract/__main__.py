@@ -7,5 +7,5 @@ if __name__ == "__main__":
     command(
         extract.ExtractConfig,
         deferred("pipelines.evidence.extract.works"),
-        extract.__doc__ or "",
+        extract.__doc__,
     )

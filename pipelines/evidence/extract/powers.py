@@ -17,7 +17,7 @@ DECADE = 20
 """Tokens of a continuation whose probability rises by the decades of `READ_PASSAGE`."""
 
 
-def extraction_power(work: Work, controls: Sequence[Work], *, seed: int = 0) -> Finding:
+def extraction_power(work: Work, controls: Sequence[Work]) -> Finding:
     """How often a work that was read is distinguished from its controls.
 
     The simulated work has as many blocks of passages as `work`, drawn from the controls and made more probable. As in
@@ -36,7 +36,7 @@ def extraction_power(work: Work, controls: Sequence[Work], *, seed: int = 0) -> 
         return float(share.low <= highest)
 
     def power_at(decades: float) -> Estimate:
-        return power(partial(missed, decades=decades), 0.0, seed=seed)
+        return power(partial(missed, decades=decades), 0.0, seed=0)
 
     return simulated_power("works", by_times(READ_PASSAGE, power_at), "this comparison")
 

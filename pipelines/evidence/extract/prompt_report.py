@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,14 +44,6 @@ def _kind(row: Any) -> str:
     return "control" if row.control else ""
 
 
-def _longest_run(row: Any) -> str:
-    return f"{row.longest:,}"
-
-
-def _words_in_spans(row: Any) -> str:
-    return f"{row.words:,}"
-
-
 def _chance(row: Any) -> str:
     # A data frame of control works alone has None, and any other one NaN.
     if row.chance is None or math.isnan(row.chance):
@@ -61,9 +53,9 @@ def _chance(row: Any) -> str:
 
 SPAN_COLUMNS = ("Work", "Words", "Prompt", "Place", "Reply before", "Word for word", "Reply after", "In a control")
 RUNS = [
-    Column("words\nin a row", _longest_run),
+    Column("words\nin a row", lambda row: f"{row.longest:,}"),
     Column("spans"),
-    Column("words\nin spans", _words_in_spans),
+    Column("words\nin spans", lambda row: f"{row.words:,}"),
 ]
 COLUMNS = [
     Column("work", words=True),
@@ -116,8 +108,8 @@ class Answer:
     def guessed(self) -> int | None:
         """Most words in a row that were returned of a control work; None without any."""
         # They are in the order of what came back.
-        for work in self.controls:
-            return work.longest
+        if self.controls:
+            return self.controls[0].longest
         return None
 
     @property
@@ -132,8 +124,7 @@ class Answer:
 
     def numbers(self) -> dict[str, float | None]:
         """What a gate can ask for."""
-        p = self.p.get(self.best.work)
-        return {"words": self.best.longest, "words_control": self.guessed, "p": p}
+        return {"words": self.best.longest, "words_control": self.guessed, "p": self.p.get(self.best.work)}
 
     @property
     def holds(self) -> bool:
@@ -143,8 +134,8 @@ class Answer:
 
 def answer_of(model: str, results: Sequence[Returned], span: int) -> Answer:
     """The works in the order in which they are told."""
-    works: list[Returned] = []
-    controls: list[Returned] = []
+    works = []
+    controls = []
     for work in sorted(results, key=lambda work: -work.longest):
         if work.control:
             controls.append(work)
@@ -169,16 +160,17 @@ def report(
     results_section = Section("Results", tables=[_results(answer)])
     spans_section = Section("What was returned", tables=[_spans(answer)])
     prompts_section = Section("Prompts", points=_prompts(transcript), tables=[asked])
-    findings = conclusions(answer) + _circumstances(answer, transcript)
     question = f"Does {model} return {answer.best.work} when it is asked for it?"
     page = Report(
         title="Was it in the training data? Extraction by prompts",
         question=question,
-        findings=findings,
+        findings=conclusions(answer) + _circumstances(answer, transcript),
         sections=[results_section, spans_section, prompts_section],
         changes=CHANGES,
     )
     values = answer.numbers()
+    # Letters as they are: a reader of the transcript is no program.
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
     metrics = {}
     for name, value in values.items():
         # MLflow has no metric without a value, such as a p-value without control works.
@@ -198,16 +190,8 @@ def report(
         score=f"{answer.best.longest} words",
         metrics=metrics,
         numbers=values,
-        artifacts={TRANSCRIPT: _json_lines(records)},
+        artifacts={TRANSCRIPT: "".join(lines)},
     )
-
-
-def _json_lines(records: Sequence[Mapping[str, Any]]) -> str:
-    lines = ""
-    for record in records:
-        # Letters as they are: a reader of the transcript is no program.
-        lines += json.dumps(record, ensure_ascii=False) + "\n"
-    return lines
 
 
 def headline(answer: Answer) -> str:
@@ -244,9 +228,13 @@ def conclusions(answer: Answer) -> list[Finding]:
     findings = [Finding(headline(answer)), *as_findings(_longest(answer), FOR)]
     if answer.controls:
         findings.append(Finding(_rank(answer), answer.holds))
-        common = f"the same replies share at most {best.chance} words in a row with a control work: common phrases"
         # Without a passage to compare it with, this speaks for nothing.
-        findings.append(Finding(common, answer.holds or None))
+        findings.append(
+            Finding(
+                f"the same replies share at most {best.chance} words in a row with a control work: common phrases",
+                answer.holds or None,
+            )
+        )
     if best.spans:
         common_spans = sum(span.common for span in best.spans)
         counts = f"spans of at least {answer.span} words: {len(best.spans)}, with {best.words:,} words"
@@ -319,14 +307,11 @@ def _results(answer: Answer) -> Table:
     frame = pd.DataFrame(rows)
     # Of a hundred control works the first few are enough; the tracked run has all.
     lines = frame.head(len(answer.works) + TOP).itertuples(index=False)
-    caption = (
-        "Most words in a row that the replies about a work have of it; spans of at least "
-        f"{answer.span} words; and, of a control, most words in a row that the same replies have of a control work."
-    )
     table = Table(
         list(lines),
         COLUMNS,
-        caption,
+        "Most words in a row that the replies about a work have of it; spans of at least "
+        f"{answer.span} words; and, of a control, most words in a row that the same replies have of a control work.",
         frame=frame,
         name="results",
         kept=KEPT,

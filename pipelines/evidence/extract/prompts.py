@@ -51,7 +51,7 @@ def prepare(config: ExtractConfig) -> Job:
     _check(config)
     works = read_works(config)
     asked = written(config, works)
-    requests = requests_of(asked)
+    requests = [entry.request for entry in asked]
     _check_lengths(config, requests)
     questions = dict.fromkeys(entry.question.name for entry in asked)
     reads = {"works": files(config.names, len(works)), "prompts": names(list(questions))}
@@ -66,14 +66,13 @@ def prepare(config: ExtractConfig) -> Job:
     work = partial(run, config, works, asked, line)
     texts = [request.prompt for request in requests]
     passes = {"base": len(requests)}
-    experiment = f"fsd-{config.domain}"
     return Job(
         work,
         reads,
         config.model,
         texts,
         passes,
-        experiment=experiment,
+        experiment=f"fsd-{config.domain}",
         notes=notes,
         api=config.api,
         asked=lambda: cost,
@@ -126,8 +125,7 @@ def read_works(config: ExtractConfig) -> list[AskedWork]:
     for path in config.control:
         works += _works_in(path, config, control=True)
     # Results are told by these names, and p-values are looked up by them.
-    times = Counter(work.name for work in works)
-    for name, count in times.items():
+    for name, count in Counter(work.name for work in works).items():
         if count > 1:
             raise UsageError(f"works must have different titles, or names of files; {name!r} stands for several")
     return works
@@ -212,20 +210,14 @@ def written(config: ExtractConfig, works: Sequence[AskedWork]) -> list[Asked]:
         asked.append(Asked(work, question, likeliest))
         for number in range(1, config.replies):
             # Another seed each, or all drawn replies would be the same.
-            seed = config.seed + number
             drawn = replace(
                 likeliest,
                 temperature=config.temperature,
                 top_k=config.top_k,
-                seed=seed,
+                seed=config.seed + number,
             )
             asked.append(Asked(work, question, drawn))
     return asked
-
-
-def requests_of(asked: Sequence[Asked]) -> list[Request]:
-    """What a model is asked, in order."""
-    return [entry.request for entry in asked]
 
 
 def run(
@@ -241,7 +233,8 @@ def run(
         note(cost)
     with examination(config, "extract", config.names, method="prompts") as tracked:
         with stage("scoring"):
-            replies = ask(requests_of(asked))
+            replies = list(ask([entry.request for entry in asked]))
+            _check_replies(replies)
             transcript = [
                 Entry(*entry, reply)
                 for entry, reply in zip(
@@ -250,10 +243,8 @@ def run(
                     strict=True,
                 )
             ]
-            _check_replies([entry.reply for entry in transcript])
             results = compare(works, transcript, config.span)
-        told = partial(prompt_report.report, config, results, transcript, tracked.id)
-        deliver(told, tracked)
+        deliver(partial(prompt_report.report, config, results, transcript, tracked.id), tracked)
 
 
 def _check_replies(replies: Sequence[Reply]) -> None:
@@ -277,13 +268,14 @@ def compare(
     for work in works:
         exchanges = [entry.exchange for entry in transcript if entry.work is work]
         # What replies about a control work have of other works is no part of the answer.
-        result = returned(
-            work.name,
-            words[work.name],
-            exchanges,
-            span,
-            () if work.control else controls,
-            control=work.control,
+        results.append(
+            returned(
+                work.name,
+                words[work.name],
+                exchanges,
+                span,
+                () if work.control else controls,
+                control=work.control,
+            )
         )
-        results.append(result)
     return results

@@ -120,9 +120,8 @@ def reader(works: Sequence[Work], model: str) -> Reader:
 def _strips(works: Sequence[Work]) -> Picture:
     """Where in each work the model can be made to return it."""
     profiles = {Path(work.name).name: work.profile(BINS) for work in works}
-    figure = figures.strips(profiles, name="log₁₀ p")
     return Picture(
-        figures.png(figure),
+        figures.png(figures.strips(profiles, name="log₁₀ p")),
         f"Highest probability of a continuation of {works[0].suffix} tokens along each work, from its beginning on the "
         "left to its end on the right. Bright places are the ones that the model can be made to return.",
         name="extraction.png",

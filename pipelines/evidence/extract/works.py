@@ -39,12 +39,11 @@ OF_PROMPTS = ("title", "author", "span", "max_tokens", "replies", "plain", "seed
 def prepare(config: ExtractConfig) -> Job:
     """Check the settings, and read and cut the works."""
     if config.demo:
-        words = f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control"
         return Job(
             demo,
             {
                 "works": Stated(
-                    words,
+                    f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control",
                     {
                         "texts": ABSTRACTS,
                         "controls": CONTROLS,
@@ -70,7 +69,7 @@ def prepare(config: ExtractConfig) -> Job:
         )
     # As keys, since the third way may be one of the other two.
     samplings = list(dict.fromkeys([Sampling(), chosen, Sampling(temperature=0.0)]))
-    scored: list[str] | None = None
+    scored = None
     tokenizer_name = config.api.tokenizer or config.model.model
     # Without the tokenizer the passages cannot be counted; a dry run downloads nothing.
     if on_this_machine(tokenizer_name):

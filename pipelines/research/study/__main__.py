@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.common.cli import command, deferred, program
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, run_name, show, tracked_run
 from pipelines.common.job import Job, Stated, check_space, names
-from pipelines.research.study.grid import PageConfig, StudyConfig
+from pipelines.research.study.grid import PageConfig, StudyConfig, plan
 from pipelines.research.study.lab import LabConfig, RealConfig
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ REAL = {
 }
 PAGE = {"recording": "page"}
 # First arguments that run the laboratory or write a page, in place of a study of the papers.
-OWN: dict[str, tuple[type[Any], str, dict[str, str]]] = {
+OWN = {
     "lab": (LabConfig, "pipelines.research.study.lab.command", STAGES),
     "real": (RealConfig, "pipelines.research.study.real", REAL),
     "papers": (PageConfig, "pipelines.research.study.page", PAGE),
@@ -56,7 +56,6 @@ def prepare(config: StudyConfig) -> Job:
     from pipelines.common import experiment
     from pipelines.common.inputs import Inputs
     from pipelines.research.study import catalogue, cells
-    from pipelines.research.study.grid import plan
 
     if config.list:
         return Job(show_catalogue, {"studies": "their declarations"})
@@ -73,7 +72,7 @@ def prepare(config: StudyConfig) -> Job:
     _check_texts(name, study, data)
     notes = [_described(study, cell) for cell in planned]
     parts: Callable[[], list[Job]] | None = partial(_jobs, planned, study)
-    checks: list[Callable[[], object]] = [partial(cells.check_settings, planned, study)]
+    checks = [partial(cells.check_settings, planned, study)]
     if any(map(benchmarks.is_name, data)):
         parts = None
         # Published texts are read when the work begins, so that a dry run downloads nothing.
@@ -124,11 +123,7 @@ def _jobs(planned: "Sequence[Cell]", study: "Study") -> list[Job]:
     from pipelines.common import experiment
     from pipelines.research.study import cells
 
-    jobs = []
-    for cell in planned:
-        inputs = cells.read(cell, study)
-        jobs.append(experiment.job(lambda: None, inputs))
-    return jobs
+    return [experiment.job(lambda: None, cells.read(cell, study)) for cell in planned]
 
 
 def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:
@@ -202,7 +197,6 @@ def show_catalogue() -> None:
     from fsd.net.hub import hub_reachable
     from fsd.reporting.report import Report
     from pipelines.research.study import catalogue
-    from pipelines.research.study.grid import plan
 
     online = "can run here" if hub_reachable() else "needs the hub, which cannot be reached"
     lines = []
@@ -222,7 +216,6 @@ def show_catalogue() -> None:
 def _requirements(name: str, study: "Study") -> list[str]:
     """What a study needs at full scale: models, texts and flags."""
     from pipelines.research.study import catalogue
-    from pipelines.research.study.grid import plan
 
     axes = {axis.name for axis in study.axes}
     # What the paper does not name has to be given, and is shown as a flag.
@@ -234,8 +227,10 @@ def _requirements(name: str, study: "Study") -> list[str]:
     models, data = _used(plan(name, study, full))
     if len(data) > 4:
         data[3:] = [f"… {len(data)} in all"]
-    requirements = [f"models {', '.join(models)}"]
-    requirements.append(f"data {', '.join(data)} (or --data FILE)" if data else "--data FILE")
+    texts = "--data FILE"
+    if data:
+        texts = f"data {', '.join(data)} (or --data FILE)"
+    requirements = [f"models {', '.join(models)}", texts]
     if study.references:
         requirements.append("the paper's reference models (or --reference-model)")
     if study.needs:
@@ -248,6 +243,6 @@ if __name__ == "__main__":
         config, module, stages = OWN[sys.argv[1]]
         # The parser takes the first argument as part of the name of the program.
         sys.argv[:2] = [f"{program()} {sys.argv[1]}"]
-        command(config, deferred(module), config.__doc__ or "", stages=stages)
+        command(config, deferred(module), config.__doc__, stages=stages)
     else:
-        command(StudyConfig, prepare, __doc__ or "", stages=STAGES)
+        command(StudyConfig, prepare, __doc__, stages=STAGES)

@@ -23,8 +23,10 @@ EMBEDDED_MODELS = ("embedded", "embedded-twin")
 OWN = "Own study"
 # Settings that hold several entries; a declaration may give one alone.
 LISTS = ("data.data", "texts.other")
+# Name → value, as YAML has them.
+Fields = Mapping[str, Any]
 # Label → settings of that level.
-Levels = Mapping[str, Mapping[str, Any]]
+Levels = Mapping[str, Fields]
 Names = tuple[str, ...]
 # Axis → its setting, and its levels at the small scale; the flag of the same name replaces the levels.
 FLAGS: Levels = {
@@ -106,8 +108,8 @@ class Study:
     y: str = ""
     against: str = ""
     model: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    small_settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Fields = field(default_factory=dict)
+    small_settings: Fields = field(default_factory=dict)
     references: Mapping[str, str] = field(default_factory=dict)
     benchmark: str = ""
     needs: str = ""
@@ -150,26 +152,24 @@ class Paper:
     differs: str = ""
 
 
-def parse(name: str, declared: Mapping[str, Any]) -> Study:
+def parse(name: str, declared: Fields) -> Study:
     """A study from its block in the catalogue, with the numbers that papers.csv has under its name and its aliases."""
-    fields: dict[str, Any] = {}
+    fields = {}
     for key, value in declared.items():
         # A declaration is never changed, so that its lists become tuples.
         if isinstance(value, list):
             value = tuple(value)
         fields[key] = value
-    detectors = map(_detectors, declared["detectors"])
-    fields["detectors"] = tuple(chain.from_iterable(detectors))
+    fields["detectors"] = tuple(chain.from_iterable(map(_detectors, declared["detectors"])))
     axes = declared.get("axes", {})
     fields["axes"] = tuple(starmap(_axis, axes.items()))
     for key in ("settings", "small_settings"):
         fields[key] = _settings(declared.get(key, {}))
     places = (name, *fields.get("aliases", ()))
-    paper = {labels: number for place, labels, number in _printed() if place in places}
-    return Study(**fields, paper=paper)
+    return Study(**fields, paper={labels: number for place, labels, number in _printed() if place in places})
 
 
-def _detectors(entry: str | Mapping[str, Any]) -> Sequence[DetectorSpec]:
+def _detectors(entry: str | Fields) -> Sequence[DetectorSpec]:
     """One detector for each combination of the listed settings; with `best`, one for all of them."""
     if isinstance(entry, str):
         return [DetectorSpec(entry)]
@@ -177,8 +177,7 @@ def _detectors(entry: str | Mapping[str, Any]) -> Sequence[DetectorSpec]:
     label = entry.get("label", "")
     single = []
     names = list(entry["settings"])
-    choices = map(_entries, entry["settings"].values())
-    for values in product(*choices):
+    for values in product(*map(_entries, entry["settings"].values())):
         settings = dict(zip(names, values, strict=True))
         single.append(DetectorSpec(name, settings, label.format(**settings)))
     if entry.get("best"):
@@ -186,7 +185,7 @@ def _detectors(entry: str | Mapping[str, Any]) -> Sequence[DetectorSpec]:
     return single
 
 
-def _axis(name: str, entry: Mapping[str, Any] | list[Any]) -> Axis:
+def _axis(name: str, entry: Fields | list[Any]) -> Axis:
     """An axis of one setting, whose levels may be their own labels, or of levels with several settings each."""
     declared = dict(FLAGS.get(name, {}))
     declared |= entry if isinstance(entry, Mapping) else {"levels": entry}
@@ -212,7 +211,7 @@ def _levels(values: Any, setting: str) -> Levels:
     return levels
 
 
-def _settings(declared: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(declared: Fields) -> dict[str, Any]:
     settings = dict(declared)
     for key in LISTS:
         if key in settings:
@@ -239,12 +238,12 @@ def _printed() -> list[tuple[str, Names, float]]:
 
 
 @functools.cache
-def _blocks() -> Mapping[str, Any]:
+def _blocks() -> Fields:
     """The blocks of the catalogue by name, in the order of the file."""
     import yaml
 
     declared = CATALOGUE.read_text(encoding="utf-8")
-    blocks: Mapping[str, Any] = yaml.safe_load(declared)
+    blocks: Fields = yaml.safe_load(declared)
     return blocks
 
 

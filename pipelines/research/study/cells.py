@@ -62,10 +62,10 @@ from fsd.scoring.model_checks import check_model
 from fsd.scoring.scorers import cache_folder, frequency_file
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
-from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import FPR_SLACK, auc, roc
 from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
+from pipelines.common.deliver import finished_cells
 from pipelines.common.detector_settings import shots_of
 from pipelines.common.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
 from pipelines.common.registration import log_texts, training_params
@@ -290,8 +290,7 @@ def load_detectors(specs: Iterable[DetectorSpec]) -> list[Detector]:
         if spec.grid:
             loaded += load_detectors(spec.grid)
         else:
-            detector = detectors.load(spec.name, **spec.settings)
-            loaded.append(replace(detector, name=spec.key))
+            loaded.append(replace(detectors.load(spec.name, **spec.settings), name=spec.key))
     return loaded
 
 
@@ -433,13 +432,6 @@ def _with_counted_table(config: ModelConfig) -> ModelConfig:
     return replace(config, frequencies=str(file))
 
 
-def _finished(parent: Run) -> dict[str, RunRecord]:
-    """Tag of a cell → the newest run that holds its numbers."""
-    # The newest come first, and the last of equal tags stays in a dictionary.
-    records = reversed(tracking.find_runs(parent.record.experiment, {"kind": "cell"}))
-    return {record.tags["cell"]: record for record in records}
-
-
 def run_cells(
     name: str, study: Study, cells: Sequence[PreparedCell], parent: Run
 ) -> tuple[list[tuple[PreparedCell, RunRecord]], dict[str, str]]:
@@ -447,8 +439,8 @@ def run_cells(
 
     A cell whose adapter cannot be trained on its texts is left out; it is an error if all are.
     """
-    earlier = _finished(parent)
-    refusals: dict[str, str] = {}
+    earlier = finished_cells(parent)
+    refusals = {}
     model = None
     loaded = ""
     with progress(len(cells), name, "cell") as bar:
@@ -474,7 +466,7 @@ def run_cells(
                     outcome = f"{time.perf_counter() - start:.1f} s"
             bar.update(1)
             note(f"{name} {number}/{len(cells)}: {prepared.cell.name} ({outcome})")
-    finished = _finished(parent)
+    finished = finished_cells(parent)
     results = []
     left_out = {}
     for prepared in cells:
@@ -545,10 +537,9 @@ def _run(
         "cell": prepared.tag,
         "base_model": config.model.model,
     }
-    title = f"{name}: {cell.name}"
     with tracking.run(
         parent.record.experiment,
-        title,
+        f"{name}: {cell.name}",
         params=params,
         tags=tags,
         parent=parent,
@@ -583,8 +574,7 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
         scores = results.score_table(parts, scored).drop(columns="text")
         scores, names = best_of_grids(scores, study)
         test = scores[scores["split"] == "test"]
-        groups = list(test["group"])
-        table = results.evaluate(test, test["label"], groups, seed=seed)
+        table = results.evaluate(test, test["label"], list(test["group"]), seed=seed)
     for (score, _), replaced in scored.fallbacks.items():
         if score.state == BASE and score.detector in names:
             key = f"fallback/{Score(names[score.detector], BASE)}"
@@ -594,22 +584,16 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     # A table shows the interval of every number, where the main pipeline tracks that of the AUC alone.
     for (detector, state, metric), row in by_key(table).items():
         if metric in METRICS:
-            metrics |= _ends(metric, f"{detector}.{state}", row.estimate)
+            key = f"{detector}.{state}"
+            metrics[f"{metric}_low/{key}"] = row.estimate.low
+            metrics[f"{metric}_high/{key}"] = row.estimate.high
     metrics |= _rates_below(scores)
     run.log_metrics(metrics)
     chosen = {key: name for name, key in names.items() if key != name}
-    left_out = json.dumps(plan.left_out)
-    run.set_tags({"left_out": left_out, "chosen": json.dumps(chosen)})
+    run.set_tags({"left_out": json.dumps(plan.left_out), "chosen": json.dumps(chosen)})
     run.log(SCORES, scores)
     if study.figure == "tokens":
         run.log(TOKENS, _tokens(inputs, model))
-
-
-def _ends(metric: str, score: str, estimate: Estimate) -> dict[str, float]:
-    """The ends of the interval of a number, as metrics of a run."""
-    low = f"{metric}_low/{score}"
-    high = f"{metric}_high/{score}"
-    return {low: estimate.low, high: estimate.high}
 
 
 def _rates_below(scores: pd.DataFrame) -> dict[str, float]:

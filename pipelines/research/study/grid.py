@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -35,7 +35,6 @@ from pipelines.research.study.catalogue import (
     TextOptions,
 )
 
-Value = TypeVar("Value")
 # The single axis of a study that varies one axis at a time.
 SETTING = "setting"
 # Where the settings of a cell have the reference models of its study, until its model is known.
@@ -159,8 +158,7 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     shared = _shared(study, config)
     cells = []
     for labels, varied in _combinations(study, axes):
-        settings = {**shared, **varied}
-        cells.append(_cell(labels, settings, config, models))
+        cells.append(_cell(labels, {**shared, **varied}, config, models))
     return cells
 
 
@@ -168,8 +166,7 @@ def _shared(study: Study, config: StudyConfig) -> dict[str, Any]:
     """The settings of every cell."""
     shared = {}
     for key in FIXED:
-        flag = key.partition(".")[2]
-        shared[key] = getattr(config, flag)
+        shared[key] = getattr(config, key.partition(".")[2])
     shared["model.model"] = "embedded"
     if config.scale == "full" and study.model:
         shared["model.model"] = study.model
@@ -265,13 +262,14 @@ def _cell(
     if settings["model.model"] in models:
         place = models.index(settings["model.model"])
     if config.frequencies and FREQUENCIES not in labels:
-        settings["model.frequencies"] = _of_model(config.frequencies, place)
+        # One for each model, or the only one for all of them.
+        settings["model.frequencies"] = config.frequencies[place % len(config.frequencies)]
     if config.model and MODEL not in labels:
         settings["model.model"] = config.model[0]
     model = settings["model.model"]
     references = settings.pop(REFERENCES)
     if config.reference_model:
-        settings["model.reference_model"] = _of_model(config.reference_model, place)
+        settings["model.reference_model"] = config.reference_model[place % len(config.reference_model)]
     elif model in references:
         settings["model.reference_model"] = references[model]
     if config.data and DATA not in labels:
@@ -281,13 +279,7 @@ def _cell(
         settings["data.data"] = ("embedded",)
     if config.other and "texts.unseen_from" in settings:
         settings["texts.other"] = config.other
-    texts = TextOptions(**_section(settings, "texts."))
-    return Cell(labels, _run_config(settings, config), texts)
-
-
-def _of_model(values: Sequence[Value], place: int) -> Value:
-    """The value for the model at a place among those that are compared, or the only one for all of them."""
-    return values[place % len(values)]
+    return Cell(labels, _run_config(settings, config), TextOptions(**_section(settings, "texts.")))
 
 
 def _run_config(settings: Mapping[str, Any], config: StudyConfig) -> FSDConfig:

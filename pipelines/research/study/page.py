@@ -66,15 +66,15 @@ def prepare(config: PageConfig) -> Job:
     """Check the output files."""
     if config.out.suffix == TABLE_SUFFIX:
         raise UsageError(f"--out must be the page, beside which its table ({TABLE_SUFFIX}) goes; got {config.out}")
-    writes = [config.out, _beside(config.out)]
+    writes = [config.out, config.out.with_suffix(TABLE_SUFFIX)]
     for path in writes:
         check_path(path)
-    return Job(partial(run, config), {"studies": "their declarations"}, writes=writes, experiment="")
+    return Job(partial(run, config), {"studies": "their declarations"}, writes=writes)
 
 
 def run(config: PageConfig) -> None:
     """Write page and table; with --update first take over what the newest runs of the studies have measured."""
-    table_file = _beside(config.out)
+    table_file = config.out.with_suffix(TABLE_SUFFIX)
     with stage("recording"):
         if config.update:
             measured = pd.DataFrame(_measured(f"fsd-{FSDConfig().data.domain}"))
@@ -82,14 +82,13 @@ def run(config: PageConfig) -> None:
             results.cache_clear()
         write_text(page(), config.out)
         write_text(table(), table_file)
-    note = Finding(f"{len(studies())} studies")
-    files = {"page": config.out, "table": table_file}
-    show(Report(headline=f"page: {config.out}", findings=[note], files=files))
-
-
-def _beside(page_file: Path) -> Path:
-    """The file of the table."""
-    return page_file.with_suffix(TABLE_SUFFIX)
+    show(
+        Report(
+            headline=f"page: {config.out}",
+            findings=[Finding(f"{len(studies())} studies")],
+            files={"page": config.out, "table": table_file},
+        )
+    )
 
 
 def page() -> str:
@@ -120,9 +119,8 @@ def table() -> str:
 
 def _section(name: str, paper: Paper) -> str:
     """The part of the page on one paper."""
-    lines = [f"## {name}", ""]
-    lines.append(f'"{paper.title}", [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv}).')
-    lines.append("")
+    cited = f'"{paper.title}", [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv}).'
+    lines = [f"## {name}", "", cited, ""]
     remarks = filter(None, (paper.agrees, paper.differs))
     lines += [f"- {remark}." for remark in remarks]
     lines.append("")

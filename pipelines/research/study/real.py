@@ -103,12 +103,11 @@ def run(config: RealConfig, sides: Sides) -> None:
             PARAGRAPHS,
             base,
         )
-        members = tuple(sides[MEMBER].texts)
         target = Target(
             lab,
             exposures=1,
             seed=config.seed,
-            sources=(members,),
+            sources=(tuple(sides[MEMBER].texts),),
         )
         train(lab, ())
         abstracts = unread()
@@ -178,8 +177,7 @@ def _audit(cell: Cell, model: LanguageModel) -> Table:
         cell.sides[LATER],
         config,
     )
-    audited = open_model(cell.config.model, local=model).audited()
-    return audit.detectors_table(audit.measure(parts, [], audited, config))
+    return audit.detectors_table(audit.measure(parts, [], open_model(cell.config.model, local=model).audited(), config))
 
 
 def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -> Report:
@@ -224,10 +222,6 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     sections = [Section(title, tables=[table]) for title, table in tables.items()]
     sections.append(limits())
     members = len(cell.sides[MEMBER])
-    artifacts = {
-        "scores.parquet": scores,
-        "results.parquet": measured,
-    }
     return Report(
         title=f"A real model with exact truth: {lab.size}",
         question=f"What do the scores see in {lab.size}, trained further on {members} articles?",
@@ -236,7 +230,10 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
         facts=_facts(config, cell),
         score=lab.size,
         metrics=metrics,
-        artifacts=artifacts,
+        artifacts={
+            "scores.parquet": scores,
+            "results.parquet": measured,
+        },
     )
 
 

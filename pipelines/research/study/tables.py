@@ -129,9 +129,11 @@ def _estimate(run: RunRecord, score: str, metric: str) -> Estimate | None:
     value = run.metrics.get(f"{metric}/{score}")
     if value is None:
         return None
-    low = run.metrics.get(f"{metric}_low/{score}", value)
-    high = run.metrics.get(f"{metric}_high/{score}", value)
-    return Estimate(value, low, high)
+    return Estimate(
+        value,
+        run.metrics.get(f"{metric}_low/{score}", value),
+        run.metrics.get(f"{metric}_high/{score}", value),
+    )
 
 
 def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: str) -> float:
@@ -198,8 +200,7 @@ def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
         if against is None:
             continue
         bootstrap = Bootstrap.draw(table["label"] == 1, list(table["group"]))
-        tests = compare(bootstrap, scores, dict.fromkeys(scores, against))
-        for name, test in tests.items():
+        for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
             row: dict[str, Any] = dict(prepared.cell.labels)
             row["detector"] = labels[name]
             row["state"] = "base"
@@ -519,18 +520,15 @@ def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     x = list(aucs[study.x].unique())
     y = list(aucs[study.y].unique())
     settings = load(study.detectors[0].name).settings
-    default_x = f"{settings[study.x]:g}"
-    default_y = f"{settings[study.y]:g}"
-    values = table.loc[y, x].to_numpy()
     return figures.heat_map(
         x,
         y,
-        values,
+        table.loc[y, x].to_numpy(),
         x_name=study.x,
         y_name=study.y,
         name="AUC",
         title=title,
-        default=(default_x, default_y),
+        default=(f"{settings[study.x]:g}", f"{settings[study.y]:g}"),
     )
 
 

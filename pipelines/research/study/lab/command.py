@@ -209,14 +209,13 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
     """Compute the cells that are not finished yet, and record tables and figure."""
     with stage("data"):
         packages = SMALL_PACKAGES if config.small else PACKAGES
-        continued = "earlier" in config.references
         lab = shared(
             folder,
             packages,
             config.paragraphs,
             base,
             config.size,
-            continued=continued,
+            continued="earlier" in config.references,
         )
         trained_on = lab.background
         if {"earlier", "ordinary"}.intersection(config.references):
@@ -240,8 +239,9 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
             "dtype": base.dtype,
             "chats": base.chats,
         }
-    title = f"lab · {lab.size} · {len(cells)} cells"
-    with tracked_run(config, EXPERIMENT, title, params=params, tags={"study": "lab"}) as tracked:
+    with tracked_run(
+        config, EXPERIMENT, f"lab · {lab.size} · {len(cells)} cells", params=params, tags={"study": "lab"}
+    ) as tracked:
         with stage("scoring"):
             # A real model fills the memory, so that its cells follow one another.
             compute(cells, config.workers or (1 if base else os.cpu_count()) or 1)
@@ -264,11 +264,16 @@ def _track_cells(cells: Sequence[Cell], measured: pd.DataFrame, parent: Run) -> 
     by_cell = dict(list(measured.groupby(keys)))
     for cell in cells:
         labels = cell.labels
-        tags = {
-            "study": "lab",
-            "kind": "cell",
-            "cell": cell.file.stem,
-        }
         name = f"lab: {cell.corpus}, {labels['exposures']} exposures, seed {labels['seed']}"
-        with tracking.run(EXPERIMENT, name, params=labels, tags=tags, parent=parent) as child:
+        with tracking.run(
+            EXPERIMENT,
+            name,
+            params=labels,
+            tags={
+                "study": "lab",
+                "kind": "cell",
+                "cell": cell.file.stem,
+            },
+            parent=parent,
+        ) as child:
             child.log_metrics(results.tracked(by_cell[tuple(labels.values())]))

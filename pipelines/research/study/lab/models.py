@@ -186,22 +186,23 @@ def shared(
 def train(lab: Lab, wanted: Collection[str]) -> None:
     """Train the models that cells share, and count tokens, unless that is done."""
     if not lab.base:
-        _make(lab.models / BACKGROUND, lambda: _pretrained(lab))
+        _make(lab, BACKGROUND, _pretrained)
     if lab.continued:
-        _make(lab.models / CONTINUED, lambda: _continued(lab))
+        _make(lab, CONTINUED, _continued)
     if SMALLER in wanted:
-        _make(lab.models / SMALLER, lambda: _smaller(lab))
+        _make(lab, SMALLER, _smaller)
     if ORDINARY in wanted:
-        _make(lab.models / ORDINARY, lambda: _ordinary(lab))
+        _make(lab, ORDINARY, _ordinary)
     _count(lab)
 
 
-def _make(path: Path, train_model: Callable[[], LanguageModel]) -> None:
+def _make(lab: Lab, name: str, train_model: Callable[[Lab], LanguageModel]) -> None:
+    path = lab.models / name
     if path.exists():
         return
     # The folder appears when it is complete, so that an interrupted call leaves no half of it.
     with new_folder(path) as folder:
-        model = train_model()
+        model = train_model(lab)
         model.base.save_pretrained(folder)
         model.tokenizer.save_pretrained(folder)
 

@@ -88,18 +88,16 @@ def report(measured: pd.DataFrame, cells: int) -> Report:
 
 def _aucs(summary: pd.DataFrame) -> pd.DataFrame:
     """AUCs of the scores that are shown, a column each, by the labels of the cells."""
-    numbers = summary[["auc", "auc_low", "auc_high"]].to_numpy()
     # pandas would take a list of named tuples for three columns.
     aucs = pd.Series(
-        list(starmap(Estimate, numbers)),
+        list(starmap(Estimate, summary[["auc", "auc_low", "auc_high"]].to_numpy())),
         index=summary.index,
         dtype=object,
     )
-    contrast = pd.Categorical(summary["contrast"], list(TITLES))
     estimates = summary.assign(
         auc=aucs,
         score=score_names(summary),
-        contrast=contrast,
+        contrast=pd.Categorical(summary["contrast"], list(TITLES)),
     )
     table = estimates.pivot(
         index=["corpus", "size", "reference", "scored", "contrast", "sources", "exposures"],
@@ -121,11 +119,10 @@ def _by_corpus(summary: pd.DataFrame) -> Iterator[Table]:
             line = [TITLES[contrast], str(sources), str(exposures)]
             line += map(_shown, row)
             lines.append(line)
-        title = f"{corpus}, {size}, reference {reference}{_part(scored)}"
         yield plain(
             headings,
             lines,
-            title=title,
+            title=f"{corpus}, {size}, reference {reference}{_part(scored)}",
             source="summary.csv",
         )
 
@@ -155,13 +152,12 @@ def _membership(measured: pd.DataFrame) -> Table:
         cells[key] = f"{shortened(mean['auc'], 'z.3f')} · {rates}"
     lines = {(f"`{score}`",): (score,) for score in SHOWN}
     lines[BEST,] = (BEST,)
-    title = "Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR · at 1 %"
     return _by_group(
         within,
         ["score"],
         lines,
         cells,
-        title,
+        "Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR · at 1 %",
     )
 
 
@@ -202,10 +198,7 @@ def _periods(table: pd.DataFrame) -> Table:
     rows: Any = shown.itertuples()
     for row in rows:
         line = [str(getattr(row, label)) for label in TARGET]
-        line.append(f"`{row.score}`")
-        line.append(shortened(row.auc))
-        line.append(shortened(row.untouched))
-        line.append(f"{row.added:+.2f}")
+        line += [f"`{row.score}`", shortened(row.auc), shortened(row.untouched), f"{row.added:+.2f}"]
         lines.append(line)
     return plain(
         headings,
@@ -222,9 +215,7 @@ def _gains(table: pd.DataFrame) -> Table:
     for row in rows:
         line = [f"`{row.score}`", TITLES[row.contrast]]
         line += [str(getattr(row, label)) for label in TARGET]
-        line.append(f"`{row.best}`")
-        line.append(_lead(row))
-        line.append(_p_value(row))
+        line += [f"`{row.best}`", _lead(row), _p_value(row)]
         lines.append(line)
     return plain(
         headings,
@@ -255,19 +246,18 @@ def _regrets(table: pd.DataFrame) -> Table:
     cells = {}
     for key, row in summary.iterrows():
         cells[key] = f"{row['mean']:.3f} ({row['largest']:.3f})"
-    lines: dict[Any, tuple[str, ...]] = {}
+    lines = {}
     for setting, rows in table.groupby("setting", sort=False):
         recommended = set(rows["advised"])
         for score in SHOWN:
             mark = "advised" if score in recommended else ""
             lines[str(setting), f"`{score}`", mark] = (str(setting), score)
-    title = "Regret, members against contemporaries: mean (largest) loss of AUC to the best score in hindsight"
     return _by_group(
         table,
         ["setting", "score", ""],
         lines,
         cells,
-        title,
+        "Regret, members against contemporaries: mean (largest) loss of AUC to the best score in hindsight",
     )
 
 
@@ -290,7 +280,7 @@ def _figure(summary: pd.DataFrame) -> Figure:
         return _dots(aucs, times[-1])
     panels = {}
     measured = drawn.groupby(["corpus", "size"], sort=False)["exposures"].nunique()
-    complete: Any = measured[measured == len(times)].index
+    complete = measured[measured == len(times)].index
     for corpus, size in complete:
         for contrast, title in TITLES.items():
             places = pd.MultiIndex.from_product([[corpus], [size], [contrast], times])

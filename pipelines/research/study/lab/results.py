@@ -167,13 +167,12 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     rows = []
     keys = [*TARGET, "contrast", "detector", "state"]
     for key, group in results.groupby(keys, sort=False):
-        row: dict[str, object] = dict(zip(keys, key, strict=True))
+        row = dict(zip(keys, key, strict=True))
         row["seeds"] = len(group)
         for name, error in zip(MEASURES, ERRORS, strict=True):
             # The error over the texts is of the mean, so that it is the same for all seeds.
-            ends = interval(group[name].to_numpy(), group[error].iloc[0])
             low, high = np.clip(
-                ends,
+                interval(group[name].to_numpy(), group[error].iloc[0]),
                 0,
                 1,
             )
@@ -276,13 +275,14 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
         for setting, among in (("reference", cell), ("no reference", alone)):
             regret = among["auc"].max() - among["auc"]
             advice = advised(set(among["score"]))
-            table = among[["score", "auc"]].assign(
-                **labels,
-                setting=setting,
-                regret=regret,
-                advised=advice and advice.score,
+            tables.append(
+                among[["score", "auc"]].assign(
+                    **labels,
+                    setting=setting,
+                    regret=regret,
+                    advised=advice and advice.score,
+                )
             )
-            tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
 

@@ -81,12 +81,14 @@ class Cell:
     def labels(self) -> dict[str, str | int]:
         """What its scores are labelled with."""
         target = self.target
-        labels: dict[str, str | int] = {"corpus": self.corpus, "size": target.lab.size}
-        labels["sources"] = len(target.sources)
-        labels["reference"] = self.reference
-        labels["exposures"] = target.exposures
-        labels["seed"] = target.seed
-        return labels
+        return {
+            "corpus": self.corpus,
+            "size": target.lab.size,
+            "sources": len(target.sources),
+            "reference": self.reference,
+            "exposures": target.exposures,
+            "seed": target.seed,
+        }
 
     @property
     def config(self) -> FSDConfig:
@@ -98,8 +100,7 @@ class Cell:
         """Where the finished cell is, and will be found again."""
         target = self.target
         lab = target.lab
-        content: list[object] = [lab.models.name, lab.continued]
-        content += [target.exposures, target.seed, self.reference]
+        content = [lab.models.name, lab.continued, target.exposures, target.seed, self.reference]
         content += map(_hashes, target.sources)
         for kind, side in self.sides.items():
             content += [kind, _hashes(learned(side))]
@@ -147,8 +148,7 @@ def compute(cells: Sequence[Cell], workers: int) -> None:
         tasks = 1 if lab.base else TASKS
         with spawn.Pool(min(workers, len(targets)), start_worker, maxtasksperchild=tasks) as pool:  # ends them too
             # Once, before the cells, all of which read them.
-            wanted = tuple({cell.reference for cell in missing})
-            pool.apply(models.train, (lab, wanted))
+            pool.apply(models.train, (lab, tuple({cell.reference for cell in missing})))
             for finished in pool.imap_unordered(run_cells, targets):
                 bar.update(finished)
 

@@ -211,7 +211,7 @@ def test_a_text_that_was_read_often_is_returned_after_its_opening(works: list[st
     from fsd.models.pretraining import continue_pretraining
     from fsd.scoring.replies import LocalReplies
     from pipelines.evidence.extract.prompt_report import Answer, Entry, answer_of
-    from pipelines.evidence.extract.prompts import compare, read_works, requests_of, written
+    from pipelines.evidence.extract.prompts import compare, read_works, written
 
     config = settings(max_tokens=40, span=8)
     read = read_works(config)
@@ -219,7 +219,7 @@ def test_a_text_that_was_read_often_is_returned_after_its_opening(works: list[st
     model = language_model.load(ModelConfig(cache="none"))
 
     def answer() -> Answer:
-        replies = LocalReplies(model, description="")(requests_of(asked))
+        replies = LocalReplies(model, description="")([entry.request for entry in asked])
         transcript = [Entry(*entry, reply) for entry, reply in zip(asked, replies, strict=True)]
         return answer_of("embedded", compare(read, transcript, config.span), config.span)
 
