@@ -15,17 +15,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
-    "nodes": 316_000,
+    "nodes": 312_600,
     "nodes a line of code": 8.5,
     "functions of folded complexity above 15": 0,
-    "statements of more than 40 nodes": 80,
+    "statements of more than 40 nodes": 77,
     "assignments of several unrelated values": 4,
-    "comprehensions per 1,000 lines": 27.9,
-    "conditional expressions per 1,000 lines": 14.5,
+    "comprehensions per 1,000 lines": 27.8,
+    "conditional expressions per 1,000 lines": 14.2,
     "starred items per 1,000 lines": 8.9,
     "names that are grammar words, percent": 0.3,
 }
-FEWEST_COMMENTS = 5.9
+FEWEST_COMMENTS = 6.0
 """Comments per 1,000 nodes. One that repeats the code is worse than none: a reader sees to that, not this test."""
 COMPLEX, LONG = 15, 40
 GRAMMAR = frozenset(
