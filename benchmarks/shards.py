@@ -49,12 +49,20 @@ def finished(process: "subprocess.Popen[bytes]") -> None:
         raise SystemExit(f"exit code {process.returncode}")
 
 
+def alive(process: psutil.Process) -> bool:
+    """Whether a process has not ended; nobody may ask for the result of one whose parent was killed."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def actors(process: "subprocess.Popen[bytes]") -> list[psutil.Process]:
     """The workers of Ray that are alive, in whatever state."""
     found = []
     for child in psutil.Process(process.pid).children(recursive=True):
         try:
-            if "ray::Actor" in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
+            if "ray::Actor" in " ".join(child.cmdline()) and alive(child):
                 found.append(child)
         except psutil.Error:
             continue
@@ -71,13 +79,13 @@ def kills(folder: Path, texts: int, rows: int, times: int) -> None:
         goal = max(0, number - 3) * (len(names) - 1) // times
         while True:
             done = len(list((folder / "out").glob("*.parquet")))
-            alive = actors(process)
+            workers = actors(process)
             if process.poll() is not None:
                 raise SystemExit(f"it ended before kill {number}")
-            if alive and done >= goal:
+            if workers and done >= goal:
                 break
             time.sleep(0.01)
-        chosen = alive[number % len(alive)]
+        chosen = workers[number % len(workers)]
         what = chosen.cmdline()[0].split()[0].removeprefix("ray::")
         os.kill(chosen.pid, signal.SIGKILL)
         print(f"| {number} | {done} of {len(names) - 1} | {what}, {time.time() - chosen.create_time():.1f} s old |")
@@ -152,7 +160,7 @@ def watched(process: "subprocess.Popen[bytes]", out: Path, shards_in_all: int, u
         if process.poll() is not None or done >= until * shards_in_all:
             return done
         usage.look(process, done / shards_in_all)
-        time.sleep(2)
+        time.sleep(0.2)
 
 
 def short_texts(folder: Path, texts: int, words: int) -> Path:
@@ -183,6 +191,8 @@ def many(folder: Path, texts: int, rows: int, words: int) -> None:
     process = start(file, out, rows, *engine)
 
     done = watched(process, out, total, 1 / 3, usage)
+    if process.poll() is not None:
+        raise SystemExit(f"it ended before a worker was killed: take more than {texts} texts")
     victim = actors(process)[0]
     os.kill(victim.pid, signal.SIGKILL)
     print(f"{time.perf_counter() - begun:.0f} s: a worker killed after {done} of {total} shards", flush=True)
@@ -192,7 +202,9 @@ def many(folder: Path, texts: int, rows: int, words: int) -> None:
     process.kill()
     process.wait()
     print(f"{time.perf_counter() - begun:.0f} s: the command killed after {done} of {total} shards", flush=True)
-    psutil.wait_procs(children, timeout=60)
+    end = time.monotonic() + 60
+    while any(map(alive, children)) and time.monotonic() < end:
+        time.sleep(0.2)
 
     process = start(file, out, rows, *engine)
     watched(process, out, total, 2, usage)

@@ -43,7 +43,14 @@ from fsd.net.http import Clock
 settings.register_profile("fsd", derandomize=True, database=None, deadline=None)  # the same examples every time
 settings.load_profile("fsd")
 
-LONGEST = ["tests/test_first_use.py", "tests/pipelines/test_docs.py", "tests/pipelines/test_bad_input.py"]
+STUDY = "tests/pipelines/research/study"
+LONGEST = [
+    *(f"{STUDY}/{name}" for name in ("test_real.py", "test_lab.py", "test_small_scale.py")),
+    "tests/test_first_use.py",
+    "tests/pipelines/test_docs.py",
+    "tests/pipelines/test_bad_input.py",
+    "tests/test_benchmarks.py",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

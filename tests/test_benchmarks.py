@@ -57,8 +57,8 @@ FORMS: Mapping[str, Smallest] = {
     "shards kills": Smallest("--texts 40 --rows 10 --kills 1", r"^5 files, 0 differ, 0 are missing"),
     "shards large": Smallest("--size 3e6", r"^0\.00 GB, \d+ shards: cut in"),
     "shards many": Smallest(
-        "--texts 300 --rows 30 --words 10",
-        r"^300 rows, 300 texts of 300\n1 of 1 shards equal those of one process, every number bitwise",
+        "--texts 2400 --rows 30 --words 10",
+        r"^2,400 rows, 2,400 texts of 2,400\n8 of 8 shards equal those of one process, every number bitwise",
     ),
     "shards throughput": Smallest(
         "--texts 40 --rows 10 --rounds 1", r"^2 workers: speed against no engine in the same"

@@ -20,7 +20,7 @@ def test_drawn_command_lines(root: Path, tmp_path: Path) -> None:
     """One seed, so that a tree which passed does not fail the next day; `python -m benchmarks.hostile` draws others."""
     seed = "20261124"
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.hostile", "--count", "200", "--seed", seed],
+        [sys.executable, "-m", "benchmarks.hostile", "--count", "120", "--seed", seed],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(tmp_path)},
         capture_output=True,

@@ -24,7 +24,7 @@ def test_every_question_is_asked_of_the_trained_and_the_untouched_model(
     monkeypatch.setattr(targets, "BASE_TRAINED_WITH", 8)
     monkeypatch.setattr(real, "COPIES", 4)
     monkeypatch.setattr(real, "UNSEEN", 2)
-    real.prepare(RealConfig(model, texts=40, learning_rate=rate, cache=str(tmp_path / "cache"))).run()
+    real.prepare(RealConfig(model, texts=32, learning_rate=rate, cache=str(tmp_path / "cache"))).run()
 
     (run,) = find_runs(real.EXPERIMENT)
     scores = pd.read_parquet(fetch_artifact(run.id, "scores.parquet"))
