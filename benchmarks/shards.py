@@ -198,12 +198,13 @@ def many(folder: Path, texts: int, rows: int, words: int) -> None:
     print(f"{time.perf_counter() - begun:.0f} s: a worker killed after {done} of {total} shards", flush=True)
 
     done = watched(process, out, total, 2 / 3, usage)
-    children = psutil.Process(process.pid).children(recursive=True)
+    workers = actors(process)
     process.kill()
     process.wait()
     print(f"{time.perf_counter() - begun:.0f} s: the command killed after {done} of {total} shards", flush=True)
     end = time.monotonic() + 60
-    while any(map(alive, children)) and time.monotonic() < end:
+    # Ray's own agents end a minute later.
+    while any(map(alive, workers)) and time.monotonic() < end:
         time.sleep(0.2)
 
     process = start(file, out, rows, *engine)

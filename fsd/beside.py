@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import os
-import pickle
+import select
 import subprocess
 import sys
 import tempfile
@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
-from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Self, TypeVar, cast
 
@@ -125,23 +124,22 @@ def serve(descriptor: int) -> None:
     """Do the work that comes from the main process, one piece after the other, and send whether and what it gave."""
     collect_rarely()
     main = Connection(descriptor)
+    Thread(target=_end_with, args=(descriptor,), daemon=True).start()
     sys.path[:], tempfile.tempdir = main.recv()
-    sent: SimpleQueue[bytes] = SimpleQueue()
-    Thread(target=_receive, args=(main, sent), daemon=True).start()
     while True:
         try:
-            work = pickle.loads(sent.get())
-            answer = pickle.dumps((True, work()))
+            work = main.recv()
+            # What cannot be sent back fails before the first byte of it is written.
+            main.send((True, work()))
         except Exception:
-            answer = pickle.dumps((False, None))
-        main.send_bytes(answer)
+            main.send((False, None))
 
 
-def _receive(main: Connection, sent: "SimpleQueue[bytes]") -> None:
-    """Take what the main process sends, and end this one when that has gone: killed, it ends nothing itself."""
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            sent.put(main.recv_bytes())
+def _end_with(descriptor: int) -> None:
+    """End this process when the main one has gone: killed, it ends nothing itself."""
+    hung_up = select.poll()
+    hung_up.register(descriptor, 0)  # nothing that comes is of interest, and the end is always told
+    hung_up.poll()
     os._exit(1)
 
 
