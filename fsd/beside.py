@@ -19,6 +19,8 @@ from typing import Any, Self, TypeVar, cast
 T = TypeVar("T")
 # New objects after which Python looks for cycles among them, and how many such rounds come before it looks further.
 COLLECTIONS = (50_000, 20, 50)
+# Milliseconds after which the end of the main process is noticed.
+PATIENCE = 1000
 
 
 class Assistant(AbstractContextManager["Assistant"]):
@@ -34,21 +36,22 @@ class Assistant(AbstractContextManager["Assistant"]):
         self.apart = apart
         self._stack = ExitStack()
         self._connection: Connection | None = None
-        # One thread, so that what is begun first is done first.
-        self._waiting = ThreadPoolExecutor(1)
 
     def __enter__(self) -> Self:
         """Start the process."""
         if self.apart and _cores() > 1:
             # Too many processes, open files or little memory.
             with contextlib.suppress(Exception):
+                # One thread, so that what is begun first is done first.
+                self._waiting = ThreadPoolExecutor(1)
                 self._connection = self._stack.enter_context(_process())
                 self.begin(_import, self.modules)
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the process, whatever it does."""
-        self._waiting.shutdown(wait=False, cancel_futures=True)
+        if self._connection:
+            self._waiting.shutdown(wait=False, cancel_futures=True)
         self._stack.close()
         self._connection = None
 
@@ -57,7 +60,10 @@ class Assistant(AbstractContextManager["Assistant"]):
         in_this_process = partial(work, *arguments)
         if self._connection is None or not apart:
             return in_this_process
-        begun = self._waiting.submit(_done, self._connection, in_this_process)
+        try:
+            begun = self._waiting.submit(_done, self._connection, in_this_process)
+        except RuntimeError:  # no thread can start
+            return in_this_process
 
         def result() -> T:
             # Also what cannot be sent is done here.
@@ -97,7 +103,7 @@ def _process() -> Iterator[Connection]:
             process = _start(theirs.fileno())
         try:
             # The folder of the command, which is removed with what is in it, however the process ends.
-            ours.send((sys.path, tempfile.gettempdir()))
+            ours.send(tempfile.gettempdir())
             yield ours
         finally:
             process.kill()
@@ -108,7 +114,10 @@ def _start(descriptor: int) -> "subprocess.Popen[bytes]":
     """A new process that does what comes through this end of a pipe."""
     # Not by multiprocessing, which runs the user's script again in the new process. Ctrl-C reaches the main process
     # alone, since this one is no part of the terminal's session. Screen and results are the main one's.
-    command = [sys.executable, "-c", f"from fsd.beside import serve; serve({descriptor})"]
+    # It imports from where this one does: the working folder, which -P leaves out, may hold somebody else's modules.
+    path = list(map(str, sys.path))
+    code = f"import sys; sys.path[:] = {path!r}; from fsd.beside import serve; serve({descriptor})"
+    command = [sys.executable, "-P", "-c", code]
     nothing = subprocess.DEVNULL
     return subprocess.Popen(
         command,
@@ -125,7 +134,7 @@ def serve(descriptor: int) -> None:
     collect_rarely()
     main = Connection(descriptor)
     Thread(target=_end_with, args=(descriptor,), daemon=True).start()
-    sys.path[:], tempfile.tempdir = main.recv()
+    tempfile.tempdir = main.recv()
     while True:
         try:
             work = main.recv()
@@ -137,9 +146,12 @@ def serve(descriptor: int) -> None:
 
 def _end_with(descriptor: int) -> None:
     """End this process when the main one has gone: killed, it ends nothing itself."""
+    parent = os.getppid()
     hung_up = select.poll()
-    hung_up.register(descriptor, 0)  # nothing that comes is of interest, and the end is always told
-    hung_up.poll()
+    hung_up.register(descriptor, select.POLLHUP)
+    # A process that the main one has forked keeps its end of the connection open.
+    while not hung_up.poll(PATIENCE) and os.getppid() == parent:
+        pass
     os._exit(1)
 
 

@@ -47,6 +47,8 @@ def processes_here() -> int:
 def check_environment() -> None:
     """Refuse variables of a launcher that are no numbers."""
     for name, least in (("WORLD_SIZE", 1), ("RANK", 0), ("LOCAL_WORLD_SIZE", 1)):
+        if name != "WORLD_SIZE" and num_processes() == 1:
+            return  # without a launcher the others mean nothing
         value = os.environ.get(name)
         if value and not (value.isdecimal() and int(value) >= least):
             raise UsageError(f"{name} in the environment must be a whole number of at least {least}; got {value!r}")

@@ -466,6 +466,7 @@ def own_files(case: Case, code: int | None, folder: Path) -> list[str]:
     is_dry = "--dry-run" in case.words
     own = ["cache", "temporary", *["log"] * (not is_dry)]  # log: trials, which are opened first
     own += ["home/.cache/matplotlib"]  # the fonts that it has found
+    own += map(os.path.normpath, values_of(case.words, "protocol"))  # which a dry run writes
     written = folder / "hostile.yaml"
     if code != 2 and not is_dry:
         own += ["mlruns", "bad", *filter(None, map(stem, [*case.words, *case.environment.values()]))]

@@ -216,12 +216,12 @@ def arrow_rows(where: str) -> Rows:
 
 
 def _size(batch: Any) -> int:
-    """Bytes of a batch with every value written out, as Python holds it: a row of nothing takes a pointer, too."""
-    return sum(max(_written_out(column), POINTER * len(batch)) for column in batch.columns)
+    """Bytes of a batch with every value written out, as Python holds it, where a row of nothing takes memory, too."""
+    return max(EMPTY_ROW * len(batch), sum(map(_written_out, batch.columns)))
 
 
-POINTER = 8
-"""Bytes of a reference to a value."""
+EMPTY_ROW = 64
+"""Bytes of a row in Python, an empty dictionary."""
 _WRITTEN = ("string", "large_string", "binary", "large_binary")
 """Arrow types of texts and bytes."""
 
@@ -242,8 +242,14 @@ def _written_out(array: Any) -> int:
         return _written_out(array.flatten()) + len(array)
     # Counted, not decoded: what is refused would have to be in memory first.
     if pa.types.is_run_end_encoded(kind):
-        longest = np.diff(array.run_ends, prepend=0).max(initial=0)
-        return int(longest) * _written_out(array.values)
+        ends = np.append(0, array.run_ends)
+        if (ends[1:] <= ends[:-1]).any():
+            raise pa.ArrowInvalid("ends of runs must rise")
+        runs = np.diff(ends)
+        if str(array.values.type) not in _WRITTEN:
+            return int(runs.max(initial=0)) * _written_out(array.values)
+        lengths = pc.fill_null(pc.binary_length(array.values), 0).cast(pa.int64())
+        return int(runs @ lengths)
     if pa.types.is_dictionary(kind) and str(array.dictionary.type) in _WRITTEN:
         lengths = pc.binary_length(array.dictionary).cast(pa.int64())
         return pc.sum(lengths.take(array.indices)).as_py() or 0

@@ -81,29 +81,29 @@ class Protocol:
         if self.command != run.command:
             return f"command {self.command}; the run is of {run.command}"
         flag = _differing(self.texts, run.texts)
-        if flag:
+        if flag is not None:
             return f"other texts of {flag}"
         name = _differing(self.settings, run.settings)
-        if name:
+        if name is not None:
             return f"{name} {self.settings.get(name)}; the run has {run.settings.get(name)}"
         for name in sorted(self.weights.keys() & run.weights.keys()):
             fixed = self.weights[name]
             of_run = run.weights[name]
             file = _differing(fixed, of_run)
             # Weights that are not on the machine have no hash.
-            if fixed and of_run and file:
+            if fixed and of_run and file is not None:
                 return f"other weights of {name} ({file})"
         if self.level != run.level or self.tests != run.tests:
             return "other tests or another level"
         return ""
 
 
-def _differing(fixed: Settings, of_run: Settings) -> str:
-    """The first key whose value is another, or that one side lacks; "" if there is none."""
+def _differing(fixed: Settings, of_run: Settings) -> str | None:
+    """The first key whose value is another, or that one side lacks; a key of somebody else's file may be empty."""
     for key in sorted(fixed.keys() | of_run.keys()):
         if fixed.get(key) != of_run.get(key):
             return key
-    return ""
+    return None
 
 
 def protocol(command: str, config: Any) -> Protocol:

@@ -137,7 +137,7 @@ def _check_answers(address: str) -> None:
     reason = ""
     try:
         attempt = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-P", "-c", code],
             capture_output=True,
             text=True,
             timeout=CONNECT,

@@ -118,6 +118,54 @@ def test_modules_that_are_missing_cost_nothing():
         assert assistant.begin(where, 3)()[1] != os.getpid()
 
 
+def test_it_can_be_entered_again():
+    assistant = Assistant()
+    for _ in range(2):
+        with assistant:
+            assert assistant.begin(where, 3)()[1] != os.getpid()
+
+
+def test_without_threads_all_is_done_here(monkeypatch):
+    def no_thread(*_):
+        raise RuntimeError("can't start new thread")
+
+    with Assistant() as assistant:
+        monkeypatch.setattr(assistant._waiting, "submit", no_thread)
+        assert assistant.begin(where, 3)()[:2] == (3, os.getpid())
+
+
+def test_nothing_is_imported_from_the_working_folder(tmp_path, monkeypatch):
+    for name in ("tempfile", "select", "fsd"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    with Assistant() as assistant:
+        assert assistant.begin(where, 3)()[1] != os.getpid()
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_forked_process_does_not_keep_it_alive(tmp_path):
+    script = (
+        "import os, signal, time\n"
+        "from fsd import beside as module\n"
+        "from tests.fsd.test_beside import endless\n"
+        "module._cores = lambda: 2\n"
+        "with module.Assistant() as assistant:\n"
+        f"    assistant.begin(endless, {str(tmp_path)!r})\n"
+        "    if os.fork() == 0:\n"
+        f"        time.sleep({PATIENCE})\n"
+        f"    while not os.path.exists({str(tmp_path / 'begun')!r}):\n"
+        "        time.sleep(.05)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen([sys.executable, "-c", script], env=environment, start_new_session=True)
+    try:
+        process.wait(PATIENCE)
+        assert gone(begun(tmp_path))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def test_what_was_begun_is_done_here_after_the_end(tmp_path):
     with Assistant() as assistant:
         assistant.begin(endless, str(tmp_path))

@@ -27,11 +27,19 @@ def test_a_single_process_is_the_main_one(monkeypatch):
 
 @pytest.mark.parametrize(("name", "value"), [("WORLD_SIZE", "x"), ("WORLD_SIZE", "0"), ("RANK", "-1"), ("RANK", "1.5")])
 def test_variables_of_a_launcher_must_be_numbers(name, value, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv(name, value)
     with pytest.raises(
         UsageError, match=f"{name} in the environment must be a whole number of at least .; got .{value}"
     ):
         distributed.check_environment()
+
+
+def test_without_a_launcher_a_rank_means_nothing(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("RANK", "-1")
+    distributed.check_environment()
+    assert distributed.is_main_process()
 
 
 def test_a_variable_without_a_value_is_not_there(monkeypatch):

@@ -319,6 +319,13 @@ def test_a_model_without_hashes_is_fixed_by_its_name_and_that_is_said() -> None:
     assert fixed.mismatch(more) == "other weights of m (b.bin)"
 
 
+def test_an_empty_key_hides_no_difference() -> None:
+    fixed = Protocol(2, "contamination", {}, {"seed": 1}, {"m": {"a.bin": "1"}}, "tests", 0.05)
+    for part in ("texts", "settings"):
+        assert fixed.mismatch(replace(fixed, **{part: {"": 1, "seed": 2}}))  # type: ignore[arg-type]
+    assert fixed.mismatch(replace(fixed, weights={"m": {"": "1", "a.bin": "2"}})) == "other weights of m ()"
+
+
 @pytest.mark.parametrize(
     ("command", "configuration", "message"),
     [
