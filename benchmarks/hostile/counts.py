@@ -85,6 +85,8 @@ def _bad_json(printed: Path) -> str:
 
 def _wrong_rows(case: Case, folder: Path) -> str:
     """Rows that vanish or appear, texts that nobody gave, numbers that are none, other scores of known texts."""
+    if case.circumstance.startswith("other.jsonl"):
+        return ""  # the file is another one now
     outs = values_of(case.words, "out")
     inputs = values_of(case.words, "data" if case.command == "score" else "")
     try:

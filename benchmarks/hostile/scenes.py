@@ -454,7 +454,9 @@ def limits(rng: random.Random, folder: Path) -> Case:
             ("run", "--help", nothing),
         ]
     )
-    return _case(command, line, wrong=wrong, circumstance=limit, is_new=rng.random() < 0.2)
+    # Another user cannot always begin an interpreter anew: it may lie in a folder of this one.
+    is_new = rng.random() < 0.2 and limit not in ("another user", "no more threads")
+    return _case(command, line, wrong=wrong, circumstance=limit, is_new=is_new)
 
 
 @scene

@@ -160,7 +160,10 @@ def _check_folder() -> None:
 
 
 def _open_streams() -> None:
-    """Put the empty device in place of standard streams that are closed: files would take their numbers."""
+    """Put the empty device in place of standard streams that are closed: files would take their numbers.
+
+    What the encoding of a stream lacks, such as the sign • in Latin-1, is printed as a question mark.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -169,6 +172,9 @@ def _open_streams() -> None:
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w", closefd=False))
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def _keep_private() -> None:

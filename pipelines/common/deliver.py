@@ -230,11 +230,12 @@ def show(
     command.numbers.update(report.numbers)
     places = _places(report, run)
     if command.invocation.json:
-        print(
-            document(report, places or None, version),
-            file=command.stdout or sys.stdout,
-            flush=True,
-        )
+        stdout = command.stdout or sys.stdout
+        content = document(report, places or None, version)
+        if not (stdout.encoding or "utf-8").lower().startswith("utf"):
+            # Escapes in place of what the stream's encoding lacks.
+            content = json.dumps(json.loads(content), indent=2)
+        print(content, file=stdout, flush=True)
         return
     from fsd.reporting.report import print_facts, print_notes, print_report
 
