@@ -29,7 +29,10 @@ def sdist(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=source, capture_output=True, check=True)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
-        packed.extractall(folder / "unpacked", filter="data")
+        # Python before 3.11.4 has no filter; later ones warn without it.
+        if hasattr(tarfile, "data_filter"):
+            packed.extraction_filter = tarfile.data_filter
+        packed.extractall(folder / "unpacked")
     (unpacked,) = (folder / "unpacked").iterdir()
     return unpacked
 
