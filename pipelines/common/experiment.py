@@ -243,10 +243,11 @@ def audit_beside(assistant: Assistant, split: Split, config: FSDConfig) -> "Call
 
 def pictures_beside(assistant: Assistant, results: "Results", split: Split) -> "Callable[[], list[Picture]]":
     """What gives the figures, from the process beside this one unless the texts are too many for two of them."""
-    return assistant.begin(_pictures, results, apart=_light(split))
+    return assistant.begin(pictures_of, results, apart=_light(split))
 
 
-def _pictures(results: "Results") -> "list[Picture]":
+def pictures_of(results: "Results") -> "list[Picture]":
+    """The figures of a run; matplotlib is imported where they are drawn, and nowhere else."""
     from pipelines.common.main_pictures import pictures
 
     return pictures(results)

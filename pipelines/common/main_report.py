@@ -28,13 +28,13 @@ def report(
     config: FSDConfig,
     identity: BaseIdentity,
     sources: Mapping[str, str],
-    drawn: Callable[[], list[Picture]] | None = None,
+    drawn: Callable[[], list[Picture]],
 ) -> Report:
     """The answer, how sure it is, the method, the results, and what they do not prove.
 
-    `drawn` gives the `pictures`, if they are made elsewhere.
+    `drawn` gives the figures, the one of the headline first.
     """
-    headline, *further = drawn() if drawn else _pictures(results)
+    headline, *further = drawn()
     detectors = detectors_table(results)
     tables = [*contrast_tables(results), detectors]
     if results.control_name is not None:
@@ -79,12 +79,6 @@ def report(
         reader=Reader(sentences.answer(results), errors(results), [what_was_done, *sentences.sure(results)]),
         artifacts=artifacts,
     )
-
-
-def _pictures(results: Results) -> list[Picture]:
-    from pipelines.common.main_pictures import pictures
-
-    return pictures(results)
 
 
 def errors(results: Results) -> list[str]:

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from detectors import Detector
@@ -26,7 +27,7 @@ from pipelines.common import adapter_files
 from pipelines.common.context import context
 from pipelines.common.deliver import publish, run_name, tracked_run
 from pipelines.common.detector_settings import BASE, shots_of
-from pipelines.common.experiment import ControlModel
+from pipelines.common.experiment import ControlModel, pictures_of
 from pipelines.common.inputs import Inputs
 from pipelines.common.main_report import named, report
 
@@ -157,7 +158,7 @@ def track(
     sources = inputs.sources
     log_texts(run, results.parts, config.data, sources)
     run.log_params(chosen_params(config, detectors, model))
-    edited = edit(report(results, config, model.identity, sources, drawn))
+    edited = edit(report(results, config, model.identity, sources, drawn or partial(pictures_of, results)))
     publish(edited, run)
     run.describe_experiment(edited.description)
     version = None

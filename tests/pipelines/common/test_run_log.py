@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,7 @@ from fsd.scoring.deviation import ScoreTable
 from fsd.tracking.registry import COMPARED
 from pipelines.common import main_report, registration
 from pipelines.common.adapter_files import SETUP
+from pipelines.common.experiment import pictures_of
 from pipelines.common.inputs import Inputs
 
 IDENTITY = BaseIdentity("tiny", "", "abc")
@@ -99,7 +101,7 @@ def test_the_method_is_described_in_sentences(results):
 
 
 def test_the_report_has_every_figure_and_table(results):
-    report = main_report.report(results, CONFIG, IDENTITY, SOURCES)
+    report = main_report.report(results, CONFIG, IDENTITY, SOURCES, partial(pictures_of, results))
     shown = page(report)
 
     assert {picture.name for picture in report.pictures} == {"headline.png", "roc.png", "scores.png", "reliability.png"}
