@@ -2,9 +2,10 @@
 
 Random weights of 1.4B and 6.9B shapes in bfloat16. Printed are the statistics of a chunk of logits beside a copy of it;
 then, for each shape, tokens a second and the share of the measured matmul peak, for the bare forward pass and for ours,
-with the statistics as they are, by torch and by compiled torch, and what memory they take above the weights. Last the
-experiment of the FSD paper, three epochs of LoRA on 231 texts and four passes over 1,157 texts, by stage, beside its
-floor: the multiplications alone at the measured peak.
+with the statistics as they are, by torch and by compiled torch, and what memory they take above the weights; and two
+models of the shape compared at each position, over both alone. Last the experiment of the FSD paper, three epochs of
+LoRA on 231 texts and four passes over 1,157 texts, by stage, beside its floor: the multiplications alone at the
+measured peak.
 
 It needs torch, transformers and numpy; for the experiment's training also trl, peft and datasets.
 """
@@ -18,8 +19,10 @@ from typing import Any
 
 import torch
 
+from benchmarks import pairs
 from benchmarks.scoring import SHAPES, VOCABULARY, RandomModel, bare, hardware, inputs, measure, ours, random_model
-from fsd.models.language_model import DTYPES, load_tokenizer, torch_device
+from fsd.models.devices import DTYPES, torch_device
+from fsd.models.language_model import load_tokenizer
 from fsd.scoring import model_scorer as reduction
 from fsd.scoring import model_scorer as scoring
 from fsd.scoring.model_scorer import Statistics
@@ -164,6 +167,8 @@ def main() -> None:
         rows = model.rows
         model.rows = rows[: options.texts]
         speed(model, shape, options.rounds, peak, with_compiled=not options.no_compiled)
+        print("\ntwo models compared, beside each of them alone")
+        pairs.report(shape, model, options.rounds, with_textbook=False)
         model.rows = rows
         experiment(model, shape, peak, trained=options.trained, scored=options.scored)
         del model

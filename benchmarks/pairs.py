@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks.scoring import SHAPES, RandomModel, hardware, measure, ours, random_model
-from fsd.models.language_model import DTYPES, torch_device
+from fsd.models.devices import DTYPES, torch_device
 from fsd.scoring.pair_scorer import PairScorer
 from fsd.token_stats import Prompt
 
@@ -48,6 +48,26 @@ def apart(target: RandomModel, reference: RandomModel) -> np.ndarray:
     return np.concatenate(answers, axis=1)
 
 
+def report(shape: str, target: RandomModel, rounds: int, *, with_textbook: bool = True) -> None:
+    """One row per way: tokens a second, and its time over that of both models alone."""
+    reference = random_model(shape, 1, device=target.device, dtype=target.base.dtype, seed=1)
+    reference.rows = target.rows
+    ways: dict[str, Callable[[], Any]] = {
+        "both": lambda: (ours(target, None), ours(reference, None)),
+        "pair": lambda: pair(target, reference),
+    }
+    if with_textbook:
+        ways["apart"] = lambda: apart(target, reference)
+        difference = abs(ways["pair"]() - ways["apart"]()).max()
+        print(f"largest difference to the textbook's numbers: {difference:.1e} nats")
+    tokens = sum(map(len, target.rows))
+    taken = measure(ways, rounds, target.device)
+    print(f"{shape}: {tokens} tokens\n{'':8}{'tok/s':>9}{'wall':>8}{'cpu':>8}   (the last two over both)")
+    for name, (wall, processor) in taken.items():
+        ratios = f"{wall / taken['both'][0]:8.3f}{processor / taken['both'][1]:8.3f}"
+        print(f"{name:8}{tokens / wall:9.0f}{ratios}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=["14m", "70m", "160m"], choices=SHAPES)
@@ -63,22 +83,7 @@ def main() -> None:
     print(f"{date.today()}, {hardware(device)}, torch {torch.__version__}, {options.dtype}")
     for shape in options.shapes:
         target = random_model(shape, options.texts, device=device, dtype=dtype)
-        reference = random_model(shape, options.texts, device=device, dtype=dtype, seed=1)
-        reference.rows = target.rows
-        ways: dict[str, Callable[[], Any]] = {
-            "both": lambda: (ours(target, None), ours(reference, None)),  # noqa: B023 - called within the round
-            "pair": lambda: pair(target, reference),  # noqa: B023
-        }
-        if not options.no_textbook:
-            ways["apart"] = lambda: apart(target, reference)  # noqa: B023
-            difference = abs(ways["pair"]() - ways["apart"]()).max()
-            print(f"largest difference to the textbook's numbers: {difference:.1e} nats")
-        tokens = sum(map(len, target.rows))
-        taken = measure(ways, options.rounds, device)
-        print(f"{shape}: {tokens} tokens\n{'':8}{'tok/s':>9}{'wall':>8}{'cpu':>8}   (the last two over both)")
-        for name, (wall, processor) in taken.items():
-            ratios = f"{wall / taken['both'][0]:8.3f}{processor / taken['both'][1]:8.3f}"
-            print(f"{name:8}{tokens / wall:9.0f}{ratios}", flush=True)
+        report(shape, target, options.rounds, with_textbook=not options.no_textbook)
 
 
 if __name__ == "__main__":

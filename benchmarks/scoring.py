@@ -27,7 +27,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import numpy as np
 import torch
 
-from fsd.models.language_model import DTYPES, BaseIdentity, LanguageModel, torch_device
+from fsd.models.devices import DTYPES, torch_device
+from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.scoring.model_scorer import ModelScorer, token_statistics
 from fsd.token_stats import Prompt
 

@@ -94,7 +94,7 @@ class ModelConfig:
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or `spread` for a model larger than one card: over all cards, then main memory."""
     dtype: Dtype = "auto"
-    """Precision of training and scoring; auto is bfloat16 on cuda and float32 elsewhere."""
+    """Precision of training and scoring; auto is bfloat16 on a GPU that has it, else float32."""
     bits: Annotated[Literal[4, 8] | None, _shown("{4,8}")] = None
     """Quantize the weights to 4 or 8 bits, for a model larger than the memory; needs bitsandbytes."""
     max_batch_tokens: OptionalInt = None

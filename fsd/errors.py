@@ -38,6 +38,8 @@ _OF_A_DISK = re.compile(
     "Read-only file system",
     re.IGNORECASE,
 )
+# What PyTorch says of a CPU and of a GPU, in a RuntimeError.
+_OF_MEMORY = re.compile("can't allocate memory|CUDA out of memory|CUDA error: out of memory")
 # What SQLite says of a database whose pages are no longer what it wrote.
 _OF_DAMAGE = re.compile(
     "database disk image is malformed|malformed database schema|file is not a database|Could not decode to UTF-8 column"
@@ -125,9 +127,8 @@ def disk_failure(error: BaseException) -> str:
 def memory_failure(error: BaseException) -> str:
     """What is said of a memory that does not suffice, whichever library passes it on; "" for other errors."""
     for cause in _causes(error):
-        # PyTorch's own allocator raises a RuntimeError.
         is_of_system = isinstance(cause, OSError) and cause.errno == errno.ENOMEM
-        if isinstance(cause, MemoryError) or is_of_system or "can't allocate memory" in str(cause):
+        if isinstance(cause, MemoryError) or is_of_system or _OF_MEMORY.search(str(cause)):
             return first_line(cause)
     return ""
 

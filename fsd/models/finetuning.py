@@ -371,7 +371,10 @@ def _restored(language_model: LanguageModel, config: AdapterConfig) -> Iterator[
             yield forward
     except torch.OutOfMemoryError as error:
         strip(language_model)
-        raise UsageError(f"a step must fit the memory; batch-size {config.batch_size} does not") from error
+        raise UsageError(
+            f"a step must fit the memory; batch-size {config.batch_size} does not: take a smaller one, shorter texts, "
+            "bits 4 or a smaller model"
+        ) from error
     except BaseException:
         strip(language_model)
         raise

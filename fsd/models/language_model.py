@@ -18,9 +18,10 @@ from fsd.config import ModelConfig
 from fsd.distributed import num_processes
 from fsd.errors import UsageError
 from fsd.models.chats import ChatReader, template_in
+from fsd.models.devices import check_fits, resolve_precision
 from fsd.models.gguf import reading
 from fsd.models.weights import check_weights
-from fsd.net.hub import CONTEXTS, ModelSize, check_memory, fingerprint, locate, model_size
+from fsd.net.hub import CONTEXTS, fingerprint, locate
 from fsd.token_stats import IDS, Prompt, Prompts, TokenIds, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -28,11 +29,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 DEFAULT_CONTEXT = 2048
 """Context length in tokens of a model whose configuration does not give one."""
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 BITS = (8, 4)
 """Quantization of the weights by bitsandbytes: 8 bits is LLM.int8 (arXiv 2208.07339), which quantizes the inputs of a
 layer too; 4 bits is NormalFloat (QLoRA, arXiv 2305.14314, §3)."""
@@ -246,9 +242,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
             device = torch.device("cuda", torch.cuda.current_device())
         options["device_map"] = {"": device}
     folder, commit = locate(config.model, config.revision)
-    # A card refuses what does not fit; on a CPU, the system would kill the process.
-    if device.type == "cpu" and (size := model_size(config.model, config.revision)):
-        check_memory(config.model, memory(size, config, trained=False)[0])
+    check_fits(config)
     identity = BaseIdentity(id=config.model, revision=commit, fingerprint=fingerprint(folder))
     with _loading(config.model):
         network, report = AutoModelForCausalLM.from_pretrained(
@@ -477,35 +471,3 @@ def rope_switch(config: Any) -> int | None:
         if "dynamic" in kind or kind == "longrope":
             return int(part.get("original_max_position_embeddings") or text.max_position_embeddings)
     return None
-
-
-def torch_device(device: str) -> torch.device:
-    """The torch device of a name; "auto" is cuda if available, else the CPU."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-        if chosen.type == "meta":
-            raise RuntimeError("it holds no numbers")
-        torch.empty(1, device=chosen)
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"device must be auto, spread, cpu or cuda[:N] of this machine; got {device!r}") from error
-    return chosen
-
-
-def resolve_precision(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
-    """Device of the inputs and dtype that `load` chooses for a configuration on this machine."""
-    device = torch_device("auto" if config.device == "spread" else config.device)
-    dtype = config.dtype
-    if dtype == "auto":
-        dtype = "bfloat16" if device.type == "cuda" else "float32"
-    if dtype not in DTYPES:
-        raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {dtype!r}")
-    return device, DTYPES[dtype]
-
-
-def memory(size: ModelSize, config: ModelConfig, *, trained: bool) -> tuple[float, float, str]:
-    """Least and most bytes on the device: the weights, a batch, and for training up to three times the weights."""
-    device, dtype = resolve_precision(config)
-    weights = size.parameters * (config.bits or 8 * dtype.itemsize) / 8
-    return weights, weights * (4 if trained else 2) + 2**30, device.type

@@ -13,13 +13,13 @@ from torch.nn.utils.rnn import pad_sequence
 from fsd.config import AdapterConfig, Recipe
 from fsd.errors import UsageError
 from fsd.models.adapters import peft_config
+from fsd.models.devices import torch_device
 from fsd.models.finetuning import IGNORED, Piece, pieces_of
 from fsd.models.language_model import (
     BaseIdentity,
     LanguageModel,
     assemble,
     start_token,
-    torch_device,
 )
 from fsd.progress import progress
 from fsd.token_stats import AnyTexts, Prompt, TokenIds

@@ -60,15 +60,12 @@ def default_folder(folder: str | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
 
 
-def check_memory(model: str, needed: float) -> None:
-    """Refuse weights, in bytes, that this machine's free memory cannot hold."""
-    import psutil
-
-    free = psutil.virtual_memory().available
+def check_memory(model: str, needed: float, free: float, memory: str, advice: str) -> None:
+    """Refuse weights, in bytes, that the free part of a memory cannot hold; the advice says what it can."""
     if needed > free:
         raise UsageError(
-            f"model {model!r} must fit the memory; its weights take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are "
-            "free: take dtype bfloat16, bits 4 or a smaller model"
+            f"model {model!r} must fit the {memory}; its weights take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB "
+            f"are free: take {advice}"
         )
 
 
@@ -82,7 +79,12 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
     if file := gguf.gguf_file(model):
         header = gguf.header(file)
         if weights:
-            check_memory(model, gguf.FLOAT32 * header.parameters)
+            import psutil
+
+            needed = gguf.FLOAT32 * header.parameters
+            free = psutil.virtual_memory().available
+            # It is converted in full, whatever it is computed with.
+            check_memory(model, needed, free, "memory in float32", "a smaller model")
         return gguf.converted(file, default_folder() / GGUF_FOLDER, weights=weights), header.revision
     folder = _local(model)
     if folder:

@@ -31,8 +31,7 @@ def check_model(config: ModelConfig) -> None:
     )
     cache_folder(config)
     if not config.model.startswith(API):
-        _check_precision(config)
-        check_located(config.model, config.revision)
+        _check_loading(config)
     reference = reference_name(config)
     if reference:
         check_located(reference)
@@ -53,11 +52,14 @@ def check_chats(config: ModelConfig) -> None:
         )
 
 
-def _check_precision(config: ModelConfig) -> None:
-    from fsd.models.language_model import quantization_options, resolve_precision
+def _check_loading(config: ModelConfig) -> None:
+    from fsd.models.devices import check_fits, resolve_precision
+    from fsd.models.language_model import quantization_options
 
     _, dtype = resolve_precision(config)
     quantization_options(config.bits, dtype)
+    check_located(config.model, config.revision)
+    check_fits(config)
 
 
 def _check_frequencies(config: ModelConfig) -> None:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fsd.config import NEIGHBOURS
 from fsd.errors import UsageError
+from fsd.models.devices import torch_device
 from fsd.models.gguf import reading
-from fsd.models.language_model import torch_device
 from fsd.models.weights import check_complete
 from fsd.net.hub import locate
 from fsd.token_stats import UNIT, UNSPACED

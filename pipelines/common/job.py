@@ -207,7 +207,7 @@ class Job:
             rows += self._asked_rows()
         if size is None:
             return rows
-        from fsd.models.language_model import memory
+        from fsd.models.devices import memory
 
         low, high, device = memory(size, self.model, trained=bool(steps))
         if self.texts is not None:

@@ -125,7 +125,7 @@ def prepare(config: PretrainConfig) -> Job:
 
 def check(config: PretrainConfig) -> None:
     """Refuse a device or a tokenizer that is none, and a folder that cannot be made."""
-    from fsd.models.language_model import torch_device
+    from fsd.models.devices import torch_device
     from fsd.net.hub import check_tokenizer_located
 
     check_parent(Path(config.out))

@@ -18,8 +18,9 @@ from fsd.data.documents import Document, content_hash
 from fsd.data.harness import TRAIN, is_task
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
+from fsd.models.devices import resolve_precision
 from fsd.models.gguf import gguf_file
-from fsd.models.language_model import load_tokenizer, resolve_precision
+from fsd.models.language_model import load_tokenizer
 from fsd.net.hub import model_size
 from fsd.progress import note
 from fsd.reporting.report import Report, Section, Table, p_value, plain

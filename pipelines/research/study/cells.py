@@ -47,12 +47,12 @@ from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.rows import by_key
 from fsd.models import language_model
+from fsd.models.devices import resolve_precision
 from fsd.models.finetuning import plan as training_plan
 from fsd.models.language_model import (
     LanguageModel,
     load_tokenizer,
     quantization_options,
-    resolve_precision,
 )
 from fsd.net.hub import check_tokenizer_located
 from fsd.progress import note, progress

@@ -111,9 +111,9 @@ def test_too_little_memory_or_space_is_said_before_anything_is_read(
     with pytest.raises(UsageError, match=r"cache must have 0\.0 GB of free space for tiny\.gguf in float32"):
         load(str(file))
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 10}))
-    with pytest.raises(UsageError, match=r"must fit the memory; its weights take .* take dtype bfloat16"):
+    with pytest.raises(UsageError, match=r"must fit the memory in float32; its weights take .* take a smaller model"):
         load(str(file))
-    with pytest.raises(UsageError, match="model 'embedded' must fit the memory"):
+    with pytest.raises(UsageError, match="model 'embedded' must fit the memory of cpu"):
         load("embedded")
 
 

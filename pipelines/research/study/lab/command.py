@@ -17,6 +17,7 @@ from fsd.data.documents import Document
 from fsd.data.near_duplicates import refuse_copies
 from fsd.data.splitting import MEMBER
 from fsd.errors import UsageError, at_least
+from fsd.models.devices import check_dtype, torch_device
 from fsd.net.hub import default_folder
 from fsd.scoring.model import outline
 from fsd.tracking import Run
@@ -51,6 +52,7 @@ def prepare(config: LabConfig) -> Job:
     model = pretraining(SIZES[config.size], 0)["model"]
     note = "a cell takes one to three minutes on a core; `tiny` ones are faster, those of 8M slower"
     if config.base:
+        check_dtype(config.dtype, torch_device("auto"))
         base = Base.of(
             config.base,
             config.learning_rate,

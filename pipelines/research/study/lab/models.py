@@ -20,7 +20,8 @@ from fsd.config import ModelConfig, Recipe
 from fsd.data.docstrings import docstring_paragraphs
 from fsd.data.documents import content_hash
 from fsd.data.readers import Passage
-from fsd.models.language_model import LanguageModel, load, load_tokenizer, torch_device
+from fsd.models.devices import torch_device
+from fsd.models.language_model import LanguageModel, load, load_tokenizer
 from fsd.models.pretraining import continue_pretraining, pretrain
 from fsd.net.hub import fingerprint, locate
 from fsd.scoring.scorers import TABLE

@@ -74,7 +74,8 @@ def test_the_tag_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_
         monkeypatch.setattr(experiment, "version", lambda name, changed=package: "2" if name == changed else "1")
         keys.append(key())
     assert len(set(keys)) == len(keys)
-    monkeypatch.setattr("fsd.models.language_model.torch_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr("fsd.models.devices.torch_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr("fsd.models.devices.computes_bfloat16", lambda _: True)
     assert key() == key(dtype="bfloat16") not in (key(dtype="float32"), keys[-1])  # the resolved precision
 
 
