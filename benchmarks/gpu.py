@@ -21,7 +21,7 @@ import torch
 
 from benchmarks import pairs
 from benchmarks.scoring import SHAPES, VOCABULARY, RandomModel, bare, hardware, inputs, measure, ours, random_model
-from fsd.models.devices import DTYPES, torch_device
+from fsd.models.devices import DTYPES, gpu_works, torch_device
 from fsd.models.language_model import load_tokenizer
 from fsd.scoring import model_scorer as reduction
 from fsd.scoring import model_scorer as scoring
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--matmul", type=int, default=8192, help="side of the matrices that measure the peak")
     parser.add_argument("--no-compiled", action="store_true", help="leave out what takes half a minute")
     options = parser.parse_args()
-    if options.device.startswith("cuda") and not torch.cuda.is_available():
+    if options.device.startswith("cuda") and not gpu_works():
         print("no GPU here: this benchmark needs one that torch can use", file=sys.stderr)
         sys.exit(2)
     device, dtype = torch_device(options.device), DTYPES[options.dtype]
