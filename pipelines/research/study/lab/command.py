@@ -136,6 +136,8 @@ def _check(config: LabConfig) -> None:
         raise UsageError(f"learning-rate must be above 0 and finite; got {rate}")
     for corpus in _read(config):
         _check_chats(config, corpus)
+        for seed in range(config.seeds):
+            corpora.draw(corpus, seed, config.texts)
 
 
 def _read(config: LabConfig) -> Iterator[LabCorpus]:
