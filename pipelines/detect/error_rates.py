@@ -15,7 +15,7 @@ from fsd.evaluation.audit import Control
 from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
 from fsd.evaluation.results import kinds_in
-from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts
+from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, VerdictMaker, Verdicts
 from fsd.scores import ALL_STATES, columns_of, of_state
 from fsd.statistics.intervals import Estimate, observed_rate
 from pipelines.detect.classifier import MembershipClassifier
@@ -69,11 +69,21 @@ def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     scores = pd.read_parquet(path)
     scores = scores[scores["label"].notna()]  # an audit's table also has the texts that it judged
     compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
-    test = scores[(scores["split"] == "test").to_numpy() & compared]
-    sources = list(test.get("source", [""] * len(test)))
-    called = calibration.p_values(columns_of(test, ALL_STATES), sources) <= fpr + TOLERANCE
+    sources = scores.get("source", pd.Series("", scores.index))
+    is_judged = sources.isin(_judged_sources(calibration, fpr))
+    test = scores[(scores["split"] == "test").to_numpy() & compared & is_judged]
+    if test.empty:
+        return []
+    called = calibration.p_values(columns_of(test, ALL_STATES), sources[test.index].tolist()) <= fpr + TOLERANCE
     texts = test.assign(member=test["label"] == 1, called=called)
     return [Measured.of("test", "the adapter's own test texts", texts)]
+
+
+def _judged_sources(calibration: Calibration, fpr: float) -> list[str]:
+    """The sources on whose texts verdicts are given at the rate: texts of another one would count as not called."""
+    unknown = VerdictMaker(calibration).unknown
+    known = [name for name in calibration.source_families if not unknown(name)]
+    return [name for name in known if calibration.of(name).finest <= fpr + TOLERANCE]
 
 
 def on_labelled(documents: Documents, verdicts: Verdicts) -> list[Measured]:
