@@ -84,10 +84,8 @@ class VerdictMaker:
         self._check = lru_cache(partial(calibration.reference.check, states=states))
 
     def sources(self, documents: Documents) -> list[str]:
-        """(N,) source by which each text is judged: its own, or "" where the calibration names none."""
-        # a calibration without named sources serves texts of any: the domain check judges these
-        unnamed = set(self.calibration.sources) == {""}
-        return ["" if unnamed else document.source for document in documents]
+        """(N,) source by which each text is judged, see `Calibration.judging`."""
+        return self.calibration.judging([document.source for document in documents])
 
     def unknown(self, source: str) -> str:
         """Why no text of a source can be judged; "" if it can."""

@@ -69,12 +69,13 @@ def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     scores = pd.read_parquet(path)
     scores = scores[scores["label"].notna()]  # an audit's table also has the texts that it judged
     compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
-    sources = scores.get("source", pd.Series("", scores.index))
-    is_judged = sources.isin(_judged_sources(calibration, fpr))
+    sources = calibration.judging(list(scores.get("source", [""] * len(scores))))
+    scores = scores.assign(source=sources)
+    is_judged = scores["source"].isin(_judged_sources(calibration, fpr))
     test = scores[(scores["split"] == "test").to_numpy() & compared & is_judged]
     if test.empty:
         return []
-    called = calibration.p_values(columns_of(test, ALL_STATES), sources[test.index].tolist()) <= fpr + TOLERANCE
+    called = calibration.p_values(columns_of(test, ALL_STATES), test["source"].tolist()) <= fpr + TOLERANCE
     texts = test.assign(member=test["label"] == 1, called=called)
     return [Measured.of("test", "the adapter's own test texts", texts)]
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -30,3 +32,7 @@ def test_the_rates_on_the_test_texts_are_of_those_on_which_verdicts_can_be_given
     assert (measured.nonmembers, measured.fpr.value) == (10, 0)
     table[table["source"] != "physics"].to_parquet(tmp_path / "scores.parquet")
     assert error_rates.on_test("folder", calibration, 0.05) == []
+    # a calibration that names no sources judges texts of any
+    unnamed = replace(calibration, sources=("",) * 60)
+    (measured,) = error_rates.on_test("folder", unnamed, 0.05)
+    assert (measured.members, measured.tpr.value) == (30, 1)
