@@ -75,10 +75,14 @@ class Verdicts:
 
 
 class VerdictMaker:
-    """Verdicts by a calibration, with the domain checks on which they rest; `states` gives hidden states of texts."""
+    """Verdicts by a calibration, with the domain checks on which they rest.
 
-    def __init__(self, calibration: Calibration, states: States | None = None) -> None:
+    `states` gives hidden states of texts; a `refusal` says why no text can be judged, whatever the tests show.
+    """
+
+    def __init__(self, calibration: Calibration, states: States | None = None, *, refusal: str = "") -> None:
         self.calibration = calibration
+        self.refusal = refusal
         self._states = states
         # a check is fitted to the non-members of a source, for `outside` and again for `classify`
         self._check = lru_cache(partial(calibration.reference.check, states=states))
@@ -89,6 +93,8 @@ class VerdictMaker:
 
     def unknown(self, source: str) -> str:
         """Why no text of a source can be judged; "" if it can."""
+        if self.refusal:
+            return self.refusal
         counts = self.calibration.source_families
         if source not in counts:
             calibrated_on = ", ".join(sorted(name or "texts without a source" for name in counts))

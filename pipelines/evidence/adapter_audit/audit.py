@@ -241,7 +241,10 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
     verdicts = None
     if judged:
         of_judged = scored.take(slice(labelled, None))
-        verdicts = VerdictMaker(calibration, states).classify(
+        summary = audit_summary(measured)
+        # as `detect` refuses the version that is registered of such an audit
+        refusal = summary.sentence if summary.explains else ""
+        verdicts = VerdictMaker(calibration, states, refusal=refusal).classify(
             judged,
             lambda rows: of_judged.take(rows).columns,
             Rules(config.fpr, same_source=config.same_source),
