@@ -89,7 +89,7 @@ def exchangeability(
     group = group_index(groups, len(texts))
     if outside is None:
         outside = np.array(check.outside(texts, groups, states)) != ""
-    shares_outside = group_means(outside, group)
+    shares_outside = group_means(outside.astype(np.float64), group)
     n_groups = shares_outside.size
     outside_p = _outside_p(check, shares_outside)
     if min(n_groups, check.groups) < FEWEST:

@@ -15,7 +15,7 @@ from fsd.data.near_duplicates import families
 from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.domain_check import States
 from fsd.evaluation.exchangeability import FEWEST, Exchangeability, exchangeability
-from fsd.scores import ScoreColumns
+from fsd.scores import ALL_STATES, ScoreColumns, columns_of
 from fsd.statistics.multiplicity import check_fdr, discoveries
 from fsd.token_stats import FloatArray, IntArray
 
@@ -238,3 +238,18 @@ class VerdictMaker:
         if not self.calibration.reference.powerful:
             return "the domain check of this adapter was not shown to recognise texts of other kinds"
         return ""
+
+
+def called_at(calibration: Calibration, scores: pd.DataFrame, fpr: float) -> pd.DataFrame:
+    """The rows of a table like scores.parquet on whose sources verdicts are given at the rate, with a column `called`.
+
+    Texts of another source would count as not called.
+    """
+    unknown = VerdictMaker(calibration).unknown
+    known = [name for name in calibration.source_families if not unknown(name)]
+    supported = [name for name in known if calibration.of(name).finest <= fpr + TOLERANCE]
+    sources = calibration.judging(list(scores.get("source", [""] * len(scores))))
+    of_source = scores.assign(source=sources)
+    judged = of_source[of_source["source"].isin(supported)]
+    p_values = calibration.p_values(columns_of(judged, ALL_STATES), judged["source"].tolist())
+    return judged.assign(called=p_values <= fpr + TOLERANCE)

@@ -12,11 +12,11 @@ from fsd.data.documents import Documents
 from fsd.data.near_duplicates import refuse_members, refuse_related
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control
-from fsd.evaluation.calibration import TOLERANCE, Calibration
+from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
 from fsd.evaluation.results import kinds_in
-from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, VerdictMaker, Verdicts
-from fsd.scores import ALL_STATES, columns_of, of_state
+from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts, called_at
+from fsd.scores import of_state
 from fsd.statistics.intervals import Estimate, observed_rate
 from pipelines.detect.classifier import MembershipClassifier
 
@@ -69,22 +69,11 @@ def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     scores = pd.read_parquet(path)
     scores = scores[scores["label"].notna()]  # an audit's table also has the texts that it judged
     compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
-    sources = calibration.judging(list(scores.get("source", [""] * len(scores))))
-    scores = scores.assign(source=sources)
-    is_judged = scores["source"].isin(_judged_sources(calibration, fpr))
-    test = scores[(scores["split"] == "test").to_numpy() & compared & is_judged]
-    if test.empty:
+    texts = called_at(calibration, scores[(scores["split"] == "test").to_numpy() & compared], fpr)
+    if texts.empty:
         return []
-    called = calibration.p_values(columns_of(test, ALL_STATES), test["source"].tolist()) <= fpr + TOLERANCE
-    texts = test.assign(member=test["label"] == 1, called=called)
+    texts["member"] = texts["label"] == 1
     return [Measured.of("test", "the adapter's own test texts", texts)]
-
-
-def _judged_sources(calibration: Calibration, fpr: float) -> list[str]:
-    """The sources on whose texts verdicts are given at the rate: texts of another one would count as not called."""
-    unknown = VerdictMaker(calibration).unknown
-    known = [name for name in calibration.source_families if not unknown(name)]
-    return [name for name in known if calibration.of(name).finest <= fpr + TOLERANCE]
 
 
 def on_labelled(documents: Documents, verdicts: Verdicts) -> list[Measured]:
