@@ -69,7 +69,8 @@ def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     scores = pd.read_parquet(path)
     scores = scores[scores["label"].notna()]  # an audit's table also has the texts that it judged
     compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
-    texts = called_at(calibration, scores[(scores["split"] == "test").to_numpy() & compared], fpr)
+    is_test = (scores["split"] == "test").to_numpy()
+    texts = called_at(calibration, scores[is_test & compared], fpr)
     if texts.empty:
         return []
     texts["member"] = texts["label"] == 1

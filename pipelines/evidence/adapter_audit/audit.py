@@ -244,7 +244,8 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         summary = audit_summary(measured)
         # as `detect` refuses the version that is registered of such an audit
         refusal = summary.sentence if summary.explains else ""
-        verdicts = VerdictMaker(calibration, states, refusal=refusal).classify(
+        maker = VerdictMaker(calibration, states, refusal=refusal)
+        verdicts = maker.classify(
             judged,
             lambda rows: of_judged.take(rows).columns,
             Rules(config.fpr, same_source=config.same_source),
