@@ -117,6 +117,11 @@ class Calibration:
             sources=(source,) * sum(is_own),
         )
 
+    def judging(self, sources: Sequence[str]) -> list[str]:
+        """(N,) source by whose non-members each text is judged: its own, or "" where the calibration names none."""
+        # a calibration without named sources serves texts of any: the domain check judges these
+        return list(sources) if any(self.sources) else [""] * len(sources)
+
     @property
     def chosen(self) -> Candidate:
         """The candidate that was chosen on validation."""

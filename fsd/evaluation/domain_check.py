@@ -9,6 +9,7 @@ What the check can find is tried on texts of other kinds, and on texts of the be
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -32,6 +33,7 @@ from fsd.evaluation.domain_measures import (
     Script,
     Words,
     Writing,
+    script,
 )
 from fsd.evaluation.writing import edited
 from fsd.statistics.groups import Groups, group_index, group_means
@@ -160,7 +162,11 @@ def _power(
     further: Mapping[str, Texts],
     states: States | None,
 ) -> dict[str, float]:
-    """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources."""
+    """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources.
+
+    Only texts in the script of a source are tried on its check: the script alone tells others, which shows nothing of
+    the other measures.
+    """
     sources = dict.fromkeys(reference.sources)
     kinds: dict[str, Texts] = {}
     for source in filter(None, sources):
@@ -170,9 +176,11 @@ def _power(
     shares: dict[str, list[float]] = {kind: [] for kind in kinds}
     for source in sources:
         check = reference.check(source, states)
+        ((usual, _),) = Counter(map(script, check.texts)).most_common(1)
         for kind, texts in kinds.items():
-            if texts and kind != _source_kind(source):
-                shares[kind].append(check.share_outside(texts, states))
+            alike = [text for text in texts if script(text) == usual]
+            if alike and kind != _source_kind(source):
+                shares[kind].append(check.share_outside(alike, states))
     return _means(shares)
 
 

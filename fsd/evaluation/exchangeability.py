@@ -5,8 +5,9 @@ Two tests look for a difference from the calibration non-members, without the sc
 - a classifier two-sample test (Lopez-Paz and Oquab 2017, https://arxiv.org/abs/1610.06545): ridge regression on words,
   character n-grams, the way of writing and hidden states, scored on each group without that group, compared with
   permuted groups;
-- the number of texts outside the domain (`DomainCheck`). It is nearly beta-binomial under exchangeability, since the
-  conformal p-values share one set of texts (Gazin, Blanchard and Roquain 2023, https://arxiv.org/abs/2310.18108).
+- the number of groups outside the domain (`DomainCheck`), each by the share of its texts. It is nearly beta-binomial
+  under exchangeability, since the conformal p-values share one set of texts (Gazin, Blanchard and Roquain 2023,
+  https://arxiv.org/abs/2310.18108).
 
 The first sees a slight difference of all texts, the second a strong difference of a few. What was not tested has not
 passed.
@@ -88,9 +89,9 @@ def exchangeability(
     group = group_index(groups, len(texts))
     if outside is None:
         outside = np.array(check.outside(texts, groups, states)) != ""
-    group_is_outside = np.bincount(group, weights=outside) > 0
-    n_groups = group_is_outside.size
-    outside_p = _outside_p(check, group_is_outside)
+    shares_outside = group_means(outside.astype(np.float64), group)
+    n_groups = shares_outside.size
+    outside_p = _outside_p(check, shares_outside)
     if min(n_groups, check.groups) < FEWEST:
         return Exchangeability(
             n_groups,
@@ -130,9 +131,11 @@ def exchangeability(
     )
 
 
-def _outside_p(check: DomainCheck, outside: BoolArray) -> float:
-    """Probability of as many of the (G,) groups outside as there are, if they are like those of the benchmark."""
-    count = int(outside.sum())
+def _outside_p(check: DomainCheck, shares: FloatArray) -> float:
+    """Probability of as many of the G groups outside as there are, by the (G,) shares of their texts outside."""
+    # The texts of a group share its vote: that any of five is outside is up to five times as likely as of one.
+    # Nine digits, as sums in another order of the texts differ by rounding.
+    count = round(round(float(shares.sum()), 9))
     if count < 2:  # a single text outside says nothing about the others
         return 1.0
     expected = min(
@@ -140,7 +143,7 @@ def _outside_p(check: DomainCheck, outside: BoolArray) -> float:
         round(check.share * (check.groups + 1)),
     )
     null = stats.betabinom(
-        outside.size,
+        shares.size,
         expected,
         check.groups + 1 - expected,
     )

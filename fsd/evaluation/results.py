@@ -366,16 +366,18 @@ def compute_results(
     bootstrap = Bootstrap.draw(texts.test.member, texts.test.family, seed=seed)
     tested_fsd = {name: column[texts.tested] for name, column in control_fsd.items()}
     test_rows = measure(bootstrap, texts.test.columns, scored.states, tested_fsd, thresholds(texts.validation))
-    rows = [
-        *test_rows,
-        *contrast_rows(texts, control_fsd, test_rows),
-        *base_control_rows(texts, choice, of_control, bootstrap),
-    ]
+    rows = [*test_rows, *contrast_rows(texts, control_fsd, test_rows)]
+    told = [choice.headline]
     calibration = None
     # without validation texts nothing is calibrated: the texts that measure must not give p-values as well
     if parts.validation:
-        rows += validation_rows(texts.validation, cross_validated or {})
         calibration = calibration_of(texts, detectors)
+    if calibration:
+        told.append(calibration.score)
+    for score in dict.fromkeys(told):
+        rows += base_control_rows(texts, score, of_control, bootstrap)
+    if parts.validation:
+        rows += validation_rows(texts.validation, cross_validated or {})
     headline_of_control = of_control.columns.get(choice.headline)
     if headline_of_control is not None:
         headline_of_control = headline_of_control[texts.tested]
@@ -537,13 +539,12 @@ def fine_tuning_gain(test: Part, choice: Choice, bootstrap: Bootstrap) -> Row | 
 
 def base_control_rows(
     texts: ScoredTexts,
-    choice: Choice,
+    base: Score,
     control: ScoreTable,
     bootstrap: Bootstrap,
 ) -> list[Row]:
-    """The control of the headline if that is a base score; controls of FSD are measured with all others."""
-    base = choice.headline
-    if base != choice.best_base or base not in control.columns:
+    """The control of a score if it is one without fine-tuning; controls of FSD are measured with all others."""
+    if base.state != texts.scored.states.single or base not in control.columns:
         return []
     of_control = {base.detector: control.columns[base][texts.tested]}
     of_model = {base.detector: texts.test.columns[base]}

@@ -15,7 +15,7 @@ from fsd.data.near_duplicates import families
 from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.domain_check import States
 from fsd.evaluation.exchangeability import FEWEST, Exchangeability, exchangeability
-from fsd.scores import ScoreColumns
+from fsd.scores import ALL_STATES, ScoreColumns, columns_of
 from fsd.statistics.multiplicity import check_fdr, discoveries
 from fsd.token_stats import FloatArray, IntArray
 
@@ -75,22 +75,26 @@ class Verdicts:
 
 
 class VerdictMaker:
-    """Verdicts by a calibration, with the domain checks on which they rest; `states` gives hidden states of texts."""
+    """Verdicts by a calibration, with the domain checks on which they rest.
 
-    def __init__(self, calibration: Calibration, states: States | None = None) -> None:
+    `states` gives hidden states of texts; a `refusal` says why no text can be judged, whatever the tests show.
+    """
+
+    def __init__(self, calibration: Calibration, states: States | None = None, *, refusal: str = "") -> None:
         self.calibration = calibration
+        self.refusal = refusal
         self._states = states
         # a check is fitted to the non-members of a source, for `outside` and again for `classify`
         self._check = lru_cache(partial(calibration.reference.check, states=states))
 
     def sources(self, documents: Documents) -> list[str]:
-        """(N,) source by which each text is judged: its own, or "" where the calibration names none."""
-        # a calibration without named sources serves texts of any: the domain check judges these
-        unnamed = set(self.calibration.sources) == {""}
-        return ["" if unnamed else document.source for document in documents]
+        """(N,) source by which each text is judged, see `Calibration.judging`."""
+        return self.calibration.judging([document.source for document in documents])
 
     def unknown(self, source: str) -> str:
         """Why no text of a source can be judged; "" if it can."""
+        if self.refusal:
+            return self.refusal
         counts = self.calibration.source_families
         if source not in counts:
             calibrated_on = ", ".join(sorted(name or "texts without a source" for name in counts))
@@ -234,3 +238,18 @@ class VerdictMaker:
         if not self.calibration.reference.powerful:
             return "the domain check of this adapter was not shown to recognise texts of other kinds"
         return ""
+
+
+def called_at(calibration: Calibration, scores: pd.DataFrame, fpr: float) -> pd.DataFrame:
+    """The rows of a table like scores.parquet on whose sources verdicts are given at the rate, with a column `called`.
+
+    Texts of another source would count as not called.
+    """
+    unknown = VerdictMaker(calibration).unknown
+    known = [name for name in calibration.source_families if not unknown(name)]
+    supported = [name for name in known if calibration.of(name).finest <= fpr + TOLERANCE]
+    sources = calibration.judging(list(scores.get("source", [""] * len(scores))))
+    of_source = scores.assign(source=sources)
+    judged = of_source[of_source["source"].isin(supported)]
+    p_values = calibration.p_values(columns_of(judged, ALL_STATES), judged["source"].tolist())
+    return judged.assign(called=p_values <= fpr + TOLERANCE)

@@ -190,7 +190,8 @@ class Difference(NamedTuple):
 def differences(recorded: Any, recomputed: Any, place: str = "") -> Iterator[Difference]:
     """Where two tables of an answer, as JSON, differ in numbers beyond rounding, or in verdicts."""
     if isinstance(recorded, dict) and isinstance(recomputed, dict):
-        for name in recorded.keys() | recomputed.keys():
+        # in the order of the record, which a set of names would leave to chance
+        for name in {**recorded, **recomputed}:
             yield from differences(
                 recorded.get(name),
                 recomputed.get(name),

@@ -114,12 +114,15 @@ def standard_error(
 def interval(
     values: FloatArray,
     over_texts: float,
+    *,
+    within: tuple[float, float] = (-math.inf, math.inf),
 ) -> tuple[float, float]:
-    """Student's 95 % interval of the mean of S values, see `standard_error`."""
+    """Student's 95 % interval of the mean of S values, see `standard_error`, as far as a mean can be: `within`."""
     error, degrees = standard_error(values, over_texts)
     half = stats.t.ppf(UPPER, degrees) * error
     mean = values.mean()
-    return float(mean - half), float(mean + half)
+    low, high = np.clip([mean - half, mean + half], *within)
+    return float(low), float(high)
 
 
 def observed_rate(

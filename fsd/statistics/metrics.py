@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from fsd.errors import UsageError
 from fsd.statistics.bootstrap import Bootstrap, Compute, RocCurves
-from fsd.statistics.intervals import Estimate, percentiles, separated
+from fsd.statistics.intervals import Estimate, observed_rate, percentiles, separated
 from fsd.token_stats import BoolArray, FloatArray
 
 FPR_SLACK = 1e-9
@@ -193,16 +193,22 @@ def estimates(
         [metric.compute for metric in metrics.values()],
         threshold,
     )
+    # every resample of texts that are fully separated is so too, and the bootstrap's interval would be a point
+    n_members, n_nonmembers = bootstrap.sides
+    bounds = dict.fromkeys(metrics, _lower_bound(n_members))
+    bounds["auc"] = separated(n_members, n_nonmembers)
+    bounds["accuracy"] = _lower_bound(int(bootstrap.group.max()) + 1)
     measured = {}
     for name, row in zip(metrics, rows, strict=True):
-        measured[name] = percentiles(row[0], row[1:])
-    # every resample of texts that are fully separated is so too, and the bootstrap's interval would be a point
-    if measured["auc"].value == 1:
-        measured["auc"] = Estimate(1.0, separated(*bootstrap.sides), 1.0)
-    elif measured["auc"].value == 0:
-        measured["auc"] = Estimate(
-            0.0,
-            0.0,
-            1 - separated(*bootstrap.sides),
-        )
+        estimate = percentiles(row[0], row[1:])
+        if estimate.low == 1:
+            estimate = estimate._replace(low=bounds[name])
+        elif estimate.high == 0:
+            estimate = estimate._replace(high=1 - bounds[name])
+        measured[name] = estimate
     return measured
+
+
+def _lower_bound(groups: int) -> float:
+    """Lower end of the interval of a rate that is 1 in all of these groups."""
+    return observed_rate(np.ones(groups, dtype=bool)).low

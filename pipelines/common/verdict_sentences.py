@@ -108,8 +108,16 @@ def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, cal
 
 def power_sentences(reference: Reference) -> list[Finding]:
     """What the domain check was shown to find, and, by name, what it does not recognise."""
+    sentences = [_power_sentence(reference)]
+    if reference.unrecognised:
+        named = ", ".join(f"{kind} ({share:.0%} found)" for kind, share in reference.unrecognised.items())
+        sentences.append(Finding(f"the domain check does not recognise most texts of these kinds: {named}", AGAINST))
+    return sentences
+
+
+def _power_sentence(reference: Reference) -> Finding:
     if not reference.power:
-        return [Finding("domain check: not tried on texts of other kinds", AGAINST)]
+        return Finding("domain check: not tried on texts of other kinds", AGAINST)
     other_kinds = {kind: share for kind, share in reference.power.items() if kind != LATER}
     tried = f"domain check: it found {_shares('texts of other kinds', other_kinds)}"
     short = f"domain check: found {_average('texts of other kinds', other_kinds)}"
@@ -121,11 +129,7 @@ def power_sentences(reference: Reference) -> list[Finding]:
         edited = _shares("them", reference.edits)
         tried += f"; of the benchmark's own texts after edits {edited}"
         short += f", {_average('edited ones', reference.edits)}"
-    sentences = [Finding(tried, reference.powerful, short)]
-    if reference.unrecognised:
-        named = ", ".join(f"{kind} ({share:.0%} found)" for kind, share in reference.unrecognised.items())
-        sentences.append(Finding(f"the domain check does not recognise most texts of these kinds: {named}", AGAINST))
-    return sentences
+    return Finding(tried, reference.powerful, short)
 
 
 def _shares(kinds: str, shares: Mapping[str, float]) -> str:

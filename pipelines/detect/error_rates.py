@@ -12,11 +12,11 @@ from fsd.data.documents import Documents
 from fsd.data.near_duplicates import refuse_members, refuse_related
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control
-from fsd.evaluation.calibration import TOLERANCE, Calibration
+from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
 from fsd.evaluation.results import kinds_in
-from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts
-from fsd.scores import ALL_STATES, columns_of, of_state
+from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts, called_at
+from fsd.scores import of_state
 from fsd.statistics.intervals import Estimate, observed_rate
 from pipelines.detect.classifier import MembershipClassifier
 
@@ -69,10 +69,11 @@ def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
     scores = pd.read_parquet(path)
     scores = scores[scores["label"].notna()]  # an audit's table also has the texts that it judged
     compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
-    test = scores[(scores["split"] == "test").to_numpy() & compared]
-    sources = list(test.get("source", [""] * len(test)))
-    called = calibration.p_values(columns_of(test, ALL_STATES), sources) <= fpr + TOLERANCE
-    texts = test.assign(member=test["label"] == 1, called=called)
+    is_test = (scores["split"] == "test").to_numpy()
+    texts = called_at(calibration, scores[is_test & compared], fpr)
+    if texts.empty:
+        return []
+    texts["member"] = texts["label"] == 1
     return [Measured.of("test", "the adapter's own test texts", texts)]
 
 

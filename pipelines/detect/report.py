@@ -12,6 +12,7 @@ import pandas as pd
 
 from fsd.data.documents import Documents
 from fsd.data.readers import files_of_texts
+from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
@@ -71,6 +72,17 @@ class Findings:
     def fpr(self) -> float:
         """The chosen false-positive rate."""
         return self.verdicts.rules.fpr
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """The calibration of the one source on whose texts verdicts are given; of all sources, if there are several."""
+        whole = self.classifier.calibration
+        return whole.of(self.judged[0]) if len(self.judged) == 1 else whole
+
+    @property
+    def judged(self) -> list[str]:
+        """The sources on whose texts verdicts are given."""
+        return [basis.source for basis in self.verdicts.bases if basis.verdict]
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -156,7 +168,7 @@ def _reader(findings: Findings) -> Reader:
         chance = chance_sentence(verdicts, findings.classifier.calibration, findings.data, findings.data)
         errors.append(_sentence(chance.text))
     errors += [_sentence(_measurement(measured, fpr).text) for measured in findings.measured]
-    calibration = findings.classifier.calibration
+    calibration = findings.calibration
     rule = (
         f"The score of each text was compared with those of {len(calibration.families)} texts that are known not to be "
         f"in the {findings.data}. A text is called {findings.data} if at most {100 * fpr:g} of 100 of these score as "
@@ -211,7 +223,7 @@ def _sections(findings: Findings) -> list[Section]:
 
 def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple[str, str]]:
     classifier = findings.classifier
-    calibration = classifier.calibration
+    calibration = findings.calibration
     score = classifier.score_title
     if calibration.settings:
         settings = ", ".join(f"{key} {value}" for key, value in calibration.settings.items())
@@ -235,7 +247,7 @@ def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple
 def conclusions(findings: Findings) -> list[Finding]:
     """The results in sentences, most important first."""
     verdicts = findings.verdicts
-    calibration = findings.classifier.calibration
+    calibration = findings.calibration
     called = verdicts.count(MEMBER)
     judged = called + verdicts.count(NOT_SHOWN)
     lines = as_findings(findings.doubts, AGAINST)
@@ -278,7 +290,7 @@ def _power(findings: Findings) -> Finding:
     for measured in findings.measured:
         if measured.tpr:
             return measured_power(measured.tpr, f"the {measured.members:,} known members of {measured.name}", fpr)
-    calibration = findings.classifier.calibration
+    calibration = findings.calibration
     scores = np.array(calibration.chosen.scores)
     threshold = calibration.threshold_at(fpr)
     groups = list(calibration.families)
@@ -395,7 +407,7 @@ def _dataset_result(verdict: DatasetVerdict, p: float) -> str:
 
 
 def _changes(findings: Findings) -> list[str]:
-    families = findings.classifier.calibration.n_families
+    families = findings.calibration.n_families
     changes = [
         f"The error rate rests on {families} independent texts known not to be in the training data; more of them "
         "would narrow its range and allow smaller p-values."
@@ -411,7 +423,7 @@ def _changes(findings: Findings) -> list[str]:
 
 def _method(findings: Findings) -> list[str]:
     rules = findings.verdicts.rules
-    calibration = findings.classifier.calibration
+    calibration = findings.calibration
     trained_on = "; nor does a text on which the model was fine-tuned" if calibration.state == FSD else ""
     p_values = (
         f"The p-value of a text is the share of {len(calibration.families)} texts, known not to be in the training "
@@ -505,11 +517,15 @@ def _beginning(text: str, characters: int) -> str:
 
 
 def _rates(findings: Findings) -> Table:
-    calibration = findings.classifier.calibration
-    fpr = findings.fpr
-    # the range is that of this calibration, the rate in its middle what holds on average over calibrations
-    nominal = calibration.rate(fpr)._replace(value=fpr)
-    rows = [["nominal", str(calibration.n_families), _percent(nominal), "–", "–"]]
+    calibrations = {"nominal": findings.calibration}
+    if len(findings.judged) > 1:
+        whole = findings.classifier.calibration
+        calibrations = {f"nominal, source {name!r}": whole.of(name) for name in findings.judged}
+    rows = []
+    for name, calibration in calibrations.items():
+        # the range is that of this calibration, the rate in its middle what holds on average over calibrations
+        nominal = calibration.rate(findings.fpr)._replace(value=findings.fpr)
+        rows.append([name, str(calibration.n_families), _percent(nominal), "–", "–"])
     for measured in findings.measured:
         line = [measured.name, str(measured.nonmembers), _percent(measured.fpr)]
         rows.append([*line, str(measured.members), _percent(measured.tpr)])
@@ -523,7 +539,7 @@ def _rates(findings: Findings) -> Table:
 
 
 def _picture(findings: Findings) -> Picture:
-    calibration = findings.classifier.calibration
+    calibration = findings.calibration
     fpr = findings.fpr
     table = findings.verdicts.table
     judged = table[table["p_value"].notna()]

@@ -101,7 +101,9 @@ def compared(summaries: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
             values, low, high = estimates.to_numpy().T
             # The runs may be of the same texts: what these add to the error is not divided by the number of runs.
             of_texts = float((high - low).mean()) / TWO_ERRORS
-            ends = interval(values, of_texts)
+            # Student's interval of two runs is wide, and no AUC is above 1.
+            least = 0 if measure in AUCS else -1
+            ends = interval(values, of_texts, within=(least, 1))
             spread = (values.std(ddof=1), values.min(), values.max())
             rows.append((detector, measure, len(values), values.mean(), *ends, *spread))
     return pd.DataFrame(

@@ -296,4 +296,4 @@ def _over_folds(task: DetectorTask, settings: Settings) -> Estimate:
     # Each division holds every text once: dividing again gives more folds, but no more texts.
     divisions = sum(map(len, task.validation.folds)) / task.validation.member.size
     half = (intervals.interval(values, 0.0)[1] - mean) * math.sqrt(divisions)
-    return Estimate(mean, mean - half, mean + half)
+    return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half))

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from fsd.statistics.metrics import auc
 from pipelines.common import experiment, inputs, registration
 from pipelines.common.detector_settings import load_detectors
 from pipelines.score.job import prepare as score
+from pipelines.tune import report
 from pipelines.tune.job import digest, tuning_data
 from pipelines.tune.tuning import prepare
 
@@ -166,3 +168,10 @@ def test_another_setup_is_refused_before_the_training(config, monkeypatch):
     monkeypatch.setattr(experiment, "train_adapter", None)
     with pytest.raises(UsageError, match=r"'s/min_k.base' must be continued .*repeats: begun with 2, got 3"):
         prepare(replace(config, repeats=3)).run()
+
+
+def test_the_interval_over_folds_ends_at_one():
+    """Of four folds with the mean .95 and the standard error .05 it would end at 1.11."""
+    validation = SimpleNamespace(folds=[np.arange(2)] * 4, member=np.zeros(8))
+    task = SimpleNamespace(default={}, evaluate=lambda settings: np.array([1, 1, 0.8, 1]), validation=validation)
+    assert report._over_folds(task, {}) == pytest.approx((0.95, 0.95 - 3.182446 * 0.05, 1))

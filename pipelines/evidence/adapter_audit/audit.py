@@ -17,12 +17,12 @@ from fsd.data.readers import parse_columns, read_files, read_rows
 from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
-from fsd.evaluation.calibration import TOLERANCE, Calibration
+from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.domain_check import tried
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
 from fsd.evaluation.sentences import AuditSummary, audit_summary
-from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts
+from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts, called_at
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
@@ -241,7 +241,11 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
     verdicts = None
     if judged:
         of_judged = scored.take(slice(labelled, None))
-        verdicts = VerdictMaker(calibration, states).classify(
+        summary = audit_summary(measured)
+        # as `detect` refuses the version that is registered of such an audit
+        refusal = summary.sentence if summary.explains else ""
+        maker = VerdictMaker(calibration, states, refusal=refusal)
+        verdicts = maker.classify(
             judged,
             lambda rows: of_judged.take(rows).columns,
             Rules(config.fpr, same_source=config.same_source),
@@ -356,23 +360,21 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
         blind = f"a blind classifier, which never sees the model, reaches {summary.blind}"
     findings = [Finding(result), Finding(blind, summary.clean)]
     if summary.auc.low <= 0.5 or (audit.verdicts is not None and audit.verdicts.count(NOT_SHOWN)):
-        findings.append(_power(audit, fpr))
+        findings += _power(audit, fpr)
     if audit.verdicts is not None:
         findings += verdict_sentences(audit.verdicts, audit.calibration)
     return findings + as_findings(audit.remarks)
 
 
-def _power(audit: Audit, fpr: float) -> Finding:
-    """How many of the fine-tuning texts of the test are called at a rate."""
+def _power(audit: Audit, fpr: float) -> list[Finding]:
+    """How many of the fine-tuning texts of the test are called at a rate, if any are of a source that is judged."""
     test = audit.scores[audit.scores["split"] == "test"]
-    trained_on = test[test["label"] == 1]
-    p_values = audit.calibration.p_values(columns_of(trained_on, IN_AUDIT))
-    share = observed_rate(p_values <= fpr + TOLERANCE, trained_on["group"].tolist())
-    return measured_power(
-        share,
-        f"the {len(trained_on):,} texts of the fine-tuning data in the test",
-        fpr,
-    )
+    trained_on = called_at(audit.calibration, test[test["label"] == 1], fpr)
+    if trained_on.empty:
+        return []
+    share = observed_rate(trained_on["called"].to_numpy(), trained_on["group"].tolist())
+    texts = f"the {len(trained_on):,} texts of the fine-tuning data in the test"
+    return [measured_power(share, texts, fpr)]
 
 
 def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding]:

@@ -219,6 +219,19 @@ def test_a_benchmark_in_a_script_without_case():
     assert not {"capitals", "half in capitals", "title case"} & set(edits)
 
 
+def test_the_power_of_a_check_is_of_kinds_in_the_script_of_the_benchmark():
+    """English texts differ from Chinese ones in the script alone, which shows nothing of other Chinese texts."""
+    patents = chinese(40)
+    alone = tried(reference_of(patents))
+    assert alone.power == {}
+    assert not alone.powerful
+    novels = ["".join(chr(ord(sign) + 100) if sign != "。" else sign for sign in text) for text in patents]
+    names = ("patents",) * 40 + ("novels",) * 40
+    several = tried(Reference((*patents, *novels), tuple(range(80)), names, {}))
+    assert several.power == {"source 'patents'": 1, "source 'novels'": 1}
+    assert several.powerful
+
+
 def test_requests_in_one_case_where_the_calibration_is_in_mixed_case(abstracts):
     asked = ABSTRACTS[200:220]
     for texts, named in (

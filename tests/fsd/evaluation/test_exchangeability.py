@@ -122,10 +122,27 @@ def test_five_groups_are_the_fewest_that_are_tested():
         assert exchangeability(known, OTHERS[100 : 100 + asked], permutations=9).tested is tested
 
 
-def test_a_family_with_one_text_outside_counts():
-    outside, groups = np.arange(24) % 3 == 0, np.arange(24) // 3
-    result = exchangeability(DomainCheck(OTHERS[:40]), OTHERS[100:124], groups.tolist(), outside=outside)
-    assert result.outside_p < 0.001
+def test_the_texts_of_a_family_share_its_vote():
+    """Of eight families of three, each with one text outside, as many are outside as if three were wholly."""
+    check, groups = DomainCheck(OTHERS[:40]), np.arange(24) // 3
+    p = []
+    for outside in (np.arange(24) % 3 == 0, groups < 3, groups < 8):
+        result = exchangeability(check, OTHERS[100:124], groups.tolist(), permutations=9, outside=outside)
+        p.append(result.outside_p)
+    assert p[0] == p[1] > 0.02
+    assert p[2] < 0.001
+
+
+def test_large_families_of_the_same_kind_are_refused_no_more_often_than_single_texts():
+    """Of twelve families of five, each of whose texts is outside at the share of the check, most have one outside."""
+    check, rng = DomainCheck(OTHERS[:40]), np.random.default_rng(0)
+    groups = (np.arange(60) // 5).tolist()
+    refused = []
+    for _ in range(40):
+        outside = rng.random(60) < check.share
+        result = exchangeability(check, OTHERS[100:160], groups, permutations=1, outside=outside)
+        refused.append(result.outside_p <= 0.025)
+    assert np.mean(refused) <= 0.05
 
 
 def _plain_products(texts):

@@ -235,6 +235,14 @@ def test_verdicts_are_by_scores_that_need_no_labelled_texts():
     assert judged(labelled=["early", "late"]).calibration is None
 
 
+def test_a_base_score_that_gives_the_verdicts_is_compared_with_the_control_model_beside_another_headline():
+    results = judged(gaps=(0.6, 0), labelled=["early"])
+    assert (str(results.headline), str(results.verdict_score)) == ("early.base", "late.base")
+    assert {("early", "base", "placebo_lead"), ("late", "base", "placebo_lead")} <= set(results.rows)
+    alike = replace(results, audit=replace(results.audit, blind=Control(None, "none")))
+    assert sentences.barred(alike).startswith("the lead of late over the control model, ")
+
+
 def test_scores_have_one_row_per_text(results):
     scores = results.scores
     assert list(scores)[:5] == ["id", "text", "label", "group", "split"]

@@ -137,3 +137,12 @@ def test_a_text_at_exactly_the_rate_is_called():
         judged = table[table["p_value"].notna()]
         assert judged["p_value"].to_numpy() == pytest.approx(0.03)
         assert set(judged["verdict"]) == {verdict}
+
+
+def test_what_refuses_all_texts_goes_before_the_assertion(judge):
+    refusing = VerdictMaker(judge.calibration, refusal="the benchmark shows nothing")
+    table = classify(refusing, ASKED[:10], same_source=True).table
+    assert set(table["verdict"]) == {NO_VERDICT}
+    assert set(table["warning"]) == {"the benchmark shows nothing"}
+    assert table["score"].notna().all()
+    assert table["p_value"].isna().all()

@@ -142,6 +142,17 @@ def test_perfect_scores_do_not_claim_certainty():
         assert bound + norm.ppf(0.975) * np.sqrt(variance / (members * others)) == pytest.approx(1)
 
 
+def test_rates_without_an_exception_do_not_claim_certainty():
+    """Of ten families with members all are found: with a chance of .69 each, that happens in one of 40 cases."""
+    labels, groups = np.arange(40) < 20, np.arange(40) // 2
+    measured = metrics.estimates(Bootstrap.draw(labels, groups.tolist()), labels.astype(float), 0.5)
+    for name in ("tpr_at_1fpr", "tpr_at_10fpr"):
+        assert measured[name] == pytest.approx((1, 0.025 ** (1 / 10), 1))
+    assert measured["accuracy"] == pytest.approx((1, 0.025 ** (1 / 20), 1))
+    turned = metrics.estimates(Bootstrap.draw(labels, groups.tolist()), -labels.astype(float), 0.5)
+    assert turned["tpr_at_5fpr"] == pytest.approx((0, 0, 1 - 0.025 ** (1 / 10)))
+
+
 def test_bad_input_is_refused():
     for labels, scores, error, message in (
         ([1, 1], [0.0, 1.0], UsageError, "got 2 members among 2 texts"),

@@ -125,5 +125,8 @@ def test_a_check_that_recognises_everything_or_was_not_tried():
     assert power_sentences(Reference((), (), (), {})) == [
         Finding("domain check: not tried on texts of other kinds", AGAINST)
     ]
+    untried, missed = power_sentences(Reference((), (), (), {}, {"first half": 0.25}))
+    assert untried.text == "domain check: not tried on texts of other kinds"
+    assert missed.text.endswith("most texts of these kinds: first half (25% found)")
     (later,) = power_sentences(Reference((), (), (), {LATER: 0.4}))
     assert "it found no texts of other kinds, 40% of later texts" in later.text

@@ -134,9 +134,16 @@ def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder, there,
 
     rows = [json.loads(line) for line in (folder / "data.jsonl").read_text().splitlines()]
     rows = [row if row["label"] else {"text": prose(at, 100), "label": 0} for at, row in enumerate(rows)]
+    rows += [{"text": prose(at, 100)} for at in range(100, 112)]
     (there / "apart.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    prepare(configured(folder, data=("apart.jsonl",), detection=DetectorConfig(detectors="loss"))).run()
+    loss = DetectorConfig(detectors="loss")
+    prepare(configured(folder, data=("apart.jsonl",), detection=loss, out="scores.parquet", same_source=True)).run()
 
+    judged = pd.read_parquet("scores.parquet").query("split == 'judged'")
+    assert len(judged) == 12
+    assert set(judged["verdict"]) == {"no verdict"}
+    assert judged["p_value"].isna().all()
+    assert judged["warning"].str.startswith("a blind classifier, which never sees the model, reaches").all()
     version = version_info("models:/fsd-adapter-audit/1")
     assert version is not None
     assert version.aliases == ()

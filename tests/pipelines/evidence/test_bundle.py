@@ -405,6 +405,8 @@ def test_numbers_beyond_rounding_and_verdicts_differ() -> None:
         Difference("t[1].p", "None", "0.1"),
     ]
     assert list(differences([1], [1, 2])) == [Difference(": rows", "1", "2")]
+    names = [f"test {number}" for number in range(20)]
+    assert [each.place for each in differences(dict.fromkeys(names, 1.0), dict.fromkeys(names, 2.0))] == names
 
 
 def test_the_page_for_a_reader_has_no_terms_of_the_field(made: Made) -> None:

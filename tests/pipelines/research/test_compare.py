@@ -51,6 +51,15 @@ def test_means_and_intervals_over_runs(runs: Callable[..., list[str]], capsys: p
     assert "loss has the highest mean FSD AUC of 2 runs, .75" in capsys.readouterr().out
 
 
+def test_intervals_end_where_numbers_do(runs: Callable[..., list[str]]) -> None:
+    """Two runs have few degrees of freedom: the ends of the AUC would be -1.14 and 2.73."""
+    ids = runs(summary(fsd_auc=0.6, gain=-0.8), summary(fsd_auc=0.99, gain=0.3))
+    prepare(CompareConfig(tuple(ids), out="compared.csv")).run()
+    table = pd.read_csv("compared.csv").set_index("measure")
+    assert table.loc["fsd_auc", ["low", "high"]].tolist() == [0, 1]
+    assert table.loc["gain", ["low", "high"]].tolist() == [-1, 1]
+
+
 def test_what_cannot_be_compared_is_refused(runs: Callable[..., list[str]]) -> None:
     (one,) = runs(pd.DataFrame({"detector": ["loss"]}))
     for names, message in (

@@ -171,11 +171,7 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
         row["seeds"] = len(group)
         for name, error in zip(MEASURES, ERRORS, strict=True):
             # The error over the texts is of the mean, so that it is the same for all seeds.
-            low, high = np.clip(
-                interval(group[name].to_numpy(), group[error].iloc[0]),
-                0,
-                1,
-            )
+            low, high = interval(group[name].to_numpy(), group[error].iloc[0], within=(0, 1))
             row[name] = group[name].mean()
             row[f"{name}_low"] = low
             row[f"{name}_high"] = high
