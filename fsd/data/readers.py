@@ -26,7 +26,18 @@ from fsd.data import cells, chats, harness
 from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.documents import Document, utc_day
 from fsd.errors import UsageError, first_line, quoted, refusing
-from fsd.files import JSON, LARGEST, SMALL, check_regular, from_json, read_bytes, read_text, regular_files
+from fsd.files import (
+    JSON,
+    LARGEST,
+    READABLE,
+    SMALL,
+    check_regular,
+    from_json,
+    named_below,
+    read_bytes,
+    read_text,
+    regular_files,
+)
 from fsd.net.hub import data_files
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
@@ -44,7 +55,6 @@ PASSAGE = 2**17
 PROBED = 100
 """Files, and passages of each, that are read before the work, to see whether they can be."""
 
-READABLE = "what is in a folder of texts must be files"
 NO_FILE = "no file"
 """Reason why an entry of a folder was left out: a link to nothing, or a pipe."""
 
@@ -332,6 +342,7 @@ class TextStream:
                 places += _in_folder(entry)
         check_endings(places)  # before any of them is looked up on the network
         check_template("column", column)
+        _check_once(files)
         self.files = list(chain.from_iterable(map(data_files, places)))
         self.column = column
         self.answer = answer
@@ -458,9 +469,12 @@ def _in_folder(place: str) -> list[str]:
 
 def files_below(folder: Path, endings: Sequence[str]) -> list[Path]:
     """The files below a folder that have one of the endings, compressed ones included, in order."""
-    packed = tuple(ending + compression for ending in endings for compression in ("", *COMPRESSIONS))
-    entries = (entry for entry in folder.rglob("*") if entry.name.lower().endswith(packed))
-    return sorted(regular_files(entries, READABLE))
+    return list(regular_files(named_below(folder, with_packed(endings)), READABLE))
+
+
+def with_packed(endings: Iterable[str]) -> list[str]:
+    """Endings of files, and of compressed ones."""
+    return [ending + compression for ending in endings for compression in ("", *COMPRESSIONS)]
 
 
 def data_files_of(path: Path) -> list[Path]:
@@ -691,6 +705,7 @@ def _way_to_hub(place: str) -> str:
 def _rows_of(path: Path) -> Rows:
     where = str(path)
     if path.suffix == ARROW:
+        check_regular(path, f"{path} must be readable")
         return arrow_rows(where)
     ending, compression = _format(where, "data file", TABLES)
     check_regular(path, f"{path} must be readable")
@@ -788,7 +803,7 @@ def _plain_files(path: Path, skipped: Skipped = None) -> list[Path]:
 
 def _texts_in(folder: Path, skipped: Skipped) -> Iterator[Path]:
     """The .txt files in a folder; what has this ending and is no file is refused, or counted."""
-    for entry in sorted(folder.rglob("*.txt")):
+    for entry in named_below(folder, [".txt"]):
         try:
             yield from regular_files([entry], READABLE)
         except UsageError as error:
@@ -799,10 +814,18 @@ def _distinct(paths: Paths, what: str) -> list[Path]:
     files = [Path(path) for path in paths]
     if not files:
         raise UsageError(f"at least one {what} must be given; got none")
-    # two names of one file would make it weigh twice
-    if len({os.path.realpath(path) for path in files}) < len(files):
-        raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
+    _check_once(files)
     return files
+
+
+def _check_once(paths: Sequence[str | Path]) -> None:
+    """Refuse two names of one file, and a folder with what lies in it: a file would weigh twice."""
+    places = [Path(os.path.realpath(path)) for path in paths]
+    taken = set(places)
+    # A task lies in no folder.
+    within = [place for place in places if os.path.exists(place) and not taken.isdisjoint(place.parents)]  # noqa: PTH110
+    if within or len(taken) < len(places):
+        raise UsageError(f"each data file must be given once; got {', '.join(map(str, paths))}")
 
 
 def _text_files(paths: Iterable[Path], skipped: Skipped) -> Iterator[Document]:
@@ -944,7 +967,7 @@ def _name(
 ) -> str:
     if is_missing(value):
         return ""
-    if not isinstance(value, str | int | float) or value in (math.inf, -math.inf):
+    if not isinstance(value, str | int | float | Decimal) or value in (math.inf, -math.inf):
         raise UsageError(f"{origin_url}: {field} must be a string or a number; got {quoted(value)}")
     return re.sub(r"^(-?\d+)\.0+$", r"\1", _shortest(value))  # a number that a table has turned into a decimal one
 

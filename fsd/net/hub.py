@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import xxhash
 
 from fsd.errors import UsageError, first_line, quoted, refusing
-from fsd.files import JSON, check_regular, digest, from_json, read_bytes
+from fsd.files import JSON, READABLE, check_regular, digest, from_json, named_below, read_bytes, regular_files
 from fsd.models import gguf
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
@@ -446,6 +446,7 @@ def data_files(place: str) -> list[DataFile]:
 def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
     """A file, the files with these endings in a folder, or those of a pattern, sorted: local, or a URL of fsspec."""
     import fsspec
+    from fsspec.implementations.local import LocalFileSystem
 
     if place.startswith("hf:"):
         return data_files(place)
@@ -454,8 +455,13 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
     with refusing(f"data must be files, a folder or a pattern; {place}: "):
         system, path = fsspec.url_to_fs(place)
         if system.isdir(path):
-            entries = system.find(path, detail=True)
             ending = tuple(endings)
+            if isinstance(system, LocalFileSystem):
+                # It enters no linked folder.
+                local = regular_files(named_below(path, endings), READABLE)
+                entries = {str(file): system.info(str(file)) for file in local}
+            else:
+                entries = system.find(path, detail=True)
         elif system.isfile(path):
             # The name of a file may look like a pattern.
             entries = {path: system.info(path)}
@@ -463,11 +469,11 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
             entries = system.glob(path, detail=True)
     files = []
     for name, about in sorted(entries.items()):
-        if not name.endswith(ending) or about["type"] == "directory":
+        if not name.lower().endswith(ending) or about["type"] == "directory":
             continue
         # fsspec calls a link "other", wherever it leads to, and a pipe as well.
         if about["type"] != "file" and not Path(name).is_file():
-            raise UsageError(f"what is in a folder of texts must be files; {name} is none: mend or remove it")
+            raise UsageError(f"{READABLE}; {name} is none: mend or remove it")
         # fsspec makes paths absolute and removes protocols: files are named as the user named the place.
         if "://" in place:
             url = system.unstrip_protocol(name)
