@@ -390,10 +390,8 @@ def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
     # Many copies are linked in a chain, in which a non-member may be linked to other ones alone.
     family = _connected(len(texts), [(link.i, link.j) for link in links if link.reason == "copy"])
     of_family = {family[link.j]: link for link in reversed(between)}
-    linked = {link.j for link in between}
-    for j in range(size, len(texts)):
-        if j not in linked and family[j] in of_family:
-            between.append(of_family[family[j]]._replace(j=j))
+    copies = set(range(size, len(texts))) - {link.j for link in between}
+    between += [of_family[family[j]]._replace(j=j) for j in copies if family[j] in of_family]
     return [link._replace(j=link.j - size) for link in sorted(between)]
 
 
