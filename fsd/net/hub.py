@@ -51,12 +51,11 @@ def default_folder(folder: str | None = None) -> Path:
 
     A UsageError for an address, of which a path would make folders.
     """
+    folder = folder or os.environ.get("FSD_CACHE")
     if folder:
         if "://" in folder:
             raise UsageError(f"cache must be a folder on this machine; got {quoted(folder)}")
         return Path(folder).expanduser()
-    if named := os.environ.get("FSD_CACHE"):
-        return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
 
 

@@ -49,8 +49,7 @@ def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Doc
 
 def check(*, path: str, columns: str, **_: object) -> None:
     """Refuse files that cannot be read, or whose texts have no dates."""
-    documents, _ = read(path, columns)
-    _check_dated(path, documents)
+    _check_dated(path, read(path, columns)[0])
 
 
 def read(path: str, columns: str) -> tuple[list[Document], Counter[str]]:
