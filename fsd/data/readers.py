@@ -342,7 +342,6 @@ class TextStream:
                 places += _in_folder(entry)
         check_endings(places)  # before any of them is looked up on the network
         check_template("column", column)
-        _check_once(files)
         self.files = list(chain.from_iterable(map(data_files, places)))
         self.column = column
         self.answer = answer
@@ -814,18 +813,18 @@ def _distinct(paths: Paths, what: str) -> list[Path]:
     files = [Path(path) for path in paths]
     if not files:
         raise UsageError(f"at least one {what} must be given; got none")
-    _check_once(files)
+    places = [Path(os.path.realpath(path)) for path in files]
+    taken = set(places)
+    # two names of one file would make it weigh twice, and so would a folder and what lies in it
+    repeated = len(taken) < len(places) or any(not taken.isdisjoint(_folders_of(place)) for place in places)
+    if repeated:
+        raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
     return files
 
 
-def _check_once(paths: Sequence[str | Path]) -> None:
-    """Refuse two names of one file, and a folder with what lies in it: a file would weigh twice."""
-    places = [Path(os.path.realpath(path)) for path in paths]
-    taken = set(places)
-    # A task lies in no folder.
-    within = [place for place in places if os.path.exists(place) and not taken.isdisjoint(place.parents)]  # noqa: PTH110
-    if within or len(taken) < len(places):
-        raise UsageError(f"each data file must be given once; got {', '.join(map(str, paths))}")
+def _folders_of(place: Path) -> Sequence[Path]:
+    """The folders in which a file or folder lies; a task lies in none."""
+    return place.parents if os.path.exists(place) else ()  # noqa: PTH110
 
 
 def _text_files(paths: Iterable[Path], skipped: Skipped) -> Iterator[Document]:

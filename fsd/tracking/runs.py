@@ -450,9 +450,10 @@ def _start(run: Run, parent: Run | None) -> None:
         tags[FSD_VERSION] = versions()["fsd"]
         tags[_PROCESS] = this_process()
         tags = {name: value for name, value in tags.items() if value}
+        name = _text(run.record.name, _LONGEST_NAME)
         active = mlflow.start_run(
             experiment_id=run.experiment_id,
-            run_name=_text(run.record.name, _LONGEST_NAME),
+            run_name=name,
             nested=parent is not None,
             parent_run_id=parent.id if parent else None,
             tags=tags,

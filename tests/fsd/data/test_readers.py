@@ -536,7 +536,7 @@ def test_a_folder_below_that_cannot_be_read_is_named(tmp_path, monkeypatch):
         read_texts([tmp_path])
 
 
-@pytest.mark.parametrize("read", [read_texts, read_files, TextStream])
+@pytest.mark.parametrize("read", [read_texts, read_files])
 def test_a_file_is_given_once_also_within_a_folder(tmp_path, read):
     folder = tmp_path / "texts"
     folder.mkdir()
