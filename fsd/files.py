@@ -59,11 +59,15 @@ def entries_below(folder: str | Path) -> Iterator[Path]:
 
 
 def named_below(folder: str | Path, endings: Iterable[str]) -> list[Path]:
-    """The entries below a folder with one of the endings, in any case, in order; of the names of one file the first."""
+    """The entries below a folder with one of the endings, in any case, in order; of the names of one file the first.
+
+    Hidden ones, such as the copies that editors and notebooks keep, are none.
+    """
     wanted = tuple(endings)
     names: dict[str, Path] = {}
     for entry in sorted(entries_below(folder)):
-        if entry.name.lower().endswith(wanted):
+        is_hidden = any(part.startswith(".") for part in entry.relative_to(folder).parts)
+        if entry.name.lower().endswith(wanted) and not is_hidden:
             names.setdefault(os.path.realpath(entry), entry)
     return list(names.values())
 

@@ -1,7 +1,8 @@
 """Readers of users' data files, with a check of every row, and of reference corpora of any size, as streams.
 
 Formats: JSONL (.jsonl, .ndjson, .json; also a JSON list of objects), CSV (.csv) and TSV (.tsv), each also compressed
-(.gz, .zst, .bz2), and Parquet (.parquet). General loaders silently convert mixed types and missing values.
+(.gz, .zst, .bz2), and Parquet (.parquet). General loaders silently convert mixed types and missing values. A folder
+stands for the files below it, also in linked folders, without hidden ones.
 
 A label is 1 or true for a member, 0 or false for a non-member, also in quotes or as 1.0. A date begins with an ISO date
 or is eight digits, in UTC if it has an offset. An empty cell, null, NaN and a date of 0 are missing values.
@@ -468,7 +469,14 @@ def _in_folder(place: str) -> list[str]:
 
 def files_below(folder: Path, endings: Sequence[str]) -> list[Path]:
     """The files below a folder that have one of the endings, compressed ones included, in order."""
-    return list(regular_files(named_below(folder, with_packed(endings)), READABLE))
+    files: dict[Path, Path] = {}
+    for file in regular_files(named_below(folder, with_packed(endings)), READABLE):
+        name = file.with_suffix("") if file.suffix.lower() in COMPRESSIONS else file
+        # Programs that pack a file keep it.
+        if name in files:
+            raise UsageError(f"a folder must hold each file once, packed or not; got {files[name]} and {file}")
+        files[name] = file
+    return list(files.values())
 
 
 def with_packed(endings: Iterable[str]) -> list[str]:

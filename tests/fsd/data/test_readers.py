@@ -521,9 +521,19 @@ def test_a_folder_is_read_whole_and_each_of_its_files_once(tmp_path):
     (folder / "latest.txt").symlink_to("a.txt")
     (folder / "part").symlink_to(linked)
     (linked / "loop").symlink_to(folder)
+    (folder / ".ipynb_checkpoints").mkdir()
+    (folder / ".ipynb_checkpoints" / "a-checkpoint.txt").write_text("one")
 
     assert {document.text for document in read_texts([folder])} == {"one", "two", "three"}
     assert len(read_texts([folder])) == len(list(TextStream([folder]))) == len(files_at(str(folder), [".txt"])) == 3
+
+
+def test_a_file_and_its_packed_copy_in_one_folder_are_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a b"}')
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a b"}'))
+    for read in (read_texts, read_files, TextStream):
+        with pytest.raises(UsageError, match=r"each file once, packed or not; got \S+/a\.jsonl and \S+/a\.jsonl\.gz$"):
+            read([tmp_path])
 
 
 def test_a_folder_below_that_cannot_be_read_is_named(tmp_path, monkeypatch):
