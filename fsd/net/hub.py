@@ -480,6 +480,9 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
             url = name
         else:
             url = name.removeprefix(f"{Path.cwd()}/")
+        # Of a link it is the time when the link was made, not when its file changed.
+        if about.get("islink"):
+            about["mtime"] = Path(name).stat().st_mtime
         # Some file systems know a version or a hash, others the time of the last change: all of it is the state.
         facts = sorted((key, str(value)) for key, value in about.items())
         state = xxhash.xxh3_64_hexdigest(str(facts).encode())

@@ -507,7 +507,14 @@ def test_a_link_to_a_file_is_read_wherever_it_stands(tmp_path):
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "link.jsonl").symlink_to("../elsewhere.jsonl")
-    assert [Path(file.url).name for file in files_at(str(folder), [".jsonl"])] == ["link.jsonl"]
+    (file,) = files_at(str(folder), [".jsonl"])
+    assert Path(file.url).name == "link.jsonl"
+    # The file may change while the link stays.
+    places = [str(folder), f"{folder}/*", f"{folder}/link.jsonl"]
+    before = [files_at(place, [".jsonl"]) for place in places]
+    os.utime(tmp_path / "elsewhere.jsonl", (1, 1))
+    for place, files in zip(places, before, strict=True):
+        assert files_at(place, [".jsonl"]) != files
 
 
 def test_a_folder_is_read_whole_and_each_of_its_files_once(tmp_path):
