@@ -445,30 +445,16 @@ def data_files(place: str) -> list[DataFile]:
 def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
     """A file, the files with these endings in a folder, or those of a pattern, sorted: local, or a URL of fsspec."""
     import fsspec
-    from fsspec.implementations.local import LocalFileSystem
 
     if place.startswith("hf:"):
         return data_files(place)
-    ending: str | tuple[str, ...] = ""
     # File systems have no common base class of errors.
     with refusing(f"data must be files, a folder or a pattern; {place}: "):
         system, path = fsspec.url_to_fs(place)
-        if system.isdir(path):
-            ending = tuple(endings)
-            if isinstance(system, LocalFileSystem):
-                # It enters no linked folder.
-                local = regular_files(named_below(path, endings), READABLE)
-                entries = {str(file): system.info(str(file)) for file in local}
-            else:
-                entries = system.find(path, detail=True)
-        elif system.isfile(path):
-            # The name of a file may look like a pattern.
-            entries = {path: system.info(path)}
-        else:
-            entries = system.glob(path, detail=True)
+        entries = _entries(system, path, tuple(endings))
     files = []
     for name, about in sorted(entries.items()):
-        if not name.lower().endswith(ending) or about["type"] == "directory":
+        if about["type"] == "directory":
             continue
         # fsspec calls a link "other", wherever it leads to, and a pipe as well.
         if about["type"] != "file" and not Path(name).is_file():
@@ -488,3 +474,22 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
         state = xxhash.xxh3_64_hexdigest(str(facts).encode())
         files.append(DataFile(url, int(about["size"] or 0), state))
     return files
+
+
+def _entries(system: Any, path: str, endings: tuple[str, ...]) -> dict[str, JSON]:
+    """Name → facts of a file, of the entries of a folder with these endings, or of those that a pattern names."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    # The name of a file may look like a pattern.
+    if system.isfile(path):
+        return {path: system.info(path)}
+    entries: dict[str, JSON]
+    if not system.isdir(path):
+        entries = system.glob(path, detail=True)
+        return entries
+    # Its own search enters no linked folder.
+    if isinstance(system, LocalFileSystem):
+        local = regular_files(named_below(path, endings), READABLE)
+        return {str(file): system.info(str(file)) for file in local}
+    entries = system.find(path, detail=True)
+    return {name: about for name, about in entries.items() if name.lower().endswith(endings)}
