@@ -837,10 +837,13 @@ def _folders_of(place: Path) -> Sequence[Path]:
 
 def _text_files(paths: Iterable[Path], skipped: Skipped) -> Iterator[Document]:
     for path in paths:
-        text = read_text(path, largest=cells.LONGEST).strip()
+        # a character has up to four bytes
+        text = read_text(path, largest=4 * cells.LONGEST).strip()
         if text:
             # a name may be of bytes that are no text, which no report could be written with
-            yield Document(text, origin_url=os.fsencode(path).decode(errors="replace"))
+            origin_url = os.fsencode(path).decode(errors="replace")
+            cells.check_characters(text, origin_url, "text")
+            yield Document(text, origin_url=origin_url)
         else:
             _skip(skipped, RowError(f"{path} must hold a text that is not blank; it has none", "blank text"))
 

@@ -227,6 +227,13 @@ def test_texts_are_rows_files_and_folders_of_text_files(tmp_path):
         read_texts([tmp_path / "sub"])
 
 
+def test_the_limit_of_a_text_file_is_in_characters_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(cells, "LONGEST", 5)
+    assert read_texts([write(tmp_path / "a.txt", "文本文本文")])[0].text == "文本文本文"
+    with pytest.raises(UsageError, match=r"b\.txt: text must have at most 5 characters; it has 6: cut it"):
+        read_texts([write(tmp_path / "b.txt", "abcdef")])
+
+
 def test_names_that_cannot_be_opened_are_errors_in_one_line(tmp_path):
     loop = tmp_path / "loop.jsonl"
     loop.symlink_to(loop)
