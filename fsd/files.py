@@ -18,6 +18,7 @@ CHECKSUMS = "SHA256SUMS"
 """File with the checksums of others in its folder, in the format of `sha256sum --check`."""
 JSON = dict[str, Any]
 """A JSON object."""
+READABLE = "what is in a folder of texts must be files"
 T = TypeVar("T")
 
 
@@ -37,6 +38,38 @@ def check_regular(path: str | Path, must: str, *, largest: int = LARGEST) -> Non
         raise UsageError(f"{must}; it is no regular file")
     if status.st_size > largest:
         raise UsageError(f"{must}; it has {status.st_size:,} bytes, more than {largest:,}")
+
+
+def entries_below(folder: str | Path) -> Iterator[Path]:
+    """What lies below a folder and is no folder; of folders and of links to folders, each is entered once."""
+
+    def refuse(error: OSError) -> None:
+        raise UsageError(f"a folder must be one that can be read; {error.filename}: {error.strerror}") from error
+
+    entered = set()
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        path = os.path.realpath(place)
+        # A link may lead to a folder above it.
+        if path in entered:
+            folders.clear()
+            continue
+        entered.add(path)
+        for name in names:
+            yield Path(place, name)
+
+
+def named_below(folder: str | Path, endings: Iterable[str]) -> list[Path]:
+    """The entries below a folder with one of the endings, in any case, in order; of the names of one file the first.
+
+    Hidden ones, such as the copies that editors and notebooks keep, are none.
+    """
+    wanted = tuple(endings)
+    names: dict[str, Path] = {}
+    for entry in sorted(entries_below(folder)):
+        is_hidden = any(part.startswith(".") for part in entry.relative_to(folder).parts)
+        if entry.name.lower().endswith(wanted) and not is_hidden:
+            names.setdefault(os.path.realpath(entry), entry)
+    return list(names.values())
 
 
 def regular_files(entries: Iterable[Path], must: str) -> Iterator[Path]:
@@ -67,6 +100,9 @@ def read_text(path: str | Path, must: str = "", *, largest: int = LARGEST) -> st
         text = read_bytes(path, must, largest=largest).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{must}; it is not") from error
+    # Valid UTF-8, but of no text.
+    if "\0" in text:
+        raise UsageError(f"{must}; it has NUL bytes, as UTF-16 has")
     # Not splitlines, which also breaks lines at characters that stand within texts.
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

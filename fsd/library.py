@@ -278,7 +278,11 @@ def columns_of(table: object) -> list[str]:
     """Names of the columns of a `pandas.DataFrame` or `datasets.Dataset`; none of what is no table."""
     # Of `datasets`, else of pandas.
     names: Any = getattr(table, "column_names", None) or getattr(table, "columns", ())
-    return list(map(str, names))
+    columns = list(map(str, names))
+    # Of two columns of one name, pandas gives a table with both.
+    if len(set(columns)) < len(columns):
+        raise UsageError(f"columns of a table must have different names; got {', '.join(columns)}")
+    return columns
 
 
 def _column(table: Any, name: str) -> list[Any]:

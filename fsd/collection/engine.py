@@ -22,9 +22,9 @@ from fsd.collection.domains import Domain
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document, Documents, json_line
 from fsd.data.near_duplicates import families, words
-from fsd.data.readers import read_files
+from fsd.data.readers import data_files_of, read_files
 from fsd.data.splitting import AFTER, UP_TO
-from fsd.errors import UsageError, at_least
+from fsd.errors import UsageError, at_least, without_credentials
 from fsd.files import JSON, SMALL, digest, read_json
 from fsd.leftovers import replacing, write_whole
 from fsd.net.http import Clock
@@ -205,6 +205,10 @@ class CollectionSpec:
     def order(self) -> JSON:
         """The specification as JSON values."""
         values: JSON = json.loads(json.dumps(asdict(self), default=str))
+        for name, value in values["options"].items():
+            # A mirror may be named with a password.
+            if isinstance(value, str):
+                values["options"][name] = without_credentials(value)
         return values
 
 
@@ -234,20 +238,26 @@ class CollectionJob:
             return
         check_new(self.out)
         self.domain.check(**{**self.domain.options, **self.spec.options})
-        if self.spec.benchmark:
-            read_files(self.spec.benchmark)
+        self._read_benchmark()
+
+    def _read_benchmark(self) -> tuple[list[str], dict[str, str]]:
+        """The texts of the benchmark, and the hash of each of its files or folders."""
+        places = self.spec.benchmark
+        if not places:
+            return [], {}
+        texts = [document.text for document in read_files(places)]
+        return texts, {place: digest(*data_files_of(Path(place))) for place in places}
 
     def run(self) -> Collection:
         """Collect up to `limit` texts into a JSONL file, with a manifest beside it, unless it is finished."""
         if self.finished:
             return self.finished
-        benchmark = []
-        if self.spec.benchmark:
-            benchmark = [document.text for document in read_files(self.spec.benchmark)]
+        # Before the collection, which may take days, and in which they may change.
+        benchmark, hashes = self._read_benchmark()
         partial = PartialCollection(self.out, self.spec.order, self.clock)
         try:
             ended = self._gather(partial, benchmark)
-            return self._write(partial, benchmark, ended)
+            return self._write(partial, benchmark, hashes, ended)
         finally:
             partial.close()
 
@@ -307,7 +317,9 @@ class CollectionJob:
             return f"not in {spec.language}"
         return ""
 
-    def _write(self, partial: PartialCollection, benchmark: Sequence[str], ended: bool) -> Collection:
+    def _write(
+        self, partial: PartialCollection, benchmark: Sequence[str], hashes: Mapping[str, str], ended: bool
+    ) -> Collection:
         """Write the rows without near-duplicates, up to the limit, after their manifest."""
         spec = self.spec
         documents, duplicates = distinct(partial.documents, benchmark)
@@ -341,7 +353,7 @@ class CollectionJob:
             "groups": n_groups(documents),
             "language_checked": language_check.is_supported(spec.language),
             "sha256": hashlib.sha256(content).hexdigest(),
-            "benchmark_sha256": {file: digest(file) for file in spec.benchmark},
+            "benchmark_sha256": hashes,
             "finished": finished,
             "versions": versions,
             "found": partial.found,

@@ -129,7 +129,7 @@ def iso_day(stamp: str, name: str, service: str) -> Date:
     """The day of an ISO date or time in a field, in UTC for a time with an offset; FormatError if it is none."""
     try:
         return utc_day(datetime.fromisoformat(stamp.strip()))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise format_changed(service, f"{name!r} as an ISO date", stamp) from error
 
 

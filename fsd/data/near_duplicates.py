@@ -382,10 +382,17 @@ def _named(
 
 
 def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
-    """Near-duplicates `i` of the suspect texts and `j` of the non-members."""
+    """Near-duplicates `i` of the suspect texts and `j` of the non-members, and all copies of the latter."""
     size = len(suspect)
-    links = near_duplicates([document.text for document in [*suspect, *nonmembers]])
-    return [link._replace(j=link.j - size) for link in links if link.i < size <= link.j]
+    texts = [document.text for document in [*suspect, *nonmembers]]
+    links = near_duplicates(texts)
+    between = [link for link in links if link.i < size <= link.j]
+    # Many copies are linked in a chain, in which a non-member may be linked to other ones alone.
+    family = _connected(len(texts), [(link.i, link.j) for link in links if link.reason == "copy"])
+    of_family = {family[link.j]: link for link in reversed(between)}
+    copies = set(range(size, len(texts))) - {link.j for link in between}
+    between += [of_family[family[j]]._replace(j=j) for j in copies if family[j] in of_family]
+    return [link._replace(j=link.j - size) for link in sorted(between)]
 
 
 def drop_contradictions(documents: Documents) -> tuple[list[Document], int]:

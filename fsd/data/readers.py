@@ -1,7 +1,8 @@
 """Readers of users' data files, with a check of every row, and of reference corpora of any size, as streams.
 
 Formats: JSONL (.jsonl, .ndjson, .json; also a JSON list of objects), CSV (.csv) and TSV (.tsv), each also compressed
-(.gz, .zst, .bz2), and Parquet (.parquet). General loaders silently convert mixed types and missing values.
+(.gz, .zst, .bz2), and Parquet (.parquet). General loaders silently convert mixed types and missing values. A folder
+stands for the files below it, also in linked folders, without hidden ones.
 
 A label is 1 or true for a member, 0 or false for a non-member, also in quotes or as 1.0. A date begins with an ISO date
 or is eight digits, in UTC if it has an offset. An empty cell, null, NaN and a date of 0 are missing values.
@@ -26,7 +27,18 @@ from fsd.data import cells, chats, harness
 from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.documents import Document, utc_day
 from fsd.errors import UsageError, first_line, quoted, refusing
-from fsd.files import JSON, LARGEST, SMALL, check_regular, from_json, read_bytes, read_text, regular_files
+from fsd.files import (
+    JSON,
+    LARGEST,
+    READABLE,
+    SMALL,
+    check_regular,
+    from_json,
+    named_below,
+    read_bytes,
+    read_text,
+    regular_files,
+)
 from fsd.net.hub import data_files
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
@@ -44,7 +56,6 @@ PASSAGE = 2**17
 PROBED = 100
 """Files, and passages of each, that are read before the work, to see whether they can be."""
 
-READABLE = "what is in a folder of texts must be files"
 NO_FILE = "no file"
 """Reason why an entry of a folder was left out: a link to nothing, or a pipe."""
 
@@ -458,9 +469,19 @@ def _in_folder(place: str) -> list[str]:
 
 def files_below(folder: Path, endings: Sequence[str]) -> list[Path]:
     """The files below a folder that have one of the endings, compressed ones included, in order."""
-    packed = tuple(ending + compression for ending in endings for compression in ("", *COMPRESSIONS))
-    entries = (entry for entry in folder.rglob("*") if entry.name.lower().endswith(packed))
-    return sorted(regular_files(entries, READABLE))
+    files: dict[Path, Path] = {}
+    for file in regular_files(named_below(folder, with_packed(endings)), READABLE):
+        name = file.with_suffix("") if file.suffix.lower() in COMPRESSIONS else file
+        # Programs that pack a file keep it.
+        if name in files:
+            raise UsageError(f"a folder must hold each file once, packed or not; got {files[name]} and {file}")
+        files[name] = file
+    return list(files.values())
+
+
+def with_packed(endings: Iterable[str]) -> list[str]:
+    """Endings of files, and of compressed ones."""
+    return [ending + compression for ending in endings for compression in ("", *COMPRESSIONS)]
 
 
 def data_files_of(path: Path) -> list[Path]:
@@ -691,6 +712,7 @@ def _way_to_hub(place: str) -> str:
 def _rows_of(path: Path) -> Rows:
     where = str(path)
     if path.suffix == ARROW:
+        check_regular(path, f"{path} must be readable")
         return arrow_rows(where)
     ending, compression = _format(where, "data file", TABLES)
     check_regular(path, f"{path} must be readable")
@@ -788,7 +810,7 @@ def _plain_files(path: Path, skipped: Skipped = None) -> list[Path]:
 
 def _texts_in(folder: Path, skipped: Skipped) -> Iterator[Path]:
     """The .txt files in a folder; what has this ending and is no file is refused, or counted."""
-    for entry in sorted(folder.rglob("*.txt")):
+    for entry in named_below(folder, [".txt"]):
         try:
             yield from regular_files([entry], READABLE)
         except UsageError as error:
@@ -799,18 +821,29 @@ def _distinct(paths: Paths, what: str) -> list[Path]:
     files = [Path(path) for path in paths]
     if not files:
         raise UsageError(f"at least one {what} must be given; got none")
-    # two names of one file would make it weigh twice
-    if len({os.path.realpath(path) for path in files}) < len(files):
+    places = [Path(os.path.realpath(path)) for path in files]
+    taken = set(places)
+    # two names of one file would make it weigh twice, and so would a folder and what lies in it
+    repeated = len(taken) < len(places) or any(not taken.isdisjoint(_folders_of(place)) for place in places)
+    if repeated:
         raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
     return files
 
 
+def _folders_of(place: Path) -> Sequence[Path]:
+    """The folders in which a file or folder lies; a task lies in none."""
+    return place.parents if os.path.exists(place) else ()  # noqa: PTH110
+
+
 def _text_files(paths: Iterable[Path], skipped: Skipped) -> Iterator[Document]:
     for path in paths:
-        text = read_text(path, largest=cells.LONGEST).strip()
+        # a character has up to four bytes
+        text = read_text(path, largest=4 * cells.LONGEST).strip()
         if text:
             # a name may be of bytes that are no text, which no report could be written with
-            yield Document(text, origin_url=os.fsencode(path).decode(errors="replace"))
+            origin_url = os.fsencode(path).decode(errors="replace")
+            cells.check_characters(text, origin_url, "text")
+            yield Document(text, origin_url=origin_url)
         else:
             _skip(skipped, RowError(f"{path} must hold a text that is not blank; it has none", "blank text"))
 
@@ -944,7 +977,7 @@ def _name(
 ) -> str:
     if is_missing(value):
         return ""
-    if not isinstance(value, str | int | float) or value in (math.inf, -math.inf):
+    if not isinstance(value, str | int | float | Decimal) or value in (math.inf, -math.inf):
         raise UsageError(f"{origin_url}: {field} must be a string or a number; got {quoted(value)}")
     return re.sub(r"^(-?\d+)\.0+$", r"\1", _shortest(value))  # a number that a table has turned into a decimal one
 

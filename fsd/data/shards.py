@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
-from fsd.data.readers import Row, as_text, json_rows, parquet_rows
-from fsd.errors import UsageError, refusing
+from fsd.data.readers import TABLES, Row, as_text, json_rows, parquet_rows, with_packed
+from fsd.errors import UsageError, refusing, without_credentials
 from fsd.net.hub import DataFile, files_at
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
@@ -37,10 +37,12 @@ class Shard(NamedTuple):
         return f"{self.number:06d}.parquet"
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.url}:{self.first}-{self.first + self.rows - 1})"
+        place = without_credentials(self.url)
+        return f"{self.name} ({place}:{self.first}-{self.first + self.rows - 1})"
 
     def read(self) -> list[tuple[str, Row]]:
         """Its rows, each after its origin (file:line)."""
+        place = without_credentials(self.url)
         with DataFile(self.url, 0).open(whole=False) as file:
             if self.url.endswith(".parquet"):
                 rows = parquet_rows(self.url, file, rows=range(self.begin, self.end))
@@ -48,7 +50,7 @@ class Shard(NamedTuple):
                 file.seek(self.begin)
                 text = as_text(self.url, file.read(self.end - self.begin), self.first)
                 rows = json_rows(self.url, io.StringIO(text, newline="\n"), self.first)
-            return [(f"{self.url}:{line}", row) for line, row in rows]
+            return [(f"{place}:{line}", row) for line, row in rows]
 
 
 class Input(NamedTuple):
@@ -65,7 +67,7 @@ def find(places: Sequence[str]) -> list[DataFile]:
     """The files of files, folders, patterns and URLs, each once."""
     files: dict[DataFile, None] = {}  # a pattern and a folder may name the same file
     for place in places:
-        files |= dict.fromkeys(files_at(place, ENDINGS))
+        files |= dict.fromkeys(files_at(place, with_packed(TABLES)))
     for file in files:
         if not file.url.endswith(ENDINGS):
             raise UsageError(f"shards must be made of {', '.join(ENDINGS)}; got {file.url}")

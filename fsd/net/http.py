@@ -202,7 +202,8 @@ class HTTPClient:
             # A hook sees redirects too, whose bodies requests would read without a limit.
             session.hooks["response"].append(self._read_body)
             if self._user_agent is not None:
-                session.headers["User-Agent"] = self._user_agent
+                # As bytes: of a string, only letters of Latin-1 can be sent.
+                session.headers["User-Agent"] = self._user_agent.encode()
         return cast(requests.Session, self._local.session)
 
     def _read_body(self, reply: Reply, **_: Any) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import xxhash
 
 from fsd.errors import UsageError, first_line, quoted, refusing
-from fsd.files import JSON, check_regular, digest, from_json, read_bytes
+from fsd.files import JSON, READABLE, check_regular, digest, from_json, named_below, read_bytes, regular_files
 from fsd.models import gguf
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
@@ -51,12 +51,11 @@ def default_folder(folder: str | None = None) -> Path:
 
     A UsageError for an address, of which a path would make folders.
     """
+    folder = folder or os.environ.get("FSD_CACHE")
     if folder:
         if "://" in folder:
             raise UsageError(f"cache must be a folder on this machine; got {quoted(folder)}")
         return Path(folder).expanduser()
-    if named := os.environ.get("FSD_CACHE"):
-        return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
 
 
@@ -451,25 +450,17 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
 
     if place.startswith("hf:"):
         return data_files(place)
-    ending: str | tuple[str, ...] = ""
     # File systems have no common base class of errors.
     with refusing(f"data must be files, a folder or a pattern; {place}: "):
         system, path = fsspec.url_to_fs(place)
-        if system.isdir(path):
-            entries = system.find(path, detail=True)
-            ending = tuple(endings)
-        elif system.isfile(path):
-            # The name of a file may look like a pattern.
-            entries = {path: system.info(path)}
-        else:
-            entries = system.glob(path, detail=True)
+        entries = _entries(system, path, tuple(endings))
     files = []
     for name, about in sorted(entries.items()):
-        if not name.endswith(ending) or about["type"] == "directory":
+        if about["type"] == "directory":
             continue
         # fsspec calls a link "other", wherever it leads to, and a pipe as well.
         if about["type"] != "file" and not Path(name).is_file():
-            raise UsageError(f"what is in a folder of texts must be files; {name} is none: mend or remove it")
+            raise UsageError(f"{READABLE}; {name} is none: mend or remove it")
         # fsspec makes paths absolute and removes protocols: files are named as the user named the place.
         if "://" in place:
             url = system.unstrip_protocol(name)
@@ -477,8 +468,30 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
             url = name
         else:
             url = name.removeprefix(f"{Path.cwd()}/")
+        # Of a link it is the time when the link was made, not when its file changed.
+        if about.get("islink"):
+            about["mtime"] = Path(name).stat().st_mtime
         # Some file systems know a version or a hash, others the time of the last change: all of it is the state.
         facts = sorted((key, str(value)) for key, value in about.items())
         state = xxhash.xxh3_64_hexdigest(str(facts).encode())
         files.append(DataFile(url, int(about["size"] or 0), state))
     return files
+
+
+def _entries(system: Any, path: str, endings: tuple[str, ...]) -> dict[str, JSON]:
+    """Name → facts of a file, of the entries of a folder with these endings, or of those that a pattern names."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    # The name of a file may look like a pattern.
+    if system.isfile(path):
+        return {path: system.info(path)}
+    entries: dict[str, JSON]
+    if not system.isdir(path):
+        entries = system.glob(path, detail=True)
+        return entries
+    # Its own search enters no linked folder.
+    if isinstance(system, LocalFileSystem):
+        local = regular_files(named_below(path, endings), READABLE)
+        return {str(file): system.info(str(file)) for file in local}
+    entries = system.find(path, detail=True)
+    return {name: about for name, about in entries.items() if name.lower().endswith(endings)}

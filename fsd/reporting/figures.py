@@ -644,6 +644,8 @@ def strips(values: Mapping[str, FloatArray], *, name: str) -> Figure:
         extent=(0, 100, count, 0),
     )
     names = [series if len(series) <= 28 else f"{series[:13]}…{series[-13:]}" for series in values]
+    # Between two of them matplotlib reads a formula.
+    names = [series.replace("$", r"\$") for series in names]
     axis.set_yticks(np.arange(count) + 0.5, names, fontsize=9)
     axis.set_xlabel("place in the work, %", fontsize=9)
     figure.colorbar(image, ax=axis, label=name, extend="min")

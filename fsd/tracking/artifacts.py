@@ -101,16 +101,22 @@ def version_info(uri: str) -> Version | None:
     parts = _MODEL.fullmatch(uri)
     if not parts:
         raise UsageError(f"a model's address must be models:/name@alias or models:/name/version; got {uri!r}")
+    from mlflow.exceptions import MlflowException
+
     if not exists():
         # To open it would make one.
         raise UsageError(f"{uri} must name a registered model; there are none, since there is no store")
     client = open_store().client
     name = parts["name"]
-    # MLflow's own errors do not say what there is.
-    models = {model.name for model in client.search_registered_models()}
-    if name not in models:
-        raise UsageError(f"{uri} must name a registered model; there are {_listed(models)}")
-    aliases = {alias: int(number) for alias, number in client.get_registered_model(name).aliases.items()}
+    try:
+        model = client.get_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        # MLflow's own errors do not say what there is.
+        models = {model.name for model in client.search_registered_models()}
+        raise UsageError(f"{uri} must name a registered model; there are {_listed(models)}") from error
+    aliases = {alias: int(number) for alias, number in model.aliases.items()}
     versions = {int(version.version): version for version in client.search_model_versions(f"name='{name}'")}
     if parts["alias"]:
         number = aliases.get(parts["alias"], 0)

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,8 @@ OPENING = "Was this text in that model's training data?"
 _LONGEST_PARAM = 6000
 _LONGEST_TAG = 8000
 _LONGEST_SOURCE = 65000
+# The column of names in a database of its own server, where one that is longer is an error.
+_LONGEST_NAME = 250
 # Error codes of a request that got no reply, among others.
 _OUT_OF_REACH = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
 # Tags with the version and the commit of this package.
@@ -148,7 +151,7 @@ class Run:
             params = [Param(*entry) for entry in record.params.items()]
             tags = [RunTag(*entry) for entry in record.tags.items()]
             client.log_batch(self.id, params=params, tags=tags)
-            client.update_run(self.id, name=record.name)
+            client.update_run(self.id, name=_text(record.name, _LONGEST_NAME))
             if record.news:
                 self._describe_experiment()
             self.unsent = ""
@@ -256,7 +259,8 @@ class Run:
             "name": name,
             "digest": digest,
             "source_type": "local",
-            "source": json.dumps({"uri": uri}),
+            # Each escape of a letter would count as six characters.
+            "source": json.dumps({"uri": uri}, ensure_ascii=False),
             "profile": json.dumps({"num_rows": len(texts)}),
         }
         self.record.datasets.append((context, dataset))
@@ -446,9 +450,10 @@ def _start(run: Run, parent: Run | None) -> None:
         tags[FSD_VERSION] = versions()["fsd"]
         tags[_PROCESS] = this_process()
         tags = {name: value for name, value in tags.items() if value}
+        name = _text(run.record.name, _LONGEST_NAME)
         active = mlflow.start_run(
             experiment_id=run.experiment_id,
-            run_name=run.record.name,
+            run_name=name,
             nested=parent is not None,
             parent_run_id=parent.id if parent else None,
             tags=tags,
@@ -493,7 +498,7 @@ def _keep(run: Run) -> str:
         shutil.move(run.folder, kept)
     except OSError:
         return ""
-    return f"python -m fsd.tracking {kept}"
+    return f"python -m fsd.tracking {shlex.quote(str(kept))}"
 
 
 def close_ended_runs(store: Store) -> None:

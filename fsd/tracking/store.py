@@ -100,6 +100,8 @@ class Store:
     def file(self) -> Path | None:
         """The store's SQLite file, which is always in reach; None of any other store."""
         path = self.uri.removeprefix(_SQLITE).partition("?")[0]
+        if self.uri.startswith(_SQLITE) and "%" in path:
+            path = _path_in(self.uri)
         # SQLite also has databases in memory, and URIs in place of paths.
         if not self.uri.startswith(_SQLITE) or not path or path.startswith((":memory:", "file:")):
             return None
@@ -187,7 +189,7 @@ def open_store() -> Store:
     """Open, or create, the store of MLFLOW_TRACKING_URI, else `mlruns/` here; safe in concurrent processes."""
     folder = Path.cwd() / "mlruns"
     default = folder / "mlflow.db"
-    uri = f"{_SQLITE}{default}"
+    uri = _default_uri()
     store = Store(os.environ.get(_URI) or uri)
     # The default store may be named by the variable too, by another path to it.
     if store.file and store.file.resolve() == default.resolve():
@@ -202,6 +204,25 @@ def open_store() -> Store:
                     _create_whole(file)
     _connect(store)
     return store
+
+
+def _default_uri() -> str:
+    return _address_of(Path.cwd() / "mlruns" / "mlflow.db")
+
+
+def _address_of(file: Path) -> str:
+    """The address of an SQLite file, whose path may have signs that mean something else there."""
+    uri = f"{_SQLITE}{file}"
+    if set("%?").isdisjoint(uri) or _path_in(uri) == str(file):
+        return uri
+    return f"{_SQLITE}{quote(str(file))}"
+
+
+def _path_in(uri: str) -> str:
+    """The path in the address of an SQLite file; SQLAlchemy reads escapes from 2.1 on."""
+    from sqlalchemy.engine import make_url
+
+    return make_url(uri).database or ""
 
 
 def _create_whole(file: Path) -> None:
@@ -236,8 +257,7 @@ def check_store(*, create: bool = True) -> None:
 
 def exists() -> bool:
     """Whether there is a store; one that is no file may be."""
-    uri = os.environ.get(_URI) or f"{_SQLITE}{Path.cwd() / 'mlruns' / 'mlflow.db'}"
-    file = Store(uri).file
+    file = Store(os.environ.get(_URI) or _default_uri()).file
     return file is None or file.exists()
 
 
@@ -262,7 +282,7 @@ def _create(database: Path) -> None:
     event.listen(Engine, "connect", hasten)
     try:
         with quiet():
-            Store(f"{_SQLITE}{database}").client.search_experiments(max_results=1)
+            Store(_address_of(database)).client.search_experiments(max_results=1)
     finally:
         event.remove(Engine, "connect", hasten)
 

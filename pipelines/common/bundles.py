@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fsd.errors import UsageError
 from fsd.evidence.bundle import MANIFEST, SIGNATURES, Present
-from fsd.files import LARGEST
+from fsd.files import LARGEST, entries_below
 from fsd.leftovers import temporary_folder
 
 NAMESPACE = "fsd-bundle"
@@ -152,7 +152,7 @@ def _present(file: Any) -> Present:
 
 def files_in(folder: Path) -> Iterator[tuple[str, Path]]:
     """Name below a folder, and path, of each of its files, in order."""
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(entries_below(folder)):
         if path.is_file():
             yield path.relative_to(folder).as_posix(), path
 

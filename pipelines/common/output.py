@@ -49,6 +49,11 @@ def check_path(
         for source in inputs:
             if _same(path, Path(source)):
                 raise UsageError(f"an output file must not replace an input; {path} is the input {source}")
+            if _in_folder(path, source):
+                raise UsageError(
+                    f"an output file must not be in a folder of inputs, as one of which it would be read; {path} is in "
+                    f"{source}"
+                )
         # Rights alone do not tell: the disk may be full, or the name too long for it.
         with temporary_folder(path.parent, DRAFTS) as folder:
             (folder / path.name).touch()
@@ -66,6 +71,14 @@ def _same(path: Path, source: Path) -> bool:
         return path.samefile(source)
     except OSError:  # one of them does not exist
         return False
+
+
+def _in_folder(path: Path, source: str | Path) -> bool:
+    """Whether a table would lie in a folder whose tables are inputs."""
+    # os.path, because pathlib raises for a name that is too long
+    if path.suffix.lower() not in TABLE_SUFFIXES or not os.path.isdir(source):  # noqa: PTH112
+        return False
+    return path.resolve().is_relative_to(Path(source).resolve())
 
 
 def text_table(documents: "Sequence[Document]", *columns: str) -> "pd.DataFrame":
@@ -110,8 +123,11 @@ def write_table(table: "pd.DataFrame", out: str | Path | None) -> None:
     write_file(path, write)
 
 
-def write_rows(rows: Iterable[Mapping[str, object]], path: Path | None) -> None:
-    """Write any number of rows as a Parquet file; without a path they are only drawn."""
+def write_rows(rows: Iterable[Mapping[str, object]], path: Path | None, example: Mapping[str, object]) -> None:
+    """Write any number of rows as a Parquet file; without a path they are only drawn.
+
+    The `example` has a value in every column, which gives its type: the first thousands of rows may have none.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -122,13 +138,10 @@ def write_rows(rows: Iterable[Mapping[str, object]], path: Path | None) -> None:
         return
 
     def write(draft: Path) -> None:
-        with contextlib.ExitStack() as stack:
-            writer = None
+        schema = pa.Table.from_pylist([example]).schema
+        with pq.ParquetWriter(draft, schema) as writer:
             for batch in batches:
-                table = pa.Table.from_pylist(batch)
-                # The first rows decide on the columns and their types.
-                writer = writer or stack.enter_context(pq.ParquetWriter(draft, table.schema))
-                writer.write_table(table.cast(writer.schema))
+                writer.write_table(pa.Table.from_pylist(batch, schema))
 
     write_file(path, write)
 

@@ -128,7 +128,7 @@ def _size(name: str, side: "TextStream") -> Stated:
 
 def run(config: OverlapConfig, texts: "TextStream", corpus: "TextStream") -> None:
     """Compare, write, track and print."""
-    from fsd.data.overlap import overlap
+    from fsd.data.overlap import Overlap, overlap
     from fsd.leftovers import temporary_folder
     from fsd.progress import progress
 
@@ -146,7 +146,8 @@ def run(config: OverlapConfig, texts: "TextStream", corpus: "TextStream") -> Non
         progress(texts.size + corpus.size, "reading", "B") as bar,
     ):
         rows = overlap(read(texts), read(corpus), folder, n=config.n)
-        write_rows(map(summary.add, rows), Path(config.out) if config.out else None)
+        example = Summary().add(Overlap("text", 1, 1, 1, answered=True))
+        write_rows(map(summary.add, rows), Path(config.out) if config.out else None, example)
     with tracked_run(
         config,
         "fsd-overlap",
@@ -184,10 +185,10 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
         )
     )
     # The other way round, each text of the corpus is looked for in these: how much of it they make up.
-    reverse = f"fsd overlap {config.corpus} {config.texts}"
+    words = ["fsd", "overlap", config.corpus, config.texts]
     corpus_column = config.corpus_column or config.column
     if {corpus_column, config.column} != {"text"}:
-        reverse += f" --column {shlex.quote(corpus_column)} --corpus-column {shlex.quote(config.column)}"
+        words += ["--column", corpus_column, "--corpus-column", config.column]
     from fsd.data.overlap import CONTAMINATED
 
     metrics = {
@@ -222,7 +223,7 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
             "longest": summary.longest,
         },
         files={"table": config.out} if config.out else {},
-        next=[reverse],
+        next=[shlex.join(words)],
     )
 
 

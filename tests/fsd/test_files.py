@@ -15,18 +15,20 @@ def test_what_may_have_no_end_is_refused_at_once(tmp_path):
     (tmp_path / "large").touch()
     os.truncate(tmp_path / "large", LARGEST + 1)
     (tmp_path / "latin").write_bytes(b"caf\xe9")
+    (tmp_path / "utf16").write_bytes("cafe".encode("utf-16-le"))
     for name, reason in (
         ("pipe", "it is no regular file"),
         ("zero", "it is no regular file"),
         (".", "is a directory"),
         ("large", "it has 4,294,967,297 bytes, more than 4,294,967,296"),
         ("latin", "it is not"),
+        ("utf16", "it has NUL bytes, as UTF-16 has"),
         ("none", "no such file or directory"),
         ("a\0b", "embedded null byte"),
     ):
         with pytest.raises(UsageError, match=f"must be a readable text file in UTF-8; {reason}$"):
             read_text(tmp_path / name)
-        if name != "latin":
+        if name not in ("latin", "utf16"):
             with pytest.raises(UsageError, match=f"must be a file that can be read; {reason}$"):
                 digest(tmp_path / name)
 

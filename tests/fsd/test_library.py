@@ -251,6 +251,13 @@ def test_tables_are_texts_with_labels_and_groups(tiny, make_rows):
         fsd.score(str(tiny), datasets.DatasetDict(train=dataset), ["loss"])
 
 
+@pytest.mark.parametrize("columns", [["text", "text"], ["context", "context"]])
+def test_columns_of_one_name_are_refused(columns):
+    table = pd.DataFrame([["a", "b"], ["c", "d"]], columns=columns)
+    with pytest.raises(UsageError, match="columns of a table must have different names; got "):
+        fsd.deviation("embedded", ["a text"], table, ["loss"])
+
+
 @pytest.mark.parametrize(
     ("labels", "groups", "message"),
     [

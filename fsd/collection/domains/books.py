@@ -120,7 +120,10 @@ def _book(row: Mapping[str, str]) -> tuple[Date, int]:
 
 
 def _catalogue(body: bytes) -> list[dict[str, str]]:
-    rows = list(csv.DictReader(StringIO(body.decode("utf-8-sig"), newline="")))
+    try:
+        rows = list(csv.DictReader(StringIO(body.decode("utf-8-sig"), newline="")))
+    except csv.Error as error:
+        raise ValueError(f"the catalogue is no CSV: {error}") from error
     for name in ("Text#", "Type", "Issued", "Title", "Language"):
         field(rows[0] if rows else {}, name, "gutenberg's catalogue")
     # A connection that ends early leaves half a row, whose missing fields are None.

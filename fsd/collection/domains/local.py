@@ -11,7 +11,7 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from pathlib import Path
 
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import Document, cut
+from fsd.data.documents import Document, Documents, cut
 from fsd.data.readers import SYNTAX, parse_columns, read_texts
 from fsd.errors import UsageError, refusing
 
@@ -34,7 +34,8 @@ def texts(
 
 def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Document]:
     """All texts of a file or folder, those without a date last; UsageError if none has a date."""
-    documents, skipped = _read(path, columns)
+    documents, skipped = read(path, columns)
+    _check_dated(path, documents)
     for reason in skipped.elements():
         journal.drop(reason)
     dated_texts = [document for document in documents if document.date]
@@ -48,10 +49,10 @@ def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Doc
 
 def check(*, path: str, columns: str, **_: object) -> None:
     """Refuse files that cannot be read, or whose texts have no dates."""
-    _read(path, columns)
+    _check_dated(path, read(path, columns)[0])
 
 
-def _read(path: str, columns: str) -> tuple[list[Document], Counter[str]]:
+def read(path: str, columns: str) -> tuple[list[Document], Counter[str]]:
     """The texts with the dates that they or their files name, and the number of rows without a text."""
     skipped = Counter[str]()
     try:
@@ -61,13 +62,16 @@ def _read(path: str, columns: str) -> tuple[list[Document], Counter[str]]:
         raise UsageError(str(error).replace(SYNTAX, COLUMNS_OPTION)) from error
     if Path(path).is_dir():
         documents = [_named(document) for document in documents]
+    return documents, skipped
+
+
+def _check_dated(path: str, documents: Documents) -> None:
     if not any(document.date for document in documents):
         raise UsageError(
             f"{path} must have the date of publication of each text; none of its {len(documents)} texts has a date: "
             "name the column by columns=date=NAME, or put the dates into the names of a folder's files (the files' own "
             "times prove nothing)"
         )
-    return documents, skipped
 
 
 def _named(document: Document) -> Document:

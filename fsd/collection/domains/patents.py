@@ -11,7 +11,7 @@ from zlib import crc32
 
 from numpy.random import default_rng
 
-from fsd.collection.domains.local import dated
+from fsd.collection.domains.local import dated, read
 from fsd.collection.source import Journal, Window
 from fsd.data import chinese
 from fsd.data.documents import Document
@@ -28,6 +28,17 @@ NOISE = {
     r"[ \t\u3000]+": " ",
     r"\s*\n\s*": "\n",
 }
+
+
+def check(*, path: str, columns: str, snippet: str, **_: object) -> None:
+    """Refuse options without a meaning, and files that cannot be read."""
+    _check_snippet(snippet)
+    read(path, columns)
+
+
+def _check_snippet(snippet: str) -> None:
+    if snippet not in ("random", "first"):
+        raise UsageError(f"options must have snippet=random or snippet=first; got {snippet!r}")
 
 
 def texts(
@@ -56,8 +67,7 @@ def texts(
         snippet: `random`, or `first` for the beginning of each description.
         seed: of the random snippets, each of which depends on its own text alone.
     """
-    if snippet not in ("random", "first"):
-        raise UsageError(f"options must have snippet=random or snippet=first; got {snippet!r}")
+    _check_snippet(snippet)
     columns = columns or (PUBLISHED if window.newest_first else FILED)
     for document in dated(path, columns, window, journal):
         text = document.text

@@ -71,8 +71,7 @@ def texts(
                 journal.drop("edited after the window")
             else:
                 yield document
-        # The service blocks clients that go on without the pause that it asks for.
-        service.pause(_whole_number(page, "backoff") or 0)
+        backoff = _whole_number(page, "backoff") or 0
         if not field(page, "has_more", SERVICE) or not items:
             return
         cursor = cursor | _at_edge(items, newest_first)
@@ -83,6 +82,13 @@ def texts(
                 f"{SERVICE} must allow more requests; its quota of {page.get('quota_max', 'a day')} is used up "
                 f"until tomorrow; {service.resume_hint}"
             )
+        if backoff > LONGEST_WAIT:
+            raise UsageError(
+                f"{SERVICE} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of {backoff} s; "
+                f"{service.resume_hint}"
+            )
+        # The service blocks clients that go on without the pause that it asks for.
+        service.pause(backoff)
 
 
 def _throttled(body: bytes) -> float:
@@ -119,7 +125,10 @@ def _question(item: JSON) -> tuple[Document, int | None]:
     field(item, "question_id", SERVICE)
     title, body, link = (field(item, name, SERVICE, str) for name in ("title", "body", "link"))
     created = _whole_number(item, "creation_date")
-    day = None if created is None else datetime.fromtimestamp(created, UTC).date()
+    try:
+        day = None if created is None else datetime.fromtimestamp(created, UTC).date()
+    except (ValueError, OverflowError, OSError) as error:
+        raise format_changed(SERVICE, "'creation_date' as seconds since 1970", created) from error
     document = Document(
         f"{unescape(title)}\n{plain(body)}",
         None,

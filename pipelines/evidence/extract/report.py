@@ -119,7 +119,11 @@ def reader(works: Sequence[Work], model: str) -> Reader:
 
 def _strips(works: Sequence[Work]) -> Picture:
     """Where in each work the model can be made to return it."""
-    profiles = {Path(work.name).name: work.profile(BINS) for work in works}
+    names = [Path(work.name).name for work in works]
+    # Files of different folders may have one name.
+    if len(set(names)) < len(names):
+        names = [work.name for work in works]
+    profiles = {name: work.profile(BINS) for name, work in zip(names, works, strict=True)}
     return Picture(
         figures.png(figures.strips(profiles, name="log₁₀ p")),
         f"Highest probability of a continuation of {works[0].suffix} tokens along each work, from its beginning on the "

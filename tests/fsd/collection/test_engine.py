@@ -89,6 +89,27 @@ def test_rows_and_manifest(source, tmp_path, made, prose):
     assert lines(tmp_path / "members.jsonl")[0]["label"] == 1
 
 
+def test_a_benchmark_may_be_a_folder_and_is_hashed_as_it_was_read(source, tmp_path, made):
+    folder = tmp_path / "benchmark"
+    folder.mkdir()
+    file = folder / "a.jsonl"
+    file.write_text('{"text": "a b c"}\n')
+    expected = hashlib.sha256(file.read_bytes()).hexdigest()
+    source([made(1)])
+    manifest = run(tmp_path / "a.jsonl", benchmark=(str(folder),)).manifest
+    assert manifest["benchmark_sha256"] == {str(folder): expected}
+
+
+def test_the_password_of_a_mirror_is_kept_nowhere(source, tmp_path, made):
+    source([made(1)], [None])
+    options = {"mirror": "https://me:secret@mirror.example/", "words": 7, "kinds": ("a",)}
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "a.jsonl", options={"taste": options["mirror"]})
+    assert "secret" not in (tmp_path / "a.jsonl.partial").read_text()
+    order = CollectionSpec("made", AFTER, options=options).order
+    assert order["options"] == {"mirror": "https://***@mirror.example/", "words": 7, "kinds": ["a"]}
+
+
 def test_dropped_texts_are_counted_by_reason(source, tmp_path, made, prose):
     old, french = made(50), "Le chat et le chien de la maison sont dans une voiture qui est sur la route. " * 3
     words = prose(1).split()

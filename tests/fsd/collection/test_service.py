@@ -9,7 +9,7 @@ from email.utils import formatdate
 import pytest
 
 from fsd.collection import service as service_module
-from fsd.collection.service import RefusedError, Service, field, iso_day, json_object
+from fsd.collection.service import FormatError, RefusedError, Service, field, iso_day, json_object
 from fsd.errors import UsageError
 
 
@@ -26,7 +26,8 @@ def test_requests_are_spaced_and_name_the_project_with_its_page_and_the_contact(
     package = Message()
     package["Project-URL"] = "Source, https://example.org/fsd"
     monkeypatch.setattr(service_module.metadata, "metadata", lambda name: package)
-    monkeypatch.setenv("FSD_CONTACT", "someone@example.org")
+    # A name may have letters that Latin-1 lacks.
+    monkeypatch.setenv("FSD_CONTACT", "Łucja <someone@example.org>")
     fake, client = client_of()
     for _ in range(3):
         assert client.get("/x", json_object, {"q": "a b"}) == {"a": 1}
@@ -34,7 +35,7 @@ def test_requests_are_spaced_and_name_the_project_with_its_page_and_the_contact(
     assert fake.requests == [("/x", {"q": "a b"})] * 3
     (agent,) = {headers["User-Agent"] for headers in fake.headers}
     assert agent.startswith("fsd/")
-    assert "https://example.org/fsd; someone@example.org" in agent
+    assert "https://example.org/fsd; Łucja <someone@example.org>" in agent.encode("latin-1").decode()
 
 
 def test_a_refusal_is_final_and_one_who_is_forbidden_is_told_about_the_contact(client_of, reply, monkeypatch):
@@ -87,5 +88,6 @@ def test_a_missing_field_or_one_of_another_kind_is_named():
             field(record, "a", "arxiv", kind)
     assert iso_day(" 2023-03-01T23:59:59Z\n", "published", "arxiv") == date(2023, 3, 1)
     assert iso_day("2024-01-06T00:30:00+09:00", "published", "arxiv") == date(2024, 1, 5)
-    with pytest.raises(UsageError, match="arxiv must give 'published' as an ISO date here; it gives '1 March 2023'"):
-        iso_day("1 March 2023", "published", "arxiv")
+    for stamp in ("1 March 2023", "9999-12-31T23:30:00-05:00"):
+        with pytest.raises(FormatError, match=f"arxiv must give 'published' as an ISO date here; it gives '{stamp}'"):
+            iso_day(stamp, "published", "arxiv")

@@ -272,3 +272,13 @@ def test_near_duplicates_of_the_texts_to_be_judged_are_counted_named_and_dropped
     nothing = "0 known texts are near-duplicates of the data set and were left out"
     assert without_related(suspect, others) == (others, [nothing])
     refuse_related(suspect, others)
+
+
+@pytest.mark.parametrize(("words", "copies"), [(3, 2), (40, 12)])
+def test_every_copy_of_a_text_to_be_judged_is_dropped(words, copies):
+    suspect = [Document(text(passage(0, words)))]
+    other = Document(text(passage(1, 40)))
+    kept, remarks = without_related(suspect, [*suspect * copies, other])
+    assert kept == [other]
+    assert remarks[0].startswith(f"{copies} known texts are near-duplicates")
+    refuse_related(suspect, kept)

@@ -227,6 +227,13 @@ def test_texts_are_rows_files_and_folders_of_text_files(tmp_path):
         read_texts([tmp_path / "sub"])
 
 
+def test_the_limit_of_a_text_file_is_in_characters_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(cells, "LONGEST", 5)
+    assert read_texts([write(tmp_path / "a.txt", "文本文本文")])[0].text == "文本文本文"
+    with pytest.raises(UsageError, match=r"b\.txt: text must have at most 5 characters; it has 6: cut it"):
+        read_texts([write(tmp_path / "b.txt", "abcdef")])
+
+
 def test_names_that_cannot_be_opened_are_errors_in_one_line(tmp_path):
     loop = tmp_path / "loop.jsonl"
     loop.symlink_to(loop)
@@ -458,6 +465,18 @@ def test_a_saved_data_set_is_read_and_one_of_its_splits_chosen(tmp_path):
         read_files([tmp_path / "one"])
 
 
+def test_a_pipe_in_place_of_a_saved_table_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe.arrow")
+    with pytest.raises(UsageError, match="must be readable; it is no regular file"):
+        read_files([tmp_path / "pipe.arrow"])
+
+
+def test_a_group_may_be_a_decimal_number(tmp_path):
+    table = pa.table({"text": ["a b", "c d"], "group": [Decimal("17"), Decimal("17.00")]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert [document.group for document in read_files([tmp_path / "a.parquet"])] == ["17", "17"]
+
+
 def test_a_hub_id_is_told_how_to_become_a_file():
     with pytest.raises(UsageError, match=r"load_dataset\('owner/name', split='train'\).to_json\('data.jsonl'\)"):
         read_files(["owner/name"])
@@ -495,7 +514,62 @@ def test_a_link_to_a_file_is_read_wherever_it_stands(tmp_path):
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "link.jsonl").symlink_to("../elsewhere.jsonl")
-    assert [Path(file.url).name for file in files_at(str(folder), [".jsonl"])] == ["link.jsonl"]
+    (file,) = files_at(str(folder), [".jsonl"])
+    assert Path(file.url).name == "link.jsonl"
+    # The file may change while the link stays.
+    places = [str(folder), f"{folder}/*", f"{folder}/link.jsonl"]
+    before = [files_at(place, [".jsonl"]) for place in places]
+    os.utime(tmp_path / "elsewhere.jsonl", (1, 1))
+    for place, files in zip(places, before, strict=True):
+        assert files_at(place, [".jsonl"]) != files
+
+
+def test_a_folder_is_read_whole_and_each_of_its_files_once(tmp_path):
+    folder = tmp_path / "texts"
+    linked = tmp_path / "elsewhere"
+    for place in (folder, linked):
+        place.mkdir()
+    (folder / "a.txt").write_text("one")
+    (folder / "B.TXT").write_text("two")
+    (linked / "c.txt").write_text("three")
+    (folder / "latest.txt").symlink_to("a.txt")
+    (folder / "part").symlink_to(linked)
+    (linked / "loop").symlink_to(folder)
+    (folder / ".ipynb_checkpoints").mkdir()
+    (folder / ".ipynb_checkpoints" / "a-checkpoint.txt").write_text("one")
+
+    assert {document.text for document in read_texts([folder])} == {"one", "two", "three"}
+    assert len(read_texts([folder])) == len(list(TextStream([folder]))) == len(files_at(str(folder), [".txt"])) == 3
+
+
+def test_a_file_and_its_packed_copy_in_one_folder_are_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a b"}')
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a b"}'))
+    for read in (read_texts, read_files, TextStream):
+        with pytest.raises(UsageError, match=r"each file once, packed or not; got \S+/a\.jsonl and \S+/a\.jsonl\.gz$"):
+            read([tmp_path])
+
+
+def test_a_folder_below_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def closed(folder, onerror, **_):
+        onerror(PermissionError(13, "Permission denied", f"{folder}/closed"))
+        return []
+
+    monkeypatch.setattr(os, "walk", closed)
+    with pytest.raises(UsageError, match=r"a folder must be one that can be read; \S+/closed: Permission denied"):
+        read_texts([tmp_path])
+
+
+@pytest.mark.parametrize("read", [read_texts, read_files])
+def test_a_file_is_given_once_also_within_a_folder(tmp_path, read):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    file = folder / "a.jsonl"
+    file.write_text('{"text": "a b"}')
+    (tmp_path / "link.jsonl").symlink_to(file)
+    for paths in ([file, file], [folder, file], [file, folder], [file, tmp_path / "link.jsonl"]):
+        with pytest.raises(UsageError, match="each data file must be given once; got "):
+            read(paths)
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lambda content: b"PK\x03\x04" + content])

@@ -29,6 +29,21 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("name", ["more.jsonl.gz", "MORE.JSONL", "more.csv"])
+def test_data_that_no_shard_can_be_made_of_are_named(name, tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}')
+    (tmp_path / name).write_text("b")
+    with pytest.raises(UsageError, match=rf"shards must be made of \S+, \S+, .parquet; got \S+{name}"):
+        shards.find([str(tmp_path)])
+
+
+def test_the_password_of_an_address_is_no_part_of_an_origin() -> None:
+    fsspec.filesystem("memory").pipe("/user:secret@host/a.jsonl", b'{"text": "a"}')
+    shard = shards.Shard(0, "memory://user:secret@host/a.jsonl", 0, 13, 1, 1)
+    assert shard.read() == [("memory://user:***@host/a.jsonl:1", {"text": "a"})]
+    assert "secret" not in str(shard)
+
+
 @pytest.mark.parametrize("rows", [1, 4, 7, 25, 100])
 @pytest.mark.parametrize(
     "place", ["", "/*.jsonl", "/b.ndjson", "/sub.parquet", "memory://corpus", "memory://corpus/*.parquet"]

@@ -188,3 +188,8 @@ def test_tokens_have_a_panel_of_all_and_one_of_each_selection():
     assert [len(axis.collections[0].get_offsets()) for axis in figure.axes] == [60, 15]
     assert figure.axes[1].texts[0].get_text() == "25 % of them"
     assert _legend(figure) == ["members", "non-members"]
+
+
+def test_the_name_of_a_work_is_no_formula():
+    values = np.linspace(-5.0, -1.0, 20)
+    assert plots.png(plots.strips({"from $x_{ to $ 5.txt": values, "other.txt": values}, name="log p"))

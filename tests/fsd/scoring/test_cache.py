@@ -389,6 +389,9 @@ def test_the_folder_is_the_user_s_unless_it_is_named(monkeypatch, tmp_path):
     assert default_folder() == tmp_path / "fsd"
     monkeypatch.setenv("FSD_CACHE", str(tmp_path / "here"))
     assert SQLiteStore().file == Path(tmp_path / "here" / "statistics.sqlite")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FSD_CACHE", "~/here")
+    assert default_folder() == tmp_path / "here"
 
 
 # Hidden states

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from fsd import tracking
 from fsd.errors import UsageError
@@ -69,6 +70,11 @@ WRONG = [
     ("runs:/{bare}", "must hold 'adapter'; it holds roc.png$"),
     (".", "must hold adapter_config.json; . holds mlruns$"),
 ]
+
+
+def test_a_model_is_found_among_more_than_a_store_lists_at_once(full, monkeypatch):
+    monkeypatch.setattr(MlflowClient, "search_registered_models", lambda *_, **__: [])
+    assert tracking.version_info("models:/fsd-arxiv/1").aliases == ("champion",)
 
 
 def test_a_wrong_address_lists_what_exists(full):

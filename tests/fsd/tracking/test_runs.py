@@ -2,6 +2,7 @@ import errno
 import json
 import math
 import os
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -98,6 +99,18 @@ def test_labels_and_many_files_are_part_of_a_data_set(here):
     inputs = run.store.client.get_run(run.id).inputs.dataset_inputs
     assert {i.dataset.digest for i in inputs} == {*digests, other}
     assert {(i.dataset.name, i.tags[0].value) for i in inputs} == {("arxiv", "unseen"), ("arxiv", "test")}
+
+
+def test_names_are_cut_to_what_a_store_takes(here):
+    files = ", ".join(f"文本{number}.jsonl" for number in range(5000))
+    with tracking.run("fsd-x", "数" * 300) as run:
+        run.log_dataset("x", ["a"], source=files, context="test")
+        run.conclude("loss .67", "")
+    stored = run.store.client.get_run(run.id)
+    assert stored.info.run_name == f"loss .67 · {'数' * 238}…"
+    assert len(stored.info.run_name) == 250
+    (inputs,) = stored.inputs.dataset_inputs
+    assert json.loads(inputs.dataset.source)["uri"].startswith("文本0.jsonl, ")
 
 
 def test_the_status_of_an_interrupted_or_failed_run(here):
@@ -206,7 +219,7 @@ def test_what_cannot_be_stored_is_raised_after_the_computation_and_logged_later(
     (record,) = tracking.find_runs("fsd-x", status="FAILED")
     assert record.tags["error"] == "could not be stored: No space left on device"
     kept = here / f"fsd-run-{run.id[:8]}"
-    assert raised.value.command == f"python -m fsd.tracking {kept}"
+    assert raised.value.command == f"python -m fsd.tracking '{kept}'"
 
     with pytest.raises(UsageError, match=r"must name files of its own folder and code of this package; .*serving\.py"):
         log_later(kept)
@@ -279,7 +292,7 @@ def test_a_server_that_is_gone_is_asked_once_more_at_the_end_and_named_once(here
         pytest.fail("a run without a store has begun")
 
     gone.clear()
-    log_later(Path(raised.value.command.split(maxsplit=3)[-1]))
+    log_later(Path(shlex.split(raised.value.command)[-1]))
     within, record = tracking.find_runs("fsd-x")
     assert (within.name, within.parent, within.metrics) == ("within", record.id, {"auc": 1.0})
     assert len(run.store.client.get_metric_history(record.id, "train/loss")) == 3

@@ -152,6 +152,19 @@ def test_the_default_store_is_recognised_by_other_paths_but_not_from_other_folde
     refused(f"used from {tmp_path}: run in {here}$")
 
 
+@pytest.mark.parametrize("name", ["job%2Fbranch", "why?"])
+def test_a_folder_may_have_signs_that_mean_something_in_an_address(here, monkeypatch, name):
+    folder = here / name
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with tracking.run("fsd-x", "a") as run:
+        run.log("a.txt", "text")
+    assert Path(run.address_of("a.txt")).read_text() == "text"
+    assert [record.id for record in tracking.find_runs("fsd-x")] == [run.id]
+    assert list(here.iterdir()) == [folder]
+    assert (folder / "mlruns" / "mlflow.db").is_file()
+
+
 def test_a_store_that_cannot_be_written_is_an_error(here, monkeypatch):
     (here / "mlruns").write_text("a file")
     refused("mlruns must be a folder that can be written; .* cannot: run in another folder or set MLFLOW")

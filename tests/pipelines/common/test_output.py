@@ -12,7 +12,7 @@ import pytest
 from fsd.data.readers import read_files
 from fsd.errors import StorageError, UsageError
 from pipelines.common.job import Job, check_space
-from pipelines.common.output import check_path, check_table_path, write_table
+from pipelines.common.output import ROWS, check_path, check_table_path, write_rows, write_table
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +29,21 @@ def test_an_output_never_replaces_an_input() -> None:
     for out in ("data.jsonl", "./data.jsonl", "folder.jsonl/../data.jsonl", "link.jsonl", "hard.jsonl"):
         with pytest.raises(UsageError, match="must not replace an input"):
             check_table_path(Path(out), ["wikimia:64", "no such file", "data.jsonl"])
+
+
+def test_an_output_does_not_become_an_input_of_its_folder() -> None:
+    for out in ("folder.jsonl/old.jsonl", "folder.jsonl/new/out.csv", "folder.jsonl/new.parquet"):
+        Path(out).parent.mkdir(exist_ok=True)
+        with pytest.raises(UsageError, match=rf"must not be in a folder of inputs, .*; {out} is in folder.jsonl$"):
+            check_table_path(out, ["folder.jsonl"])
+    check_path(Path("folder.jsonl/report.html"), ["folder.jsonl"])
+    check_table_path("folder.csv", ["folder.jsonl", "x" * 300])
+
+
+def test_the_first_rows_of_a_large_table_may_have_no_values() -> None:
+    rows = [{"text": "a", "share": None, "answered": None}] * ROWS + [{"text": "b", "share": 0.5, "answered": True}]
+    write_rows(rows, Path("out.parquet"), rows[-1])
+    assert pd.read_parquet("out.parquet")["share"].tolist()[-1] == 0.5
 
 
 def test_a_path_that_cannot_be_written_is_refused_and_a_check_changes_nothing(tmp_path: Path) -> None:

@@ -117,7 +117,10 @@ def test_a_changed_catalogue_a_cut_one_and_wrong_options(library, service, fake_
     with pytest.raises(UsageError, match="gutenberg's catalogue must give 'Issued' here; it gives Text#, Type, Rel"):
         collected(fake, fake_time)
     fake = library([book(1, "2023-03-01")], {path(1): file_of(WORDS)})
-    fake.faults = [reply(catalogue([book(1, "2023-03-01")])[:-30])]
+    # A quote that is never closed makes a field of all that follows.
+    csv.field_size_limit(131072)
+    endless = reply(catalogue([book(1, "2023-03-01")]) + b'"' + b"x" * 200_000)
+    fake.faults = [reply(catalogue([book(1, "2023-03-01")])[:-30]), endless]
     assert len(collected(fake, fake_time, words=10)[0]) == 3
     with pytest.raises(UsageError, match="'Issued' as a date"):
         collected(library([book(1, "March 2023")], {}), fake_time)

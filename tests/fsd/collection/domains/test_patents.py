@@ -84,3 +84,12 @@ def test_members_are_dated_by_publication_and_others_by_priority(tmp_path):
         (document,) = patents.texts(window, Journal(), path=file, language="en", words=3)
         days[name] = document.date
     assert days == {"member": date(2022, 6, 1), "other": date(2021, 1, 1)}
+
+
+def test_what_cannot_be_read_is_refused_before_the_collection(tmp_path):
+    file = rows(tmp_path / "a.jsonl", [{"text": "a", "published": "2023-05-01"}])
+    patents.check(path=file, columns="", snippet="first")
+    with pytest.raises(UsageError, match="snippet=random or snippet=first; got 'last'"):
+        patents.check(path=file, columns="", snippet="last")
+    with pytest.raises(UsageError, match=r"there is no nowhere\.jsonl"):
+        patents.check(path="nowhere.jsonl", columns="", snippet="first")

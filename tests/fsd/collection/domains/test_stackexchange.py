@@ -88,6 +88,7 @@ def test_no_date_nothing_and_a_changed_format(site, service, fake_time):
         ({"items": None}, "'items' as a list here; it gives None"),
         ({"items": ["x"]}, "'question_id' in an object here; it gives 'x'"),
         ({"items": [question(1, date(2023, 3, 1), creation_date="1 March")]}, "'creation_date' as a whole number"),
+        ({"items": [question(1, date(2023, 3, 1), creation_date=10**18)]}, "'creation_date' as seconds since 1970"),
         ({"items": [], "backoff": "7"}, "'backoff' as a whole number here; it gives '7'"),
     ):
         fake = service(lambda *_, reply=reply: json.dumps({"has_more": False, **reply}).encode())
@@ -126,5 +127,7 @@ def test_a_used_up_quota_ends_the_run_where_it_resumes(site, fake_time):
     journal = Journal(clock=fake_time.clock)
     with pytest.raises(UsageError, match=r"its quota of 300 is used up until tomorrow; .*: run the same command again"):
         collected(site(questions, quota_remaining=0, quota_max=300), fake_time, journal=journal)
+    with pytest.raises(UsageError, match="must accept a request within 900 s; it demands a pause of 1000000 s; "):
+        collected(site(questions, backoff=10**6), fake_time, journal=journal)
     found, _ = collected(site(questions), fake_time, journal=journal)
-    assert [d.date.day for d in found] == [3, 4, 5]
+    assert [d.date.day for d in found] == [4, 5]

@@ -1,6 +1,7 @@
 """The command: what it writes, what it refuses, and what a model that read a text shows."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -112,3 +113,12 @@ def test_no_ratio_is_given_where_nothing_is_extractable() -> None:
 
     assert "ratio" not in first.text
     assert "of the control: not distinguishable" in first.text
+
+
+def test_works_of_one_file_name_each_have_a_strip(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    monkeypatch.setattr(report.figures, "strips", lambda profiles, **_: drawn.extend(profiles))
+    monkeypatch.setattr(report.figures, "png", lambda _: b"")
+    named = [SimpleNamespace(name=name, suffix=9, profile=lambda _: []) for name in ("a/book.txt", "b/book.txt")]
+    report._strips(named)
+    assert drawn == ["a/book.txt", "b/book.txt"]
