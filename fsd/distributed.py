@@ -19,7 +19,7 @@ T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)
 """Longest wait for the other processes in a collective call."""
 PLAIN = {
-    "fsd.token_stats": {"Continuations", "GradientNorms", "PairStats", "Prompt", "TokenStats"},
+    "fsd.token_stats": {"Continuations", "GradientNorms", "Marked", "PairStats", "Prompt", "TokenStats"},
     "fsd.scoring.model_scorer": {"Window"},
     "pathlib": {"PosixPath", "WindowsPath"},
     "numpy": {"ndarray", "dtype"},
