@@ -29,6 +29,7 @@ from fsd.distributed import from_main, is_main_process, num_processes, processes
 from fsd.errors import UsageError, first_line, refusing
 from fsd.models.adapters import (
     attach,
+    check_trainable,
     detach,
     orthogonal_penalty,
     peft_config,
@@ -99,6 +100,7 @@ def finetune(
     exception from them ends the training. One that was killed continues, bitwise, after its last epoch that is saved in
     `cache` (one of adalora starts again); one that was finished logs its steps again and trains nothing.
     """
+    check_trainable(language_model)
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
     # AdaLoRA's averages of importance are not in a checkpoint; without a fingerprint, the base may be any.
@@ -262,6 +264,7 @@ def training_key(
     # The order is part of the hash: another one would make every stored training unknown.
     parts = (
         language_model.identity.fingerprint,
+        language_model.settings,
         language_model.precision,
         language_model.device.type,
         asdict(config),

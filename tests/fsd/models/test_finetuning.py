@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -379,6 +380,10 @@ def test_another_training_has_another_folder_where_one_job_is_at_work(model, tmp
         (pieces, config, 1),
     ]
     assert len({finetuning.training_key(model, *other) for other in [(pieces, config, 0), *others]}) == 4
+    key = finetuning.training_key(model, pieces, config, 0)
+    # The same weights compute otherwise by another configuration, such as another scaling of positions.
+    reconfigured = replace(model, settings="another")
+    assert finetuning.training_key(reconfigured, pieces, config, 0) != key
     (tmp_path / "old").mkdir()
     os.utime(tmp_path / "old", (0, 0))
     with finetuning.training_folder(tmp_path, "key") as first, finetuning.training_folder(tmp_path, "key") as second:
