@@ -153,9 +153,9 @@ def deviation(
 @contextlib.contextmanager
 def _given_back(model: "Model") -> Iterator[None]:
     """Leave a loaded network in training or evaluation, and its weights with gradients or without, as they came."""
-    network = model[0] if isinstance(model, tuple | list) and model else model
-    modes = {}
-    gradients = {}
+    network: Any = model[0] if isinstance(model, tuple | list) and model else model
+    modes: dict[Any, bool] = {}
+    gradients: dict[Any, bool] = {}
     if hasattr(network, "get_input_embeddings"):
         modes = {module: module.training for module in network.modules()}
         gradients = {weight: weight.requires_grad for weight in network.parameters()}
