@@ -1,7 +1,9 @@
 """Collective calls: what a single process gets, and what each of two gets."""
 
 import os
+import pathlib
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +60,12 @@ def test_what_the_processes_exchange_comes_back():
         assert (prompt, window, rest) == (value[0], value[2][0], value[3:])
         assert np.array_equal(array, np.zeros((3, 2)))
         assert np.array_equal(back.logp, stats.logp)
+
+
+def test_a_path_comes_back_from_python_3_13(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pathlib._local", pathlib)
+    sent = pickle.dumps(Path("x"), 0).replace(b"cpathlib\n", b"cpathlib._local\n")
+    assert unpickled(sent) == Path("x")
 
 
 def test_code_that_somebody_sends_to_a_process_is_not_run(tmp_path):
