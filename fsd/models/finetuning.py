@@ -117,7 +117,7 @@ def finetune(
             return
 
         def train(begun: Path | None) -> list[Logs]:
-            with _restored(language_model, config) as forward:
+            with _settings_kept(language_model.base), _restored(language_model, config) as forward:
                 arguments = _arguments(
                     language_model.device,
                     config,
@@ -384,6 +384,21 @@ def _restored(language_model: LanguageModel, config: AdapterConfig) -> Iterator[
         _set_forward(base, forward)
         # Set by the trainer; gpt2 would warn at every text.
         base.config.pad_token_id = padding
+
+
+@contextlib.contextmanager
+def _settings_kept(base: Any) -> Iterator[None]:
+    """Leave the network's settings as they were, of which the trainer changes use of the cache, padding and tags."""
+    holders = [base.config, getattr(base, "generation_config", None)]
+    settings = [(vars(holder), dict(vars(holder))) for holder in holders if holder is not None]
+    tags = vars(base).get("model_tags")
+    try:
+        yield
+    finally:
+        for current, before in settings:
+            current.clear()
+            current.update(before)
+        base.model_tags = tags
 
 
 def _set_forward(base: Any, forward: Any) -> None:

@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_adapter_and_another_another(model, method)
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_random_states_and_forward_are_left_as_they_were(model):
+def test_random_states_settings_and_forward_are_left_as_they_were(model):
     def seed():
         torch.manual_seed(5)
         random.seed(5)
@@ -127,7 +127,10 @@ def test_random_states_and_forward_are_left_as_they_were(model):
     seed()
     expected = torch.rand(1).item(), random.random(), np.random.rand()  # noqa: NPY002 - see above
     seed()
+    base = model.base
+    before = base.config.to_dict(), base.generation_config.to_dict(), base.model_tags
     train(model, settings(epochs=1))
+    assert (base.config.to_dict(), base.generation_config.to_dict(), base.model_tags) == before
     assert "forward" not in vars(model.base)
     assert model.tokenizer.pad_token == "<|endoftext|>"
     assert (torch.rand(1).item(), random.random(), np.random.rand()) == expected  # noqa: NPY002 - see above
