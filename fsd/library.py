@@ -175,11 +175,12 @@ def check_apart(texts: "Sequence[str | Prompt]", unseen: "Sequence[str | Prompt]
         raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
 
 
-def _placeless(text: "str | Prompt") -> "str | Prompt":
-    """A text, of a chat without the row that it is from."""
-    if isinstance(text, str) or text.chat is None:
-        return text
-    return text._replace(chat=text.chat._replace(origin=""))
+def _placeless(text: "str | Prompt") -> "Prompt":
+    """A text as a prompt, of a chat without the row that it is from."""
+    prompt = as_prompt(text)
+    if prompt.chat is None:
+        return prompt
+    return prompt._replace(chat=prompt.chat._replace(origin=""))
 
 
 def _check_own_adapter(

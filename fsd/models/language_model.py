@@ -24,7 +24,6 @@ from fsd.net.hub import CONTEXTS, ModelSize, check_memory, fingerprint, locate, 
 from fsd.token_stats import IDS, Prompt, Prompts, TokenIds, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 DEFAULT_CONTEXT = 2048
 """Context length in tokens of a model whose configuration does not give one."""

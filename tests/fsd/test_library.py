@@ -40,6 +40,10 @@ def test_the_example_of_the_docstring_runs():
 def test_a_text_among_the_unseen_ones_is_refused():
     with pytest.raises(UsageError, match="texts must not be among the unseen texts; got 1 that are"):
         fsd.deviation("embedded", ["a text"], ["a text"], detectors=["loss"])
+    # Also where one of them comes from a table, whose rows may have contexts.
+    table = pd.DataFrame({"text": ["a text", "another"], "context": [None, "before"]})
+    with pytest.raises(UsageError, match="texts must not be among the unseen texts; got 1 that are"):
+        fsd.deviation("embedded", table, ["a text"], detectors=["loss"])
 
 
 def test_one_string_or_another_type_in_place_of_texts_is_refused():

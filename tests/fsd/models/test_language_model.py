@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,11 @@ def test_token_ids_in_a_text_are_taken_as_they_are_and_shown_as_far_as_character
     assert [IDS.search(text) is None for text in shown] == [True, False, False, False]
     with pytest.raises(UsageError, match=f"token ids must be below {size}, the size of the vocabulary; got {size}"):
         readable(tokenizer, [written([1, size])])
+
+
+def test_tokenizers_are_not_told_to_go_on_after_a_fork():
+    # Where it is set, a process that is forked later, as by a DataLoader, waits for threads that it does not have.
+    assert "TOKENIZERS_PARALLELISM" not in os.environ
 
 
 def test_old_bin_weights_load_too(copy, tiny, numbers):
