@@ -454,6 +454,9 @@ def _has_split_head(language_model: LanguageModel) -> bool:
     if decoder is None or decoder is network or head is None:
         return False
     states = decoder(input_ids=x, use_cache=False).last_hidden_state
+    # Mamba keeps its states in float32, and casts them for its head.
+    if states.dtype != head.weight.dtype:
+        return False
     return torch.equal(head(states).to(logits.device), logits)
 
 

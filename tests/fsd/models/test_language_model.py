@@ -215,6 +215,15 @@ def test_bfloat16_logits_are_reduced_as_in_float64(make_model, architecture):
     np.testing.assert_allclose(stats.std, std, rtol=0, atol=5e-6)
 
 
+def test_a_model_whose_states_have_another_precision_than_its_head_makes_its_own_logits(make_model):
+    model = load(str(make_model("mamba")), device="cpu", dtype="bfloat16")
+    ids = torch.tensor([[model.start, *model.tokens(["the score of a text"])[0]]])
+    with model.state(tuned=False) as network:
+        loss = network(input_ids=ids, labels=ids, use_cache=False).loss
+    (stats,) = ModelScorer(model)([Prompt("the score of a text")])
+    assert -stats.logp.mean() == pytest.approx(float(loss), abs=1e-5)
+
+
 def test_a_model_spread_over_what_there_is_scores_the_same_in_one_process(tiny, train, numbers, monkeypatch):
     spread, plain = load(str(tiny), device="spread"), load(str(tiny))
     assert np.array_equal(numbers(spread, tuned=False), numbers(plain, tuned=False))
