@@ -388,10 +388,17 @@ def _restored(language_model: LanguageModel, config: AdapterConfig) -> Iterator[
 
 @contextlib.contextmanager
 def _settings_kept(base: Any) -> Iterator[None]:
-    """Leave the network's settings as they were, of which the trainer changes use of the cache, padding and tags."""
-    holders = [base.config, getattr(base, "generation_config", None)]
-    settings = [(vars(holder), dict(vars(holder))) for holder in holders if holder is not None]
-    tags = vars(base).get("model_tags")
+    """Leave the network's settings as they were, of which the trainer changes use of the cache, padding and tags.
+
+    Also those of accelerate, which would hold for the whole process: a later `Accelerator` could have no others.
+    """
+    from accelerate.state import AcceleratorState, PartialState
+
+    holders = [vars(base.config), AcceleratorState._shared_state, PartialState._shared_state]
+    if getattr(base, "generation_config", None) is not None:
+        holders.append(vars(base.generation_config))
+    settings = [(current, dict(current)) for current in holders]
+    tags = base.model_tags
     try:
         yield
     finally:
