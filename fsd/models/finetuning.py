@@ -435,8 +435,10 @@ def _trainer(
             rows.append([language_model.start])
     # Some versions of the trainer initialise the adapter before they seed.
     set_seed(arguments.seed)
-    # trl gives the tokenizer a padding token.
+    # trl gives the tokenizer a padding token, its end token, which not every one has.
     tokenizer = copy.deepcopy(language_model.tokenizer)
+    if tokenizer.eos_token is None:
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.bos_token
     must = f"target-modules {config.target_modules!r} must suit {config.method} and the model; "
     with refusing(must, ValueError):
         trainer = _trainer_class()(

@@ -139,6 +139,14 @@ def test_random_states_settings_and_forward_are_left_as_they_were(model):
     assert (torch.rand(1).item(), random.random(), np.random.rand()) == expected  # noqa: NPY002 - see above
 
 
+def test_a_tokenizer_that_has_a_start_token_alone_is_trained_to_the_same_adapter(model):
+    train(model, settings(epochs=1))
+    expected = adapter_fingerprint(model)
+    model.tokenizer.eos_token = model.tokenizer.pad_token = None
+    train(model, settings(epochs=1))
+    assert adapter_fingerprint(model) == expected
+
+
 def test_the_defaults_are_the_papers(tmp_path):
     config = AdapterConfig()
     arguments = finetuning._arguments(torch.device("cpu"), config, 300, 0, str(tmp_path))
