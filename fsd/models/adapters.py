@@ -193,6 +193,23 @@ def _base_digest(base: Any) -> str:
     return digest.hexdigest()
 
 
+def base_weights(network: Any) -> list[torch.nn.Parameter]:
+    """The weights of a base, each once, without those of an adapter in it."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    weights: dict[torch.nn.Parameter, None] = {}
+
+    def add(module: Any) -> None:
+        if isinstance(module, BaseTunerLayer):
+            module = module.get_base_layer()
+        weights.update(dict.fromkeys(module.parameters(recurse=False)))
+        for child in module.children():
+            add(child)
+
+    add(network)
+    return list(weights)
+
+
 def _outline(name: str, tensor: torch.Tensor) -> str:
     """What a tensor is, without its numbers."""
     return f"{name} {tensor.dtype} {tuple(tensor.shape)}"
