@@ -19,9 +19,10 @@ T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)
 """Longest wait for the other processes in a collective call."""
 PLAIN = {
-    "fsd.token_stats": {"Continuations", "GradientNorms", "PairStats", "Prompt", "TokenStats"},
+    "fsd.token_stats": {"Continuations", "GradientNorms", "Marked", "PairStats", "Prompt", "TokenStats"},
     "fsd.scoring.model_scorer": {"Window"},
     "pathlib": {"PosixPath", "WindowsPath"},
+    "pathlib._local": {"PosixPath", "WindowsPath"},  # in Python 3.13
     "numpy": {"ndarray", "dtype"},
     "numpy._core.multiarray": {"_reconstruct"},
     "numpy._core.numeric": {"_frombuffer"},

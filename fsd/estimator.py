@@ -84,21 +84,25 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
                 one that cannot be loaded or trained on the texts.
         """
         from fsd.library import chosen, opened
+        from fsd.models.adapters import adapter_fingerprint
         from fsd.models.finetuning import finetune
         from fsd.scoring.scorers import STATES
 
         chosen([self.detector])  # an unknown name is refused before the training
         self.unseen_ = _nonmembers(X, y)
         self._check_model()
-        self.model_ = opened(self.model, states=STATES, seed=self.seed).language_model
+        to_score = opened(self.model, states=STATES, seed=self.seed)
+        self.model_ = to_score.language_model
+        # It names what the model is scored with besides, such as a reference model.
+        self._config = to_score.config
         finetune(
             self.model_,
             self.unseen_,
             self.training or AdapterConfig(),
             seed=self.seed,
         )
-        # Fine-tuning puts the network into another one, by which a second training is noticed.
-        self._tuned = self.model_.model
+        # Another training of the same network takes this adapter's place.
+        self._adapter = adapter_fingerprint(self.model_)
         self.classes_ = np.array([False, True])
         return self
 
@@ -121,16 +125,25 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             UsageError: for a text that the model was fine-tuned on, or if the model was fine-tuned again elsewhere.
         """
         from fsd.library import check_apart, listed, prepare
+        from fsd.models.adapters import adapter_fingerprint
         from fsd.scoring.scorers import STATES
 
         check_is_fitted(self, "model_")
-        if self.model_.model is not self._tuned:
+        if adapter_fingerprint(self.model_) != self._adapter:
             raise UsageError(
                 "the model must have the adapter of fit; it was fine-tuned again: load one for each estimator"
             )
         texts = listed("texts", X)
         check_apart(texts, self.unseen_)
-        plan, _ = prepare(self.model_, texts, self.unseen_, [self.detector], STATES, seed=self.seed)
+        plan, _ = prepare(
+            self.model_,
+            texts,
+            self.unseen_,
+            [self.detector],
+            STATES,
+            config=self._config,
+            seed=self.seed,
+        )
         table = plan.score().frame()
         return table[f"{self.detector}.fsd"].to_numpy(np.float64)
 

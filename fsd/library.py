@@ -15,12 +15,14 @@ members from non-members:
 True
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsd.config import ALL, AUTO, AdapterConfig, ModelConfig
+from fsd.data.cells import check_characters
 from fsd.errors import UsageError, at_least
 from fsd.progress import note
 from fsd.token_stats import as_prompt
@@ -83,8 +85,10 @@ def score(
         UsageError: if the model cannot be loaded, or a detector given by name cannot be computed.
     """
     strings = listed("texts", texts)
-    plan, _ = prepare(model, strings, unseen_texts(unseen), detectors, ("base",), shots=shots, seed=seed)
-    return _with_index(plan.score().frame(), texts)
+    to_read = unseen_texts(unseen)
+    with _given_back(model):
+        plan, _ = prepare(model, strings, to_read, detectors, ("base",), shots=shots, seed=seed)
+        return _with_index(plan.score().frame(), texts)
 
 
 def deviation(
@@ -122,8 +126,8 @@ def deviation(
         of a DataFrame.
 
     Raises:
-        UsageError: if the model cannot be loaded or trained, its own adapter has no effect, a text is among the unseen
-            ones, or a detector given by name cannot be computed.
+        UsageError: if the model cannot be loaded or trained, its own adapter has no effect or changes the base, a text
+            is among the unseen ones, or a detector given by name cannot be computed.
     """
     from fsd.models.adapters import detach
     from fsd.models.finetuning import finetune
@@ -132,17 +136,36 @@ def deviation(
     strings = listed("texts", texts)
     to_train = unseen_texts(unseen)
     check_apart(strings, to_train)
-    plan, language_model = prepare(model, strings, to_train, detectors, STATES, shots=shots, seed=seed)
-    # An adapter that came with the model is the caller's, and stays.
-    if language_model.adapted:
-        _check_own_adapter(language_model, training, strings)
-        note("the model's own adapter counts as the fine-tuning: nothing is trained")
-        return _with_index(plan.score().frame(), texts)
-    finetune(language_model, to_train, training or AdapterConfig(), seed=seed)
+    with _given_back(model):
+        plan, language_model = prepare(model, strings, to_train, detectors, STATES, shots=shots, seed=seed)
+        # An adapter that came with the model is the caller's, and stays.
+        if language_model.adapted:
+            _check_own_adapter(language_model, training, strings)
+            note("the model's own adapter counts as the fine-tuning: nothing is trained")
+            return _with_index(plan.score().frame(), texts)
+        finetune(language_model, to_train, training or AdapterConfig(), seed=seed)
+        try:
+            return _with_index(plan.score().frame(), texts)
+        finally:
+            detach(language_model)
+
+
+@contextlib.contextmanager
+def _given_back(model: "Model") -> Iterator[None]:
+    """Leave a loaded network in training or evaluation, and its weights with gradients or without, as they came."""
+    network: Any = model[0] if isinstance(model, tuple | list) and model else model
+    modes: dict[Any, bool] = {}
+    gradients: dict[Any, bool] = {}
+    if hasattr(network, "get_input_embeddings"):
+        modes = {module: module.training for module in network.modules()}
+        gradients = {weight: weight.requires_grad for weight in network.parameters()}
     try:
-        return _with_index(plan.score().frame(), texts)
+        yield
     finally:
-        detach(language_model)
+        for module, mode in modes.items():
+            module.training = mode
+        for weight, needed in gradients.items():
+            weight.requires_grad_(needed)
 
 
 def check_apart(texts: "Sequence[str | Prompt]", unseen: "Sequence[str | Prompt]") -> None:
@@ -152,11 +175,12 @@ def check_apart(texts: "Sequence[str | Prompt]", unseen: "Sequence[str | Prompt]
         raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
 
 
-def _placeless(text: "str | Prompt") -> "str | Prompt":
-    """A text, of a chat without the row that it is from."""
-    if isinstance(text, str) or text.chat is None:
-        return text
-    return text._replace(chat=text.chat._replace(origin=""))
+def _placeless(text: "str | Prompt") -> "Prompt":
+    """A text as a prompt, of a chat without the row that it is from."""
+    prompt = as_prompt(text)
+    if prompt.chat is None:
+        return prompt
+    return prompt._replace(chat=prompt.chat._replace(origin=""))
 
 
 def _check_own_adapter(
@@ -165,13 +189,14 @@ def _check_own_adapter(
     texts: "Sequence[str | Prompt]",
 ) -> None:
     """Refuse an adapter that would make every deviation zero, and settings of a training that does not take place."""
-    from fsd.models.adapters import has_effect
+    from fsd.models.adapters import check_restorable, has_effect
 
     if training is not None:
         raise UsageError(
             "training must be None for a model that has an adapter, which counts as the fine-tuning; to train another "
             "one, give its base, model.unload(), or model.merge_and_unload() where the adapter is part of the model"
         )
+    check_restorable(language_model)
     if texts and not has_effect(language_model, as_prompt(texts[0]).text):
         raise UsageError(
             "the model's adapter must have been trained, as it counts as the fine-tuning; it changes nothing, so that "
@@ -315,9 +340,10 @@ def listed(name: str, texts: "Texts") -> "list[str | Prompt]":
         texts = _column(texts, TEXT)
     # An iterator could be read only once.
     strings = list(texts)
-    for text in strings:
+    for row, text in enumerate(strings):
         if not isinstance(text, str):
             raise UsageError(f"{name} must be a list of strings; got {text!r} in it")
+        check_characters(text, f"{name}, row {row}", TEXT)
     return strings
 
 
@@ -345,14 +371,18 @@ def prepare(
     detectors: "str | Sequence[str | Detector]",
     states: Sequence[str],
     *,
+    config: ModelConfig | None = None,
     shots: int = 2,
     seed: int,
 ) -> "tuple[ScoringPlan, LanguageModel]":
-    """The scoring of texts by a model in some states; of the base state alone, its adapter is part of the model."""
+    """The scoring of texts by a model in some states; of the base state alone, its adapter is part of the model.
+
+    The configuration is the one by which a loaded model was loaded.
+    """
     # What was named must be computable; of a set, what can be computed.
     strict = not isinstance(detectors, str) or detectors not in (AUTO, ALL)
     requested = chosen(detectors)
-    to_score = opened(model, states=states, seed=seed)
+    to_score = opened(model, states=states, config=config, seed=seed)
     inputs = to_score.inputs(unseen, shots=shots)
     return to_score.plan(requested, texts, inputs, strict=strict), to_score.language_model
 
@@ -371,7 +401,13 @@ def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
     return loaded
 
 
-def opened(model: "Model", *, states: Sequence[str], seed: int = 42) -> "OpenedModel":
+def opened(
+    model: "Model",
+    *,
+    states: Sequence[str],
+    config: ModelConfig | None = None,
+    seed: int = 42,
+) -> "OpenedModel":
     """The model, loaded if it is not yet, with its scorers; for `states` see `fsd.scoring.model.open_model`.
 
     Of a model that is opened in the base state alone, an adapter is part.
@@ -385,8 +421,12 @@ def opened(model: "Model", *, states: Sequence[str], seed: int = 42) -> "OpenedM
     local = loaded(model)
     if local.adapted and "tuned" not in states:
         local = _as_it_is(local)
-    # A loaded model has neither a reference model nor token frequencies.
-    return open_model(ModelConfig(model=local.identity.id), local=local, states=states, seed=seed)
+    # Without a configuration a loaded model has neither a reference model nor token frequencies.
+    config = config or ModelConfig(
+        model=local.identity.id,
+        chats="whole" if local.whole_chats else "answers",
+    )
+    return open_model(config, local=local, states=states, seed=seed)
 
 
 def loaded(model: "LanguageModel | Loaded | tuple[Loaded, PreTrainedTokenizerFast]") -> "LanguageModel":

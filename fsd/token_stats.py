@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -200,11 +200,14 @@ class Prompt(NamedTuple):
         """The changed copies of a text, in its place; of a chat, what its answers say is changed, and no call."""
         if self.chat is None:
             return [self._replace(text=copy) for copy in make(self.text)]
-        changed = [make(self.chat.turns[number].content) for number in self.chat.spoken]
+        changed = [list(make(self.chat.turns[number].content)) for number in self.chat.spoken]
         # Where tools are called alone, nothing is said that could be changed.
         if not changed:
             return [self for _ in make(self.text)]
-        return [of_chat(self.chat.with_answers(contents)) for contents in zip(*changed, strict=True)]
+        # A masked model makes fewer copies of a short answer, which then stand beside several of a long one.
+        count = max(map(len, changed))
+        rows = [islice(cycle(copies), count) for copies in changed]
+        return [of_chat(self.chat.with_answers(contents)) for contents in zip(*rows, strict=True)]
 
 
 AnyTexts = Sequence[str | Prompt]

@@ -268,6 +268,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "pad_token_id": 0,
     },
     "bert": {**NEOX_NAMES, "pad_token_id": 0},
+    "mamba": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 8},
     "rwkv": {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64, "context_length": 48},
 }
 

@@ -47,6 +47,12 @@ ADAPTERS = ("LORA", "IA3", "ADALORA")
 """Adapters whose modules can be bypassed one by one, so that the base is restored bitwise when they are off."""
 INITIALISATIONS = (True, False, "gaussian", "orthogonal")
 """Values of `init_lora_weights` that read and write the adapter alone; pissa, olora and others rewrite the base."""
+RESTORABLE: dict[str, tuple[Any, ...]] = {
+    "bias": ("none",),
+    "init_lora_weights": INITIALISATIONS,
+    "layer_replication": (None,),
+}
+"""Settings of peft that change the base itself → values with which they do not."""
 NAME = re.compile(r"\^?[\w.-]*")
 """Name of a module, which is no pattern; a ^ at its beginning is peft's own sign for the whole path."""
 MOST_NAMES = 10_000
@@ -187,6 +193,23 @@ def _base_digest(base: Any) -> str:
     return digest.hexdigest()
 
 
+def base_weights(network: Any) -> list[torch.nn.Parameter]:
+    """The weights of a base, each once, without those of an adapter in it."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    weights: dict[torch.nn.Parameter, None] = {}
+
+    def add(module: Any) -> None:
+        if isinstance(module, BaseTunerLayer):
+            module = module.get_base_layer()
+        weights.update(dict.fromkeys(module.parameters(recurse=False)))
+        for child in module.children():
+            add(child)
+
+    add(network)
+    return list(weights)
+
+
 def _outline(name: str, tensor: torch.Tensor) -> str:
     """What a tensor is, without its numbers."""
     return f"{name} {tensor.dtype} {tuple(tensor.shape)}"
@@ -198,11 +221,13 @@ def _bytes(tensor: torch.Tensor) -> Any:
 
 
 def detach(language_model: LanguageModel) -> None:
-    """Remove the adapter, if there is one; the base is as it was before."""
-    if language_model.adapted:
-        # First the model, whose modules `strip` restores.
-        language_model.model = language_model.base
-        strip(language_model)
+    """Remove the adapter, if there is one; the base is as it was before.
+
+    Also one that another training has left in the network, around which there is nothing that tells of it.
+    """
+    # First the model, whose modules `strip` restores.
+    language_model.model = language_model.base
+    strip(language_model)
 
 
 def strip(language_model: LanguageModel) -> None:
@@ -216,6 +241,26 @@ def strip(language_model: LanguageModel) -> None:
             setattr(base.get_submodule(parent), child, module.get_base_layer())
     vars(base).pop("peft_config", None)
     base.eval()
+
+
+def check_trainable(language_model: LanguageModel) -> None:
+    """Refuse a network into which transformers has put an adapter, whose place that of a training would take."""
+    if getattr(language_model.base, "_hf_peft_config_loaded", False):
+        raise UsageError(
+            "the model's adapter must be attached by peft, as PeftModel.from_pretrained(base, folder); transformers "
+            "has put it into the network itself: attach it so, or give the model without it"
+        )
+
+
+def check_restorable(language_model: LanguageModel) -> None:
+    """Refuse attached adapters that leave another base behind where they are off."""
+    for config in language_model.model.peft_config.values():
+        for name, allowed in RESTORABLE.items():
+            value = getattr(config, name, allowed[0])
+            if value not in allowed:
+                raise UsageError(
+                    f"the model's adapter must leave its base as it was, which is scored too; {name} is {value!r}"
+                )
 
 
 @contextlib.contextmanager

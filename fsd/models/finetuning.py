@@ -29,6 +29,7 @@ from fsd.distributed import from_main, is_main_process, num_processes, processes
 from fsd.errors import UsageError, first_line, refusing
 from fsd.models.adapters import (
     attach,
+    check_trainable,
     detach,
     orthogonal_penalty,
     peft_config,
@@ -99,6 +100,7 @@ def finetune(
     exception from them ends the training. One that was killed continues, bitwise, after its last epoch that is saved in
     `cache` (one of adalora starts again); one that was finished logs its steps again and trains nothing.
     """
+    check_trainable(language_model)
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
     # AdaLoRA's averages of importance are not in a checkpoint; without a fingerprint, the base may be any.
@@ -115,7 +117,7 @@ def finetune(
             return
 
         def train(begun: Path | None) -> list[Logs]:
-            with _restored(language_model, config) as forward:
+            with _settings_kept(language_model.base), _restored(language_model, config) as forward:
                 arguments = _arguments(
                     language_model.device,
                     config,
@@ -262,6 +264,7 @@ def training_key(
     # The order is part of the hash: another one would make every stored training unknown.
     parts = (
         language_model.identity.fingerprint,
+        language_model.settings,
         language_model.precision,
         language_model.device.type,
         asdict(config),
@@ -386,6 +389,28 @@ def _restored(language_model: LanguageModel, config: AdapterConfig) -> Iterator[
         base.config.pad_token_id = padding
 
 
+@contextlib.contextmanager
+def _settings_kept(base: Any) -> Iterator[None]:
+    """Leave the network's settings as they were, of which the trainer changes use of the cache, padding and tags.
+
+    Also those of accelerate, which would hold for the whole process: a later `Accelerator` could have no others.
+    """
+    from accelerate.state import AcceleratorState, PartialState
+
+    holders = [vars(base.config), AcceleratorState._shared_state, PartialState._shared_state]
+    if getattr(base, "generation_config", None) is not None:
+        holders.append(vars(base.generation_config))
+    settings = [(current, dict(current)) for current in holders]
+    tags = base.model_tags
+    try:
+        yield
+    finally:
+        for current, before in settings:
+            current.clear()
+            current.update(before)
+        base.model_tags = tags
+
+
 def _set_forward(base: Any, forward: Any) -> None:
     """Undo or redo trl's patch of `forward`, which every training would wrap again."""
     vars(base).pop("forward", None)
@@ -413,8 +438,10 @@ def _trainer(
             rows.append([language_model.start])
     # Some versions of the trainer initialise the adapter before they seed.
     set_seed(arguments.seed)
-    # trl gives the tokenizer a padding token.
+    # trl gives the tokenizer a padding token, its end token, which not every one has.
     tokenizer = copy.deepcopy(language_model.tokenizer)
+    if tokenizer.eos_token is None:
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.bos_token
     must = f"target-modules {config.target_modules!r} must suit {config.method} and the model; "
     with refusing(must, ValueError):
         trainer = _trainer_class()(

@@ -25,7 +25,6 @@ from fsd.net.hub import CONTEXTS, fingerprint, locate
 from fsd.token_stats import IDS, Prompt, Prompts, TokenIds, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 DEFAULT_CONTEXT = 2048
 """Context length in tokens of a model whose configuration does not give one."""
@@ -449,6 +448,9 @@ def _has_split_head(language_model: LanguageModel) -> bool:
     if decoder is None or decoder is network or head is None:
         return False
     states = decoder(input_ids=x, use_cache=False).last_hidden_state
+    # Mamba keeps its states in float32, and casts them for its head.
+    if states.dtype != head.weight.dtype:
+        return False
     return torch.equal(head(states).to(logits.device), logits)
 
 

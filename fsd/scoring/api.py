@@ -515,11 +515,15 @@ def stats_from_string(
             raise UsageError(
                 f"start-token must be one token of the model behind the API; {start!r} came back otherwise"
             )
-        skipped = tokens.index(start) + 1
+        skips = [tokens.index(start) + 1]
     else:
-        skipped = int(_is_start_token(tokens[0], logp[0], body))
-    starts = _token_starts(body, tokens[skipped:], _generated(reply))
-    if starts is None:
+        # The first token is one that the server added where the text does not begin with it; it has no log-probability.
+        skips = [0, 1] if logp[0] is None else [0]
+    for skipped in skips:
+        starts = _token_starts(body, tokens[skipped:], _generated(reply))
+        if starts is not None:
+            break
+    else:
         raise UsageError(
             "the API must read the text whole; its tokens are not those of the text "
             f"{prompt.text[:40]!r}: it may truncate long texts, or change them"
@@ -530,16 +534,6 @@ def stats_from_string(
     if in_text and in_text[0] is None:
         in_text = in_text[1:]
     return _text_stats(prompt.text, in_text)
-
-
-def _is_start_token(
-    token: str,
-    logp: float | None,
-    body: str,
-) -> bool:
-    """Whether the first token is one that the server added, and not the beginning of the text."""
-    beginning = token.strip(EDGE)
-    return logp is None and beginning != "" and not body.lstrip().startswith(beginning.rstrip(REPLACEMENT))
 
 
 def stats_from_ids(

@@ -8,13 +8,11 @@ import torch
 
 from fsd import distributed
 from fsd.errors import UsageError
+from fsd.models.adapters import base_weights
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
 from fsd.scoring.model_scorer import scored_part
 from fsd.token_stats import GradientNorms, Prompt, Prompts, TokenIds
-
-# Parts of the names of an adapter's weights.
-ADAPTER = ("lora_", "ia3_")
 
 
 @dataclass(eq=False)
@@ -96,10 +94,7 @@ def _differentiable(
     network: torch.nn.Module,
 ) -> Iterator[list[torch.nn.Parameter]]:
     """The base's weights, which need a gradient inside."""
-    weights = []
-    for name, weight in network.named_parameters():
-        if not any(part in name for part in ADAPTER):
-            weights.append(weight)
+    weights = base_weights(network)
     # A later training would otherwise train the base as well.
     needed = [weight.requires_grad for weight in weights]
     # A model's state switches on inference mode, in which nothing can have a gradient.

@@ -146,7 +146,7 @@ class Model:
             **options,
         )
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
-        remarks += self._cut_texts(computable, strings, inputs)
+        remarks += self._cut_texts(computable, prompts, inputs)
         remarks += self._chat_remarks(chats, prompts)
         return ScoringPlan(
             prompts,
@@ -197,7 +197,7 @@ class Model:
     def _cut_texts(
         self,
         detectors: Detectors,
-        texts: Sequence[str],
+        prompts: Prompts,
         inputs: ViewInputs,
     ) -> Iterator[str]:
         """A remark for each detector that reads more before a text than the model's context holds."""
@@ -209,8 +209,8 @@ class Model:
         @cache  # several detectors read the same form
         def too_long(form: str) -> set[int]:
             rows = set()
-            for row, ids in enumerate(model.tokens(texts)):
-                context = FORMS[form](Prompt(texts[row]), inputs)[-1].context
+            for row, ids in enumerate(model.tokens(texts_of(prompts))):
+                context = FORMS[form](prompts[row], inputs)[-1].context
                 if size(context) + len(ids) > model.context:
                     rows.add(row)
             return rows
@@ -221,7 +221,7 @@ class Model:
             cut = len(set().union(*map(too_long, forms)))
             if cut == 0:
                 continue
-            many = f"all {len(texts):,}" if cut == len(texts) else f"{cut:,} of {len(texts):,}"
+            many = f"all {len(prompts):,}" if cut == len(prompts) else f"{cut:,} of {len(prompts):,}"
             where = f"too long for the {model.context}-token context in {many} texts"
             if prefixed:
                 remedy = "try --shots 1" if inputs.shots > 1 else "shorter texts would fit"

@@ -76,6 +76,9 @@ def check_api(config: ModelConfig, api: APIConfig) -> None:
     """Refuse the settings of an API that makes no sense, without asking it."""
     api_client(config, api)
     at_least(1, concurrency=api.concurrency)
+    # Whether a server puts a start token is up to it, and token ids are sent with one.
+    if config.first_token != "scored":
+        raise UsageError(f"first-token must be scored where a model is behind an API; got {config.first_token}")
     if api.tokenizer is not None:
         check_tokenizer_located(api.tokenizer, config.revision)
 

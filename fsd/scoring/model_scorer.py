@@ -830,10 +830,11 @@ def hidden_states(
         rows.append(torch.tensor(cut))
     order = [Window(i, 0, len(ids), 0) for i, ids in enumerate(rows)]
     order.sort(key=lambda window: -window.size)
+    alike = rope_switch(language_model.base.config)
     means = {}
     with language_model.state(tuned=tuned):
         read = LowerLayers(language_model.body, depth)
-        for batch in batched(order, device_limit(BATCH_TOKENS, device)):
+        for batch in batched(order, device_limit(BATCH_TOKENS, device), alike):
             inputs = [rows[window.prompt] for window in batch]
             x = pad_sequence(inputs, True, start).to(device)
             states = read(x).float().cpu()

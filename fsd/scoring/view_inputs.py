@@ -39,7 +39,7 @@ def view_inputs(
     texts = texts_of(prompts)
     neighbours = _neighbours(config, texts, seed, counted=counted)
     swapped = _swaps(seed, counted=counted)
-    nonmembers = Exemplars(_repeated(texts, seed)) if texts else None
+    nonmembers = Exemplars(_repeated(prompts, seed)) if prompts else None
     return ViewInputs(
         prefix=_prefix(_sample(texts, shots, seed)),
         neighbours=neighbours,
@@ -106,10 +106,13 @@ def _neighbours(
     return lambda text: distributed.from_main(lambda: masked(text))
 
 
-def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
-    """Known texts, each as it is and repeated."""
-    prompts = map(Prompt, _sample(texts, KNOWN, seed))
-    return [[prompt, *repetitions(prompt)] for prompt in prompts]
+def _repeated(prompts: Prompts, seed: int) -> list[list[Prompt]]:
+    """Known texts after their contexts, each as it is and repeated; of chats, which have no copies, the words."""
+    rows = []
+    for sampled in _sample(prompts, KNOWN, seed):
+        prompt = Prompt(sampled.text, sampled.context)
+        rows.append([prompt, *repetitions(prompt)])
+    return rows
 
 
 def _sample(
@@ -127,7 +130,7 @@ def both_sides(labelled: Labelled, seed: int) -> Exemplars | None:
     for side in (True, False):
         # Sorted, so that the sample does not depend on the order of the texts.
         texts = sorted(text for text, (_, member) in labelled.items() if member is side)
-        repeated = _repeated(texts, seed)
+        repeated = _repeated(list(map(Prompt, texts)), seed)
         families = {labelled[prompts[0].text][0] for prompts in repeated}
         # A fit leaves out the family of the text that it is for, and needs texts of both labels all the same.
         if len(families) < 2:

@@ -114,12 +114,17 @@ def identity(model: "LanguageModel", *files: Path | None) -> dict[str, str]:
     from fsd.scoring.cache import model_key
 
     hashes = [digest(file)[:16] for file in files if file]
-    return {
+    identity = {
         "name": model.identity.id,
         "weights": model.identity.fingerprint,
         "numbers": model_key(model, tuned=model.adapted),
         "files": " ".join(hashes),
     }
+    # By which chats are written.
+    template = model.template or model.tokenizer.chat_template
+    if template:
+        identity["template"] = hashlib.sha256(str(template).encode()).hexdigest()[:16]
+    return identity
 
 
 def refuse(**settings: object) -> None:

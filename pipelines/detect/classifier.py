@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pandas as pd
@@ -148,6 +149,8 @@ class MembershipClassifier(CalibratedAdapter):
             hidden_state_reader(self.language_model, self.config),
         )
         self.inputs = self.model.inputs(unseen.prompts, shots=self.setup.shots)
+        # A server answers each request in a thread of its own; the adapter is on or off for all of them.
+        self._in_use = Lock()
 
     def _open(self, adapter: Path) -> Model:
         """The model with the adapter; without it where all candidates are scores of the base model."""
@@ -211,12 +214,13 @@ class MembershipClassifier(CalibratedAdapter):
                 raise UsageError(f"text must be a string that is not blank; got {quoted(document.text)} in row {row}")
         self.verdict_maker.check_rates(documents, rules)
         prompts = as_corpus(documents).prompts
-        return self.verdict_maker.classify(
-            documents,
-            lambda rows: self.scores([prompts[row] for row in rows]).columns,
-            rules,
-            excluded=self._excluded(documents),
-        )
+        with self._in_use:
+            return self.verdict_maker.classify(
+                documents,
+                lambda rows: self.scores([prompts[row] for row in rows]).columns,
+                rules,
+                excluded=self._excluded(documents),
+            )
 
     def verdicts(self, texts: Sequence[str | Document], **rules: Any) -> pd.DataFrame:
         """The table of `classify` by the `Rules` given: N rows, with the score that was chosen on validation."""

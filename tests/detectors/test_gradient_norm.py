@@ -22,13 +22,14 @@ def test_by_hand():
     assert [gradient_norm(norms, norm=norm) for norm in ("l1", "l2", "max")] == [-7, -5, -4]
 
 
-def slow(model, text):
-    """By transformers' own loss and backward pass, all gradients in one vector."""
+def slow(model, text, names=None):
+    """By transformers' own loss and backward pass, all gradients in one vector, or those of some names."""
     network = model.base
     network.requires_grad_(True)
     ids = torch.tensor([[model.start, *model.tokens([text])[0]]])
     network(input_ids=ids, labels=ids).loss.backward()
-    vector = torch.cat([weight.grad.flatten() for weight in network.parameters()]).double()
+    weights = {name.replace(".base_layer", ""): weight for name, weight in network.named_parameters()}
+    vector = torch.cat([weights[name].grad.flatten() for name in names or weights]).double()
     network.requires_grad_(False)
     network.zero_grad()
     return [float(vector.norm(p)) for p in (1, 2, torch.inf)]
@@ -65,6 +66,21 @@ def test_a_fresh_adapter_has_no_deviation_and_a_changed_one_has(tiny):
     detach(model)
     plain = score_texts(TEXTS, chosen, {"base": lambda _: (), "base.gradient": GradientScorer(model)})
     assert found.columns[Score("gradient_norm", "base")] == pytest.approx(plain.columns[Score("gradient_norm", "base")])
+
+
+@pytest.mark.parametrize("method", ["lora", "ia3", "adalora"])
+def test_weights_of_the_adapter_have_no_part(tiny, method):
+    model = load(str(tiny), device="cpu")
+    names = [name for name, _ in model.base.named_parameters()]
+    with quiet_peft():
+        model.model = get_peft_model(model.model, peft_config(model, AdapterConfig(method), steps=10))
+    with torch.no_grad():
+        for name, weight in model.base.named_parameters():
+            if "lora_" in name or "ia3_" in name:
+                weight += 1
+    model.model.eval()
+    (norms,) = GradientScorer(model, tuned=True)([Prompt(TEXTS[0])])
+    assert norms == pytest.approx(slow(model, TEXTS[0], names), rel=1e-5)
 
 
 def test_without_gradients_it_is_left_out():

@@ -1,7 +1,9 @@
 """Collective calls: what a single process gets, and what each of two gets."""
 
 import os
+import pathlib
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from fsd import distributed
 from fsd.distributed import unpickled
 from fsd.errors import UsageError
 from fsd.scoring.model_scorer import Window
-from fsd.token_stats import Prompt, TokenStats
+from fsd.token_stats import Marked, Prompt, TokenStats
 
 
 def test_a_single_process_is_the_main_one(monkeypatch):
@@ -51,12 +53,19 @@ def test_a_variable_without_a_value_is_not_there(monkeypatch):
 
 def test_what_the_processes_exchange_comes_back():
     stats = TokenStats("a", np.array([1]), *np.ones((3, 1)))
-    value = [Prompt("a", "b"), stats, (Window(0, 0, 2, 1), np.zeros((3, 2))), Path("x"), None, 5, "text"]
+    marked = Prompt("a", marked=Marked((1, 2), (False, True)))
+    value = [Prompt("a", "b"), stats, (Window(0, 0, 2, 1), np.zeros((3, 2))), Path("x"), None, 5, "text", marked]
     for protocol in (4, 5):
         prompt, back, (window, array), *rest = unpickled(pickle.dumps(value, protocol))
         assert (prompt, window, rest) == (value[0], value[2][0], value[3:])
         assert np.array_equal(array, np.zeros((3, 2)))
         assert np.array_equal(back.logp, stats.logp)
+
+
+def test_a_path_comes_back_from_python_3_13(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pathlib._local", pathlib)
+    sent = pickle.dumps(Path("x"), 0).replace(b"cpathlib\n", b"cpathlib._local\n")
+    assert unpickled(sent) == Path("x")
 
 
 def test_code_that_somebody_sends_to_a_process_is_not_run(tmp_path):

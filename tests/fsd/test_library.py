@@ -40,12 +40,17 @@ def test_the_example_of_the_docstring_runs():
 def test_a_text_among_the_unseen_ones_is_refused():
     with pytest.raises(UsageError, match="texts must not be among the unseen texts; got 1 that are"):
         fsd.deviation("embedded", ["a text"], ["a text"], detectors=["loss"])
+    # Also where one of them comes from a table, whose rows may have contexts.
+    table = pd.DataFrame({"text": ["a text", "another"], "context": [None, "before"]})
+    with pytest.raises(UsageError, match="texts must not be among the unseen texts; got 1 that are"):
+        fsd.deviation("embedded", table, ["a text"], detectors=["loss"])
 
 
 def test_one_string_or_another_type_in_place_of_texts_is_refused():
     for texts, message in (
         ("one string", "texts must be a list of strings; got one string, 'one string'"),
         ([1], "got 1 in it"),
+        (["a", "b\ud800"], "texts, row 1: text must be valid Unicode; character 2 is half of a surrogate pair"),
         (pd.DataFrame({"words": ["one"]}), "with a column text; got the columns words: rename one of them"),
         ({"one": 1}, "got a dict: take one split or column of it"),
     ):
@@ -203,6 +208,78 @@ def test_an_adapter_that_the_scores_would_not_see_is_refused(tiny, adapted, make
         learned = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny), prompts)
     with pytest.raises(UsageError, match="adapter must be one of layers, such as LoRA"):
         fsd.score(learned, texts, ["loss"])
+
+
+@pytest.mark.parametrize(("setting", "value"), [("bias", "all"), ("init_lora_weights", "pissa")])
+def test_an_adapter_without_which_the_base_is_another_is_refused(tiny, make_rows, setting, value):
+    texts = [row["text"] for row in make_rows(4, 0)]
+    with quiet_peft():
+        changing = get_peft_model(
+            AutoModelForCausalLM.from_pretrained(tiny), LoraConfig(task_type="CAUSAL_LM", **{setting: value})
+        )
+    train(changing)
+    with pytest.raises(UsageError, match=f"adapter must leave its base as it was, .*; {setting} is '{value}'"):
+        fsd.deviation(changing, texts[:2], texts[2:], ["loss"])
+    assert fsd.score(changing, texts[:2], ["loss"]).shape == (2, 1)
+
+
+def test_an_adapter_that_transformers_attached_is_part_of_the_model_and_never_replaced(tiny, make_rows, tmp_path):
+    texts = [row["text"] for row in make_rows(4, 0)]
+    network = AutoModelForCausalLM.from_pretrained(tiny)
+    base = fsd.score(network, texts[:2], ["loss"])
+    network.add_adapter(LoraConfig(task_type="CAUSAL_LM"))
+    train(network)
+    with_adapter = fsd.score(network, texts[:2], ["loss"])
+    assert not with_adapter.equals(base)
+    for use in (
+        lambda: fsd.deviation(network, texts[:2], texts[2:], ["loss"]),
+        lambda: fsd.MembershipDetector(network).fit(texts),
+    ):
+        with pytest.raises(UsageError, match="transformers has put it into the network itself"):
+            use()
+    assert fsd.score(network, texts[:2], ["loss"]).equals(with_adapter)
+
+
+def test_a_loaded_network_is_given_back_as_it_came(tiny, make_rows):
+    texts = [row["text"] for row in make_rows(6, 0)]
+    network = AutoModelForCausalLM.from_pretrained(tiny).train()
+    network.get_input_embeddings().eval().requires_grad_(False)
+    modes = [module.training for module in network.modules()]
+    gradients = [weight.requires_grad for weight in network.parameters()]
+    fsd.score(network, texts[:2], ["loss"])
+    assert [module.training for module in network.modules()] == modes
+    fsd.deviation(network, texts[:2], texts[2:], ["loss"], training=AdapterConfig(epochs=1))
+    assert [module.training for module in network.modules()] == modes
+    assert [weight.requires_grad for weight in network.parameters()] == gradients
+
+
+def test_estimators_of_one_network_do_not_score_by_each_others_adapter(tiny, make_rows):
+    texts = [row["text"] for row in make_rows(8, 0)]
+    unseen, test = texts[:4], texts[4:]
+    attention = AdapterConfig(epochs=1, learning_rate=0.01)
+    dense = AdapterConfig(epochs=1, learning_rate=0.01, target_modules="dense")
+    expected = fsd.deviation(str(tiny), test, unseen, ["loss"], training=dense)
+    network = AutoModelForCausalLM.from_pretrained(tiny)
+    first = fsd.MembershipDetector(network, training=attention).fit(unseen)
+    assert np.isfinite(first.score_samples(test)).all()
+    # Nothing of the first adapter is left, also in modules that the second training does not reach.
+    second = fsd.MembershipDetector(network, training=dense).fit(unseen)
+    assert second.score_samples(test) == pytest.approx(expected["loss.fsd"].to_numpy(), abs=1e-5)
+    with pytest.raises(UsageError, match="it was fine-tuned again: load one for each estimator"):
+        first.score_samples(test)
+    fsd.deviation(network, test, unseen, ["loss"], training=dense)
+    with pytest.raises(UsageError, match="the model must have the adapter of fit"):
+        second.score_samples(test)
+
+
+def test_an_estimator_scores_by_the_configuration_of_its_model(tiny, other, make_rows):
+    texts = [row["text"] for row in make_rows(6, 0)]
+    unseen, test = texts[:4], texts[4:]
+    model = ModelConfig(str(tiny), reference_model=str(other), cache="none")
+    training = AdapterConfig(epochs=1)
+    expected = fsd.deviation(model, test, unseen, ["reference"], training=training)
+    scores = fsd.MembershipDetector(model, "reference", training=training).fit(unseen).score_samples(test)
+    assert scores == pytest.approx(expected["reference.fsd"].to_numpy(), abs=1e-12)
 
 
 def test_a_model_comes_with_its_tokenizer(tiny, make_rows):

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
@@ -117,7 +119,7 @@ def test_the_same_seed_gives_the_same_adapter_and_another_another(model, method)
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_random_states_and_forward_are_left_as_they_were(model):
+def test_random_states_settings_and_forward_are_left_as_they_were(model):
     def seed():
         torch.manual_seed(5)
         random.seed(5)
@@ -126,10 +128,23 @@ def test_random_states_and_forward_are_left_as_they_were(model):
     seed()
     expected = torch.rand(1).item(), random.random(), np.random.rand()  # noqa: NPY002 - see above
     seed()
+    base = model.base
+    before = base.config.to_dict(), base.generation_config.to_dict(), base.model_tags
+    AcceleratorState._reset_state()
     train(model, settings(epochs=1))
+    assert (base.config.to_dict(), base.generation_config.to_dict(), base.model_tags) == before
+    assert not AcceleratorState._shared_state  # so that the caller's own may have any precision
     assert "forward" not in vars(model.base)
     assert model.tokenizer.pad_token == "<|endoftext|>"
     assert (torch.rand(1).item(), random.random(), np.random.rand()) == expected  # noqa: NPY002 - see above
+
+
+def test_a_tokenizer_that_has_a_start_token_alone_is_trained_to_the_same_adapter(model):
+    train(model, settings(epochs=1))
+    expected = adapter_fingerprint(model)
+    model.tokenizer.eos_token = model.tokenizer.pad_token = None
+    train(model, settings(epochs=1))
+    assert adapter_fingerprint(model) == expected
 
 
 def test_the_defaults_are_the_papers(tmp_path):
@@ -379,6 +394,10 @@ def test_another_training_has_another_folder_where_one_job_is_at_work(model, tmp
         (pieces, config, 1),
     ]
     assert len({finetuning.training_key(model, *other) for other in [(pieces, config, 0), *others]}) == 4
+    key = finetuning.training_key(model, pieces, config, 0)
+    # The same weights compute otherwise by another configuration, such as another scaling of positions.
+    reconfigured = replace(model, settings="another")
+    assert finetuning.training_key(reconfigured, pieces, config, 0) != key
     (tmp_path / "old").mkdir()
     os.utime(tmp_path / "old", (0, 0))
     with finetuning.training_folder(tmp_path, "key") as first, finetuning.training_folder(tmp_path, "key") as second:

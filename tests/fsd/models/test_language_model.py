@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,11 @@ def test_token_ids_in_a_text_are_taken_as_they_are_and_shown_as_far_as_character
     assert [IDS.search(text) is None for text in shown] == [True, False, False, False]
     with pytest.raises(UsageError, match=f"token ids must be below {size}, the size of the vocabulary; got {size}"):
         readable(tokenizer, [written([1, size])])
+
+
+def test_tokenizers_are_not_told_to_go_on_after_a_fork():
+    # Where it is set, a process that is forked later, as by a DataLoader, waits for threads that it does not have.
+    assert "TOKENIZERS_PARALLELISM" not in os.environ
 
 
 def test_old_bin_weights_load_too(copy, tiny, numbers):
@@ -207,6 +213,15 @@ def test_bfloat16_logits_are_reduced_as_in_float64(make_model, architecture):
     np.testing.assert_allclose(stats.logp, log.gather(-1, torch.tensor(row)[1:, None])[:, 0], rtol=0, atol=5e-6)
     np.testing.assert_allclose(stats.mean, mean, rtol=0, atol=5e-6)
     np.testing.assert_allclose(stats.std, std, rtol=0, atol=5e-6)
+
+
+def test_a_model_whose_states_have_another_precision_than_its_head_makes_its_own_logits(make_model):
+    model = load(str(make_model("mamba")), device="cpu", dtype="bfloat16")
+    ids = torch.tensor([[model.start, *model.tokens(["the score of a text"])[0]]])
+    with model.state(tuned=False) as network:
+        loss = network(input_ids=ids, labels=ids, use_cache=False).loss
+    (stats,) = ModelScorer(model)([Prompt("the score of a text")])
+    assert -stats.logp.mean() == pytest.approx(float(loss), abs=1e-5)
 
 
 def test_a_model_spread_over_what_there_is_scores_the_same_in_one_process(tiny, train, numbers, monkeypatch):

@@ -108,6 +108,13 @@ def test_copies_change_the_answers_alone():
     assert lower.text == "a member\n\nof a text moves more"
 
 
+def test_an_answer_with_fewer_copies_than_another_has_them_again():
+    # As a masked language model makes them: of "42" it makes none but itself.
+    copies = {"A Member": ["a", "b", "c"], "of a text moves more": ["d", "e"]}
+    changed = CHAT.copies(copies.__getitem__)
+    assert [prompt.text for prompt in changed] == ["a\n\nd", "b\n\ne", "c\n\nd"]
+
+
 def test_the_whole_of_a_chat_is_scored_on_request(config):
     from dataclasses import replace
 

@@ -100,6 +100,12 @@ def test_camia_needs_unseen_texts_and_counts_texts_of_which_the_copies_are_cut(o
         "shorter texts"
     ]
     assert np.isfinite(planned.score().columns[Score("camia", "base")]).all()
+    # After contexts, the unseen texts are read as the texts are that are ranked among them.
+    after = opened.inputs([Prompt("unseen", "Q: a "), Prompt("another", "Q: b ")])
+    assert {row[0].context for row in after.nonmembers.prompts} == {"Q: a ", "Q: b "}
+    assert all(row[1].context == f"{row[0].context}{row[0].text} " for row in after.nonmembers.prompts)
+    planned = opened.plan([detectors.load("camia")], [Prompt("a text", "word " * model.context)], after)
+    assert "in all 1 texts and were cut" in planned.remarks[0]
 
 
 def test_an_audit_is_of_the_fine_tuned_model_minus_its_base(opened):

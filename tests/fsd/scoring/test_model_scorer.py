@@ -12,7 +12,7 @@ from fsd.config import ModelConfig
 from fsd.errors import UsageError
 from fsd.models.language_model import load
 from fsd.scoring import model_scorer
-from fsd.scoring.model_scorer import LowerLayers, ModelScorer, Window, batched
+from fsd.scoring.model_scorer import LowerLayers, ModelScorer, Window, batched, hidden_states
 from fsd.token_stats import Prompt
 
 TEXTS = [
@@ -282,6 +282,9 @@ def test_a_texts_numbers_do_not_depend_on_others_where_positions_depend_on_the_l
     for prompt, stats in zip(prompts, scorer(prompts), strict=True):
         (alone,) = ModelScorer(model)([prompt])
         np.testing.assert_allclose(stats.logp, alone.logp, rtol=0, atol=1e-5)
+    texts = [prompt.text for prompt in prompts]
+    for text, states in zip(texts, hidden_states(model, texts), strict=True):
+        np.testing.assert_allclose(states, hidden_states(model, [text])[0], rtol=0, atol=1e-5)
 
 
 IDS = torch.tensor([[1, 5, 7, 4], [1, 3, 9, 2]])

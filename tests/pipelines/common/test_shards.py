@@ -127,6 +127,21 @@ def test_other_texts_weights_and_versions_are_refused(
             assert message in capsys.readouterr().err
 
 
+def test_chats_by_another_template_are_refused(tiny, run_command, tmp_path, capsys) -> None:
+    turns = [{"role": "user", "content": "the score"}, {"role": "assistant", "content": "of a text"}]
+    file = tmp_path / "chats.jsonl"
+    file.write_text((json.dumps({"messages": turns}) + "\n") * 4)
+    template = tmp_path / "t.jinja"
+    out = tmp_path / "out"
+    line = f"score --data {file} --model {tiny} --device cpu --detectors loss --chat-template {template} --out {out}"
+    opening = "{% if add_generation_prompt %}assistant{% endif %}"
+    template.write_text("{% for m in messages %}{{ m.role + m.content }}{% endfor %}" + opening)
+    run_command(f"{line} --shard-rows 2 --shard 1/2")
+    template.write_text("{% for m in messages %}{{ m.role + '!' + m.content }}{% endfor %}" + opening)
+    assert exit_of(run_command, f"{line} --shard-rows 2 --shard 2/2") == 2
+    assert "has model_template" in capsys.readouterr().err
+
+
 def faulty(worker: shards.Worker, fails: Callable[[list], bool]) -> shards.Worker:
     def table(rows):
         if fails(rows):

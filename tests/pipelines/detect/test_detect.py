@@ -3,7 +3,9 @@
 import json
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import mlflow
 import numpy as np
@@ -124,6 +126,18 @@ def test_pyfunc_and_the_pipeline_agree(served, unlabelled, tmp_path):
         assert list(found[name]) == list(table[name].fillna(""))
     np.testing.assert_allclose(found["score"].astype(float), table["score"], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(found["p_value"].astype(float), table["p_value"], rtol=1e-12)
+
+
+def test_requests_at_once_get_the_scores_of_one_after_the_other(served, make_rows):
+    # A server answers each in a thread of its own, and all by one model, whose adapter is on or off for all of them.
+    requests = [pd.DataFrame({"text": [row["text"] for row in make_rows(3, seed)]}) for seed in range(60, 76)]
+    with ThreadPoolExecutor(len(requests)) as pool:
+        answers = list(pool.map(partial(served.predict, params={"fpr": 0.1, "same_source": True}), requests))
+    # What was answered wrongly would be in the cache, too.
+    alone = MembershipClassifier(CHAMPION, cache="none")
+    for request, answer in zip(requests, answers, strict=True):
+        scores = alone.verdicts(list(request["text"]), fpr=0.1, same_source=True)["score"]
+        np.testing.assert_allclose(answer["score"].astype(float), scores, rtol=1e-5, atol=3e-7)
 
 
 def test_the_served_model_refuses_what_makes_no_sense(served, make_rows):

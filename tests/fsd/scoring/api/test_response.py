@@ -19,6 +19,9 @@ def test_by_hand_with_and_without_a_start_token_of_the_server(completed):
         ({"choices": without["choices"]}, [-2.0]),
     ):
         assert stats_from_string(reply, Prompt("a b")).logp.tolist() == expected
+    # The text itself quotes the token that the server puts before it.
+    quoted = completed(["<s>", "<", "s>", " b", "!"], [None, -1.0, -2.0, -3.0, -4.0])
+    assert stats_from_string(quoted, Prompt("<s> b")).logp.tolist() == [-1.0, -2.0, -3.0]
 
 
 def test_tokens_of_another_text_and_a_start_of_several_tokens_are_refused(completed):

@@ -143,6 +143,7 @@ def test_mistakes_are_refused_before_any_request(serve, words, job):
         (named["surp"], "^detector surp cannot be computed here: the API does not give .* mean$"),
         (named["dc_pdd"], "^detector dc_pdd cannot .*: it needs token ids, which --tokenizer MODEL"),
         (job(url, tokenizer="embedded", start_token="<s>"), "^start-token must not come with a tokenizer"),
+        (replace(job(url), model=ModelConfig("api:tiny", first_token="given")), "^first-token must be scored where"),
     ):
         with pytest.raises(UsageError, match=message):
             prepare(config).run()
