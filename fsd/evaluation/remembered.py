@@ -37,7 +37,7 @@ def remembered(
     from pydantic import TypeAdapter
 
     cause = Prompt(json.dumps(depends(), default=str))
-    key = _key(kind)
+    key = _key(kind.__name__)
     stored = store.load(key, [cause])
     # A result of another form is computed again.
     with suppress(KeyError, UsageError):
@@ -52,10 +52,10 @@ def remembered(
 
 
 @cache
-def _key(kind: type) -> str:
+def _key(kind: str) -> str:
     """Hash of the code, as it is at this moment, and of the libraries by which a result comes about."""
     # Unicode's tables and the manual, of which the domain check reads prose, are Python's.
-    names = [kind.__name__, sys.version, *map(version, LIBRARIES)]
+    names = [kind, sys.version, *map(version, LIBRARIES)]
     hashed = xxhash.xxh3_128(json.dumps(names).encode())
     package = Path(__file__).parents[1]
     for file in sorted(package.rglob("*")):
