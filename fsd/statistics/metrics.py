@@ -142,11 +142,9 @@ def roc(
     last = np.flatnonzero(np.diff(thresholds, append=-np.inf))
     hits = np.cumsum(member[falling])[last]
     alarms = last + 1 - hits
-    return (
-        np.append(0.0, alarms / alarms[-1]),
-        np.append(0.0, hits / hits[-1]),
-        np.append(np.inf, thresholds[last]),
-    )
+    fpr = np.append(0.0, alarms / alarms[-1])
+    tpr = np.append(0.0, hits / hits[-1])
+    return fpr, tpr, np.append(np.inf, thresholds[last])
 
 
 def tpr_at_fpr(

@@ -166,14 +166,17 @@ def train_adapter(
     """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
     from fsd.models.finetuning import finetune
 
-    def log(numbers: Mapping[str, float], step: int) -> None:
+    def log(steps: Mapping[int, Mapping[str, float]]) -> None:
         if run is None:
             return
-        metrics = {f"train/{name}": value for name, value in numbers.items()}
-        # They differ where a method adds a penalty to the loss, such as adalora; else one curve is enough.
-        if numbers.get("lm_loss") == numbers["loss"]:
-            del metrics["train/lm_loss"]
-        run.log_metrics(metrics, step=step)
+        curves = {}
+        for step, numbers in steps.items():
+            metrics = {f"train/{name}": value for name, value in numbers.items()}
+            # They differ where a method adds a penalty to the loss, such as adalora; else one curve is enough.
+            if numbers.get("lm_loss") == numbers["loss"]:
+                del metrics["train/lm_loss"]
+            curves[step] = metrics
+        run.log_curves(curves)
 
     finetune(
         model,
@@ -350,8 +353,8 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
     def depends() -> list[object]:
         return [reference.texts, reference.families, reference.sources, further, states.key]
 
-    found = remembered(partial(trial, reference, further, states), Trial, states.store, depends)
-    reference = replace(reference, **found._asdict())
+    shares = remembered(partial(trial, reference, further, states), Trial, states.store, depends)
+    reference = replace(reference, **shares._asdict())
     remarks = list(results.remarks)
     counts = Counter(reference.sources)
     if set(counts) != {""}:
