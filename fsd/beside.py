@@ -19,6 +19,8 @@ from typing import Any, Self, TypeVar, cast
 T = TypeVar("T")
 # New objects after which Python looks for cycles among them, and how many such rounds come before it looks further.
 COLLECTIONS = (50_000, 20, 50)
+# The same while libraries are imported, which make about that many objects that stay.
+STARTING = 1_000_000
 # Milliseconds after which the end of the main process is noticed.
 PATIENCE = 1000
 
@@ -74,9 +76,16 @@ class Assistant(AbstractContextManager["Assistant"]):
         return result
 
 
-def collect_rarely() -> None:
-    """Look for garbage rarely: large libraries make millions of objects that stay, and looking takes seconds."""
-    gc.set_threshold(*COLLECTIONS)
+def collect_rarely(*, starting: bool = False) -> None:
+    """Look for garbage rarely, and not among what is there: libraries make objects that stay, and looking takes long.
+
+    Even more rarely while a command is `starting`, and imports them.
+    """
+    gc.freeze()
+    if starting:
+        gc.set_threshold(STARTING)
+    else:
+        gc.set_threshold(*COLLECTIONS)
 
 
 def _done(connection: Connection, work: Callable[[], object]) -> object:

@@ -155,7 +155,7 @@ def trained(method: str, **changes: Any) -> Trained:
         UNSEEN,
         config,
         seed=0,
-        log=lambda logs, _: losses.append(float(logs["lm_loss"])),
+        log=lambda steps: losses.extend(logs["lm_loss"] for logs in steps.values()),
         shown=False,
     )
     return Trained(model, before, scored(model, tuned=True), losses)

@@ -9,10 +9,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, combinations, pairwise
 from math import log, log1p
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,9 +35,10 @@ from fsd.data.corpus import Corpus, Split, as_corpus
 from fsd.data.documents import Documents, Texts
 from fsd.data.near_duplicates import families, near_duplicates, words
 from fsd.errors import UsageError
+from fsd.evaluation.audited import Audit, Control, Leak, Leaks, Overlap, Telling
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.groups import Groups, group_index
-from fsd.statistics.intervals import Estimate, percentiles
+from fsd.statistics.intervals import percentiles
 from fsd.statistics.metrics import METRICS, auc
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 
@@ -78,79 +78,6 @@ _Classifier = tuple[str, Any]
 _BLANKS = {" ": "blank", "\n": "line break", "\r": "carriage return", "\t": "tab"}
 
 
-class Leak(NamedTuple):
-    """Two related texts in different parts of the split, by group or a rule of near-duplicates; a row of leaks.json."""
-
-    part: str
-    other_part: str
-    reason: str
-    text: str
-    other_text: str
-
-
-class Leaks(NamedTuple):
-    """Related texts that a split separates, and pairs that show it."""
-
-    pairs: tuple[Leak, ...]
-    groups: int  # families in more than one part
-    tested: int  # test texts with a relative among the unseen texts
-    calibrated: int  # test texts with a relative in validation
-    test: int
-
-
-@dataclass(frozen=True)
-class Control:
-    """An AUC reached without a language model, or the reason why there is none; (N,) scores."""
-
-    auc: Estimate | None
-    reason: str = ""
-    scores: FloatArray | None = field(default=None, compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """Overlap of members and non-members in one respect, and its mean over shuffled labels, as of matched texts."""
-
-    value: float
-    chance: float
-
-
-class Telling(NamedTuple):
-    """The word, pair of words or sign that tells two sets of texts apart best, and the shares of families with it."""
-
-    phrase: str
-    members: float
-    nonmembers: float
-    p: float  # of Fisher's exact test by family, two-sided, times the number of words, pairs and signs
-    looked_at: int
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The audit of one benchmark and its split: leaks, controls, overlaps and the most telling word, if known."""
-
-    leaks: Leaks
-    blind: Control
-    date: Control
-    length: Control
-    overlaps: dict[str, Overlap]
-    telling: Telling | None = None
-
-    def metrics(self) -> dict[str, float]:
-        """The numbers by their names in MLflow, without those that are unknown."""
-        values = {
-            "audit/leaked_groups": float(self.leaks.groups),
-            "audit/leaked_tests": float(self.leaks.tested),
-        }
-        for name in ("blind", "date", "length"):
-            control: Control = getattr(self, name)
-            if control.auc is not None:
-                values[f"audit/{name}_auc"] = control.auc.value
-        for name, overlap in self.overlaps.items():
-            values[f"audit/{name}_overlap"] = overlap.value
-        return values
-
-
 def audit(
     split: Split,
     *,
@@ -178,11 +105,6 @@ def audit(
             seed=seed,
         ),
     )
-
-
-def explains(blind: Estimate | None, auc: Estimate) -> bool:
-    """Whether a blind classifier explains a detector's result: it is above .5, and not clearly below the detector."""
-    return blind is not None and blind.low > 0.5 and blind.high >= auc.low
 
 
 def leaks(split: Split) -> Leaks:

@@ -18,7 +18,8 @@ from scipy.stats import betabinom
 from fsd.data.corpus import as_corpus
 from fsd.data.documents import Documents
 from fsd.errors import UsageError
-from fsd.evaluation.audit import Control, controls
+from fsd.evaluation.audit import controls
+from fsd.evaluation.audited import Control
 from fsd.statistics.conformal import conformal_p
 from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.statistics.intervals import CONFIDENCE, Estimate

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, islice, zip_longest
 from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -24,20 +24,12 @@ from scipy import stats
 from fsd.data import embedded
 from fsd.data.corpus import Corpus
 from fsd.data.documents import ReadAs, Texts
-from fsd.evaluation.domain_measures import (
-    HiddenStates,
-    Kind,
-    Length,
-    Measure,
-    OptionalStates,
-    Script,
-    Words,
-    Writing,
-    script,
-)
 from fsd.evaluation.writing import edited
 from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.token_stats import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from fsd.evaluation.domain_measures import OptionalStates
 
 OUTSIDE_SHARE = 0.08
 """Share of texts of the benchmark's kind that may be found outside."""
@@ -135,13 +127,25 @@ def tried(
     further: Mapping[str, Texts] = MappingProxyType({}),
     states: States | None = None,
 ) -> Reference:
-    """The reference with what its domain check finds of other kinds of texts, `further` kinds too, and of edits."""
+    """The reference with what its domain check finds, see `trial`."""
+    return replace(reference, **trial(reference, further, states)._asdict())
+
+
+class Trial(NamedTuple):
+    """What a domain check finds, see `Reference`."""
+
+    power: dict[str, float]
+    edits: dict[str, float]
+
+
+def trial(
+    reference: Reference,
+    further: Mapping[str, Texts] = MappingProxyType({}),
+    states: States | None = None,
+) -> Trial:
+    """What the domain check of a reference finds of other kinds of texts, `further` kinds too, and of edits."""
     kept = _kept(states) if states else None
-    return replace(
-        reference,
-        power=_power(reference, further, kept),
-        edits=_edits(reference, kept),
-    )
+    return Trial(_power(reference, further, kept), _edits(reference, kept))
 
 
 def _kept(states: States) -> States:
@@ -167,6 +171,8 @@ def _power(
     Only texts in the script of a source are tried on its check: the script alone tells others, which shows nothing of
     the other measures.
     """
+    from fsd.evaluation.domain_measures import script
+
     sources = dict.fromkeys(reference.sources)
     kinds: dict[str, Texts] = {}
     for source in filter(None, sources):
@@ -276,9 +282,12 @@ class DomainCheck:
         self,
         texts: Texts,
         groups: Groups = None,
-        states: OptionalStates = None,
+        states: "OptionalStates" = None,
         other_texts: Texts = (),
     ) -> None:
+        # scikit-learn takes long to import, and a run whose trial is in the cache makes no check
+        from fsd.evaluation.domain_measures import HiddenStates, Kind, Length, Measure, Script, Words, Writing
+
         self.texts = list(texts)
         self.states = states
         group = group_index(groups, len(texts))
@@ -315,7 +324,7 @@ class DomainCheck:
         self,
         texts: Texts,
         groups: Groups = None,
-        states: OptionalStates = None,
+        states: "OptionalStates" = None,
     ) -> dict[str, FloatArray]:
         """Measure → (N,) conformal p-value of each new text, or of its group if that is smaller; see `outside`."""
         return self._p_values(
@@ -345,7 +354,7 @@ class DomainCheck:
     def _novelties(
         self,
         texts: Texts,
-        states: OptionalStates,
+        states: "OptionalStates",
     ) -> dict[str, FloatArray]:
         """Measure → (N,) how unusual each new text is; without the measure of hidden states if these are not given."""
         names = [name for name in self._measures if name != "states" or states is not None]
@@ -364,7 +373,7 @@ class DomainCheck:
         self,
         texts: Texts,
         groups: Groups = None,
-        states: OptionalStates = None,
+        states: "OptionalStates" = None,
     ) -> list[str]:
         """(N,) reason why each of N ≥ 1 texts is unlike those of the benchmark; empty for a text that is like them."""
         novelties = self._novelties(texts, states)

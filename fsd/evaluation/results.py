@@ -21,7 +21,7 @@ from fsd.data.documents import content_hash
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.periods import Kinds
 from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split
-from fsd.evaluation.audit import Audit, audit
+from fsd.evaluation.audited import Audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.rows import Row, Rows, by_key, compare
@@ -358,7 +358,10 @@ def compute_results(
     beside its name, are of the validation, then the test texts; `cross_validated` are validation AUCs in place of those
     chosen by. `audited` gives the text audit, if it is made elsewhere.
     """
-    audited = audited or partial(audit, parts, seed=seed)
+    if audited is None:
+        from fsd.evaluation.audit import audit
+
+        audited = partial(audit, parts, seed=seed)
     control_name, of_control = control or (None, ScoreTable())
     control_fsd = of_state(of_control.columns, scored.states.difference)
     texts = ScoredTexts(parts, score_table(parts, scored), scored, seed)

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.evaluation.advice import advice
-from fsd.evaluation.audit import Audit, Leaks, Telling, explains
+from fsd.evaluation.audited import Audit, Leaks, Telling, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Contrast, Results
 from fsd.scores import BASE, FSD, IN_AUDIT, Score
@@ -470,7 +470,7 @@ class AuditSummary:
 
     @property
     def explains(self) -> bool:
-        """Whether the blind classifier explains the result (see `fsd.evaluation.audit.explains`)."""
+        """Whether the blind classifier explains the result (see `fsd.evaluation.audited.explains`)."""
         return explains(self.blind, self.auc)
 
     @property

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -41,8 +41,8 @@ from fsd.models.language_model import LanguageModel
 from fsd.progress import errors_alone, progress
 from fsd.token_stats import AnyTexts, TokenIds, scored_prompts, texts_of
 
-StepLog = Callable[[Mapping[str, float], int], None]
-"""Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
+StepLog = Callable[[Mapping[int, Mapping[str, float]]], None]
+"""Receives loss, lm_loss, learning_rate and grad_norm by optimiser step, counted from 1."""
 Logs = Mapping[str, Any]
 """Numbers of a step in the log of the trainer."""
 SECONDS = 10.0
@@ -96,9 +96,10 @@ def finetune(
     keeps its weights and precision, and gives the same scores bitwise with the adapter off; after an error there is no
     adapter. The loss of a step is the mean over the tokens of its batch, for any number of processes.
 
-    `log` is called after every step, and `after_epoch` with the number of finished epochs while the model can score; an
-    exception from them ends the training. One that was killed continues, bitwise, after its last epoch that is saved in
-    `cache` (one of adalora starts again); one that was finished logs its steps again and trains nothing.
+    `log` is called after every step, once for all steps of an earlier run, and `after_epoch` with the number of
+    finished epochs while the model can score; an exception from them ends the training. One that was killed
+    continues, bitwise, after its last epoch that is saved in `cache` (one of adalora starts again); one that was
+    finished logs its steps again and trains nothing.
     """
     check_trainable(language_model)
     detach(language_model)
@@ -337,8 +338,7 @@ def _reuse_finished(language_model: LanguageModel, folder: Path, log: StepLog | 
         attach(language_model, folder / ADAPTER)
     except (OSError, ValueError, UsageError):
         return False
-    for logs in history:
-        _report(log, logs, logs["step"])
+    _report(log, history)
     return True
 
 
@@ -569,11 +569,15 @@ def _trainer_class() -> Any:
     return FSDTrainer
 
 
-def _report(log: StepLog | None, logs: Logs, step: int) -> None:
-    """Report the numbers of a step from the trainer's log, in the main process."""
-    if log is not None and is_main_process() and "loss" in logs:
-        names = ("loss", "lm_loss", "learning_rate", "grad_norm")
-        log({name: float(logs[name]) for name in names if name in logs}, step)
+def _report(log: StepLog | None, history: Iterable[Logs]) -> None:
+    """Report the numbers of steps from the trainer's log, in the main process."""
+    names = ("loss", "lm_loss", "learning_rate", "grad_norm")
+    steps = {}
+    for logs in history:
+        if "loss" in logs:
+            steps[logs["step"]] = {name: float(logs[name]) for name in names if name in logs}
+    if log is not None and steps and is_main_process():
+        log(steps)
 
 
 def _callback(  # noqa: C901 - one callback for every stage of the training
@@ -595,8 +599,7 @@ def _callback(  # noqa: C901 - one callback for every stage of the training
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             """After a checkpoint: the steps before it are logged again, since this may be another run."""
             bar.update(state.global_step)
-            for logs in state.log_history:
-                _report(log, logs, logs["step"])
+            _report(log, state.log_history)
 
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             base = trainer.unwrapped.base_model
@@ -620,7 +623,7 @@ def _callback(  # noqa: C901 - one callback for every stage of the training
                     "lower learning-rate or another dtype"
                 )
             bar.update(1)
-            _report(log, logs, state.global_step)
+            _report(log, [{**logs, "step": state.global_step}])
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             # The clocks of several processes differ, and a checkpoint needs all of them.

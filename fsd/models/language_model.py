@@ -15,7 +15,7 @@ import torch
 import xxhash
 
 from fsd.config import ModelConfig
-from fsd.distributed import num_processes
+from fsd.distributed import check_environment, num_processes
 from fsd.errors import UsageError
 from fsd.models.chats import ChatReader, template_in
 from fsd.models.devices import check_fits, resolve_precision
@@ -220,11 +220,13 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
 
     `changes` replace fields of the configuration, e.g. `device="cpu"`. A UsageError for an adapter folder, a folder
     without a model, missing weights, a model that is not causal or has no start token, a hub id that cannot be reached,
-    an unknown device or dtype, or too little memory.
+    an unknown device or dtype, too little memory, or variables of a launcher that are no numbers.
     """
     from transformers import AutoModelForCausalLM
 
     config = replace(ModelConfig(config) if isinstance(config, str) else config, **changes)
+    # A command has checked it long before; whoever loads a model by the library has not.
+    check_environment()
     spread = config.device == "spread"
     if spread and num_processes() > 1:
         raise UsageError(f"device spread must be used in one process, which takes all cards; got {num_processes()}")

@@ -106,6 +106,8 @@ PAIR = 64
 NOT_ALONE = 128
 # The numbers are of the whole text: its hidden states.
 WHOLE = 32
+# There are no numbers, but JSON: a result that depends on more than one text.
+TEXT = 16
 # Numbers of a token under one model, and under two.
 SINGLE_ROWS = 4
 PAIR_ROWS = 11
@@ -114,14 +116,16 @@ PAIR_ROWS = 11
 def encode(
     key: str,
     prompt: bytes,
-    stats: TokenStats | PairStats | Continuations | FloatArray,
+    stats: TokenStats | PairStats | Continuations | FloatArray | str,
 ) -> bytes:
     """A checksum, the size of a number, T token ids (int32), and 4T numbers: float32 where that loses nothing.
 
     Of two models there are 11T numbers, and the size is marked. Continuations are JSON after a size of 0. (D,) hidden
-    states are D numbers after a marked size.
+    states are D numbers after a marked size. A result in JSON has a mark alone before it.
     """
-    if isinstance(stats, Continuations):
+    if isinstance(stats, str):
+        body = bytes([TEXT]) + stats.encode()
+    elif isinstance(stats, Continuations):
         body = bytes(1) + json.dumps(stats).encode()
     elif isinstance(stats, np.ndarray):
         numbers = _narrowed(stats)
@@ -174,6 +178,8 @@ def _decode(
     body = data[8:]
     if _checksum(key, prompt, body) != data[:8]:
         raise ValueError("wrong checksum")
+    if body[0] == TEXT:
+        return body[1:].decode()
     size = body[0] & ~(PAIR | NOT_ALONE | WHOLE)
     if size == 0:
         truth, samples, greedy = json.loads(body[1:])
@@ -280,7 +286,7 @@ class SQLiteStore:
     def save(
         self,
         key: str,
-        results: Sequence[Scored],
+        results: Sequence[tuple[Prompt, Any]],
     ) -> None:
         """Store statistics, in one transaction, and delete the rows used longest ago beyond the limit."""
         now = int(time.time())

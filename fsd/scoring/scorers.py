@@ -1,7 +1,8 @@
 """The scorers of a model by name: base and tuned state, gradients, samples, reference model, token frequencies."""
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,21 +209,37 @@ def _sampler(
     return lambda prompts: distributed.from_main(lambda: list(stored(prompts)))
 
 
-def hidden_state_reader(model: "LanguageModel", config: ModelConfig) -> "Callable[[Sequence[str]], FloatArray]":
-    """What reads the (N, D) hidden states of texts by the base of a model; those in the cache are not read again."""
-    from fsd.scoring.model_scorer import DEPTH, hidden_states
+@dataclass(frozen=True)
+class StateReader:
+    """Reads the (N, D) hidden states of texts by the base of a model; those in the store are not read again."""
 
-    def read(prompts: Prompts) -> FloatArray:
-        return hidden_states(model, texts_of(prompts))
+    model: "LanguageModel"
+    store: "SQLiteStore | None"
 
-    store = None
+    @cached_property
+    def key(self) -> str:
+        """Hash of what hidden states depend on beside the text."""
+        from fsd.scoring.model_scorer import DEPTH
+
+        # They are always read after the start token, whether or not scores are.
+        return f"{model_key(self.model, tuned=False)} states {DEPTH} {self.model.start}"
+
+    def __call__(self, texts: Sequence[str]) -> FloatArray:
+        """The hidden states of texts, in order."""
+        from fsd.scoring.model_scorer import hidden_states
+
+        def read(prompts: Prompts) -> FloatArray:
+            return hidden_states(self.model, texts_of(prompts))
+
+        reader = memoized(read, self.store, lambda: self.key, self.model)
+        return np.array(list(reader(list(map(Prompt, texts)))))
+
+
+def hidden_state_reader(model: "LanguageModel", config: ModelConfig) -> StateReader:
+    """What reads hidden states by a model and its cache."""
     # In half precision they depend on what else is in the batch, and so on what the cache has already.
-    if model.precision == "float32":
-        store = cache_store(config)
-    # They are always read after the start token, whether or not scores are.
-    key = cache(lambda: f"{model_key(model, tuned=False)} states {DEPTH} {model.start}")
-    reader = memoized(read, store, key, model)
-    return lambda texts: np.array(list(reader(list(map(Prompt, texts)))))
+    stored = model.precision == "float32" and model.identity.fingerprint
+    return StateReader(model, cache_store(config) if stored else None)
 
 
 def cache_store(config: ModelConfig) -> "SQLiteStore | None":

@@ -134,14 +134,17 @@ def roc(
     scores: ArrayLike,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(K + 1,) FPR, TPR and threshold of K distinct scores, from the strictest, +inf, to the mildest."""
-    # imported here: commands that never draw a curve start without scikit-learn
-    from sklearn.metrics import roc_curve
-
-    alarms, hits, thresholds = roc_curve(
-        *checked_scores(labels, scores),
-        drop_intermediate=False,
-    )
-    return alarms, hits, thresholds
+    # not by scikit-learn, which takes long to import
+    member, values = checked_scores(labels, scores)
+    falling = np.argsort(-values, kind="stable")
+    thresholds = values[falling]
+    # of texts with the same score, the last one counts all of them
+    last = np.flatnonzero(np.diff(thresholds, append=-np.inf))
+    hits = np.cumsum(member[falling])[last]
+    alarms = last + 1 - hits
+    fpr = np.append(0.0, alarms / alarms[-1])
+    tpr = np.append(0.0, hits / hits[-1])
+    return fpr, tpr, np.append(np.inf, thresholds[last])
 
 
 def tpr_at_fpr(

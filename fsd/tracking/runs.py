@@ -186,14 +186,19 @@ class Run:
             return f"{self.page().partition('?')[0]}/artifacts/{artifact}"
         return f"{without_credentials(self.root.removeprefix('file://'))}/{artifact}"
 
-    def log_metrics(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Log finite numbers, named `group/name`; with a step as points of a curve, which are sent at once."""
+    def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """Log finite numbers, named `group/name`."""
         now = time.time_ns() // 1_000_000
         for name, value in values.items():
             # MLflow's databases hold NaN as 0 and infinity as the largest number, which would be false results.
             if math.isfinite(value):
-                self.record.metrics.append((name, float(value), now, step or 0))
-        if step is not None and self.id and not self.gone:
+                self.record.metrics.append((name, float(value), now, step))
+
+    def log_curves(self, steps: Mapping[int, Mapping[str, float]]) -> None:
+        """Log numbers by step as points of curves, which are sent at once, in one request."""
+        for step, values in steps.items():
+            self.log_metrics(values, step)
+        if self.id and not self.gone:
             try:
                 self._send_points()
             except Exception as error:

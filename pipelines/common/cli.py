@@ -96,7 +96,7 @@ def command(
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    collect_rarely()
+    collect_rarely(starting=True)
     # The last collection would take as long.
     atexit.register(gc.freeze)
     _open_streams()
@@ -130,6 +130,7 @@ def command(
                     plan = job.plan()
             # After the stage, whose line on the terminal ends before.
             if not invocation.dry_run:
+                collect_rarely()
                 job.work()
             elif distributed.is_main_process():
                 show(plan)

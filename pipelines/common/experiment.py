@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +24,14 @@ from fsd.scoring import model as scoring
 from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model, outline
 from fsd.scoring.plan import ScoringPlan
-from fsd.scoring.scorers import STATES, cache_folder, frequency_file, hidden_state_reader, reference_name
+from fsd.scoring.scorers import (
+    STATES,
+    cache_folder,
+    cache_store,
+    frequency_file,
+    hidden_state_reader,
+    reference_name,
+)
 from fsd.tracking import Run
 from pipelines.common.adapter_files import recorded_training
 from pipelines.common.control import control_model, control_reference, never_saw
@@ -33,7 +40,7 @@ from pipelines.common.inputs import Inputs, labelled_texts
 from pipelines.common.job import Job, Stated, files, names
 
 if TYPE_CHECKING:
-    from fsd.evaluation.audit import Audit
+    from fsd.evaluation.audited import Audit
     from fsd.evaluation.results import Results
     from fsd.models.language_model import LanguageModel
     from fsd.reporting.report import Picture
@@ -159,14 +166,17 @@ def train_adapter(
     """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
     from fsd.models.finetuning import finetune
 
-    def log(numbers: Mapping[str, float], step: int) -> None:
+    def log(steps: Mapping[int, Mapping[str, float]]) -> None:
         if run is None:
             return
-        metrics = {f"train/{name}": value for name, value in numbers.items()}
-        # They differ where a method adds a penalty to the loss, such as adalora; else one curve is enough.
-        if numbers.get("lm_loss") == numbers["loss"]:
-            del metrics["train/lm_loss"]
-        run.log_metrics(metrics, step=step)
+        curves = {}
+        for step, numbers in steps.items():
+            metrics = {f"train/{name}": value for name, value in numbers.items()}
+            # They differ where a method adds a penalty to the loss, such as adalora; else one curve is enough.
+            if numbers.get("lm_loss") == numbers["loss"]:
+                del metrics["train/lm_loss"]
+            curves[step] = metrics
+        run.log_curves(curves)
 
     finetune(
         model,
@@ -255,8 +265,17 @@ def pictures_of(results: "Results") -> "list[Picture]":
 
 def _audit(split: Split, config: FSDConfig) -> "Audit":
     from fsd.evaluation.audit import audit
+    from fsd.evaluation.audited import Audit
+    from fsd.evaluation.remembered import remembered
 
-    return audit(split, seed=config.seed, repeats=config.audit_repeats)
+    settings = {"seed": config.seed, "repeats": config.audit_repeats}
+
+    def depends() -> list[object]:
+        judged = split.judged
+        texts = [list(map(asdict, part)) for part in split]
+        return [settings, texts, judged.family.tolist(), judged.kind.tolist()]
+
+    return remembered(partial(audit, split, **settings), Audit, cache_store(config.model), depends)
 
 
 def measure(
@@ -314,7 +333,8 @@ def compute_results(
 
 def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) -> "Results":
     """The results whose calibration says how well its domain check recognises texts of other kinds."""
-    from fsd.evaluation.domain_check import LATER, tried
+    from fsd.evaluation.domain_check import LATER, Trial, trial
+    from fsd.evaluation.remembered import remembered
     from fsd.evaluation.results import reference_of
 
     if results.calibration is None:
@@ -328,7 +348,13 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
         compared = set(reference.texts)
         nonmembers = judged.take(~judged.members).texts
         further[LATER] = [text for text in nonmembers if text not in compared]
-    reference = tried(reference, further, hidden_state_reader(model, config.model))
+    states = hidden_state_reader(model, config.model)
+
+    def depends() -> list[object]:
+        return [reference.texts, reference.families, reference.sources, further, states.key]
+
+    shares = remembered(partial(trial, reference, further, states), Trial, states.store, depends)
+    reference = replace(reference, **shares._asdict())
     remarks = list(results.remarks)
     counts = Counter(reference.sources)
     if set(counts) != {""}:

@@ -81,8 +81,10 @@ def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
     from fsd.data.corpus import Corpus
     from fsd.data.near_duplicates import without_related
+    from fsd.data.readers import files_of_texts
     from fsd.data.splitting import parse_cutoff
     from fsd.errors import UsageError
+    from fsd.files import digest
     from fsd.statistics.multiplicity import check_fdr
     from pipelines.common import shards
     from pipelines.common.inputs import read_cleaned, read_own
@@ -105,6 +107,8 @@ def prepare(config: DetectConfig) -> Job:
             checks=[partial(check_adapter, config)],
         )
     documents, remarks = read_cleaned(config.files, config.columns, config.cleaning)
+    # Of what was read: at the end of the command another file may stand there.
+    hashes = {file: digest(*files_of_texts(Path(file))) for file in config.files}
     nonmembers = Corpus()
     remarks_on_nonmembers: list[str] = []
     if config.known:
@@ -128,7 +132,7 @@ def prepare(config: DetectConfig) -> Job:
         model = ModelConfig(model=config.model, device=config.device)
     passes = "each text takes two forward passes, one with the adapter and one without, by its base model"
     return Job(
-        partial(run, config, documents, nonmembers, remarks + remarks_on_nonmembers, last_day, named),
+        partial(run, config, documents, nonmembers, remarks + remarks_on_nonmembers, last_day, named, hashes),
         reads,
         model,
         texts=documents.texts,
@@ -154,6 +158,7 @@ def run(
     remarks: Sequence[str],
     last_day: "Date | None",
     named: "Mapping[str, Holder]",
+    hashes: "Mapping[str, str]",
 ) -> None:
     """Load the classifier, judge, write, track and print."""
     with stage("model"):
@@ -190,7 +195,7 @@ def run(
         with stage("recording"):
             owners = owners_table(documents, verdicts, named, model, last_day)
             findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, labels.notes, owners)
-            result = report(findings, adapter, config.files)
+            result = report(findings, adapter, hashes)
             with tracked.storing():
                 write_table(findings.frame, config.out)
             if config.report:

@@ -11,7 +11,7 @@ from fsd.data.corpus import Corpus
 from fsd.data.documents import Documents
 from fsd.data.near_duplicates import refuse_members, refuse_related
 from fsd.errors import UsageError
-from fsd.evaluation.audit import Control
+from fsd.evaluation.audited import Control
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
 from fsd.evaluation.results import kinds_in

@@ -1,7 +1,7 @@
 """The report of a set of verdicts, for the terminal and for a reader who knows neither the software nor the field."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,12 +11,10 @@ import numpy as np
 import pandas as pd
 
 from fsd.data.documents import Documents
-from fsd.data.readers import files_of_texts
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
-from fsd.files import digest
 from fsd.reporting import figures
 from fsd.reporting.report import (
     Picture,
@@ -111,8 +109,8 @@ class Findings:
         return {f"detect/{name}": float(value) for name, value in values.items() if value is not None}
 
 
-def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
-    """Everything that was found about the texts of the files by the adapter at an address."""
+def report(findings: Findings, adapter: str, files: Mapping[str, str]) -> Report:
+    """Everything that was found about the texts of files, given with their hashes, by the adapter at an address."""
     classifier = findings.classifier
     number = len(findings.documents)
     texts = _count(number)
@@ -221,7 +219,7 @@ def _sections(findings: Findings) -> list[Section]:
     return sections
 
 
-def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple[str, str]]:
+def _facts(findings: Findings, adapter: str, files: Mapping[str, str]) -> list[tuple[str, str]]:
     classifier = findings.classifier
     calibration = findings.calibration
     score = classifier.score_title
@@ -237,7 +235,7 @@ def _facts(findings: Findings, adapter: str, files: Sequence[str]) -> list[tuple
         ("Calibration", calibrated),
         ("False-positive rate", rate),
     ]
-    facts += [(f"File {file.name}", f"SHA-256 {digest(*files_of_texts(file))}") for file in map(Path, files)]
+    facts += [(f"File {Path(file).name}", f"SHA-256 {hashed}") for file, hashed in files.items()]
     return facts
 
 

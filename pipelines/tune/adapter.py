@@ -90,7 +90,7 @@ class AdapterTask:
                 if run:
                     prefix = f"validation_{self.validation.objective}"
                     metrics = {f"{prefix}/{name}": mean for name, mean in means.items()}
-                    run.log_metrics(metrics, epoch)
+                    run.log_curves({epoch: metrics})
                 mean = np.mean(list(means.values()))
                 report(float(mean), epoch)
 

@@ -83,20 +83,20 @@ def server(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 @pytest.mark.slow
 def test_when_the_server_dies_in_training_nothing_is_computed_twice(job, work, server, capsys, monkeypatch) -> None:
-    log = Run.log_metrics
+    log = Run.log_curves
     address, process = server
     killed = []
 
-    def kill_at_the_third_step(self, values, step=None):
-        if step == 3 and not killed:
+    def kill_at_the_third_step(self, steps):
+        if 3 in steps and not killed:
             os.killpg(process.pid, signal.SIGKILL)
             killed.append(time.monotonic())
-        log(self, values, step)
-        if step == 3:
+        log(self, steps)
+        if 3 in steps:
             killed.append(time.monotonic())
 
     job = replace(job, training=replace(job.training, epochs=2))
-    monkeypatch.setattr(Run, "log_metrics", kill_at_the_third_step)
+    monkeypatch.setattr(Run, "log_curves", kill_at_the_third_step)
     with monkeypatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", address)
         with pytest.raises(StorageError, match=r"the run could not be stored: http.* does not answer"):

@@ -8,7 +8,7 @@ import pytest
 
 from fsd.data.splitting import Split
 from fsd.evaluation.advice import ADVICE, advice, advised
-from fsd.evaluation.audit import Audit, Control, Leaks
+from fsd.evaluation.audited import Audit, Control, Leaks
 from fsd.evaluation.results import Results
 from fsd.evaluation.rows import Row
 from fsd.scores import Score

@@ -10,7 +10,8 @@ from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.evaluation import audit as module
-from fsd.evaluation.audit import Overlap, audit, blind, leaks, most_telling, overlaps, single_number_auc
+from fsd.evaluation.audit import audit, blind, leaks, most_telling, overlaps, single_number_auc
+from fsd.evaluation.audited import Overlap
 
 VOCABULARY = [f"word{i}" for i in range(400)]
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fsd.errors import UsageError
-from fsd.evaluation.audit import Control, blind
+from fsd.evaluation.audit import blind
+from fsd.evaluation.audited import Control
 from fsd.evaluation.dataset_inference import dataset_verdict, share_used
 from fsd.statistics.intervals import Estimate
 

@@ -13,7 +13,8 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation import sentences
-from fsd.evaluation.audit import Control, audit
+from fsd.evaluation.audit import audit
+from fsd.evaluation.audited import Control
 from fsd.evaluation.results import (
     CONTRASTS,
     MEASURES,

@@ -10,7 +10,7 @@ from fsd.data.documents import Document
 from fsd.data.knowledge_cutoffs import Labels
 from fsd.data.splitting import Split
 from fsd.evaluation import sentences
-from fsd.evaluation.audit import Audit, Control, Leaks, Overlap, Telling, explains
+from fsd.evaluation.audited import Audit, Control, Leaks, Overlap, Telling, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding
 from fsd.evaluation.results import Results
 from fsd.evaluation.rows import Row

@@ -40,7 +40,7 @@ def settings(method="lora", **changes):
 
 def train(model, config, texts=TEXTS, *, seed=0, **options):
     logs = []
-    options = {"log": lambda n, step: logs.append((step, dict(n)))} | options
+    options = {"log": lambda steps: logs.extend((step, dict(numbers)) for step, numbers in steps.items())} | options
     finetune(model, texts, config, seed=seed, shown=False, **options)
     return logs
 
@@ -203,7 +203,7 @@ for method in ("lora", "adalora"):
         model, logs = load(sys.argv[1], device="cpu"), []
         texts = [f"the score of an unseen text {i} " + "moves more " * i for i in range(count)]
         config = AdapterConfig(method=method, rank=4, epochs=5, batch_size=4, learning_rate=0.02, dropout=0.0)
-        finetune(model, texts, config, seed=0, log=lambda n, step: logs.append(n), shown=False)
+        finetune(model, texts, config, seed=0, log=lambda steps: logs.extend(steps.values()), shown=False)
         weights = {n: p.detach() for n, p in model.model.named_parameters() if "lora" in n}
         results[f"{method}, {count} texts"] = {"weights": weights, "logs": logs}
 if torch.distributed.is_initialized() and torch.distributed.get_rank():
@@ -344,11 +344,17 @@ def test_a_killed_training_continues_to_bitwise_the_same_adapter_and_a_finished_
     kill(model, config, tmp_path / "killed", 4)
     for folder, left in (("whole", 0), ("killed", 2 * 2), ("killed", 0)):  # two batches in each of two epochs
         again = []
-        log = lambda n, step: again.append((step, dict(n)))  # noqa: E731, B023
+        calls = []
+
+        def log(steps, again=again, calls=calls):
+            again += [(step, dict(numbers)) for step, numbers in steps.items()]
+            calls.append(len(steps))
+
         batches = fed(model, monkeypatch, config, cache=tmp_path / folder, log=log)
         assert len(batches) == (left if method != "adalora" else 10)  # whose budget the trainer does not save
         assert adapter_fingerprint(model) == expected
         assert again == logs
+        assert max(calls) == 10 - len(batches) or len(batches) == 10  # the steps before, all at once
     assert list(tmp_path.glob("*/*/checkpoint-*")) == []
 
 

@@ -28,7 +28,7 @@ def test_params_metrics_and_tags_are_logged_and_runs_found_by_them(here):
         run.log_metrics({"auc/loss.base": 0.5, "auc/zlib.base": math.nan, "auc/surp.base": math.inf})
         run.log_metrics({f"a/{i}": i for i in range(1001)})  # more than one request takes
         for step, loss in enumerate((3.0, 2.0)):
-            run.log_metrics({"train/loss": loss}, step=step)
+            run.log_curves({step: {"train/loss": loss}})
         curve = run.store.client.get_metric_history(run.id, "train/loss")
         assert [(point.step, point.value) for point in curve] == [(0, 3.0), (1, 2.0)]
         with tracking.run("fsd-x", "within", parent=run):
@@ -279,10 +279,10 @@ def test_a_server_that_is_gone_is_asked_once_more_at_the_end_and_named_once(here
         with tracking.run("fsd-x", "a") as run:
             gone.append(True)
             for step in range(3):
-                run.log_metrics({"train/loss": 1.0}, step)
+                run.log_curves({step: {"train/loss": 1.0}})
             run.log("report.html", "r")
             with tracking.run("fsd-x", "within", parent=run) as within:
-                within.log_metrics({"auc": 1.0}, 1)
+                within.log_curves({1: {"auc": 1.0}})
             assert len(gone) == 2
     assert len(gone) == 4  # everything once more, and the end of the run
     assert capsys.readouterr().err == "tracking: http://x does not answer; the job goes on without it\n"

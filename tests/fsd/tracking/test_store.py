@@ -22,7 +22,7 @@ PROGRAM = """
 import os, sys
 from fsd import tracking
 for os.environ['MLFLOW_TRACKING_URI'] in sys.argv[1:]:
-    with tracking.run('fsd-x', 'a') as run: run.log_metrics({'auc/loss.base': .5}, step=1)
+    with tracking.run('fsd-x', 'a') as run: run.log_curves({1: {'auc/loss.base': .5}})
 """
 
 

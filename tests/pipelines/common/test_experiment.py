@@ -1,15 +1,18 @@
 """The placebo: which control model it is, what it can compute, and how it is trained; rows of token ids."""
 
 from dataclasses import replace
+from datetime import date
 from types import SimpleNamespace
 
 import pytest
 
+from fsd.beside import Assistant
 from fsd.config import DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded
 from fsd.data.documents import Benchmark, Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
+from fsd.evaluation import audit
 from fsd.models.language_model import load_tokenizer, start_token, token_ids
 from fsd.token_stats import written
 from pipelines.common import control, detector_settings, experiment, inputs
@@ -127,3 +130,28 @@ def test_rows_of_token_ids_are_scored_as_they_are(tiny, job, make_rows, monkeypa
     source = replace(source, start=299)
     with pytest.raises(UsageError, match=r"toaa:plain_1x must be scored by .* start token is 299; that of .* is 0"):
         inputs.read(config).fetched()
+
+
+def test_a_text_audit_is_made_once_for_texts_and_settings(monkeypatch, tmp_path) -> None:
+    made = []
+    original = audit.audit
+
+    def counting(*arguments, **settings):
+        made.append(None)
+        return original(*arguments, **settings)
+
+    monkeypatch.setattr(audit, "audit", counting)
+    config = FSDConfig(model=ModelConfig(cache=str(tmp_path)))
+    later = replace(OWN[0], date=date(2024, 1, 1))
+    other_settings = replace(config, seed=1)
+    split = Split([], [], OWN)
+    for texts, settings, times in (
+        (split, config, 1),
+        (split, config, 1),
+        (Split([], [], [later, *OWN[1:]]), config, 2),
+        (Split([], OWN[:2], OWN[2:]), config, 3),
+        (split, other_settings, 4),
+        (split, replace(config, model=ModelConfig(cache="none")), 5),
+    ):
+        experiment.audit_beside(Assistant(apart=False), texts, settings)()
+        assert len(made) == times

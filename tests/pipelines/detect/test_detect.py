@@ -19,7 +19,7 @@ from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules, Verdicts
-from fsd.files import CHECKSUMS
+from fsd.files import CHECKSUMS, digest
 from fsd.scoring.deviation import ScoreTable
 from pipelines.common.adapter_files import CALIBRATION, Setup
 from pipelines.common.verdict_sentences import basis_sentences
@@ -96,6 +96,17 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
     kept = pd.read_parquet(tracking.fetch_artifact(run.id, "verdicts.parquet"))
     pd.testing.assert_frame_equal(kept, table)
     assert tracking.fetch_artifact(run.id, "report.html").read_text() == html
+
+
+def test_the_hash_in_the_report_is_that_of_the_file_as_it_was_read(unlabelled, tmp_path):
+    file = tmp_path / "new.jsonl"
+    shutil.copy(unlabelled, file)
+    as_read = digest(file)
+    page = tmp_path / "report.html"
+    job = prepare(DetectConfig(files=(str(file),), adapter=CHAMPION, fpr=0.1, device="cpu", report=str(page)))
+    jsonl(file, [{"text": "Somebody has put another file in this place. " * 5}])
+    job.run()
+    assert f"SHA-256 {as_read}" in page.read_text()
 
 
 def test_the_end_of_a_command_fits_one_screen_with_the_prompt(unlabelled, tmp_path, capsys, monkeypatch):
