@@ -77,7 +77,7 @@ def score(settings: Settings) -> tuple[list[Document], Scores]:
     few = cheap(load_detectors(DetectorConfig()))
     texts, unseen_texts = [d.text for d in rest], [d.text for d in unseen]
     plan = model.plan(few, texts, model.inputs(unseen_texts, shots=4), strict=False)
-    finetune(model.language_model, unseen_texts, training, seed=settings.seed, log=lambda *_: None)
+    finetune(model.language_model, unseen_texts, training, seed=settings.seed, log=lambda _: None)
     scores = of_state(plan.score().columns, FSD)
     if file:
         file.write_text(json.dumps({name: column.tolist() for name, column in scores.items()}))
