@@ -200,7 +200,7 @@ class Report:
     signs: Sequence[Finding] = ()  # what speaks for it and against; by default the findings with a sign
     next: Sequence[str] = ()
     reader: Reader | None = None  # the page for somebody who is no engineer
-    verdicts: bool = True  # whether the adapter that the run registers can give verdicts
+    rate: float | None = None  # at which the adapter that the run registers gives verdicts; None if it gives none
 
     @property
     def notes(self) -> list[str]:
@@ -241,6 +241,12 @@ def p_value(p: float | None) -> str:
     if p is None or math.isnan(p):
         return "–"
     return "< .001" if p < 0.001 else shortened(p, ".3f")
+
+
+def p_words(p: float) -> str:
+    """A p-value in a sentence: p = .012, p < .001."""
+    number = p_value(p)
+    return f"p {number}" if number.startswith("<") else f"p = {number}"
 
 
 def p_column(heading: str, attribute: str) -> Column:

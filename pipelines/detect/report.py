@@ -1,6 +1,5 @@
 """The report of a set of verdicts, for the terminal and for a reader who knows neither the software nor the field."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -26,6 +25,7 @@ from fsd.reporting.report import (
     limits,
     numbers,
     p_value,
+    p_words,
     plain,
 )
 from fsd.scores import BASE, FSD
@@ -114,9 +114,6 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
         f"{classifier.language_model.identity.id} was {trained}?"
     )
     beginnings = partial(_texts, findings, characters=TERMINAL_CHARACTERS, kept=(4, 3, 1, 5, 2))
-    commands = []
-    if not findings.dataset:
-        commands.append(f"fsd detect {shlex.join(files)} --adapter {shlex.quote(adapter)} --known FILE")
     return Report(
         title=f"Were these texts in the {findings.data}?",
         question=question,
@@ -124,7 +121,6 @@ def report(findings: Findings, adapter: str, files: Sequence[str]) -> Report:
         changes=_changes(findings),
         sections=_sections(findings),
         facts=_facts(findings, adapter, files),
-        next=commands,
         printed=[beginnings(TERMINAL_ROWS, title=title)],
         brief=beginnings(REPORT_ROWS),
         score=f"{findings.verdicts.count(MEMBER)} of {number} called members",
@@ -382,10 +378,7 @@ def _dataset_result(verdict: DatasetVerdict, p: float) -> str:
         meaning = "weak evidence that some of the texts were in the training data"
     else:
         meaning = "membership is not shown"
-    number = p_value(p)
-    if not number.startswith("<"):
-        number = f"= {number}"
-    result = f"p {number}, {meaning}"
+    result = f"{p_words(p)}, {meaning}"
     # where nothing is shown, a share would read as if something was
     if verdict.share and p <= 0.05:
         result += f"; the share of them that was used is {verdict.share}, or more"
