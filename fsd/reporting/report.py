@@ -21,7 +21,7 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
-from fsd.errors import printable
+from fsd.errors import counted, printable
 from fsd.evaluation.findings import Finding
 from fsd.evaluation.rows import Row
 from fsd.statistics.intervals import shortened
@@ -491,7 +491,7 @@ def print_table(
 
 def _counted(*counts: tuple[int, str]) -> str:
     """Each number above 0 with its noun."""
-    return ", ".join(f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count)
+    return ", ".join(counted(count, name) for count, name in counts if count)
 
 
 def _fitting(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
-from fsd.errors import UsageError, without_credentials
+from fsd.errors import UsageError, counted, without_credentials
 from fsd.net.hub import EMBEDDED, check_located, check_other_weights, check_tokenizer_located, model_size
 
 if TYPE_CHECKING:
@@ -400,7 +400,7 @@ def files(paths: Iterable[object], texts: int | None = None, more: str = "", **v
         words += f" and {len(listed) - 3} more"
     stated: dict[str, object] = {"files": listed}
     if texts is not None:
-        words = f"{texts:,} texts in {words}"
+        words = f"{counted(texts, 'text')} in {words}"
         stated["texts"] = texts
     return Stated(f"{words}{more}", stated | values)
 

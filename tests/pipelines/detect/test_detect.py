@@ -110,6 +110,14 @@ def test_the_end_of_a_command_fits_one_screen_with_the_prompt(unlabelled, tmp_pa
     assert " --fpr 0.1 " in again
 
 
+def test_the_reason_of_a_whole_request_is_said_once(make_rows, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [{"text": row["text"]} for row in make_rows(3, 21)]
+    detect(tmp_path / "v.parquet", jsonl(tmp_path / "three.jsonl", [*rows, {"text": RUSSIAN}]))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("fewer than 5 independent texts cannot be compared") == 1
+
+
 def test_a_shard_is_judged_as_a_file_of_its_own(unlabelled, tmp_path):
     alone = detect(tmp_path / "v.parquet", unlabelled)
     shard = detect(tmp_path / "out", unlabelled, shards=ShardConfig(shard_rows=100))
