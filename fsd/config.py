@@ -1,7 +1,8 @@
 """Settings of the pipelines: frozen dataclasses, with the help text of `--help` below each field."""
 
 import math
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, cast
 
@@ -16,6 +17,8 @@ AUTO = "auto"
 ALL = "all"
 NEIGHBOURS = 25
 """Neighbours of a text by a masked language model (Mattern et al. 2023, arXiv 2305.18462, §4)."""
+FPR = 0.05
+"""False-positive rate of verdicts."""
 
 
 def _shown(metavar: str) -> Any:
@@ -333,6 +336,11 @@ def flags(config: Any) -> dict[str, Any]:
         value = getattr(config, setting.name)
         values |= flags(value) if is_dataclass(value) else {setting.name: value}
     return values
+
+
+def again(command: str, arguments: Sequence[str], config: Any, default: Any) -> str:
+    """A command with its arguments and the settings that differ from the default, for a shell."""
+    return shlex.join(["fsd", command, *arguments, *typed(config, default)])
 
 
 def typed(config: Any, default: Any) -> list[str]:

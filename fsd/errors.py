@@ -217,6 +217,11 @@ def quoted(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: 1 text, 2,000 texts."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def at_least(least: int, unit: str = "", /, **values: float | None) -> None:
     """Refuse the first number below the least; None is none."""
     for name, value in values.items():

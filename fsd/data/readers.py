@@ -320,6 +320,9 @@ def check_endings(places: Iterable[str | Path]) -> None:
     """Refuse files, on disk or elsewhere, whose names do not tell a format that can be read; folders and tasks may."""
     for place in map(str, places):
         if not harness.is_task(place) and not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
+            # A folder that is not there.
+            if not PurePosixPath(place).suffix and not os.path.exists(place) and "://" not in place:  # noqa: PTH110
+                raise UsageError(f"corpus must be files that exist; there is no file {place}")
             _format(place, "corpus files", TABLES + PLAIN)
 
 

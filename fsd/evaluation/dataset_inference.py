@@ -209,6 +209,14 @@ def dataset_verdict(
     )
 
 
+def check_sizes(suspect: int, known: int) -> None:
+    """Refuse sides of too few groups to be compared."""
+    if min(suspect, known) < FEWEST:
+        raise UsageError(
+            f"each data set must have at least {FEWEST} groups of texts; got {suspect} suspect and {known} known"
+        )
+
+
 def _sides(
     n: int,
     m: int,
@@ -223,10 +231,7 @@ def _sides(
     nonmembers = group_index(known_groups, m)
     n_suspect = suspect.max(initial=-1) + 1
     n_known = nonmembers.max(initial=-1) + 1
-    if min(n_suspect, n_known) < FEWEST:
-        raise UsageError(
-            f"each data set must have at least {FEWEST} groups of texts; got {n_suspect} suspect and {n_known} known"
-        )
+    check_sizes(n_suspect, n_known)
     group = np.concatenate([suspect, nonmembers + n_suspect])
     return group, np.arange(n_suspect + n_known) < n_suspect
 

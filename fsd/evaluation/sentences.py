@@ -1,9 +1,11 @@
 """What the numbers can and cannot support, in plain words: for the terminal, MLflow and the report."""
 
 import json
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from fsd.config import FPR
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.evaluation.advice import advice
 from fsd.evaluation.audited import Audit, Leaks, Telling, explains
@@ -295,38 +297,38 @@ def _contrasts(results: Results) -> list[str]:
 
 
 def _three(results: Results) -> str:
-    """All three contrasts by the best detector: base, FSD and control model, and what they mean together."""
-    best = results.best_fsd
-    base = Score(best.detector, BASE)
-    numbers = ", ".join(_contrast(results, contrast, base) for contrast in CONTRASTS)
+    """All three contrasts by the headline's detector: base, FSD and control model, and what they mean together."""
+    detector = results.headline.detector
+    numbers = ", ".join(_contrast(results, contrast) for contrast in CONTRASTS)
     # a detector that reads both models has no base score
-    states = "base → FSD" if results.number(base, WITHIN) else "FSD"
-    line = f"{best.detector} {states}: {numbers}"
+    states = "base → FSD" if results.number(Score(detector, BASE), WITHIN) else "FSD"
+    line = f"{detector} {states}: {numbers}"
     # a control has no membership to speak of: its numbers stand alone
     if results.never_saw:
         return line
-    within = results.rows[*best, WITHIN]
+    within = results.rows[*results.headline, WITHIN]
     ground = GROUNDS["within the period" if within.low > 0.5 else "not within the period"]
     return f"{line}; {_familiarity(results)}; {ground.meaning}"
 
 
-def _contrast(results: Results, contrast: Contrast, base: Score) -> str:
-    """The numbers of one contrast by the best detector: base, FSD, and control model."""
+def _contrast(results: Results, contrast: Contrast) -> str:
+    """The numbers of one contrast by the headline's detector: base, FSD, and control model."""
     metric = f"auc_{contrast.name}"
-    number = str(results.number(results.best_fsd, metric))
-    of_base = results.number(base, metric)
+    difference = Score(results.headline.detector, FSD)
+    number = str(results.number(difference, metric))
+    of_base = results.number(Score(difference.detector, BASE), metric)
     if of_base:
         number = f"{of_base.short} → {number}"
-    control = results.number(results.best_fsd, f"placebo_{metric}")
+    control = results.number(difference, f"placebo_{metric}")
     if control:
         number += f" (control model {control.short})"
     return f"{contrast.title} {number}"
 
 
 def _familiarity(results: Results) -> str:
-    """What separates contemporaries from later texts by the FSD of the best detector, or else by that of another."""
+    """What separates contemporaries from later texts by the FSD of the headline's detector, or else of another."""
     separated = "contemporaries, which the model never saw, are separated from later texts by"
-    best = results.best_fsd.detector
+    best = results.headline.detector
     metric = f"auc_{FAMILIARITY.name}"
     measured = [row for row in results.rows.values() if row.state == FSD and row.metric == metric]
     familiar = []
@@ -474,6 +476,11 @@ class AuditSummary:
         return explains(self.blind, self.auc)
 
     @property
+    def void(self) -> bool:
+        """Whether no verdict can follow: the texts explain the result, or the labels do not hold."""
+        return self.explains or not self.labels.hold
+
+    @property
     def of_one_period(self) -> bool:
         """Whether the period of the texts is no explanation: there are contemporaries, or the texts are of an audit."""
         return self.contemporaries or self.state in IN_AUDIT
@@ -617,6 +624,14 @@ def barred(results: Results) -> str:
     if lead is None or lead.low > 0:
         return ""
     return f"the lead of {score.detector} over the control model, {lead}, may be zero"
+
+
+def verdict_rate(results: Results) -> float | None:
+    """The usual false-positive rate of verdicts, or the smallest one that is possible; None if there are none."""
+    if results.calibration is None or audit_summary(results).void:
+        return None
+    # Rounded up, as a smaller one would be refused.
+    return max(FPR, math.ceil(1000 * results.calibration.finest) / 1000)
 
 
 def headline(results: Results) -> str:

@@ -21,7 +21,7 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
-from fsd.errors import printable
+from fsd.errors import counted, printable
 from fsd.evaluation.findings import Finding
 from fsd.evaluation.rows import Row
 from fsd.statistics.intervals import shortened
@@ -200,7 +200,7 @@ class Report:
     signs: Sequence[Finding] = ()  # what speaks for it and against; by default the findings with a sign
     next: Sequence[str] = ()
     reader: Reader | None = None  # the page for somebody who is no engineer
-    verdicts: bool = True  # whether the adapter that the run registers can give verdicts
+    rate: float | None = None  # at which the adapter that the run registers gives verdicts; None if it gives none
 
     @property
     def notes(self) -> list[str]:
@@ -241,6 +241,12 @@ def p_value(p: float | None) -> str:
     if p is None or math.isnan(p):
         return "–"
     return "< .001" if p < 0.001 else shortened(p, ".3f")
+
+
+def p_words(p: float) -> str:
+    """A p-value in a sentence: p = .012, p < .001."""
+    number = p_value(p)
+    return f"p {number}" if number.startswith("<") else f"p = {number}"
 
 
 def p_column(heading: str, attribute: str) -> Column:
@@ -485,7 +491,7 @@ def print_table(
 
 def _counted(*counts: tuple[int, str]) -> str:
     """Each number above 0 with its noun."""
-    return ", ".join(f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count)
+    return ", ".join(counted(count, name) for count, name in counts if count)
 
 
 def _fitting(

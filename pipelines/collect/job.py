@@ -1,5 +1,6 @@
 """The steps of `fsd collect`: its checks, the collection of one side or both, the benchmark, and what is recorded."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
@@ -230,7 +231,10 @@ def about(collection: Collection, limit: int) -> Report:
         )
     counts = {"kept": kept, **manifest["dropped"]}
     rows = pd.DataFrame(counts.items(), columns=["what", "texts"])
-    return _short_report(lines, "manifest", rows, {"texts": collection.path})
+    # Members alone, or contemporaries, are no texts to fine-tune on.
+    command = f"fsd run --model MODEL --data FILE --unseen {shlex.quote(str(collection.path))}"
+    later = not (manifest["label"] or manifest["order"].get("contemporaries"))
+    return _short_report(lines, "manifest", rows, {"texts": collection.path}, [command] * later)
 
 
 def about_benchmark(card: Card, out: Path) -> Report:
@@ -245,9 +249,17 @@ def about_benchmark(card: Card, out: Path) -> Report:
     if card["warning"]:
         lines.append(card["warning"])
     rows = pd.DataFrame([{"control": name, **auc} for name, auc in card["aucs"].items()])
-    return _short_report(lines, "controls", rows, {"benchmark": out})
+    command = f"fsd run --model MODEL --domain {card['domain']} --data {shlex.quote(str(out))}"
+    return _short_report(lines, "controls", rows, {"benchmark": out}, [command])
 
 
-def _short_report(lines: Sequence[str], name: str, rows: pd.DataFrame, files: Mapping[str, Path]) -> Report:
+def _short_report(
+    lines: Sequence[str],
+    name: str,
+    rows: pd.DataFrame,
+    files: Mapping[str, Path],
+    commands: Sequence[str],
+) -> Report:
     """A report of findings, with numbers for the JSON document."""
-    return Report(findings=as_findings(lines), sections=[Section("", tables=[numbers(name, rows)])], files=files)
+    sections = [Section("", tables=[numbers(name, rows)])]
+    return Report(findings=as_findings(lines), sections=sections, files=files, next=commands)

@@ -6,11 +6,11 @@ GROUPS = {
     "texts in the pretraining data": {
         "run": (
             "pipelines.fsd",
-            "fine-tune on unseen texts and compare every detector before and after",
+            "fine-tune on unseen texts; every detector before and after",
         ),
         "detect": (
             "pipelines.detect",
-            "was this text a member? verdicts with error rates from a registered adapter",
+            "was this text a member? verdicts with error rates",
         ),
         "score": (
             "pipelines.score",
@@ -33,13 +33,13 @@ GROUPS = {
         ),
         "canary": (
             "pipelines.evidence.canary",
-            "publish random canaries, and test exactly whether a model was trained on them",
+            "publish random canaries; was a model trained on them? exact",
         ),
     },
     "evidence that the other side can check": {
         "bundle": (
             "pipelines.evidence.bundle",
-            "tables, figures, texts, adapter and hashes of a run, in one folder or zip file",
+            "the evidence of a run, with hashes, in one folder or zip file",
         ),
         "verify": (
             "pipelines.evidence.verify",
@@ -61,7 +61,7 @@ GROUPS = {
         ),
         "study": (
             "pipelines.research.study",
-            "the papers' tables and figures; our own: lab, real, domains, truth",
+            "the papers' tables; our own: lab, real, domains, truth",
         ),
         "collect": (
             "pipelines.collect",
@@ -77,7 +77,7 @@ GROUPS = {
         ),
         "completion": (
             "pipelines.completion",
-            "print what makes bash, zsh or fish complete commands, flags and values",
+            "make bash, zsh or fish complete commands, flags and values",
         ),
     },
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsd import tracking
-from fsd.config import flags
+from fsd.config import FPR, flags
 from fsd.errors import without_credentials
 from fsd.files import digest
 from fsd.progress import stage as stage_line
@@ -294,8 +294,11 @@ def _last_rows(
             commands.append("fsd ui")
     if version:
         rows.append(("version", _version_text(version)))
-        if report.verdicts:
-            commands.insert(0, f"fsd detect FILE --adapter {shlex.quote(version.uri)}")
+        if report.rate:
+            command = f"fsd detect FILE --adapter {shlex.quote(version.uri)}"
+            if report.rate != FPR:
+                command += f" --fpr {report.rate:g}"
+            commands.insert(0, command)
     widest = max(len(name) for name in ["next", *dict(rows)])
     room = shutil.get_terminal_size().columns - widest - 2
     label = "next"

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
-from fsd.errors import UsageError, without_credentials
+from fsd.errors import UsageError, counted, without_credentials
 from fsd.net.hub import EMBEDDED, check_located, check_other_weights, check_tokenizer_located, model_size
+from pipelines.common.context import demands
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -175,9 +176,11 @@ class Job:
         facts = [(name, without_credentials(words)) for name, words in rows]
         values = [(name, value_of(words)) for name, words in rows]
         table = numbers("plan", pd.DataFrame(values, columns=["what", "value"], dtype=object))
+        # The protocol itself is written, if it is not there.
+        undone = "scored or tracked" if demands().protocol else "scored, written or tracked"
         return Report(
             headline="dry run",
-            findings=as_findings([*self.notes, "dry run: nothing was trained, scored, written or tracked"]),
+            findings=as_findings([*self.notes, f"dry run: nothing was trained, {undone}"]),
             sections=[Section("", tables=[table])],
             facts=facts,
         )
@@ -400,7 +403,7 @@ def files(paths: Iterable[object], texts: int | None = None, more: str = "", **v
         words += f" and {len(listed) - 3} more"
     stated: dict[str, object] = {"files": listed}
     if texts is not None:
-        words = f"{texts:,} texts in {words}"
+        words = f"{counted(texts, 'text')} in {words}"
         stated["texts"] = texts
     return Stated(f"{words}{more}", stated | values)
 

@@ -72,7 +72,7 @@ def report(
         sections=sections,
         facts=_facts(results, config, identity, sources),
         score=f"{results.headline_title} {results.auc.short}",
-        verdicts=results.calibration is not None,
+        rate=sentences.verdict_rate(results),
         description=sentences.description(results),
         metrics=results.metrics(),
         numbers=gate_numbers(results),
@@ -115,7 +115,8 @@ def _power(results: Results) -> Finding | None:
     """How many members a call on a single text finds, where the run shows nothing."""
     shown = results.auc.low > 0.5 and (results.lead is None or results.lead.low > 0)
     share = results.number(results.headline, "tpr_at_5fpr")
-    if shown or share is None:
+    # What a model never read cannot be found.
+    if shown or share is None or results.never_saw:
         return None
     members = int(results.judged["label"].sum())
     return measured_power(share, f"the {members:,} members in the test", 0.05)

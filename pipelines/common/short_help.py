@@ -61,7 +61,9 @@ def _cut(text: str, width: int) -> str:
     """As many whole clauses as fit, or else as many words."""
     if len(text) <= width:
         return text
-    clauses = [clause.start() for clause in re.finditer(r"(?<!e\.g)[.;:] ", text) if clause.start() <= width]
+    # Neither "Default: …" nor a word in brackets ends a clause.
+    ends = re.finditer(r"(?<!e\.g)(?<![Dd]efault)[.;:] (?![^(]*\))", text)
+    clauses = [clause.start() for clause in ends if clause.start() <= width]
     if clauses:
         return text[: clauses[-1]]
     return shorten(text, width, placeholder=" …")

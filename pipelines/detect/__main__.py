@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from fsd.config import (
+    FPR,
     CleaningConfig,
     Columns,
     ModelConfig,
@@ -27,6 +28,7 @@ from fsd.config import (
     OptionalPath,
     OptionalPaths,
     ShardConfig,
+    again,
 )
 from pipelines.common.cli import command
 from pipelines.common.context import stage
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from fsd.data.corpus import Corpus
     from fsd.data.documents import Document
+    from fsd.evaluation.verdicts import Verdicts
     from pipelines.detect.owners import Holder
 
 
@@ -50,7 +53,7 @@ class DetectConfig:
     """JSONL, CSV or Parquet files with a column `text`; .txt files, one text each; folders of the ones or others."""
     adapter: str
     """Adapter with its calibration: models:/fsd-arxiv@champion, models:/fsd-arxiv/3, runs:/<id> or a folder."""
-    fpr: float = 0.05
+    fpr: float = FPR
     """False-positive rate: share of non-members that may be called members."""
     fdr: float = 0.1
     """False discovery rate of the column `selected`: share of selected texts that may be non-members, on average."""
@@ -211,9 +214,19 @@ def run(
             # a file that could not be stored is noted as a failure, and is not named as written
             outputs = {"verdicts": config.out, "report": config.report}
             written = {name: path for name, path in outputs.items() if path and Path(path).exists()}
-            result = replace(result, files=written)
+            result = replace(result, files=written, next=_next_commands(config, verdicts))
             publish(result, tracked)
         show(result, tracked)
+
+
+def _next_commands(config: DetectConfig, verdicts: "Verdicts") -> list[str]:
+    """The test of the file as a whole, if it was not made and enough texts can be compared."""
+    from fsd.evaluation.dataset_inference import FEWEST
+
+    scored = verdicts.table["score"].notna()
+    if config.known or len(set(verdicts.family[scored].tolist())) < FEWEST:
+        return []
+    return [f"{again('detect', config.files, config, DetectConfig(config.files, ''))} --known FILE"]
 
 
 if __name__ == "__main__":

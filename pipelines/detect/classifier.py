@@ -271,7 +271,7 @@ def _audit_in(files: Mapping[str, Path]) -> AuditSummary | None:
     if AUDIT not in files:
         return None
     audit = read_json(AuditSummary, files[AUDIT], "the summary of an audit")
-    if audit.explains or not audit.labels.hold:
+    if audit.void:
         raise UsageError(f"adapter must come from a benchmark that can show membership; {audit.sentence}")
     return audit
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from fsd import tracking
@@ -13,7 +14,7 @@ from fsd.data.near_duplicates import refuse_members, refuse_related
 from fsd.errors import UsageError
 from fsd.evaluation.audited import Control
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
+from fsd.evaluation.dataset_inference import DatasetVerdict, check_sizes, compare_sets
 from fsd.evaluation.results import kinds_in
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts, called_at
 from fsd.scores import of_state
@@ -115,7 +116,7 @@ def comparable_sides(classifier: MembershipClassifier, suspect: Documents, nonme
     """The texts of both sides on which a verdict can be given.
 
     The scores of those that the adapter was trained on reflect fine-tuning, and a few texts in another language can
-    shift the mean of their side. A UsageError if none is left on a side, or if a known text is labelled a member,
+    shift the mean of their side. A UsageError if too few are left on a side, or if a known text is labelled a member,
     shares a group with a suspect text or is a near-duplicate of one.
     """
     refuse_members(nonmembers)
@@ -127,6 +128,7 @@ def comparable_sides(classifier: MembershipClassifier, suspect: Documents, nonme
         comparable_nonmembers,
         "; leave such known texts out by --near-duplicates drop",
     )
+    check_sizes(*(np.unique(side.family).size for side in (comparable_suspect, comparable_nonmembers)))
     left_out = len(suspect) + len(nonmembers) - len(comparable_suspect) - len(comparable_nonmembers)
     return Sides(comparable_suspect, comparable_nonmembers, left_out)
 

@@ -1,9 +1,10 @@
 """The report of a set of verdicts, for the terminal and for a reader who knows neither the software nor the field."""
 
-import shlex
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fsd.data.documents import Documents
+from fsd.errors import counted
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
@@ -25,6 +27,7 @@ from fsd.reporting.report import (
     limits,
     numbers,
     p_value,
+    p_words,
     plain,
 )
 from fsd.scores import BASE, FSD
@@ -113,7 +116,7 @@ def report(findings: Findings, adapter: str, files: Mapping[str, str]) -> Report
     """Everything that was found about the texts of files, given with their hashes, by the adapter at an address."""
     classifier = findings.classifier
     number = len(findings.documents)
-    texts = _count(number)
+    texts = counted(number, "text")
     title = f"{texts}, lowest p-values first"
     if number > TERMINAL_ROWS:
         title += f" ({number - TERMINAL_ROWS:,} more)"
@@ -124,9 +127,6 @@ def report(findings: Findings, adapter: str, files: Mapping[str, str]) -> Report
         f"{classifier.language_model.identity.id} was {trained}?"
     )
     beginnings = partial(_texts, findings, characters=TERMINAL_CHARACTERS, kept=(4, 3, 1, 5, 2))
-    commands = []
-    if not findings.dataset:
-        commands.append(f"fsd detect {shlex.join(files)} --adapter {shlex.quote(adapter)} --known FILE")
     return Report(
         title=f"Were these texts in the {findings.data}?",
         question=question,
@@ -134,9 +134,8 @@ def report(findings: Findings, adapter: str, files: Mapping[str, str]) -> Report
         changes=_changes(findings),
         sections=_sections(findings),
         facts=_facts(findings, adapter, files),
-        next=commands,
         printed=[beginnings(TERMINAL_ROWS, title=title)],
-        brief=beginnings(REPORT_ROWS),
+        brief=beginnings(REPORT_ROWS, reason=_first_words),
         score=f"{findings.verdicts.count(MEMBER)} of {number} called members",
         metrics=findings.metrics,
         numbers=_gate_numbers(findings),
@@ -153,7 +152,7 @@ def _reader(findings: Findings) -> Reader:
     unshown = verdicts.count(NOT_SHOWN)
     fpr = findings.fpr
     answer = [
-        f"{called} of {_count(number)} {_are(called)} called {findings.data}.",
+        f"{called} of {counted(number, 'text')} {_are(called)} called {findings.data}.",
         f"For {unshown}, this is not shown, which does not mean that the model was not trained on them.",
     ]
     if called + unshown < number:
@@ -306,10 +305,10 @@ def _answer(findings: Findings) -> str:
         scored = verdicts.table["score"].count()
         if scored:
             have = "has" if scored == 1 else "have"
-            answer += f"; {_count(scored)} {have} a score and a rank alone"
+            answer += f"; {counted(scored, 'text')} {have} a score and a rank alone"
         return answer
     members = "a member" if called == 1 else "members"
-    calls = f"{called} of {_count(number)} {_are(called)} called {members} of the {findings.data}"
+    calls = f"{called} of {counted(number, 'text')} {_are(called)} called {members} of the {findings.data}"
     rate = f"at a false-positive rate of {findings.fpr:.1%}"
     if verdicts.asserted:
         rate += ", if they are of the calibrated kind, which was asserted and not tested"
@@ -338,7 +337,7 @@ def _selection(verdicts: Verdicts) -> Finding:
     meaning = "no set of these calls is free enough of false ones"
     if selected:
         meaning = f"on average at most {fdr:.0%} of such a selection are non-members (groups count once)"
-    result = f"at a false discovery rate of {fdr:.0%}, {_count(selected)} {_are(selected)} selected"
+    result = f"at a false discovery rate of {fdr:.0%}, {counted(selected, 'text')} {_are(selected)} selected"
     return Finding(f"{result}: {meaning}", selected > 0 if verdicts.count(MEMBER) else None, result)
 
 
@@ -378,8 +377,8 @@ def _dataset(dataset: DatasetComparison) -> list[Finding]:
     left_out = dataset.left_out
     if left_out:
         text = (
-            f"{_count(left_out)} {_are(left_out)} left out of that comparison: outside the calibrated domain, or "
-            "trained on by the adapter itself"
+            f"{counted(left_out, 'text')} {_are(left_out)} left out of that comparison: outside the calibrated domain, "
+            "or trained on by the adapter itself"
         )
         lines.append(Finding(text, AGAINST))
     return lines
@@ -392,10 +391,7 @@ def _dataset_result(verdict: DatasetVerdict, p: float) -> str:
         meaning = "weak evidence that some of the texts were in the training data"
     else:
         meaning = "membership is not shown"
-    number = p_value(p)
-    if not number.startswith("<"):
-        number = f"= {number}"
-    result = f"p {number}, {meaning}"
+    result = f"{p_words(p)}, {meaning}"
     # where nothing is shown, a share would read as if something was
     if verdict.share and p <= 0.05:
         result += f"; the share of them that was used is {verdict.share}, or more"
@@ -479,10 +475,6 @@ def _percent(share: Estimate | None) -> str:
     return f"{value} % [{low}, {high}]"
 
 
-def _count(texts: int) -> str:
-    return "1 text" if texts == 1 else f"{texts:,} texts"
-
-
 def _are(number: int) -> str:
     return "is" if number == 1 else "are"
 
@@ -490,14 +482,25 @@ def _are(number: int) -> str:
 # Tables, the figure, and facts
 
 
-def _texts(findings: Findings, rows: int, characters: int, **options: Any) -> Table:
+def _first_words(row: Any) -> str:
+    """Why a text has no verdict, for one screen; the reason of a whole request stands below the table."""
+    return "" if row.verdict == NO_VERDICT else re.split("[:,] ", row.warning)[0]
+
+
+def _texts(
+    findings: Findings,
+    rows: int,
+    characters: int,
+    reason: Callable[[Any], str] = attrgetter("warning"),
+    **options: Any,
+) -> Table:
     """The first texts: judged ones by p-value, then those with a score alone, then the rest."""
     table = findings.frame.sort_values(["p_value", "score"], ascending=[True, False], kind="stable").head(rows)
     lines = []
     row: Any
     for row in table.itertuples():
         score = f"{row.score:.4g}" if pd.notna(row.score) else "–"
-        verdict = f"{row.verdict}: {row.warning}" if row.warning else row.verdict
+        verdict = f"{row.verdict}: {reason(row)}".removesuffix(": ")
         selected = "selected" if row.selected else ""
         text = _beginning(row.text, characters)
         lines.append([Path(row.source).name, text, score, p_value(row.p_value), verdict, selected])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from fsd.config import OptionalPath
-from fsd.errors import UsageError
+from fsd.errors import UsageError, counted
 from pipelines.common.bundles import Key, files_in, pack, parse_key, sign
 from pipelines.common.cli import command
 from pipelines.common.context import ASKING, stage
@@ -83,7 +83,7 @@ def prepare(config: BundleConfig) -> Job:
     for entry in source.provenance.inputs:
         count = len(entry.files)
         reads[f"input {entry.flag}"] = Stated(
-            f"{entry.name}: {count} files",
+            f"{entry.name}: {counted(count, 'file')}",
             {
                 "name": entry.name,
                 "files": count,

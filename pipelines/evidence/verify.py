@@ -296,16 +296,17 @@ def report(
     """What was checked, and what is not as it was."""
     import pandas as pd
 
+    from fsd.errors import counted
     from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
     from fsd.evidence.bundle import ABSOLUTE, RELATIVE, Alteration, Difference
     from fsd.reporting.report import Report, Section, numbers
 
     files = len(manifest.files)
     if altered:
-        result = f"{len(altered)} alterations of a bundle of {files} files"
+        result = f"{counted(len(altered), 'alteration')} of a bundle of {files} files"
     else:
         result = f"nothing was altered: {files} files are as in the manifest, whose SHA-256 is {digest}"
-    findings = [Finding(result), Finding(f"the answer of the run: {manifest.headline}")]
+    findings = [Finding(result), Finding(f"the answer of the run: {manifest.headline}", not altered)]
     if not (config.sha256 or config.signed_by):
         findings.append(
             Finding(

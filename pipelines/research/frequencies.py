@@ -8,6 +8,7 @@ Examples:
     fsd frequencies --corpus prose.jsonl --out table.npz --model ./my-model
 """
 
+import shlex
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -152,6 +153,7 @@ def run(config: FrequencyConfig) -> None:
     """Count the tokens and save the table."""
     with stage("counting"):
         from fsd.data.readers import TextStream
+        from fsd.errors import counted
         from fsd.evaluation.findings import Finding
         from fsd.models.language_model import load_tokenizer
         from fsd.progress import progress
@@ -178,9 +180,11 @@ def run(config: FrequencyConfig) -> None:
         table.save(config.out)
     occurring = int((table.counts > 0).sum())
     size = config.out.stat().st_size / 1e3
-    headline = f"{table.tokens:,} tokens of {table.documents:,} documents; {occurring:,} of {vocabulary:,} tokens occur"
+    read = f"{table.tokens:,} tokens of {counted(table.documents, 'document')}"
+    headline = f"{read}; {occurring:,} of {vocabulary:,} tokens occur"
     note = Finding(f"table: {config.out} ({size:.0f} kB), for the tokenizer of {config.model}")
-    show(Report(headline=headline, findings=[note], files={"table": config.out}))
+    command = shlex.join(["fsd", "run", "--model", config.model, "--frequencies", str(config.out)])
+    show(Report(headline=headline, findings=[note], files={"table": config.out}, next=[command]))
 
 
 def _names(urls: "Iterable[str]") -> str:

@@ -15,6 +15,7 @@ Examples:
 
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -194,8 +195,11 @@ def run(
     from fsd.models.language_model import load_tokenizer
     from fsd.reporting.report import Report
 
+    out = Path(config.out)
+    model = out
+    commands = []
     # The folder before the training: one that cannot be written fails early.
-    with stage("training"), new_folder(Path(config.out)) as folder:
+    with stage("training"), new_folder(out) as folder:
         tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
         train = partial(_train, config, background, tokenizer)
         if len(sides) == 1:
@@ -206,7 +210,9 @@ def run(
             twin = train(sides[1], folder / CONTEMPORARY_TWIN)
             summary = f"target: {target}; contemporary twin: {twin}"
             (folder / TEXTS).write_text("".join(map(_line, documents)), encoding="utf-8")
-    show(Report(headline=summary, files={"model": Path(config.out)}))
+            model = out / TARGET
+            commands.append(shlex.join(["fsd", "run", "--model", str(model), "--data", str(out / TEXTS)]))
+    show(Report(headline=summary, files={"model": model}, next=commands))
 
 
 def _line(document: "Document") -> str:

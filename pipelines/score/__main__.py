@@ -15,6 +15,8 @@ Examples:
 
 from fsd.config import ScoreConfig
 from pipelines.common.cli import command, deferred
+from pipelines.common.context import USUAL
 
 if __name__ == "__main__":
-    command(ScoreConfig, deferred("pipelines.score.job"), __doc__)
+    # It draws no figures and writes no page.
+    command(ScoreConfig, deferred("pipelines.score.job"), __doc__, stages={**USUAL, "recording": "recording"})

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
+from fsd.errors import counted
 from fsd.evaluation.audit import blind
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
 from fsd.evaluation.results import evaluate
@@ -21,6 +22,11 @@ from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import METRICS
 
 BASE_ONLY = "Base scores alone: what separates the texts may be their period or kind as well as membership."
+
+UNLABELLED = (
+    "no AUC: it needs two independent texts of each label; higher means more likely a member, but no score alone says "
+    "how likely: fsd detect gives verdicts on texts without labels"
+)
 
 
 class Measured(NamedTuple):
@@ -65,6 +71,8 @@ def make_report(
             )
         )
         metrics["audit/blind_auc"] = blind_auc.value
+    if results.empty:
+        findings.append(Finding(UNLABELLED, AGAINST))
     findings += as_findings(doubts, AGAINST) + as_findings(plan.remarks)
     score = ""
     description = ""
@@ -75,7 +83,7 @@ def make_report(
         # Beside the blind classifier, since the page of the run is read without the rest of the report.
         description = f"{best.detector} base AUC {best.estimate} · blind AUC {blind_auc or 'none'}\n\n{BASE_ONLY}"
     section = Section("", tables=[metrics_table(results)])
-    headline = f"{len(table)} texts, {len(plan.detectors)} detectors"
+    headline = f"{counted(len(table), 'text')}, {counted(len(plan.detectors), 'detector')}"
     return Report(
         headline=headline,
         findings=findings,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from fsd.config import TuneConfig
+from fsd.config import FSDConfig, TuneConfig, again
 from fsd.errors import UsageError
 from fsd.evaluation import sentences
 from fsd.evaluation.findings import as_findings
@@ -161,4 +161,4 @@ def _next_commands(config: TuneConfig, version: Version | None) -> list[str]:
     if version is None:
         return []
     flag = "--settings-from" if config.tune == "detectors" else "--adapter"
-    return [f"fsd run {flag} {version.uri}"]
+    return [f"{again('run', [], config.base_run, FSDConfig())} {flag} {version.uri}"]

@@ -51,6 +51,7 @@ def test_nonmembers_by_the_cutoff_of_a_model(here, capsys, dump):
     assert "2 texts, 2023-02-25 to 2023-02-26: local-after-2023-02-24.jsonl" in said
     assert "the source has no more; the limit was 9" in said
     assert "1 dropped: outside the dates" in said
+    assert "fsd run --model MODEL --data FILE --unseen local-after-2023-02-24.jsonl" in said
     run, *_ = find_runs("fsd-local")
     assert run.params["model"] == "huggyllama/llama-7b"
     assert run.params["after"] == "2023-02-24"
@@ -77,7 +78,9 @@ def test_members_and_nonmembers_make_a_benchmark_that_survives_a_failure(here, c
     assert min(d.date for d in documents if d.member) == date(2022, 1, 6)
     card = json.loads((here / "b.card.json").read_text())
     assert card["members"]["dates"] == ["2022-01-06", "2022-01-13", "2022-01-20"]
-    assert "blind classifier: AUC" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "blind classifier: AUC" in said
+    assert f"fsd run --model MODEL --domain local --data {here / 'b.jsonl'}" in said
     with pytest.raises(UsageError, match="exists"):
         prepare(config).run()
     (here / "b.jsonl").unlink()
@@ -97,7 +100,9 @@ def test_contemporaries_are_nonmembers_of_the_members_period(here, capsys, dump)
         (False, 8, "up to the cutoff"),
         (False, 7, "up to the cutoff"),
     ]
-    assert "contemporaries only if they are known not to be in the training data" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "contemporaries only if they are known not to be in the training data" in said
+    assert "--unseen" not in said
     options = (dump(here / "more.jsonl", days, first=100),)
     prepare(Collect("local", 4, before="2023-01-01", options=options, out=here / "members.jsonl")).run()
     prepare(Collect("local", 4, after="2023-01-01", options=options, out=here / "later.jsonl")).run()

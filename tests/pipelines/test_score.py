@@ -37,7 +37,11 @@ def test_an_answer_is_scored_given_its_prompt(tiny, tmp_path, monkeypatch, run_c
     assert (-scores["perplexity.base"]).tolist() == pytest.approx([perplexity(tiny, *row) for row in rows], rel=1e-5)
     assert np.ptp(scores["zlib.base"]) > 0
     remark = "recall left out: its prefix would take the place of the texts' own contexts"
-    assert remark in json.loads(printed)["notes"]
+    notes = json.loads(printed)["notes"]
+    assert remark in notes
+    assert notes[0].startswith(
+        "no AUC: it needs two independent texts of each label; higher means more likely a member"
+    )
 
 
 def test_equal_answers_to_different_prompts_do_not_contradict_each_other(tiny, tmp_path, monkeypatch, run_command):

@@ -13,6 +13,7 @@ Examples:
 from dataclasses import dataclass, field
 
 from fsd.config import (
+    FPR,
     Columns,
     DetectorConfig,
     Domain,
@@ -40,7 +41,7 @@ class AuditConfig:
     columns: Columns = ""
     validation: float = 0.5
     """Share of the labelled texts on which the detector is chosen and calibrated; the others measure it."""
-    fpr: float = 0.05
+    fpr: float = FPR
     """False-positive rate of the verdicts on texts without a label."""
     same_source: bool = False
     """Assert that these texts are of the source, time and kind of the labelled ones, where that is not tested."""

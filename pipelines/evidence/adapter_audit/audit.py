@@ -21,7 +21,7 @@ from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.domain_check import tried
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
-from fsd.evaluation.sentences import AuditSummary, audit_summary
+from fsd.evaluation.sentences import AuditSummary, audit_summary, verdict_rate
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts, called_at
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
@@ -437,6 +437,7 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
         score=f"{summary.detector} {summary.auc.short}",
         metrics=audit.results.audit.metrics() | charted(audit.table),
         numbers=gate_numbers(audit),
+        rate=verdict_rate(audit.results),
         reader=reader(audit, base, name),
         artifacts={
             "scores.parquet": audit.scores,

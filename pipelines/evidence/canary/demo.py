@@ -16,7 +16,7 @@ from fsd.data.readers import read_rows
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
-from fsd.reporting.report import p_value
+from fsd.reporting.report import p_words
 from fsd.scoring.model import open_model
 from fsd.token_stats import Scorer
 from pipelines.common.context import stage
@@ -109,7 +109,7 @@ def run(config: DemoConfig) -> None:
             tests[name] = rank_by_loss(
                 canaries, open_model(uncached, local=tested).scorers, alpha=ALPHA, seed=config.seed
             )
-    p = {name: p_value(rank.together(results)["p"].item()) for name, results in tests.items()}
+    p = {name: p_words(rank.together(results)["p"].item()) for name, results in tests.items()}
     table = rank.by_model(
         tests,
         title="canaries on the embedded model, detector loss",
@@ -118,7 +118,7 @@ def run(config: DemoConfig) -> None:
         source="--json",
     )
     result = (
-        f"all documents together: p {p['trained']} by the model that was trained on them, {p['control']} by the "
+        f"all documents together: {p['trained']} by the model that was trained on them, {p['control']} by the "
         "one before"
     )
     show_demonstration(

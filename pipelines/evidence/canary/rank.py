@@ -25,6 +25,7 @@ from fsd.reporting.report import (
     Table,
     p_column,
     p_value,
+    p_words,
 )
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model, outline
@@ -416,7 +417,7 @@ def conclusions(
     sealed = canaries.sealed
     # Corrected, as the detector was chosen among several by its p-value.
     p = float(together["p_holm"][best])
-    evidence = f"p {p_value(p)}" if p < 0.001 else f"p = {p_value(p)}"
+    evidence = p_words(p)
     if len(together) > 1:
         evidence += f", corrected for {len(together)} detectors"
     if p <= config.alpha:

@@ -1,7 +1,6 @@
 """The tests of a whole data set, each with one p-value, and what they say together."""
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from fsd.config import again
 from fsd.data.corpus import Corpus
 from fsd.data.harness import Question, is_task, questions, training_split
 from fsd.data.knowledge_cutoffs import labels_for
@@ -45,6 +45,7 @@ from fsd.reporting.report import (
     Table,
     p_column,
     p_value,
+    p_words,
 )
 from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
@@ -375,7 +376,8 @@ def report(
         )
         # The training split of a benchmark is of the same kind, if the model has not read that as well.
         split = training_split(config.files[0]) or "FILE"
-        commands = [f"fsd contamination {shlex.join(config.files)} --model {shlex.quote(name)} --known {split}"]
+        command = again("contamination", config.files, config, ContaminationConfig(config.files))
+        commands = [f"{command} --known {split}"]
     metrics = {f"contamination_p/{test}": p for test, p in p_values(outcomes).items()}
     if verdict and verdict.blind:
         metrics["audit/blind_auc"] = verdict.blind.value
@@ -608,7 +610,7 @@ def conclusions(
     model = config.model.model
     significant = table[table["p_holm"] <= config.level].set_index("name")["p_holm"].to_dict()
     if significant:
-        tests = ", ".join(f"{name} (p {p_value(p)})" for name, p in significant.items())
+        tests = ", ".join(f"{name} ({p_words(p)})" for name, p in significant.items())
         number = table["p_holm"].count()
         result = f"evidence that {model} was trained on this data set, by {tests}, corrected for {number} tests"
     else:

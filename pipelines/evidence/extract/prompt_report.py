@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fsd.config import typed
+from fsd.config import again
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evidence.questions import AskedWork, Question
 from fsd.evidence.returned import LEVEL, Exchange, Quoted, Returned, p_values
-from fsd.reporting.report import Column, Reader, Report, Section, Table, numbers, p_column, p_value, plain
+from fsd.reporting.report import Column, Reader, Report, Section, Table, numbers, p_column, p_value, p_words, plain
 from fsd.scoring.replies import PLAIN, Reply, Request
 from fsd.statistics.multiplicity import SLACK
 from pipelines.evidence.extract import ExtractConfig
@@ -249,8 +249,8 @@ def _rank(answer: Answer) -> str:
     """What the rank of the work says, and what more control works would allow."""
     needed = math.ceil(len(answer.works) / LEVEL - SLACK) - 1
     count = len(answer.controls)
-    p = p_value(answer.p[answer.best.work])
-    sentence = f"rank among {count} control works that were asked for in the same way: p = {p}"
+    p = p_words(answer.p[answer.best.work])
+    sentence = f"rank among {count} control works that were asked for in the same way: {p}"
     if len(answer.works) > 1:
         sentence += f", corrected for {len(answer.works)} works"
     if count < needed:
@@ -372,7 +372,8 @@ def _prompts(transcript: Sequence[Entry]) -> list[str]:
 def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
     """What comes next: control works, the bundle, or the probabilities, which find more than replies do."""
     if not answer.controls:
-        return [f"{_again(config)} --control OTHERS.jsonl"]
+        # Other prompts or another address would be another comparison.
+        return [f"{again('extract', [config.book], config, ExtractConfig(config.book))} --control OTHERS.jsonl"]
     # What was found is worth keeping so that others can check it.
     if answer.passage:
         return [f"fsd bundle {run} --out evidence.zip"]
@@ -380,11 +381,6 @@ def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
     if config.model.model.startswith("api:") or len(answer.works) > 1:
         return []
     return [f"fsd extract {shlex.quote(config.book)} --model {shlex.quote(config.model.model)} --control OTHER.txt"]
-
-
-def _again(config: ExtractConfig) -> str:
-    """The same command once more: other prompts or another address would be another comparison."""
-    return shlex.join(["fsd", "extract", config.book, *typed(config, ExtractConfig(config.book))])
 
 
 def _facts(config: ExtractConfig, transcript: Sequence[Entry]) -> list[tuple[str, str]]:

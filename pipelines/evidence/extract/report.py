@@ -1,7 +1,6 @@
 """Tables, figure and sentences of an extraction."""
 
 import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fsd.config import again
 from fsd.evaluation.findings import AGAINST, Finding
 from fsd.evidence.extraction import LEVELS, Work, coverage, queries, ratio
 from fsd.reporting import figures
@@ -22,6 +22,7 @@ from fsd.reporting.report import (
 )
 from fsd.scoring.model import Model
 from fsd.statistics.intervals import Estimate
+from pipelines.evidence.extract import ExtractConfig
 from pipelines.evidence.extract.powers import extraction_power
 
 BINS = 200
@@ -43,7 +44,7 @@ SHARE_COLUMNS = [
 ]
 
 
-def report(extractions: Extractions, model: Model) -> Report:
+def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Report:
     """What was found, most important first."""
     # Plain sampling is the first; the sentences and the picture are of it alone.
     plain_works = next(iter(extractions.values()))
@@ -73,7 +74,7 @@ def report(extractions: Extractions, model: Model) -> Report:
         commands = []
     else:
         advice = "Control works (--control) would show how much a model guesses rather than remembers."
-        commands = [f"fsd extract {shlex.quote(work.name)} --model {shlex.quote(model.name)} --control OTHER.txt"]
+        commands = [f"{again('extract', [config.book], config, ExtractConfig(config.book))} --control OTHER.txt"]
     metrics, best = _metrics(table)
     return Report(
         title="Was it in the training data? Extraction",

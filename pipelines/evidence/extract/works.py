@@ -148,7 +148,7 @@ def run(
     with examination(config, "extract", config.names) as tracked:
         with stage("scoring"):
             extractions = score(works, model, samplings)
-        deliver(partial(report.report, extractions, model), tracked)
+        deliver(partial(report.report, extractions, model, config), tracked)
 
 
 def demo() -> None:

@@ -156,6 +156,14 @@ def test_three_contrasts_state_what_is_familiarity_and_what_membership(period, w
     assert line.startswith(lines[2])
 
 
+def test_membership_is_stated_by_the_score_of_the_answer():
+    """The base score is above chance within the period, and its FSD is not."""
+    within = _contrast("members_vs_contemporaries", GOOD, NONE)
+    rows = [_row(GOOD, state="base"), _row(NONE), *MEASURED, *_contrast(PERIOD, NONE, NONE), *within]
+    (line,) = [line for line in _said(rows, top=Score("loss", "base")) if line.startswith("loss base → FSD")]
+    assert line.endswith("what can be due to membership is the separation within the period")
+
+
 def test_familiarity_that_another_detector_shows_is_named():
     rows = [_row(GOOD), *MEASURED, *_contrast(PERIOD, NONE, NONE), *WITHIN]
     others = [*_contrast(PERIOD, LOW, FAMILIAR, detector="surp"), *_contrast(PERIOD, LOW, GOOD, detector="zlib")]

@@ -109,7 +109,11 @@ def test_a_pipeline_that_is_called_as_a_function_has_no_command(tmp_path, monkey
 def test_verdicts_are_offered_where_the_version_can_give_them(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["fsd run"])
     version = Version("fsd-x", 1, "run", {}, ())
-    for able in (True, False):
-        report = Report(headline="x", verdicts=able)
+    offered = "fsd detect FILE --adapter models:/fsd-x/1"
+    # Without the smallest rate that is possible, the command would be refused.
+    for rate, line in ((0.05, f"{offered}\n"), (0.112, f"{offered} --fpr 0.112\n"), (None, "")):
+        report = Report(headline="x", rate=rate)
         command(Config, lambda _, report=report: Job(lambda: show(report, None, version), {}), "")
-        assert ("fsd detect FILE --adapter models:/fsd-x/1" in capsys.readouterr().out) is able
+        out = capsys.readouterr().out
+        assert line in out
+        assert (offered in out) is bool(rate)

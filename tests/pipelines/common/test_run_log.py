@@ -20,6 +20,7 @@ from fsd.models.language_model import BaseIdentity
 from fsd.reporting.report import page
 from fsd.scores import Score
 from fsd.scoring.deviation import ScoreTable
+from fsd.statistics.intervals import Estimate
 from fsd.tracking.registry import COMPARED
 from pipelines.common import main_report, registration
 from pipelines.common.adapter_files import SETUP
@@ -109,6 +110,26 @@ def test_the_report_has_every_figure_and_table(results):
     assert '<tr class="best"><th scope="row">loss</th>' in shown
     assert "How to repeat this" in shown
     assert "embedded corpus sha256:123" in shown
+
+
+def test_nothing_is_said_to_be_found_of_texts_that_the_model_never_read(results):
+    for never_saw in (False, True):
+        control = replace(results, never_saw=never_saw)
+        notes = main_report.report(control, CONFIG, IDENTITY, SOURCES, partial(pictures_of, control)).notes
+        assert any(note.startswith("power: of the ") for note in notes) is not never_saw
+
+
+def test_the_rate_of_verdicts_is_one_that_detect_takes(results):
+    """Eight non-members allow no rate below 1/9; where the texts alone explain a result, detect refuses every one."""
+
+    def rate(auc):
+        audit = replace(results.audit, blind=replace(results.audit.blind, auc=auc))
+        return main_report.sentences.verdict_rate(replace(results, audit=audit))
+
+    assert rate(None) == 0.112
+    assert results.calibration.threshold_at(rate(None))
+    assert rate(Estimate(0.99, 0.98, 1.0)) is None
+    assert main_report.sentences.verdict_rate(_results(validation=0)) is None
 
 
 def test_versions_are_comparable_on_the_same_texts_base_and_judging_alone(results):

@@ -34,9 +34,18 @@ def test_the_short_help_fits_one_screen(command, monkeypatch, capsys) -> None:
     assert lines[0] == f"usage: fsd {command} [OPTIONS]"
     assert "Examples:" in lines
     assert len(lines) + sum(len(line) > 80 for line in lines) <= 24
+    # No clause is cut after "(default" or within brackets, but by dots.
+    for line in lines[:-1]:
+        assert line.count("(") == line.count(")") or line.endswith("…"), line
+        assert not line.endswith("Default"), line
     assert re.fullmatch(r"--help lists all \d+ flags\.", lines[-1])
     # A name that the command lacks would be left out without a word.
     assert sum(line.startswith("  ") and line[2] != " " for line in lines) == len(MATTERING[command].split())
+
+
+def test_the_list_of_commands_fits_a_narrow_terminal() -> None:
+    column = len("  contamination  ")
+    assert max(column + len(about) for _, about in COMMANDS.values()) <= 80
 
 
 def test_all_flags_are_listed_by_the_long_help_alone(monkeypatch, capsys) -> None:

@@ -117,6 +117,19 @@ def test_the_end_of_a_command_fits_one_screen_with_the_prompt(unlabelled, tmp_pa
     # What limits the verdicts is all there.
     for limit in ("! power: ", "! no verdict on ", "! audit: "):
         assert any(line.startswith(limit) for line in lines)
+    # The same command once more, which without its rate would be refused.
+    again = next(line for line in lines if line.startswith("next"))
+    assert again.endswith(f"--out {tmp_path}/v.parquet --device cpu --known FILE")
+    assert " --fpr 0.1 " in again
+
+
+def test_the_reason_of_a_whole_request_is_said_once(make_rows, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [{"text": row["text"]} for row in make_rows(3, 21)]
+    detect(tmp_path / "v.parquet", jsonl(tmp_path / "three.jsonl", [*rows, {"text": RUSSIAN}]))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 24, "\n".join(lines)
+    assert any(line.startswith("! WARNING: no verdict, since fewer than 5 independent texts") for line in lines)
 
 
 def test_a_shard_is_judged_as_a_file_of_its_own(unlabelled, tmp_path):
@@ -297,8 +310,8 @@ def test_known_non_members_add_a_verdict_on_the_data_set(make_rows, tmp_path, ca
     foreign = jsonl(tmp_path / "foreign.jsonl", [{"text": f"слово {number} и лист"} for number in range(9)])
     with pytest.raises(UsageError, match=r"^known texts must have some .* of 9 none can, 9 for this reason: "):
         detect(tmp_path / "v.parquet", suspect, known=(foreign,))
-    # Only the few groups are noticed when the texts are scored.
-    assert len(tracking.find_runs("fsd-arxiv", {"task": "detect"}, status="FAILED")) == 1
+    # All of it is refused before a run is opened.
+    assert not tracking.find_runs("fsd-arxiv", {"task": "detect"}, status="FAILED")
 
 
 def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys, served):
@@ -312,6 +325,7 @@ def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys,
     output = " ".join(capsys.readouterr().out.split())
     assert "no verdict on the text; 1 text has a score and a rank alone" in output
     assert "more than chance" not in output
+    assert "--known" not in output
 
     page.unlink()
     table = detect(tmp_path / "w.parquet", file, same_source=True, report=str(page))

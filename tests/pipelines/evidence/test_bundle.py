@@ -276,7 +276,8 @@ def test_a_protocol_fixes_the_texts_and_not_their_place(
     monkeypatch.chdir(made.folder)
     line = f"{TEST.format(tiny=tiny)} --protocol p.json --dry-run"
     shutil.copy("new.jsonl", tmp_path / "moved.jsonl")
-    run_command(line.replace("new.jsonl", str(tmp_path / "moved.jsonl")))
+    planned = run_command(line.replace("new.jsonl", str(tmp_path / "moved.jsonl")))
+    assert planned.endswith("dry run: nothing was trained, scored or tracked\n")
     with (tmp_path / "moved.jsonl").open("a") as file:
         file.write('{"text": "more"}\n')
     assert "has other texts of files" in fails(line.replace("new.jsonl", str(tmp_path / "moved.jsonl")), 2)

@@ -28,7 +28,9 @@ def test_it_counts_and_saves_a_table_that_fits_the_model(tiny, corpus, tmp_path,
     table = FrequencyTable.load(out).matching(tokenizer, 300, str(tiny))
     assert {i: int(n) for i, n in enumerate(table.counts) if n} == expected
     assert (table.documents, table.vocabulary, table.corpus) == (6, 300, "texts.jsonl, texts.jsonl")
-    assert f"{expected.total():,} tokens of 6 documents" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{expected.total():,} tokens of 6 documents" in printed
+    assert f"fsd run --model {tiny} --frequencies {out}" in printed
     prepare(FrequencyConfig(corpus=(corpus,), out=out, model=str(tiny), column="body", limit=2)).run()
     assert FrequencyTable.load(out).documents == 2
 

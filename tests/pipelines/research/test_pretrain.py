@@ -78,8 +78,15 @@ def test_a_twin_takes_over_the_tokenizer(config: PretrainConfig, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_contemporaries_are_held_out_and_read_by_the_twin(config: PretrainConfig, tmp_path: Path) -> None:
-    prepare(replace(config, out=str(tmp_path / "lab"), hold_out=0.5)).run()
+def test_contemporaries_are_held_out_and_read_by_the_twin(
+    config: PretrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    lab = tmp_path / "lab"
+    prepare(replace(config, out=str(lab), hold_out=0.5)).run()
+    # The folder itself is no model.
+    assert (
+        f"model  {lab}/target\nnext   fsd run --model {lab}/target --data {lab}/texts.jsonl" in capsys.readouterr().out
+    )
     rows = rows_of(tmp_path / "lab" / "texts.jsonl")
     older = [row for row in rows if row["period"] == "older"]
     label = np.array([row["label"] for row in older], dtype=bool)

@@ -145,7 +145,7 @@ def test_tests_that_cannot_reach_the_level_are_named_and_not_corrected_for(tiny)
     assert corrected(outcomes, 0.05)["p_holm"].tolist() == pytest.approx([0.03, math.nan, math.nan], nan_ok=True)
     assert corrected(outcomes, 1 / 8)["p_holm"].tolist() == pytest.approx([0.09, 0.25, 0.5])
     notes = report(Examined(outcomes), configured(tiny, known=(), sets=7)).notes
-    assert notes[0].startswith("evidence that")
+    assert "by a (p = .030), corrected" in notes[0]
     assert "b and c cannot fall below 1/8 here, and so not to the level of 0.05: left out; --sets 19" in notes[1]
 
 
