@@ -25,7 +25,7 @@ from fsd.evaluation.audited import Audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.rows import Row, Rows, by_key, compare
-from fsd.scores import ALL_STATES, BASE, FSD, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
+from fsd.scores import ALL_STATES, BASE, FSD, IN_AUDIT, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.groups import Groups
@@ -379,6 +379,7 @@ def compute_results(
         told.append(calibration.score)
     for score in dict.fromkeys(told):
         rows += base_control_rows(texts, score, of_control, bootstrap)
+        rows += untrained_rows(texts, score, bootstrap)
     if parts.validation:
         rows += validation_rows(texts.validation, cross_validated or {})
     headline_of_control = of_control.columns.get(choice.headline)
@@ -552,6 +553,23 @@ def base_control_rows(
     of_control = {base.detector: control.columns[base][texts.tested]}
     of_model = {base.detector: texts.test.columns[base]}
     return control_rows(bootstrap, of_control, of_model, base.state)
+
+
+def untrained_rows(texts: ScoredTexts, score: Score, bootstrap: Bootstrap) -> list[Row]:
+    """In an audit, how well the base model separates the two sides, which never saw the fine-tuning data, in any order.
+
+    It is the base score that separates the validation texts best. None without a detector that reads one model alone.
+    """
+    if texts.scored.states != IN_AUDIT:
+        return []
+    of_base = of_state(texts.scored.columns, BASE)
+    if not of_base:
+        return []
+    # Texts that the base knows have higher scores by either model, and move less between them.
+    oriented = {name: auc(texts.validation.member, column[texts.chosen_on]) for name, column in of_base.items()}
+    detector = max(oriented, key=lambda name: abs(oriented[name] - 0.5))
+    sign = 1 if oriented[detector] >= 0.5 else -1
+    return [Row(*score, "base_auc", *estimates(bootstrap, sign * of_base[detector][texts.tested])["auc"])]
 
 
 def validation_rows(validation: Part, cross_validated: ByScore) -> list[Row]:

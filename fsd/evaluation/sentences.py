@@ -469,11 +469,25 @@ class AuditSummary:
     state: str = FSD
     labels: Labels = HOLDING
     paired: bool = False
+    base: Estimate | None = None
+    """In an audit, what the base model reaches, which never saw the fine-tuning data."""
 
     @property
     def explains(self) -> bool:
-        """Whether the blind classifier explains the result (see `fsd.evaluation.audited.explains`)."""
+        """Whether the texts explain the result, or the base model does (see `fsd.evaluation.audited.explains`)."""
+        return self.texts_explain or self.base_explains
+
+    @property
+    def texts_explain(self) -> bool:
+        """Whether a classifier that never sees the model separates the sides as well."""
         return explains(self.blind, self.auc)
+
+    @property
+    def base_explains(self) -> bool:
+        """Whether the base model separates the sides as well; what it knows is a part of every score by one model."""
+        if self.base is None:
+            return False
+        return explains(self.base, self.auc) or (self.state == IN_AUDIT.single and self.base.low > 0.5)
 
     @property
     def void(self) -> bool:
@@ -488,7 +502,8 @@ class AuditSummary:
     @property
     def clean(self) -> bool:
         """Whether neither the texts alone nor their period may explain a part of the result."""
-        return self.blind is not None and self.blind.low <= 0.5 and self.of_one_period
+        controls = [self.blind, self.base] if self.base else [self.blind]
+        return self.of_one_period and all(control is not None and control.low <= 0.5 for control in controls)
 
     @property
     def sentence(self) -> str:
@@ -511,6 +526,11 @@ class AuditSummary:
 
     @property
     def _finding(self) -> str:
+        if self.base_explains and not self.texts_explain:
+            return (
+                f"the base model, which never saw the fine-tuning data, reaches {self.base} on the adapter's "
+                f"benchmark, {self._score} {self.auc}: the two sides differ before the fine-tuning"
+            )
         finding = f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
         if self.blind is not None:
             meaning = _meaning_of_blind(self.blind, self.auc, "that")
@@ -545,6 +565,7 @@ def audit_summary(results: Results) -> AuditSummary:
         state=score.state,
         labels=results.labels,
         paired=results.paired(score.detector),
+        base=results.number(score, "base_auc"),
     )
 
 

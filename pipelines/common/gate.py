@@ -23,6 +23,7 @@ NUMBERS = {
         "low": "lower end of its 95 % interval",
         "high": "upper end of its 95 % interval",
         "blind": "the same area of a classifier that never sees the model",
+        "base": "the same area of the base model, which never saw the fine-tuning data",
         "found": "share of the fine-tuning texts found at 5 % false calls",
         "called": "texts without a label that are called fine-tuning data",
         "share": "share of the judged texts that are called",

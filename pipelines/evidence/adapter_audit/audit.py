@@ -38,7 +38,8 @@ from fsd.reporting.report import (
     plain,
     shown,
 )
-from fsd.scores import IN_AUDIT, columns_of, of_state
+from fsd.scores import BASE, IN_AUDIT, columns_of, of_state
+from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model, open_model, outline
 from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.plan import ScoringPlan
@@ -59,6 +60,8 @@ from pipelines.evidence.examination import examination, show_demonstration
 
 CONTROL = "the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"
 FOUND = "in the fine-tuning data"
+# The detector that asks the base alone, where none of those asked for does.
+CONTROL = "loss"
 HEADINGS = (
     "detector",
     "fine-tuned AUC\n[95 % CI]",
@@ -86,7 +89,7 @@ def prepare(config: AuditConfig) -> Job:
     check_table_path(config.out, config.data)
     documents = [*parts.judged, *judged]
     texts = Corpus(documents).texts
-    detectors = DETECTORS[:1] if _are_pairs(documents) else for_adapter_audit(load_detectors(config.detection))
+    detectors = DETECTORS[:1] if _are_pairs(documents) else for_adapter_audit(_with_control(config.detection))
     plan = outline(config.model).plan(detectors, prompts_of(documents))
     sizes = {"validation": len(parts.validation), "test": len(parts.test), "to be judged": len(judged)}
     words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
@@ -222,8 +225,8 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         scored, remarks = score_pairs(model, documents)
     else:
         plan = _plan(Corpus(documents).prompts, model, config.detection)
-        detectors = plan.detectors
-        scored = plan.score()
+        detectors = _asked(plan.detectors, config.detection)
+        scored = _without_control(plan.score(), detectors)
         remarks = plan.remarks
     measured = results.compute_results(
         parts,
@@ -263,7 +266,7 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
 
 def _plan(texts: Sequence[Prompt], model: Model, detection: DetectorConfig) -> ScoringPlan:
     """The scoring by the detectors that compare two models on these texts."""
-    requested = load_detectors(detection)
+    requested = _with_control(detection)
     comparable = {detector.name: detector for detector in for_adapter_audit(requested)}
     detectors = []
     excluded = {}
@@ -279,6 +282,27 @@ def _plan(texts: Sequence[Prompt], model: Model, detection: DetectorConfig) -> S
         strict=detection.named,
         use="used in an audit",
     )
+
+
+def _with_control(detection: DetectorConfig) -> list[Detector]:
+    """The detectors that are asked for, and where all of them compare the models, one that reads the base alone."""
+    requested = load_detectors(detection)
+    if all(detector.paired for detector in for_adapter_audit(requested)):
+        requested += load_detectors(DetectorConfig(detectors=CONTROL))
+    return requested
+
+
+def _asked(detectors: Sequence[Detector], detection: DetectorConfig) -> list[Detector]:
+    """The detectors that are asked for, without the control."""
+    names = {detector.name for detector in load_detectors(detection)}
+    return [detector for detector in detectors if detector.name in names]
+
+
+def _without_control(scored: ScoreTable, detectors: Sequence[Detector]) -> ScoreTable:
+    """The scores by these detectors, and all that the base gives."""
+    names = {detector.name for detector in detectors}
+    others = [score for score in scored.columns if score.state != BASE and score.detector not in names]
+    return replace(scored, columns={score: scored.columns[score] for score in scored.columns if score not in others})
 
 
 def _with_verdicts(
@@ -351,14 +375,19 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
     start = f"{title}, best on validation: AUC {summary.auc} on {len(audit.results.parts.test)} test texts"
     if summary.auc.low <= 0.5:
         result = f"{start}: not distinguishable from chance"
-    elif summary.explains:
+    elif summary.texts_explain:
         result = f"{start}; a blind classifier reaches {summary.blind}: the two sides differ without the model"
+    elif summary.base_explains:
+        result = f"{start}; the base model reaches {summary.base}: the two sides differ before the fine-tuning"
     else:
         result = f"{start}: texts of the fine-tuning data can be distinguished from others"
     blind = f"no blind classifier could be trained: {summary.reason}"
     if summary.blind is not None:
         blind = f"a blind classifier, which never sees the model, reaches {summary.blind}"
-    findings = [Finding(result), Finding(blind, summary.clean)]
+    findings = [Finding(result), Finding(blind, summary.blind is not None and summary.blind.low <= 0.5)]
+    if summary.base is not None:
+        sentence = f"the base model, which never saw the fine-tuning data, reaches {summary.base}"
+        findings.append(Finding(sentence, summary.base.low <= 0.5))
     if summary.auc.low <= 0.5 or (audit.verdicts is not None and audit.verdicts.count(NOT_SHOWN)):
         findings += _power(audit, fpr)
     if audit.verdicts is not None:
@@ -455,8 +484,10 @@ def reader(audit: Audit, base: str, name: str) -> Reader:
     verdict = "The texts of the fine-tuning data can be distinguished from others."
     if summary.auc.low <= 0.5:
         verdict = "Not shown: guessing distinguishes the texts of the fine-tuning data from others as well."
-    elif summary.explains:
+    elif summary.texts_explain:
         verdict = "No answer: the two groups of texts differ without the model."
+    elif summary.base_explains:
+        verdict = "No answer: the two groups of texts differ for the model before its fine-tuning, too."
     answer = [
         verdict,
         "Take one text from the fine-tuning data and one from outside it. The score is higher for the former in "
@@ -490,6 +521,7 @@ def gate_numbers(audit: Audit) -> dict[str, float | None]:
         "low": summary.auc.low,
         "high": summary.auc.high,
         "blind": summary.blind and summary.blind.value,
+        "base": summary.base and summary.base.value,
         "found": rate.value,
     }
     if audit.verdicts is not None:

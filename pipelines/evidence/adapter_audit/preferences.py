@@ -17,7 +17,7 @@ from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.data.readers import CONTEXT, Columns, Row, document
 from fsd.errors import UsageError, quoted
-from fsd.scores import IN_AUDIT, Score
+from fsd.scores import BASE, IN_AUDIT, Score
 from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model
 from fsd.token_stats import BETWEEN, Prompt, TokenStats
@@ -158,7 +158,7 @@ def score_pairs(model: Model, pairs: Sequence[Document]) -> tuple[ScoreTable, li
     scored = plan.score()
     columns = {}
     of_answers = scored.columns
-    for state in IN_AUDIT:
+    for state in (BASE, *IN_AUDIT):
         # In the calibrated state, a score is a log-ratio already: fine-tuned minus base.
         column = of_answers[Score("answer", state)]
         chosen = column[: len(pairs)]

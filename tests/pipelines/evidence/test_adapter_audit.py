@@ -128,6 +128,27 @@ def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Pa
     assert merged.to_numpy() == pytest.approx(adapter.to_numpy(), abs=5e-3)  # the embedded weights are half precision
 
 
+@pytest.mark.parametrize(("known", "detector"), [(1, "min_k"), (0, "loss"), (0, "wbc")])
+def test_what_the_base_knows_is_no_evidence_of_the_fine_tuning(folder, there, capsys, known, detector) -> None:
+    """The adapter saw none of these texts: one side is from the base model's own training data."""
+    members = [document for document in corpus() if document.member][:140]
+    unread = [document for document in corpus() if not document.member][TRAINED + OTHERS :]
+    rows: list[dict[str, object]] = [{"text": document.text, "label": known} for document in members]
+    rows += [{"text": document.text, "label": 1 - known} for document in unread[:120]]
+    for row in rows[::14]:
+        del row["label"]
+    (there / "known.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = DetectorConfig(detectors=detector)
+    prepare(configured(folder, data=("known.jsonl",), detection=asked, out="scores.parquet")).run()
+
+    table = pd.read_parquet("scores.parquet")
+    assert set(table.query("split == 'judged'")["verdict"]) == {"no verdict"}
+    assert ("loss.tuned" in table) == (detector == "loss")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the two sides differ before the fine-tuning" in shown
+    assert "can be distinguished" not in shown
+
+
 def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder, there, prose) -> None:
     from pipelines.detect.__main__ import DetectConfig
     from pipelines.detect.__main__ import prepare as detect
