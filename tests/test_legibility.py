@@ -15,12 +15,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
-    "nodes": 312_900,
+    "nodes": 318_300,
     "nodes a line of code": 8.5,
     "functions of folded complexity above 15": 0,
     "statements of more than 40 nodes": 77,
     "assignments of several unrelated values": 4,
-    "comprehensions per 1,000 lines": 27.8,
+    "comprehensions per 1,000 lines": 28.0,
     "conditional expressions per 1,000 lines": 14.2,
     "starred items per 1,000 lines": 8.9,
     "names that are grammar words, percent": 0.3,

@@ -209,11 +209,11 @@ def dataset_verdict(
     )
 
 
-def check_sizes(suspect: int, known: int) -> None:
+def check_sizes(suspect: int, nonmembers: int) -> None:
     """Refuse sides of too few groups to be compared."""
-    if min(suspect, known) < FEWEST:
+    if min(suspect, nonmembers) < FEWEST:
         raise UsageError(
-            f"each data set must have at least {FEWEST} groups of texts; got {suspect} suspect and {known} known"
+            f"each data set must have at least {FEWEST} groups of texts; got {suspect} suspect and {nonmembers} known"
         )
 
 

@@ -246,8 +246,8 @@ def called_at(calibration: Calibration, scores: pd.DataFrame, fpr: float) -> pd.
     Texts of another source would count as not called.
     """
     unknown = VerdictMaker(calibration).unknown
-    known = [name for name in calibration.source_families if not unknown(name)]
-    supported = [name for name in known if calibration.of(name).finest <= fpr + TOLERANCE]
+    judged_at_all = [name for name in calibration.source_families if not unknown(name)]
+    supported = [name for name in judged_at_all if calibration.of(name).finest <= fpr + TOLERANCE]
     sources = calibration.judging(list(scores.get("source", [""] * len(scores))))
     of_source = scores.assign(source=sources)
     judged = of_source[of_source["source"].isin(supported)]

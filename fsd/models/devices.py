@@ -110,15 +110,15 @@ def check_fits(config: ModelConfig) -> None:
     if size is None or config.device == "spread":
         return
     device, dtype = resolve_precision(config)
-    each = _weight_bytes(config, dtype)
+    weight_bytes = _weight_bytes(config, dtype)
     free = _free_bytes(device)
     fitting = []
     for way, smaller in SMALLER.items():
         taken = size.parameters * smaller
-        if smaller < each and taken <= free:
+        if smaller < weight_bytes and taken <= free:
             fitting.append(f"{way} ({taken / 1e9:.1f} GB)")
     advice = " or ".join(fitting) or "a smaller model"
-    check_memory(config.model, size.parameters * each, free, f"memory of {device}", advice)
+    check_memory(config.model, size.parameters * weight_bytes, free, f"memory of {device}", advice)
 
 
 def _weight_bytes(config: ModelConfig, dtype: torch.dtype) -> float:

@@ -405,9 +405,9 @@ def _settings_kept(base: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for current, before in settings:
+        for current, kept in settings:
             current.clear()
-            current.update(before)
+            current.update(kept)
         base.model_tags = tags
 
 

@@ -139,12 +139,12 @@ def roc(
     falling = np.argsort(-values, kind="stable")
     thresholds = values[falling]
     # of texts with the same score, the last one counts all of them
-    last = np.flatnonzero(np.diff(thresholds, append=-np.inf))
-    hits = np.cumsum(member[falling])[last]
-    alarms = last + 1 - hits
+    ends = np.flatnonzero(np.diff(thresholds, append=-np.inf))
+    hits = np.cumsum(member[falling])[ends]
+    alarms = ends + 1 - hits
     fpr = np.append(0.0, alarms / alarms[-1])
     tpr = np.append(0.0, hits / hits[-1])
-    return fpr, tpr, np.append(np.inf, thresholds[last])
+    return fpr, tpr, np.append(np.inf, thresholds[ends])
 
 
 def tpr_at_fpr(

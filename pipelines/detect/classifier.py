@@ -273,6 +273,11 @@ def _audit_in(files: Mapping[str, Path]) -> AuditSummary | None:
     audit = read_json(AuditSummary, files[AUDIT], "the summary of an audit")
     if audit.void:
         raise UsageError(f"adapter must come from a benchmark that can show membership; {audit.sentence}")
+    if audit.state in IN_AUDIT and audit.base is None:
+        raise UsageError(
+            "adapter must come from an audit in which its base model is a control; this one has none: audit it again "
+            "with fsd adapter-audit"
+        )
     return audit
 
 

@@ -301,8 +301,9 @@ def _asked(detectors: Sequence[Detector], detection: DetectorConfig) -> list[Det
 def _without_control(scored: ScoreTable, detectors: Sequence[Detector]) -> ScoreTable:
     """The scores by these detectors, and all that the base gives."""
     names = {detector.name for detector in detectors}
-    others = [score for score in scored.columns if score.state != BASE and score.detector not in names]
-    return replace(scored, columns={score: scored.columns[score] for score in scored.columns if score not in others})
+    columns = scored.columns
+    kept = [score for score in columns if score.state == BASE or score.detector in names]
+    return replace(scored, columns={score: columns[score] for score in kept})
 
 
 def _with_verdicts(
