@@ -40,8 +40,11 @@ def check_regular(path: str | Path, must: str, *, largest: int = LARGEST) -> Non
         raise UsageError(f"{must}; it has {status.st_size:,} bytes, more than {largest:,}")
 
 
-def entries_below(folder: str | Path) -> Iterator[Path]:
-    """What lies below a folder and is no folder; of folders and of links to folders, each is entered once."""
+def entries_below(folder: str | Path, *, hidden: bool = True) -> Iterator[Path]:
+    """What lies below a folder and is no folder; of folders and of links to folders, each is entered once.
+
+    What is `hidden`, such as the copies that editors and notebooks keep, may be left out.
+    """
 
     def refuse(error: OSError) -> None:
         raise UsageError(f"a folder must be one that can be read; {error.filename}: {error.strerror}") from error
@@ -54,20 +57,19 @@ def entries_below(folder: str | Path) -> Iterator[Path]:
             folders.clear()
             continue
         entered.add(path)
+        # In order: which of two links is entered depends on names, not on the file system.
+        folders[:] = sorted(name for name in folders if hidden or not name.startswith("."))
         for name in names:
-            yield Path(place, name)
+            if hidden or not name.startswith("."):
+                yield Path(place, name)
 
 
 def named_below(folder: str | Path, endings: Iterable[str]) -> list[Path]:
-    """The entries below a folder with one of the endings, in any case, in order; of the names of one file the first.
-
-    Hidden ones, such as the copies that editors and notebooks keep, are none.
-    """
+    """The entries below a folder with one of the endings, in any case, in order; of the names of one file the first."""
     wanted = tuple(endings)
     names: dict[str, Path] = {}
-    for entry in sorted(entries_below(folder)):
-        is_hidden = any(part.startswith(".") for part in entry.relative_to(folder).parts)
-        if entry.name.lower().endswith(wanted) and not is_hidden:
+    for entry in sorted(entries_below(folder, hidden=False)):
+        if entry.name.lower().endswith(wanted):
             names.setdefault(os.path.realpath(entry), entry)
     return list(names.values())
 

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
-    "nodes": 318_300,
+    "nodes": 318_600,
     "nodes a line of code": 8.5,
     "functions of folded complexity above 15": 0,
     "statements of more than 40 nodes": 77,

@@ -33,6 +33,7 @@ from fsd.files import (
     READABLE,
     SMALL,
     check_regular,
+    entries_below,
     from_json,
     named_below,
     read_bytes,
@@ -321,7 +322,8 @@ def check_endings(places: Iterable[str | Path]) -> None:
     for place in map(str, places):
         if not harness.is_task(place) and not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
             # A folder that is not there.
-            if not PurePosixPath(place).suffix and not os.path.exists(place) and "://" not in place:  # noqa: PTH110
+            is_remote = "://" in place or place.startswith("hf:")
+            if not PurePosixPath(place).suffix and not os.path.exists(place) and not is_remote:  # noqa: PTH110
                 raise UsageError(f"corpus must be files that exist; there is no file {place}")
             _format(place, "corpus files", TABLES + PLAIN)
 
@@ -824,18 +826,22 @@ def _distinct(paths: Paths, what: str) -> list[Path]:
     files = [Path(path) for path in paths]
     if not files:
         raise UsageError(f"at least one {what} must be given; got none")
-    places = [Path(os.path.realpath(path)) for path in files]
-    taken = set(places)
-    # two names of one file would make it weigh twice, and so would a folder and what lies in it
-    repeated = len(taken) < len(places) or any(not taken.isdisjoint(_folders_of(place)) for place in places)
-    if repeated:
-        raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
+    taken: set[str] = set()
+    for path in files:
+        held = _held(path)
+        # two names of one file would make it weigh twice, and so would a folder and what lies in it
+        if not taken.isdisjoint(held):
+            raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
+        taken |= held
     return files
 
 
-def _folders_of(place: Path) -> Sequence[Path]:
-    """The folders in which a file or folder lies; a task lies in none."""
-    return place.parents if os.path.exists(place) else ()  # noqa: PTH110
+def _held(path: Path) -> set[str]:
+    """Where a file is, or a folder and all that lies in it, without links."""
+    held = {os.path.realpath(path)}
+    if os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
+        held.update(map(os.path.realpath, entries_below(path, hidden=False)))
+    return held
 
 
 def _text_files(paths: Iterable[Path], skipped: Skipped) -> Iterator[Document]:

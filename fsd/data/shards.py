@@ -7,6 +7,7 @@ any URL that fsspec opens (`s3://`, `gs://`, ...).
 import io
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ class Shard(NamedTuple):
         """Its rows, each after its origin (file:line)."""
         place = without_credentials(self.url)
         with DataFile(self.url, 0).open(whole=False) as file:
-            if self.url.endswith(".parquet"):
+            if self.url.lower().endswith(".parquet"):
                 rows = parquet_rows(self.url, file, rows=range(self.begin, self.end))
             else:
                 file.seek(self.begin)
@@ -63,13 +64,15 @@ class Input(NamedTuple):
     state: str
 
 
-def find(places: Sequence[str]) -> list[DataFile]:
-    """The files of files, folders, patterns and URLs, each once."""
+def find(places: Sequence[str], without: Path | None = None) -> list[DataFile]:
+    """The files of files, folders, patterns and URLs, each once, `without` those below a folder."""
     files: dict[DataFile, None] = {}  # a pattern and a folder may name the same file
     for place in places:
         files |= dict.fromkeys(files_at(place, with_packed(TABLES)))
+    if without:
+        files = {file: None for file in files if not Path(file.url).resolve().is_relative_to(without)}
     for file in files:
-        if not file.url.endswith(ENDINGS):
+        if not file.url.lower().endswith(ENDINGS):
             raise UsageError(f"shards must be made of {', '.join(ENDINGS)}; got {file.url}")
     if not any(file.size for file in files):
         raise UsageError(
@@ -114,7 +117,7 @@ def _bounds(file: DataFile, rows: int) -> tuple[list[int], int, str]:
     """Where the shards of a file begin and end, its number of rows, and its hash."""
     import pyarrow.parquet as pq
 
-    is_table = file.url.endswith(".parquet")
+    is_table = file.url.lower().endswith(".parquet")
     digest = xxhash.xxh3_128()
     bounds = [0]
     lines = 0

@@ -11,6 +11,7 @@ from fsd.evaluation.advice import advice
 from fsd.evaluation.audited import Audit, Leaks, Telling, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Contrast, Results
+from fsd.evaluation.verdicts import VerdictMaker
 from fsd.scores import BASE, FSD, IN_AUDIT, Score
 from fsd.statistics.intervals import Estimate, shortened
 from fsd.statistics.metrics import METRICS
@@ -515,7 +516,7 @@ class AuditSummary:
         """Its numbers, and that there are no contemporaries; all of it where the texts or the labels explain more."""
         if self.blind is None or self.explains or not self.labels.hold:
             return self.sentence
-        numbers = f"blind classifier {self.blind}, {self._score} {self.auc}"
+        numbers = f"blind classifier {self.blind}, {self._score} {self.auc}{self._part_of_base}"
         if self.of_one_period:
             return numbers
         return f"{numbers}; no contemporaries: unread texts of the members' period may be called more often"
@@ -523,6 +524,16 @@ class AuditSummary:
     @property
     def _score(self) -> str:
         return Score(self.detector, self.state).title(paired=self.paired)
+
+    @property
+    def _part_of_base(self) -> str:
+        """What the base means where it separates the sides, and the texts do not explain the result anyway."""
+        if self.base is None or self.base.low <= 0.5 or self.explains:
+            return ""
+        return (
+            f"; the base model, which never saw the fine-tuning data, reaches {self.base}: part of the result may be "
+            "what it knew before"
+        )
 
     @property
     def _finding(self) -> str:
@@ -538,6 +549,7 @@ class AuditSummary:
                 f"a blind classifier, which never sees the model, reaches {self.blind} on the adapter's benchmark, "
                 f"{self._score} {self.auc}{meaning}"
             )
+        finding += self._part_of_base
         if self.explains or self.of_one_period:
             return finding
         return (
@@ -651,8 +663,13 @@ def verdict_rate(results: Results) -> float | None:
     """The usual false-positive rate of verdicts, or the smallest one that is possible; None if there are none."""
     if results.calibration is None or audit_summary(results).void:
         return None
+    calibration = results.calibration
+    unknown = VerdictMaker(calibration).unknown
+    judged = [calibration.of(source) for source in calibration.source_families if not unknown(source)]
+    if not judged:
+        return None
     # Rounded up, as a smaller one would be refused.
-    return max(FPR, math.ceil(1000 * results.calibration.finest) / 1000)
+    return max(FPR, math.ceil(1000 * max(of_source.finest for of_source in judged)) / 1000)
 
 
 def headline(results: Results) -> str:

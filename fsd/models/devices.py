@@ -16,12 +16,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-SMALLER = {
-    "dtype bfloat16": 2.0,
-    "bits 8": 1.0,
-    "bits 4": 0.5,
-}
-"""What makes weights smaller, and the bytes that each of them then takes."""
 # How CUDA numbers what is wrong with a driver, e.g. "Error 803: system has unsupported display driver".
 _NUMBERED = re.compile(r"Error \d+: [^(]+")
 
@@ -112,8 +106,11 @@ def check_fits(config: ModelConfig) -> None:
     device, dtype = resolve_precision(config)
     weight_bytes = _weight_bytes(config, dtype)
     free = _free_bytes(device)
+    half = "dtype bfloat16" if computes_bfloat16(device) else "dtype float16"
+    # What makes weights smaller, and the bytes that each of them then takes.
+    ways = {half: 2.0, "bits 8": 1.0, "bits 4": 0.5}
     fitting = []
-    for way, smaller in SMALLER.items():
+    for way, smaller in ways.items():
         taken = size.parameters * smaller
         if smaller < weight_bytes and taken <= free:
             fitting.append(f"{way} ({taken / 1e9:.1f} GB)")

@@ -111,7 +111,8 @@ def version_info(uri: str) -> Version | None:
     try:
         model = client.get_registered_model(name)
     except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+        # There is none of a name that MLflow allows nobody.
+        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             raise
         # MLflow's own errors do not say what there is.
         models = {model.name for model in client.search_registered_models()}

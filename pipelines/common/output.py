@@ -78,7 +78,12 @@ def _in_folder(path: Path, source: str | Path) -> bool:
     # os.path, because pathlib raises for a name that is too long
     if path.suffix.lower() not in TABLE_SUFFIXES or not os.path.isdir(source):  # noqa: PTH112
         return False
-    return path.resolve().is_relative_to(Path(source).resolve())
+    folder = Path(source).resolve()
+    place = path.resolve()
+    if not place.is_relative_to(folder):
+        return False
+    # Hidden files of a folder are passed over.
+    return not any(part.startswith(".") for part in place.relative_to(folder).parts)
 
 
 def text_table(documents: "Sequence[Document]", *columns: str) -> "pd.DataFrame":

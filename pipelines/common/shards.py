@@ -200,9 +200,8 @@ class Folder(NamedTuple):
         """Cut the files into shards, unless the manifest has those of the same files; refuse another job's folder."""
         if rows < 1:
             raise UsageError(f"shard-rows must be at least 1; got {rows}")
-        folder = path.resolve()
         # The output may lie within the folder of the data.
-        files = [file for file in data.find(places) if not Path(file.url).resolve().is_relative_to(folder)]
+        files = data.find(places, path.resolve())
         existing = cls.opened(path)
         # Hidden files are drafts of another process that is about to write the manifest.
         if existing is None and path.is_dir() and any(file.name[0] != "." for file in path.iterdir()):

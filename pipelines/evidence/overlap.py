@@ -102,10 +102,9 @@ def prepare(config: OverlapConfig) -> Job:
     if config.out:
         if not config.out.endswith(".parquet"):
             raise UsageError(f"out must be a file that ends in .parquet; got {config.out}")
-        check_path(
-            Path(config.out),
-            [file.url for file in texts.files + corpus.files],
-        )
+        inputs = [config.texts, config.corpus]
+        inputs += [file.url for file in texts.files + corpus.files]
+        check_path(Path(config.out), inputs)
     reads = {
         "texts": _size(config.texts, texts),
         "corpus": _size(config.corpus, corpus),

@@ -60,8 +60,8 @@ from pipelines.evidence.examination import examination, show_demonstration
 
 CONTROL = "the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"
 FOUND = "in the fine-tuning data"
-# The detector that asks the base alone, where none of those asked for does.
-CONTROL = "loss"
+# Asks the base alone, where none of the detectors that are asked for does.
+BASE_DETECTOR = "loss"
 HEADINGS = (
     "detector",
     "fine-tuned AUC\n[95 % CI]",
@@ -288,7 +288,7 @@ def _with_control(detection: DetectorConfig) -> list[Detector]:
     """The detectors that are asked for, and where all of them compare the models, one that reads the base alone."""
     requested = load_detectors(detection)
     if all(detector.paired for detector in for_adapter_audit(requested)):
-        requested += load_detectors(DetectorConfig(detectors=CONTROL))
+        requested += load_detectors(DetectorConfig(detectors=BASE_DETECTOR))
     return requested
 
 

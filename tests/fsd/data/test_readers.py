@@ -572,6 +572,34 @@ def test_a_file_is_given_once_also_within_a_folder(tmp_path, read):
             read(paths)
 
 
+def test_a_linked_folder_is_given_once(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.jsonl").write_text(json.dumps({"text": f"text {name}"}))
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "b")
+    assert [document.text for document in read_texts([tmp_path / "a"])] == ["text a", "text b"]
+    for place in ("b", "b/b.jsonl"):
+        with pytest.raises(UsageError, match="each data file must be given once; got "):
+            read_texts([tmp_path / "a", tmp_path / place])
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_hidden_link_hides_no_folder(tmp_path, monkeypatch, backwards):
+    """Whichever of them the file system names first."""
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v1" / "x.jsonl").write_text('{"text": "text x"}')
+    (tmp_path / ".latest").symlink_to(tmp_path / "v1")
+    walk = os.walk
+
+    def in_some_order(folder, **options):
+        for place, folders, names in walk(folder, **options):
+            folders.sort(reverse=backwards)
+            yield place, folders, names
+
+    monkeypatch.setattr(os, "walk", in_some_order)
+    assert [document.text for document in read_texts([tmp_path])] == ["text x"]
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, lambda content: b"PK\x03\x04" + content])
 def test_a_packed_file_under_a_plain_name_is_called_packed(tmp_path, pack):
     file = tmp_path / "a.jsonl"

@@ -29,7 +29,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["more.jsonl.gz", "MORE.JSONL", "more.csv"])
+@pytest.mark.parametrize("name", ["more.jsonl.gz", "more.csv"])
 def test_data_that_no_shard_can_be_made_of_are_named(name, tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}')
     (tmp_path / name).write_text("b")
@@ -75,3 +75,15 @@ def test_what_is_not_utf_8_is_named_with_its_line(tmp_path) -> None:
     _, found = shards.cut(shards.find([str(tmp_path)]), 2)
     with pytest.raises(UsageError, match=r"bad\.jsonl:4: must be encoded in UTF-8"):
         found[1].read()
+
+
+def test_files_below_the_output_are_none_and_endings_are_in_any_case(tmp_path) -> None:
+    (tmp_path / "A.JSONL").write_text('{"text": "a"}\n')
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "B.PARQUET")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "_manifest.json").write_text("{}")
+    inputs, found = shards.cut(shards.find([str(tmp_path)], tmp_path / "out"), 100)
+    assert [file.rows for file in inputs] == [1, len(ROWS)]
+    assert [row for shard in found for _, row in shard.read()] == [{"text": "a"}, *ROWS]
+    with pytest.raises(UsageError, match=r"shards must be made of .*; got \S+/out/_manifest\.json"):
+        shards.find([str(tmp_path)])

@@ -237,6 +237,25 @@ def test_the_summary_of_an_audit_survives_its_file(blind, explained, said):
 
 
 @pytest.mark.parametrize(
+    ("base", "state", "explains", "said"),
+    [
+        (CHANCE, "calibrated", False, ""),
+        (MIDDLE, "calibrated", False, "part of the result may be what it knew before"),
+        (MIDDLE, "tuned", True, "the two sides differ before the fine-tuning"),
+        (HIGH, "calibrated", True, "the two sides differ before the fine-tuning"),
+    ],
+)
+def test_what_the_base_knows_is_said_of_an_audit(base, state, explains, said):
+    summary = AuditSummary("loss", GOOD, CHANCE, state=state, base=base)
+    assert from_json(AuditSummary, summary.to_json(), "") == summary
+    assert summary.explains == explains
+    assert summary.clean == (base is CHANCE)
+    for sentence in (summary.sentence, summary.short):
+        assert said in sentence
+        assert ("the base model" in sentence) == (base is not CHANCE)
+
+
+@pytest.mark.parametrize(
     ("auc", "blind", "lead", "periods", "judgement", "barred"),
     [
         (POOR, CHANCE, None, "", "chance", ""),

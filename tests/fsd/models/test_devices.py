@@ -122,6 +122,13 @@ def test_what_would_fit_is_said_of_a_model_that_does_not(gpu, monkeypatch, tmp_p
     devices.check_fits(config)
 
 
+def test_what_would_fit_is_something_that_the_gpu_has(gpu, monkeypatch, tmp_path):
+    gpu.bfloat16 = False
+    monkeypatch.setattr(devices, "model_size", lambda *_: ModelSize(tmp_path, 0, 3 * 10**9))
+    with pytest.raises(UsageError, match=r"take 12\.0 GB, .* take dtype float16 \(6\.0 GB\) or bits 8"):
+        devices.check_fits(ModelConfig("large"))
+
+
 def test_what_is_spread_or_not_here_is_not_measured(gpu, monkeypatch, tmp_path):
     gpu.free = 0
     devices.check_fits(ModelConfig("api:model"))

@@ -64,6 +64,7 @@ def test_a_local_folder_needs_no_store(here, adapter):
 
 WRONG = [
     ("models:/fsd-none@champion", "must name a registered model; there are fsd-arxiv$"),
+    ("models:/fsd:none/1", "must name a registered model; there are fsd-arxiv$"),
     ("models:/fsd-arxiv@best", r"there are versions 1 and aliases champion \(1\)$"),
     ("models:/fsd-arxiv/7", r"there are versions 1 and aliases champion \(1\)$"),
     ("runs:/0123", "'0123' is none"),

@@ -61,5 +61,7 @@ def test_columns_are_joined_and_the_answer_is_looked_for(tmp_path: Path, monkeyp
     shown = " ".join(capsys.readouterr().out.split())
     assert "verdicts: 1 contaminated, 1 partly, 1 not found; matches: 1 answer inside" in shown
     assert "fsd overlap corpus.jsonl texts.parquet --column text --corpus-column '{q} {a}'" in shown
+    with pytest.raises(UsageError, match="an output file must not be in a folder of inputs"):
+        prepare(OverlapConfig("texts.jsonl", ".", "rows.parquet", **options))
     with pytest.raises(UsageError, match="the template of answer must name columns of the file; it has no 'b'"):
         prepare(OverlapConfig("texts.jsonl", "corpus.jsonl", column="q", corpus_column="text", answer="b")).run()
