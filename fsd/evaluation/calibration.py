@@ -32,6 +32,8 @@ from fsd.token_stats import FloatArray
 
 TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
+FEWEST_CALIBRATED = 10
+"""Smallest number of groups of calibration non-members of a named source on whose texts verdicts are given."""
 VERSION = 6
 """Version of the JSON that `Calibration.to_json` writes, and of what its scores mean."""
 Values = tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
@@ -121,6 +123,25 @@ class Calibration:
         """(N,) source by whose non-members each text is judged: its own, or "" where the calibration names none."""
         # a calibration without named sources serves texts of any: the domain check judges these
         return list(sources) if any(self.sources) else [""] * len(sources)
+
+    def unknown(self, source: str) -> str:
+        """Why no text of a source can be judged; "" if it can."""
+        counts = self.source_families
+        if source not in counts:
+            calibrated_on = ", ".join(sorted(name or "texts without a source" for name in counts))
+            subject = f"source {source!r}" if source else "a text without a source"
+            return f"{subject} is unknown to the adapter, which was calibrated on {calibrated_on}"
+        if source and counts[source] < FEWEST_CALIBRATED:
+            return (
+                f"source {source!r} must have at least {FEWEST_CALIBRATED} groups of calibration non-members; "
+                f"it has {counts[source]}"
+            )
+        return ""
+
+    @property
+    def judged(self) -> list[str]:
+        """The sources on whose texts verdicts can be given."""
+        return [source for source in self.source_families if not self.unknown(source)]
 
     @property
     def chosen(self) -> Candidate:

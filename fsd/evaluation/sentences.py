@@ -11,7 +11,6 @@ from fsd.evaluation.advice import advice
 from fsd.evaluation.audited import Audit, Leaks, Telling, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Contrast, Results
-from fsd.evaluation.verdicts import VerdictMaker
 from fsd.scores import BASE, FSD, IN_AUDIT, Score
 from fsd.statistics.intervals import Estimate, shortened
 from fsd.statistics.metrics import METRICS
@@ -664,12 +663,11 @@ def verdict_rate(results: Results) -> float | None:
     if results.calibration is None or audit_summary(results).void:
         return None
     calibration = results.calibration
-    unknown = VerdictMaker(calibration).unknown
-    judged = [calibration.of(source) for source in calibration.source_families if not unknown(source)]
-    if not judged:
+    finest = [calibration.of(source).finest for source in calibration.judged]
+    if not finest:
         return None
     # Rounded up, as a smaller one would be refused.
-    return max(FPR, math.ceil(1000 * max(of_source.finest for of_source in judged)) / 1000)
+    return max(FPR, math.ceil(1000 * max(finest)) / 1000)
 
 
 def headline(results: Results) -> str:

@@ -27,8 +27,6 @@ TESTED = "tested"
 """A verdict rests on tests that can refuse, and the texts passed them."""
 ASSERTED = "asserted, not tested"
 """A verdict rests on the user, who says that the texts are of one kind."""
-FEWEST_CALIBRATED = 10
-"""Smallest number of groups of calibration non-members of a named source on whose texts verdicts are given."""
 
 
 class Rules(NamedTuple):
@@ -93,19 +91,7 @@ class VerdictMaker:
 
     def unknown(self, source: str) -> str:
         """Why no text of a source can be judged; "" if it can."""
-        if self.refusal:
-            return self.refusal
-        counts = self.calibration.source_families
-        if source not in counts:
-            calibrated_on = ", ".join(sorted(name or "texts without a source" for name in counts))
-            subject = f"source {source!r}" if source else "a text without a source"
-            return f"{subject} is unknown to the adapter, which was calibrated on {calibrated_on}"
-        if source and counts[source] < FEWEST_CALIBRATED:
-            return (
-                f"source {source!r} must have at least {FEWEST_CALIBRATED} groups of calibration non-members; "
-                f"it has {counts[source]}"
-            )
-        return ""
+        return self.refusal or self.calibration.unknown(source)
 
     def outside(
         self,
@@ -245,9 +231,7 @@ def called_at(calibration: Calibration, scores: pd.DataFrame, fpr: float) -> pd.
 
     Texts of another source would count as not called.
     """
-    unknown = VerdictMaker(calibration).unknown
-    judged_at_all = [name for name in calibration.source_families if not unknown(name)]
-    supported = [name for name in judged_at_all if calibration.of(name).finest <= fpr + TOLERANCE]
+    supported = [name for name in calibration.judged if calibration.of(name).finest <= fpr + TOLERANCE]
     sources = calibration.judging(list(scores.get("source", [""] * len(scores))))
     of_source = scores.assign(source=sources)
     judged = of_source[of_source["source"].isin(supported)]

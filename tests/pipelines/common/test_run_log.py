@@ -132,6 +132,27 @@ def test_the_rate_of_verdicts_is_one_that_detect_takes(results):
     assert main_report.sentences.verdict_rate(_results(validation=0)) is None
 
 
+@pytest.mark.parametrize(
+    ("sizes", "rate"), [((12, 12, 12), 0.077), ((12, 30, 4), 0.077), ((25, 25), 0.05), ((5, 5), None)]
+)
+def test_the_rate_of_verdicts_is_one_that_every_source_allows(results, sizes, rate):
+    """Twelve non-members of a source allow no rate below 1/13; of less than ten no verdicts are given."""
+    sources = [name for name, size in zip("abc", sizes, strict=False) for _ in range(size)]
+    calibration = results.calibration
+    candidates = [
+        replace(candidate, scores=tuple(map(float, range(len(sources))))) for candidate in calibration.candidates
+    ]
+    of_sources = replace(
+        calibration,
+        candidates=tuple(candidates),
+        families=tuple(range(len(sources))),
+        sources=tuple(sources),
+    )
+    audit = replace(results.audit, blind=replace(results.audit.blind, auc=None))
+    judged = replace(results, audit=audit, calibration=of_sources)
+    assert main_report.sentences.verdict_rate(judged) == rate
+
+
 def test_versions_are_comparable_on_the_same_texts_base_and_judging_alone(results):
     words = registration.judged_words(results.parts, "split grouped", 7)
     assert re.fullmatch(r"\d+ validation and \d+ test texts; split grouped, seed 7; by the best .* state", words)
