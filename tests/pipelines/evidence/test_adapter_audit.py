@@ -128,7 +128,10 @@ def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Pa
     assert merged.to_numpy() == pytest.approx(adapter.to_numpy(), abs=5e-3)  # the embedded weights are half precision
 
 
-@pytest.mark.parametrize(("known", "detector"), [(1, "min_k"), (0, "loss"), (0, "wbc")])
+@pytest.mark.parametrize(
+    ("known", "detector"),
+    [(0, "wbc"), *(pytest.param(known, name, marks=pytest.mark.slow) for known, name in ((1, "min_k"), (0, "loss")))],
+)
 def test_what_the_base_knows_is_no_evidence_of_the_fine_tuning(folder, there, capsys, known, detector) -> None:
     """The adapter saw none of these texts: one side is from the base model's own training data."""
     members = [document for document in corpus() if document.member][:140]
