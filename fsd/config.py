@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 
 from tyro.conf import arg
 
-from fsd.errors import UsageError, without_credentials
+from fsd.errors import UsageError
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Method = Literal["lora", "ia3", "adalora"]
@@ -339,8 +339,8 @@ def flags(config: Any) -> dict[str, Any]:
 
 
 def again(command: str, arguments: Sequence[str], config: Any, default: Any) -> str:
-    """A command with its arguments and the settings that differ from the default, for a shell, without credentials."""
-    return without_credentials(shlex.join(["fsd", command, *arguments, *typed(config, default)]))
+    """A command with its arguments and the settings that differ from the default, for a shell."""
+    return shlex.join(["fsd", command, *arguments, *typed(config, default)])
 
 
 def typed(config: Any, default: Any) -> list[str]:

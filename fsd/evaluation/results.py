@@ -370,14 +370,14 @@ def compute_results(
     tested_fsd = {name: column[texts.tested] for name, column in control_fsd.items()}
     test_rows = measure(bootstrap, texts.test.columns, scored.states, tested_fsd, thresholds(texts.validation))
     rows = [*test_rows, *contrast_rows(texts, control_fsd, test_rows)]
-    told = [choice.headline]
+    reported = [choice.headline]
     calibration = None
     # without validation texts nothing is calibrated: the texts that measure must not give p-values as well
     if parts.validation:
         calibration = calibration_of(texts, detectors)
     if calibration:
-        told.append(calibration.score)
-    for score in dict.fromkeys(told):
+        reported.append(calibration.score)
+    for score in dict.fromkeys(reported):
         rows += base_control_rows(texts, score, of_control, bootstrap)
         rows += untrained_rows(texts, score, bootstrap)
     if parts.validation:
@@ -556,9 +556,10 @@ def base_control_rows(
 
 
 def untrained_rows(texts: ScoredTexts, score: Score, bootstrap: Bootstrap) -> list[Row]:
-    """In an audit, how well the base model separates the two sides, which never saw the fine-tuning data, in any order.
+    """In an audit, the AUC of the base model, which never saw the fine-tuning data, on the test texts.
 
-    It is the base score that separates the validation texts best. None without a detector that reads one model alone.
+    Its detector, and which side scores higher, are those that separate the validation texts best. No row without a
+    detector that reads one model alone.
     """
     if texts.scored.states != IN_AUDIT:
         return []
@@ -566,10 +567,12 @@ def untrained_rows(texts: ScoredTexts, score: Score, bootstrap: Bootstrap) -> li
     if not of_base:
         return []
     # Texts that the base knows have higher scores by either model, and move less between them.
-    oriented = {name: auc(texts.validation.member, column[texts.chosen_on]) for name, column in of_base.items()}
-    detector = max(oriented, key=lambda name: abs(oriented[name] - 0.5))
-    sign = 1 if oriented[detector] >= 0.5 else -1
-    return [Row(*score, "base_auc", *estimates(bootstrap, sign * of_base[detector][texts.tested])["auc"])]
+    validation_aucs = {name: auc(texts.validation.member, column[texts.chosen_on]) for name, column in of_base.items()}
+    detector = max(validation_aucs, key=lambda name: abs(validation_aucs[name] - 0.5))
+    column = of_base[detector][texts.tested]
+    if validation_aucs[detector] < 0.5:
+        column = -column
+    return [Row(*score, "base_auc", *estimates(bootstrap, column)["auc"])]
 
 
 def validation_rows(validation: Part, cross_validated: ByScore) -> list[Row]:

@@ -282,7 +282,8 @@ def _last_rows(
     from fsd.reporting.report import packed
 
     rows = [(name, str(path)) for name, path in report.files.items()]
-    commands = list(report.next)
+    # A flag that they repeat may hold a password.
+    commands = list(map(without_credentials, report.next))
     if run and places:
         rows.append(("run", places["id"]))
         if places["report"]:

@@ -45,9 +45,3 @@ def test_what_a_user_typed_is_read_as_the_same_settings():
     assert tyro.cli(config.ScoreConfig, args=["--data", "a.csv", "--out", "b.csv", *words], config=settings) == changed
     assert config.typed(default, dataclasses.replace(default, chat=True)) == ["--no-chat"]
     assert config.typed(default, default) == []
-
-
-def test_the_next_command_repeats_no_credentials() -> None:
-    model = config.ModelConfig(revision="mysql+pymysql://127.0.0.1:1/db?passwd=s3cr3t")
-    command = config.again("score", ["a b.jsonl"], model, config.ModelConfig())
-    assert command == "fsd score 'a b.jsonl' --revision 'mysql+pymysql://127.0.0.1:1/db?passwd=***'"

@@ -117,3 +117,11 @@ def test_verdicts_are_offered_where_the_version_can_give_them(capsys, monkeypatc
         out = capsys.readouterr().out
         assert line in out
         assert (offered in out) is bool(rate)
+
+
+def test_the_next_command_repeats_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "fsd score a.jsonl --revision 'mysql+pymysql://127.0.0.1:1/db?passwd=s3cr3t'"
+    show(Report(headline="done", next=[command]))
+    shown = "".join(capsys.readouterr().out.split())
+    assert "passwd=***'" in shown
+    assert "s3cr3t" not in shown
