@@ -90,9 +90,7 @@ def main(settings: Settings) -> None:
     texts = _texts(settings)
     group = np.array(families([Document(text) for text in texts]))
     labels = np.arange(len(texts)) < len(texts) / 2
-    print(
-        "change | share | AUC mean [lowest, highest] | intervals with .5 | p < .05 | named most often | s per run",
-    )
+    print("change | share | AUC mean [lowest, highest] | intervals with .5 | p < .05 | named most often | s per run")
     cases = [(change, share) for change in settings.changes for share in settings.shares if share]
     for change, share in [*cases, *([("none", 0.0)] if 0 in settings.shares else [])]:
         aucs, inside, significant, named = [], 0, 0, Counter[str]()

@@ -37,11 +37,7 @@ def cdd(outputs: Continuations, *, alpha: float = 0.05) -> float:
     return sum(near) / len(near)
 
 
-def _within(
-    most: float,
-    greedy: list[str],
-    sample: list[str],
-) -> bool:
+def _within(most: float, greedy: list[str], sample: list[str]) -> bool:
     """Whether the Levenshtein distance of two sequences is at most `most`."""
     row = list(range(len(greedy) + 1))
     for token in sample:

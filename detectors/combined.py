@@ -4,22 +4,12 @@ from fsd.errors import UsageError
 from fsd.search_space import Range
 from fsd.token_stats import TokenStats, check_same_tokens, lowest_mean
 
-SEARCH = {
-    "k": Range(0.05, 1.0, step=0.05),
-    "a": Range(0.0, 2.0, step=0.25),
-    "b": Range(0.0, 8.0, step=1.0),
-}
+SEARCH = {"k": Range(0.05, 1.0, step=0.05), "a": Range(0.0, 2.0, step=0.25), "b": Range(0.0, 8.0, step=1.0)}
 NEEDS = ("token", "mean", "std")
 
 
 def combined(
-    text: TokenStats,
-    tuned: TokenStats,
-    reference: TokenStats,
-    *,
-    k: float = 0.2,
-    a: float = 0.5,
-    b: float = 4.0,
+    text: TokenStats, tuned: TokenStats, reference: TokenStats, *, k: float = 0.2, a: float = 0.5, b: float = 4.0
 ) -> float:
     """min_k_reference + a·min_k_pp + b·(mean log-probability under the base model − under the fine-tuned model).
 

@@ -6,21 +6,12 @@ from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
 from fsd.token_stats import TokenStats, check_same_tokens
 
-SEARCH = {
-    "cap": Range(1e-3, 10.0, log=True),
-    "limit": Choice((True, False)),
-    "first": Choice((True, False)),
-}
+SEARCH = {"cap": Range(1e-3, 10.0, log=True), "limit": Choice((True, False)), "first": Choice((True, False))}
 NEEDS = ("token",)
 
 
 def dc_pdd(
-    text: TokenStats,
-    unigram: TokenStats,
-    *,
-    cap: float = 0.01,
-    limit: bool = True,
-    first: bool = True,
+    text: TokenStats, unigram: TokenStats, *, cap: float = 0.01, limit: bool = True, first: bool = True
 ) -> float:
     """Mean calibrated probability of the tokens, in nats: mean_t min(cap, −p_t · log f(x_t)).
 

@@ -11,12 +11,7 @@ NEEDS = ("std", "top")
 AUTO = False
 
 
-def gap_k(
-    text: TokenStats,
-    *,
-    k: float = 0.2,
-    window: int = 3,
-) -> float:
+def gap_k(text: TokenStats, *, k: float = 0.2, window: int = 3) -> float:
     """Mean of the n lowest windows of standardised gaps, without a unit; n = max(1, int(k·windows)).
 
     g_t = (logp_t − top_t) / std_t is 0 where the token is the most likely one. A window is the mean of g over `window`
@@ -39,9 +34,5 @@ def gap_k(
     gaps = (text.logp - text.top) / text.std
     size = int(window)
     if gaps.size >= size:
-        gaps = np.convolve(
-            gaps,
-            np.full(size, 1 / size),
-            mode="valid",
-        )
+        gaps = np.convolve(gaps, np.full(size, 1 / size), mode="valid")
     return lowest_mean(gaps, k, "gap_k.k")

@@ -10,13 +10,7 @@ SEARCH = {"k": Range(0.05, 1.0, step=0.05), "sign": Choice((False, True))}
 NEEDS = ("token",)
 
 
-def ht(
-    text: TokenStats,
-    reference: TokenStats,
-    *,
-    k: float = 0.4,
-    sign: bool = False,
-) -> float:
+def ht(text: TokenStats, reference: TokenStats, *, k: float = 0.4, sign: bool = False) -> float:
     """Mean log-ratio log p_t − log q_t, in nats, of the n tokens that the reference finds least likely.
 
     n = max(1, int(k·T)). With k = 1 it is the difference form of `reference`.

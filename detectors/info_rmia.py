@@ -7,12 +7,7 @@ from fsd.token_stats import PairStats, lowest_mean
 SEARCH = {"k": Range(0.05, 1.0, step=0.05), "under": Choice(("target", "reference"))}
 
 
-def info_rmia(
-    difference: PairStats,
-    *,
-    k: float = 1.0,
-    under: str = "target",
-) -> float:
+def info_rmia(difference: PairStats, *, k: float = 1.0, under: str = "target") -> float:
     """Mean of the n lowest Δ_{x_t} − E_v[Δ_v], in nats; Δ_v = log p(v) − log q(v), n = max(1, int(k·T)).
 
     Where target and reference differ in everything, as after training on other texts of the kind, the log-ratio of
@@ -34,8 +29,4 @@ def info_rmia(
     expectations = {"target": difference.mean, "reference": difference.reference_mean}
     if under not in expectations:
         raise UsageError(f"info_rmia.under must be target or reference; got {under!r}")
-    return lowest_mean(
-        difference.ratio - expectations[under],
-        k,
-        "info_rmia.k",
-    )
+    return lowest_mean(difference.ratio - expectations[under], k, "info_rmia.k")

@@ -3,12 +3,7 @@
 from fsd.token_stats import TokenStats, loss_ratio
 
 
-def lowercase(
-    text: TokenStats,
-    lower: TokenStats,
-    *,
-    log: bool = True,
-) -> float:
+def lowercase(text: TokenStats, lower: TokenStats, *, log: bool = True) -> float:
     """Loss of the lower-cased text relative to the loss of the text: loss(lower(x)) / loss(x), without a unit.
 
     Lower-casing raises the loss most where the model knows the text itself. A text without capital letters scores 1.

@@ -7,12 +7,7 @@ SEARCH = {"k": Range(0.05, 1.0, step=0.05)}
 NEEDS = ("token",)
 
 
-def min_k_deviation(
-    text: TokenStats,
-    tuned: TokenStats,
-    *,
-    k: float = 0.1,
-) -> float:
+def min_k_deviation(text: TokenStats, tuned: TokenStats, *, k: float = 0.1) -> float:
     """Mean of the n lowest deviations d_t = logp_t(f_θ) − logp_t(f_θ'), in nats; n = max(1, int(k·T)).
 
     The lowest d_t are the tokens whose likelihood fine-tuning raised most. What remains to be learned in an unseen

@@ -23,8 +23,4 @@ def min_k_pp(text: TokenStats, *, k: float = 0.2) -> float:
     Source: "Min-K%++: improved baseline for detecting pre-training data from large language models", arXiv
     2404.02936.
     """
-    return lowest_mean(
-        (text.logp - text.mean) / text.std,
-        k,
-        "min_k_pp.k",
-    )
+    return lowest_mean((text.logp - text.mean) / text.std, k, "min_k_pp.k")

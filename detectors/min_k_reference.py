@@ -7,12 +7,7 @@ SEARCH = {"k": Range(0.05, 1.0, step=0.05)}
 NEEDS = ("token",)
 
 
-def min_k_reference(
-    text: TokenStats,
-    reference: TokenStats,
-    *,
-    k: float = 0.2,
-) -> float:
+def min_k_reference(text: TokenStats, reference: TokenStats, *, k: float = 0.2) -> float:
     """Mean of the n lowest log-ratios r_t = logp_t − logp_t(reference), in nats; n = max(1, int(k·T)).
 
     The reference model, a smaller one of the same family or one that was trained on none of the texts, measures how

@@ -5,20 +5,11 @@ from collections.abc import Sequence
 from fsd.search_space import Range
 from fsd.token_stats import FloatArray, TokenStats, lowest_mean
 
-SEARCH = {
-    "low": Range(0.05, 1.0, step=0.05),
-    "high": Range(0.05, 0.5, step=0.05),
-}
+SEARCH = {"low": Range(0.05, 1.0, step=0.05), "high": Range(0.05, 0.5, step=0.05)}
 AUTO = False
 
 
-def pac(
-    text: TokenStats,
-    swapped: Sequence[TokenStats],
-    *,
-    low: float = 0.3,
-    high: float = 0.05,
-) -> float:
+def pac(text: TokenStats, swapped: Sequence[TokenStats], *, low: float = 0.3, high: float = 0.05) -> float:
     """Mean polarised distance of the copies with swapped words minus that of the text, in nats.
 
     The polarised distance is the mean of the n highest log-probabilities, n = max(1, int(high·T)), minus that of the
@@ -44,9 +35,5 @@ def pac(
     return sum(copies) / len(copies) - _distance(text.logp, low, high)
 
 
-def _distance(
-    logp: FloatArray,
-    low: float,
-    high: float,
-) -> float:
+def _distance(logp: FloatArray, low: float, high: float) -> float:
     return -lowest_mean(-logp, high, "pac.high") - lowest_mean(logp, low, "pac.low")

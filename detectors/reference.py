@@ -8,13 +8,7 @@ from fsd.token_stats import TokenStats, loss_ratio
 SEARCH = {"difference": Choice((False, True))}
 
 
-def reference(
-    text: TokenStats,
-    reference: TokenStats,
-    *,
-    difference: bool = False,
-    log: bool = True,
-) -> float:
+def reference(text: TokenStats, reference: TokenStats, *, difference: bool = False, log: bool = True) -> float:
     """Negative ratio of the losses under the target and the reference model: −loss(x) / loss_ref(x), without a unit.
 
     The reference model, usually a smaller one of the same family, measures how difficult the text is in general. The

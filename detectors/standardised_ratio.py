@@ -3,11 +3,7 @@
 from fsd.token_stats import PairStats, window_votes
 
 
-def standardised_ratio(
-    difference: PairStats,
-    *,
-    sizes: tuple[int, ...] = (),
-) -> float:
+def standardised_ratio(difference: PairStats, *, sizes: tuple[int, ...] = ()) -> float:
     """Mean of z_t = (Δ_{x_t} − E_v[Δ_v]) / sd_v[Δ_v] over the tokens, Δ_v = log p(v) − log q(v) and v ~ p.
 
     A log-ratio of one nat says much where target and reference agree in all other tokens, and little where they differ

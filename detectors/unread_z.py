@@ -11,12 +11,7 @@ SEARCH = {"alpha": Choice((1.0, 10.0, 100.0))}
 NEEDS = ("token",)
 
 
-def unread_z(
-    difference: PairStats,
-    unread: Exemplars,
-    *,
-    alpha: float = 100.0,
-) -> float:
+def unread_z(difference: PairStats, unread: Exemplars, *, alpha: float = 100.0) -> float:
     """z(wbc) + z(standardised_ratio) + z(its lowest 20 %) + z(min_k_pp): how unlike an unread text each score is.
 
     What a score would be if the text had not been read is predicted by a ridge regression, fitted to the unread texts
@@ -37,11 +32,7 @@ def unread_z(
     """
     if not 0 < alpha < float("inf"):
         raise UsageError(f"unread_z.alpha must be above 0 and finite; got {alpha!r}")
-    fitted = unread.once(
-        UnreadScores.fit,
-        scores_of=_scores,
-        alpha=alpha,
-    )
+    fitted = unread.once(UnreadScores.fit, scores_of=_scores, alpha=alpha)
     return float(fitted.z(difference, _scores(difference)).sum())
 
 
@@ -51,8 +42,5 @@ def _scores(pair: PairStats) -> FloatArray:
     standardised = (pair.ratio - pair.mean) / pair.std
     votes = window_votes(pair.ratio, WINDOW_SIZES)
     lowest = lowest_mean(standardised, 0.2)
-    least_likely = lowest_mean(
-        (target.logp - target.mean) / target.std,
-        0.2,
-    )
+    least_likely = lowest_mean((target.logp - target.mean) / target.std, 0.2)
     return np.array([votes, standardised.mean(), lowest, least_likely])

@@ -5,12 +5,7 @@ from fsd.token_stats import WINDOW_SIZES, TokenStats, check_same_tokens, window_
 NEEDS = ("token",)
 
 
-def wbc(
-    text: TokenStats,
-    reference: TokenStats,
-    *,
-    sizes: tuple[int, ...] = WINDOW_SIZES,
-) -> float:
+def wbc(text: TokenStats, reference: TokenStats, *, sizes: tuple[int, ...] = WINDOW_SIZES) -> float:
     """Share of the windows of consecutive tokens whose loss is lower under the target model, averaged over sizes.
 
     A few tokens with large differences dominate the mean over all tokens, in members and in others. A window has one

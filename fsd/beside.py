@@ -129,12 +129,7 @@ def _start(descriptor: int) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-P", "-c", code]
     nothing = subprocess.DEVNULL
     return subprocess.Popen(
-        command,
-        pass_fds=[descriptor],
-        stdin=nothing,
-        stdout=nothing,
-        stderr=nothing,
-        start_new_session=True,
+        command, pass_fds=[descriptor], stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
     )
 
 

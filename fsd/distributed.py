@@ -76,11 +76,7 @@ def join() -> None:
     cuda = torch.cuda.is_available()
     # Objects travel by gloo even then, so that waiting for them occupies no card.
     try:
-        PartialState(
-            cpu=not cuda,
-            backend="cpu:gloo,cuda:nccl" if cuda else "gloo",
-            timeout=TIMEOUT,
-        )
+        PartialState(cpu=not cuda, backend="cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
         address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         raise UsageError(
@@ -128,10 +124,7 @@ def gather(value: T) -> list[T]:
     # A collective call takes tensors of one size, so shorter contents are filled up.
     longest = max(map(int, sizes))
     contents = [torch.empty(longest, dtype=torch.uint8) for _ in sizes]
-    all_gather(
-        contents,
-        torch.frombuffer(bytearray(data.ljust(longest, b"\0")), dtype=torch.uint8),
-    )
+    all_gather(contents, torch.frombuffer(bytearray(data.ljust(longest, b"\0")), dtype=torch.uint8))
     return [unpickled(bytes(content[: int(size)].numpy())) for content, size in zip(contents, sizes, strict=True)]
 
 

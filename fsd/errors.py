@@ -79,11 +79,7 @@ class CheckFailed(Exception):  # noqa: N818 - the command worked: its answer is 
         super().__init__(printable(without_credentials(message)))
 
 
-DRIVERS = {
-    "psycopg": "fsd[postgres]",
-    "psycopg2": "psycopg2-binary",
-    "MySQLdb": "mysqlclient",
-}
+DRIVERS = {"psycopg": "fsd[postgres]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 """Module of a database driver → package to install, where the names differ."""
 
 

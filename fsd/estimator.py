@@ -95,12 +95,7 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.model_ = to_score.language_model
         # It names what the model is scored with besides, such as a reference model.
         self._config = to_score.config
-        finetune(
-            self.model_,
-            self.unseen_,
-            self.training or AdapterConfig(),
-            seed=self.seed,
-        )
+        finetune(self.model_, self.unseen_, self.training or AdapterConfig(), seed=self.seed)
         # Another training of the same network takes this adapter's place.
         self._adapter = adapter_fingerprint(self.model_)
         self.classes_ = np.array([False, True])
@@ -136,13 +131,7 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         texts = listed("texts", X)
         check_apart(texts, self.unseen_)
         plan, _ = prepare(
-            self.model_,
-            texts,
-            self.unseen_,
-            [self.detector],
-            STATES,
-            config=self._config,
-            seed=self.seed,
+            self.model_, texts, self.unseen_, [self.detector], STATES, config=self._config, seed=self.seed
         )
         table = plan.score().frame()
         return table[f"{self.detector}.fsd"].to_numpy(np.float64)

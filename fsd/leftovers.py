@@ -67,9 +67,7 @@ def temporary_folder(parent: Path | None = None, prefix: str = PREFIX) -> Iterat
         if has_ended(folder.name.removeprefix(prefix).rpartition("-")[0]):
             shutil.rmtree(folder, ignore_errors=True)
     with tempfile.TemporaryDirectory(
-        prefix=f"{prefix}{this_process()}-",
-        dir=parent,
-        ignore_cleanup_errors=True,
+        prefix=f"{prefix}{this_process()}-", dir=parent, ignore_cleanup_errors=True
     ) as name:
         yield Path(name)
 

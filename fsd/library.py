@@ -184,9 +184,7 @@ def _placeless(text: "str | Prompt") -> "Prompt":
 
 
 def _check_own_adapter(
-    language_model: "LanguageModel",
-    training: AdapterConfig | None,
-    texts: "Sequence[str | Prompt]",
+    language_model: "LanguageModel", training: AdapterConfig | None, texts: "Sequence[str | Prompt]"
 ) -> None:
     """Refuse an adapter that would make every deviation zero, and settings of a training that does not take place."""
     from fsd.models.adapters import check_restorable, has_effect
@@ -402,11 +400,7 @@ def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
 
 
 def opened(
-    model: "Model",
-    *,
-    states: Sequence[str],
-    config: ModelConfig | None = None,
-    seed: int = 42,
+    model: "Model", *, states: Sequence[str], config: ModelConfig | None = None, seed: int = 42
 ) -> "OpenedModel":
     """The model, loaded if it is not yet, with its scorers; for `states` see `fsd.scoring.model.open_model`.
 
@@ -422,10 +416,7 @@ def opened(
     if local.adapted and "tuned" not in states:
         local = _as_it_is(local)
     # Without a configuration a loaded model has neither a reference model nor token frequencies.
-    config = config or ModelConfig(
-        model=local.identity.id,
-        chats="whole" if local.whole_chats else "answers",
-    )
+    config = config or ModelConfig(model=local.identity.id, chats="whole" if local.whole_chats else "answers")
     return open_model(config, local=local, states=states, seed=seed)
 
 

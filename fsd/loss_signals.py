@@ -15,11 +15,7 @@ RADIUS = 0.8
 """Distance of patterns that count as equal, in standard deviations."""
 
 
-def loss_signals(
-    text: TokenStats,
-    *copies: TokenStats,
-    along: str = "copies",
-) -> FloatArray:
+def loss_signals(text: TokenStats, *copies: TokenStats, along: str = "copies") -> FloatArray:
     """Level, counts, complexity, repetition and trend of a text's token losses.
 
     Members are expected to have a low loss, many tokens of low loss, few and regular ups and downs, a loss that falls
@@ -49,15 +45,7 @@ def loss_signals(
     parts = [along_logp[:cut] for cut in LONG_CUTS]
     slopes = [_slope(-part) for part in parts]
     entropies = [_approximate_entropy(part) for part in parts]
-    signals = np.concatenate(
-        [
-            levels,
-            *gained,
-            _above_means(logp),
-            slopes,
-            entropies,
-        ]
-    )
+    signals = np.concatenate([levels, *gained, _above_means(logp), slopes, entropies])
     # Shares that are equal on paper differ in the last bits, and their ranks would then be a matter of chance.
     return np.round(signals, 9)
 
@@ -72,10 +60,7 @@ def _above_means(logp: FloatArray) -> list[float]:
     return [-above[: cut and cut - 1].mean() for cut in CUTS]
 
 
-def _levels(
-    logp: FloatArray,
-    token: IntArray,
-) -> FloatArray:
+def _levels(logp: FloatArray, token: IntArray) -> FloatArray:
     """(21,) loss and perplexity, both also by the share of distinct tokens, counts, and Lempel-Ziv complexity."""
     signals: list[float] = []
     for cut in CUTS:
@@ -84,30 +69,17 @@ def _levels(
         loss = -part.mean()
         perplexity = np.exp(loss)
         above = (part > part.mean()).mean()
-        signals += [
-            loss,
-            perplexity,
-            loss / diversity,
-            perplexity / diversity,
-            -above,
-        ]
+        signals += [loss, perplexity, loss / diversity, perplexity / diversity, -above]
     beginning = logp[:200]
     signals += [-(beginning >= least).mean() for least in (-1, -2, -3)]
     signals += [_lempel_ziv(beginning, bins) for bins in (3, 4, 5)]
     return np.array(signals)
 
 
-def _lempel_ziv(
-    values: FloatArray,
-    bins: int,
-) -> float:
+def _lempel_ziv(values: FloatArray, bins: int) -> float:
     """Distinct words of the values in bins, each word the shortest that is new, by the number of values."""
     # Binned twice, as in the paper's code: on a grid from the least value to 0, and its ranks into a few symbols.
-    ranks = np.digitize(
-        values,
-        np.linspace(values.min(), 0, 100),
-        right=True,
-    )
+    ranks = np.digitize(values, np.linspace(values.min(), 0, 100), right=True)
     edges = np.linspace(ranks.min(), ranks.max(), bins + 1)[1:]
     symbols = np.searchsorted(edges, ranks).astype(np.uint8).tobytes()
     words: set[bytes] = set()

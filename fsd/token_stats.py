@@ -402,11 +402,7 @@ class Exemplars:
         labelled: the texts, if their labels are known, and the others of their families.
     """
 
-    def __init__(
-        self,
-        prompts: Sequence[Prompts],
-        labelled: Labelled = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, prompts: Sequence[Prompts], labelled: Labelled = MappingProxyType({})) -> None:
         self.prompts = prompts
         self.labelled = labelled
         self._scorer: Scorer | None = None
@@ -422,11 +418,7 @@ class Exemplars:
             self._results = {}
         return self
 
-    def of(
-        self,
-        make: Callable[..., FloatArray],
-        **options: Any,
-    ) -> FloatArray:
+    def of(self, make: Callable[..., FloatArray], **options: Any) -> FloatArray:
         """`make(*statistics, **options)` of each text, as rows."""
 
         def rows() -> FloatArray:
@@ -472,11 +464,7 @@ Scores = dict[str, FloatArray]
 """(N,) scores of N texts by detector name; higher means more likely a member."""
 
 
-def lowest_mean(
-    values: FloatArray,
-    k: float,
-    setting: str = "k",
-) -> float:
+def lowest_mean(values: FloatArray, k: float, setting: str = "k") -> float:
     """Mean of the n lowest of T ≥ 1 values, n = max(1, int(k·T)).
 
     At least one value is used, so that short texts have a score: int(k·T) is 0 below five tokens for k = 0.2. The
@@ -500,11 +488,7 @@ WINDOW_SIZES = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)
 """Sizes of the windows of `wbc`, in tokens, as in its authors' configuration and appendix (arXiv 2601.02751)."""
 
 
-def window_votes(
-    values: FloatArray,
-    sizes: Sequence[int],
-    setting: str = "sizes",
-) -> float:
+def window_votes(values: FloatArray, sizes: Sequence[int], setting: str = "sizes") -> float:
     """Share of the windows of consecutive values whose sum is above 0, averaged over the sizes of windows.
 
     T values shorter than a window are one window, so that they count once for each size above T.
@@ -527,12 +511,7 @@ def window_votes(
     return float(np.mean(shares))
 
 
-def loss_ratio(
-    numerator: TokenStats,
-    denominator: TokenStats,
-    *,
-    log: bool = True,
-) -> float:
+def loss_ratio(numerator: TokenStats, denominator: TokenStats, *, log: bool = True) -> float:
     """Ratio of two losses, where the loss is minus the mean log-probability of the tokens.
 
     Args:

@@ -37,13 +37,7 @@ class UnreadScores:
     spread: FloatArray
 
     @classmethod
-    def fit(
-        cls,
-        unread: Exemplars,
-        *,
-        scores_of: Callable[[PairStats], FloatArray],
-        alpha: float,
-    ) -> Self:
+    def fit(cls, unread: Exemplars, *, scores_of: Callable[[PairStats], FloatArray], alpha: float) -> Self:
         """Fit the scores of the unread texts, with a penalty `alpha` on the squared weights: w = (XᵀX + αI)⁻¹ Xᵀy."""
         features = unread.of(features_of)
         scores = unread.of(scores_of)
@@ -54,12 +48,7 @@ class UnreadScores:
         inverse = np.linalg.inv(inputs.T @ inputs + alpha * np.eye(inputs.shape[1]))
         weights = inverse @ inputs.T @ (scores - mean)
         # The residual of a text by the fit to all others; among few texts, residuals of the fit itself are too small.
-        leverage = 1 / len(inputs) + np.einsum(
-            "ij,jk,ik->i",
-            inputs,
-            inverse,
-            inputs,
-        )
+        leverage = 1 / len(inputs) + np.einsum("ij,jk,ik->i", inputs, inverse, inputs)
         residuals = scores - mean - inputs @ weights
         without_it = residuals / (1 - np.minimum(leverage, MOST_LEVERAGE))[:, None]
         spread = _unit(np.sqrt((without_it**2).mean(axis=0)))
@@ -84,13 +73,4 @@ def features_of(pair: PairStats) -> FloatArray:
     logp = pair.reference.logp
     entropy = -pair.reference.mean.mean()
     divergence = pair.mean.mean()
-    return np.array(
-        [
-            logp.size,
-            logp.mean(),
-            logp.std(),
-            entropy,
-            divergence,
-            pair.std.mean(),
-        ]
-    )
+    return np.array([logp.size, logp.mean(), logp.std(), entropy, divergence, pair.std.mean()])

@@ -16,15 +16,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.search_space import Space
-from fsd.token_stats import (
-    UNIT,
-    Continuations,
-    Exemplars,
-    GradientNorms,
-    PairStats,
-    Prompt,
-    TokenStats,
-)
+from fsd.token_stats import UNIT, Continuations, Exemplars, GradientNorms, PairStats, Prompt, TokenStats
 
 
 class View(NamedTuple):
@@ -65,10 +57,7 @@ NO_INPUTS = ViewInputs()
 def repetitions(prompt: Prompt) -> list[Prompt]:
     """The second and the third copy of a text, each after those before it and a space."""
     copy = f"{prompt.text} "
-    return [
-        prompt._replace(context=prompt.context + copy),
-        prompt._replace(context=prompt.context + copy + copy),
-    ]
+    return [prompt._replace(context=prompt.context + copy), prompt._replace(context=prompt.context + copy + copy)]
 
 
 class Draws(NamedTuple):
@@ -90,10 +79,7 @@ class Draws(NamedTuple):
         return self.samples + self.greedy
 
 
-DRAWS = {
-    "continuations": Draws(10, 1.0, top_k=50),
-    "outputs": Draws(50, 0.8, tokens=100, greedy=True),
-}
+DRAWS = {"continuations": Draws(10, 1.0, top_k=50), "outputs": Draws(50, 0.8, tokens=100, greedy=True)}
 """Forms that the model continues → how, as in the papers of SaMIA and CDD."""
 CONTINUED = 128
 """Most words of a text's own continuation: half of the longest texts of SaMIA's paper."""
@@ -134,12 +120,7 @@ def _common(inputs_field: str, _: Prompt, inputs: ViewInputs) -> list[Prompt]:
     return list(chain.from_iterable(texts.prompts)) if texts else []
 
 
-FORMS: dict[str, Form] = {
-    "plain": _plain,
-    "gradient": _plain,
-    "difference": _plain,
-    "change": _plain,
-}
+FORMS: dict[str, Form] = {"plain": _plain, "gradient": _plain, "difference": _plain, "change": _plain}
 """Form → the prompts of a text."""
 FORMS["lower"] = lambda prompt, _: prompt.copies(lambda text: [text.lower()])
 FORMS["primed"] = lambda prompt, inputs: [prompt._replace(context=inputs.prefix)]
@@ -151,10 +132,7 @@ for name in ("nonmembers", "labelled", "unread"):
     FORMS[name] = partial(_common, name)
 FORMS |= dict.fromkeys(DRAWS, _continued)
 
-VIEWS = {
-    "text": View("base", "plain"),
-    "tuned": View("tuned", "plain"),
-}
+VIEWS = {"text": View("base", "plain"), "tuned": View("tuned", "plain")}
 VIEWS |= {form: View("base", form) for form in FORMS if form != "plain"}
 VIEWS["reference"] = View("reference", "plain")
 VIEWS["unigram"] = View("unigram", "plain")
@@ -165,10 +143,7 @@ The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms
 forms in `COMMON`, `Continuations` for forms in `DRAWS`, and `PairStats` for forms in `PAIRS`.
 """
 
-PAIRS = {
-    "difference": {"base": "reference", "tuned": "reference"},
-    "change": {"base": "tuned", "tuned": "base"},
-}
+PAIRS = {"difference": {"base": "reference", "tuned": "reference"}, "change": {"base": "tuned", "tuned": "base"}}
 """Form for which two models are compared over the whole vocabulary → reader → the other reader."""
 
 LISTS = frozenset({"neighbours", "swapped", "repeated"})
@@ -299,11 +274,7 @@ class Detector:
     @property
     def for_base(self) -> "Detector":
         """The detector with the settings of the base score."""
-        return replace(
-            self,
-            settings=self.settings_in("base"),
-            base_settings={},
-        )
+        return replace(self, settings=self.settings_in("base"), base_settings={})
 
     def settings_in(self, state: str) -> Settings:
         """The settings of the score in a state of the model."""
@@ -334,19 +305,9 @@ class Detector:
 def _probe() -> dict[str, Any]:
     """Form → statistics of four invented tokens, which every detector can score."""
     losses = -np.arange(1.0, 5.0)
-    text = TokenStats(
-        "probe",
-        np.arange(4),
-        losses,
-        losses,
-        np.ones(4),
-        np.zeros(4),
-    )
+    text = TokenStats("probe", np.arange(4), losses, losses, np.ones(4), np.zeros(4))
     # Labelled texts must be of both kinds and of two families, as a fit leaves the family of the text out.
-    labelled = Exemplars(
-        [[Prompt("a")] * 2, [Prompt("b")] * 2],
-        {"a": (0, True), "b": (1, False)},
-    )
+    labelled = Exemplars([[Prompt("a")] * 2, [Prompt("b")] * 2], {"a": (0, True), "b": (1, False)})
     labelled.score_with(lambda prompts: [text] * len(prompts))
     pair = PairStats(text, text, losses, np.ones(4), losses)
     unread = Exemplars([[Prompt("a")], [Prompt("b")]])
@@ -360,11 +321,7 @@ def _probe() -> dict[str, Any]:
     return statistics
 
 
-def _check_type(
-    name: str,
-    value: Any,
-    default: Any,
-) -> None:
+def _check_type(name: str, value: Any, default: Any) -> None:
     # A whole number is also a valid real one. A truth value is a number to Python, and to nobody else.
     allowed = (int, float) if isinstance(default, int | float) else type(default)
     if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):

@@ -37,13 +37,7 @@ class CompletionConfig:
 
 def prepare(config: CompletionConfig) -> Job:
     """There is nothing to check."""
-    commands = Stated(
-        f"{len(COMMANDS)}, for {config.shell}",
-        {
-            "commands": len(COMMANDS),
-            "shell": config.shell,
-        },
-    )
+    commands = Stated(f"{len(COMMANDS)}, for {config.shell}", {"commands": len(COMMANDS), "shell": config.shell})
     return Job(partial(run, config), {"commands": commands})
 
 

@@ -64,10 +64,7 @@ def run(inputs: "Inputs", assistant: "Assistant") -> None:
             model = experiment.open_with_adapter(config)
             language_model = model.language_model
             # From here on as it is in effect, also for the control model.
-            config = replace(
-                config,
-                model=replace(config.model, dtype=cast("Dtype", language_model.dtype)),
-            )
+            config = replace(config, model=replace(config.model, dtype=cast("Dtype", language_model.dtype)))
             plan = experiment.prepare(model, split, detectors, config)
             placebo, placebo_remarks = experiment.plan_control(config, split, plan.detectors)
         if placebo:
@@ -89,24 +86,11 @@ def run(inputs: "Inputs", assistant: "Assistant") -> None:
         with stage("judging"):
             inputs = inputs._replace(config=config)
             remarks = placebo_remarks + plan.remarks
-            results = experiment.compute_results(
-                inputs,
-                split,
-                scored,
-                control,
-                remarks=remarks,
-                audited=audited,
-            )
+            results = experiment.compute_results(inputs, split, scored, control, remarks=remarks, audited=audited)
             drawn = experiment.pictures_beside(assistant, results, split)
             results = experiment.with_power(results, language_model, config)
         with stage("recording"):
-            report, version = registration.track(
-                tracked,
-                results,
-                inputs,
-                language_model,
-                drawn=drawn,
-            )
+            report, version = registration.track(tracked, results, inputs, language_model, drawn=drawn)
         tracked.log_metrics(stages().seconds)
         # Before the end of the run, which raises what could not be stored.
         show(report, tracked, version)

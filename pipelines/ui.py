@@ -73,10 +73,7 @@ def run(config: UIConfig) -> None:
     command_line = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command_line += ["--host", HOST, "--port", str(config.port)]
     if store.root:
-        command_line += [
-            "--artifacts-destination",
-            str(store.root / "mlruns" / "artifacts"),
-        ]
+        command_line += ["--artifacts-destination", str(store.root / "mlruns" / "artifacts")]
     # Every user can read a command line, and there may be a password in the address.
     environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": store.uri}
     # Its jobs are for generative AI, and six more processes.
@@ -130,9 +127,4 @@ def wait(process: "subprocess.Popen[bytes]", server: str) -> None:
 
 
 if __name__ == "__main__":
-    command(
-        UIConfig,
-        prepare,
-        __doc__ or "",
-        stages={"data": "runs", "server": "starting MLflow's server"},
-    )
+    command(UIConfig, prepare, __doc__ or "", stages={"data": "runs", "server": "starting MLflow's server"})

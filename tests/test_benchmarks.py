@@ -33,8 +33,7 @@ FORMS: Mapping[str, Smallest] = {
         "--data small.jsonl --changes word --shares 1 --permutations 1", r"^word \| 1\.00 \| \d\.\d+ \["
     ),
     "corpus_fpr": Smallest(
-        "--data small.jsonl --splits 2 --permutations 19 --kinds power --sizes 10",
-        r"^\| 10 members \| \d of 2 \|",
+        "--data small.jsonl --splits 2 --permutations 19 --kinds power --sizes 10", r"^\| 10 members \| \d of 2 \|"
     ),
     "edited_texts": Smallest(
         "--members 20 --capital-texts 4 --edits paraphrased", r"^\| unread, paraphrased \| 20 \| \d\.\d+ \|"

@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines")
 MOST = {
     "nodes": 318_600,
-    "nodes a line of code": 8.5,
+    "nodes a line of code": 9.8,
     "functions of folded complexity above 15": 0,
     "statements of more than 40 nodes": 77,
     "assignments of several unrelated values": 4,
-    "comprehensions per 1,000 lines": 28.0,
-    "conditional expressions per 1,000 lines": 14.2,
-    "starred items per 1,000 lines": 8.9,
+    "comprehensions per 1,000 lines": 32.3,
+    "conditional expressions per 1,000 lines": 16.3,
+    "starred items per 1,000 lines": 10.2,
     "names that are grammar words, percent": 0.3,
 }
 FEWEST_COMMENTS = 6.0

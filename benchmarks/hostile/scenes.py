@@ -438,19 +438,11 @@ def limits(rng: random.Random, folder: Path) -> Case:
             ("score", f"--data data.jsonl {SCORE} --json", scored_as()),
             ("detect", f"new.jsonl {DETECT}", nothing),
             ("run", f"--data data.jsonl {RUN}", nothing),
-            (
-                "tune",
-                f"{TUNE} journal:log",
-                nothing,
-            ),
+            ("tune", f"{TUNE} journal:log", nothing),
             ("canary make", f"--data new.jsonl {MAKE}", nothing),
             ("overlap", "new.jsonl dump.jsonl --n 3 --out out.parquet", nothing),
             ("frequencies", "--corpus dump.jsonl --out table.npz", nothing),
-            (
-                "collect",
-                f"{COLLECT} --out texts.jsonl",
-                nothing,
-            ),
+            ("collect", f"{COLLECT} --out texts.jsonl", nothing),
             ("run", "--help", nothing),
         ]
     )
@@ -467,24 +459,12 @@ def at_once(rng: random.Random, folder: Path) -> Case:
             ("score", f"--data data.jsonl {SCORE}", scored_as()),
             ("score", "--data data.jsonl --model model --out shards --shard-rows 7 --detectors loss", nothing),
             ("run", f"--data data.jsonl {RUN}", nothing),
-            (
-                "tune",
-                f"{TUNE} journal:log",
-                nothing,
-            ),
-            (
-                "tune",
-                f"{TUNE} sqlite:///trials.db",
-                nothing,
-            ),
+            ("tune", f"{TUNE} journal:log", nothing),
+            ("tune", f"{TUNE} sqlite:///trials.db", nothing),
             ("canary make", f"--data new.jsonl {MAKE}", nothing),
             ("frequencies", "--corpus dump.jsonl --out table.npz", nothing),
             ("detect", f"new.jsonl {DETECT}", nothing),
-            (
-                "collect",
-                f"{COLLECT} --out texts.jsonl",
-                nothing,
-            ),
+            ("collect", f"{COLLECT} --out texts.jsonl", nothing),
         ]
     )
     return _case(command, line, wrong=wrong, twice=True)

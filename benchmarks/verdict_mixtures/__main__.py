@@ -196,15 +196,7 @@ def answered(judge: Judge, request: Request, seed: int, fpr: float) -> dict[str,
     texts = judge.table["text"].to_numpy()[rows].tolist()
     states = judge.states[rows]
     out = outside(judge.check, texts, request.groups, states)
-    test = exchangeability(
-        judge.check,
-        texts,
-        request.groups,
-        states=states,
-        outside=out,
-        permutations=199,
-        seed=seed,
-    )
+    test = exchangeability(judge.check, texts, request.groups, states=states, outside=out, permutations=199, seed=seed)
     unchecked = judge.called(rows, fpr)
     called = unchecked & ~out
     guest = np.arange(rows.size) >= rows.size - request.guests

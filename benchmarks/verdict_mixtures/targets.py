@@ -57,13 +57,7 @@ class Size:
 
 
 SMALLEST = Size(
-    read=20,
-    copies=1,
-    own=75,
-    guests=12,
-    background=12,
-    calibrated=20,
-    detectors=("loss", "min_k", "combined"),
+    read=20, copies=1, own=75, guests=12, background=12, calibrated=20, detectors=("loss", "min_k", "combined")
 )
 """As little as shows in less than a minute that every part runs; the numbers mean nothing."""
 
@@ -134,11 +128,7 @@ def scored(target: Target, texts: dict[str, list[str]], folder: Path, size: Size
 def _score(target: Target, texts: dict[str, list[str]], size: Size) -> tuple[pd.DataFrame, Any]:
     """Train the target, then the adapter, and score."""
     config = ModelConfig(
-        model="embedded-twin",
-        reference_model="embedded-twin",
-        device="cpu",
-        dtype="float32",
-        cache="none",
+        model="embedded-twin", reference_model="embedded-twin", device="cpu", dtype="float32", cache="none"
     )
     model = language_model.load(config)
     rows = []

@@ -31,11 +31,7 @@ Card = Mapping[str, Any]
 
 
 def build(
-    domain: str,
-    members: Documents,
-    nonmembers: Documents,
-    *,
-    drop_shared: bool = False,
+    domain: str, members: Documents, nonmembers: Documents, *, drop_shared: bool = False
 ) -> tuple[list[Document], Card]:
     """Members and non-members, as many of each, the first as they are collected, and the card."""
     pairs = shared(members, nonmembers)
@@ -60,10 +56,7 @@ def build(
     # The first are the nearest to the cutoff on each side, which differ the least in anything but membership.
     members = members[:size]
     nonmembers = nonmembers[:size]
-    left_out = {
-        "shared by both sides": n_collected - n_distinct,
-        "over the smaller side": n_distinct - 2 * size,
-    }
+    left_out = {"shared by both sides": n_collected - n_distinct, "over the smaller side": n_distinct - 2 * size}
     return [*members, *nonmembers], _card(domain, members, nonmembers, left_out)
 
 
@@ -96,12 +89,7 @@ def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> 
     return mean(shares)
 
 
-def _card(
-    domain: str,
-    members: Documents,
-    nonmembers: Documents,
-    left_out: Mapping[str, int],
-) -> Card:
+def _card(domain: str, members: Documents, nonmembers: Documents, left_out: Mapping[str, int]) -> Card:
     from fsd.evaluation.audit import controls, overlaps
 
     corpus = Corpus([*members, *nonmembers])
@@ -111,10 +99,7 @@ def _card(
         aucs[name] = control.auc._asdict() if control.auc else {"value": None, "reason": control.reason}
     # The date is no shift: it parts the sides by construction.
     shifted = []
-    for name, description in (
-        ("blind", "a classifier of words"),
-        ("length", "the length alone"),
-    ):
+    for name, description in (("blind", "a classifier of words"), ("length", "the length alone")):
         auc = results[name].auc
         if auc and auc.low > 0.5:
             shifted.append(f"{description} reaches AUC {auc}")

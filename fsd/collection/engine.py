@@ -376,10 +376,7 @@ def prepare(spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None 
     at_least(1, limit=limit, min_words=spec.min_words)
     if out.suffix != ".jsonl":
         raise UsageError(f"out must be a file that ends in .jsonl; got {out}")
-    for name, day in (
-        ("after", spec.window.after),
-        ("before", spec.window.before),
-    ):
+    for name, day in (("after", spec.window.after), ("before", spec.window.before)):
         if day is None:
             continue
         if day >= clock.today:
@@ -400,11 +397,7 @@ def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     content = out.read_bytes()
     manifest = read_json(JSON, file, "the manifest of a collection", largest=SMALL)
     # The hash tells rows that somebody has edited, or that a killed run wrote before this manifest.
-    expected = {
-        "order": spec.order,
-        "limit": limit,
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
+    expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
     if expected.items() <= manifest.items():
         return Collection([from_json(line) for line in content.splitlines()], manifest, out)
     return None

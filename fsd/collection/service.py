@@ -19,12 +19,7 @@ Record = TypeVar("Record")
 FORBIDDEN = 403
 # Number of records on a page from which the format seems to have changed if all of them are malformed.
 MALFORMED = 10
-JSON_TYPES = {
-    str: "a string",
-    int: "a whole number",
-    list: "a list",
-    dict: "an object",
-}
+JSON_TYPES = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
 
 
 class RefusedError(UsageError):
@@ -48,15 +43,7 @@ class Service(HTTPClient):
 
     resume_hint = "the texts collected so far are saved: run the same command again to resume"
 
-    def __init__(
-        self,
-        name: str,
-        url: str,
-        *,
-        interval: float,
-        clock: Clock,
-        mirror: str = "",
-    ) -> None:
+    def __init__(self, name: str, url: str, *, interval: float, clock: Clock, mirror: str = "") -> None:
         variable = f"FSD_{name.upper()}_URL"
         self.contact = os.environ.get("FSD_CONTACT", "").strip()
         # Each entry is like "Source, https://...".
@@ -66,10 +53,7 @@ class Service(HTTPClient):
         purpose = "; ".join(filter(None, ("collects dated texts for research", page, self.contact)))
         user_agent = f"fsd/{metadata.version('fsd')} ({purpose})"
         super().__init__(
-            mirror or os.environ.get(variable) or url,
-            interval=interval,
-            clock=clock,
-            user_agent=user_agent,
+            mirror or os.environ.get(variable) or url, interval=interval, clock=clock, user_agent=user_agent
         )
         self.name = name
         self.offline_hint = f": go online, or name a mirror by {variable}"
@@ -87,10 +71,7 @@ class Service(HTTPClient):
         def read(reply: Reply) -> Parsed:
             if not reply.ok:
                 if pause := throttled(reply.content):
-                    raise TransientError(
-                        f"HTTP {reply.status_code}: {self.server_message(reply)}",
-                        pause,
-                    )
+                    raise TransientError(f"HTTP {reply.status_code}: {self.server_message(reply)}", pause)
                 raise self._refusal(reply)
             try:
                 return parse(reply.content)
@@ -147,9 +128,7 @@ def json_object(body: bytes) -> JSON:
 
 
 def well_formed(
-    records: Iterable[Record],
-    parse: Callable[[Record], Parsed | None],
-    journal: Journal,
+    records: Iterable[Record], parse: Callable[[Record], Parsed | None], journal: Journal
 ) -> Iterator[Parsed]:
     """The results of the records of a page but None; those for which `parse` raises FormatError are counted.
 

@@ -114,11 +114,7 @@ def _end(text: str, size: int) -> int | None:
 
 def retime(documents: Documents, stamps: Stamps) -> tuple[Document, ...]:
     """Texts with their dates kept, deleted, or all years replaced by 2023; texts of dates alone are omitted."""
-    changes: dict[str, Callable[[str], str]] = {
-        "keep": str,
-        "delete": delete_dates,
-        "replace": replace_years,
-    }
+    changes: dict[str, Callable[[str], str]] = {"keep": str, "delete": delete_dates, "replace": replace_years}
     change = changes[stamps]
     changed = (replace(document, text=change(document.text)) for document in documents)
     return tuple(document for document in changed if document.text.strip())
@@ -138,26 +134,14 @@ def fine_tuning_set(
     Validation and test are the same for the three kinds. Under "paper", "non" is the paper's own split.
     """
     labels = {"non": {False}, "mem": {True}, "all": {False, True}}[kind]
-    parts = split(
-        documents,
-        unseen=share,
-        validation=validation,
-        scheme=scheme,
-        seed=seed,
-        members_too=True,
-    )
+    parts = split(documents, unseen=share, validation=validation, scheme=scheme, seed=seed, members_too=True)
     chosen = tuple(document for document in parts.unseen if document.member in labels)
     if not chosen:
         raise UsageError(f"share must leave texts to train on; {share} of {len(documents)} texts holds no {kind} text")
     return parts.replace(unseen=chosen)
 
 
-def add_unseen(
-    parts: Split,
-    foreign: Documents,
-    *,
-    own: bool,
-) -> Split:
+def add_unseen(parts: Split, foreign: Documents, *, own: bool) -> Split:
     """The split with foreign unseen texts, none of the family of a tested one, beside its `own` or in their place."""
     members = sum(document.member is True for document in foreign)
     if members:
@@ -175,12 +159,7 @@ def add_unseen(
     return parts.replace(unseen=added)
 
 
-def take_unseen(
-    parts: Split,
-    count: int,
-    *,
-    seed: int = 42,
-) -> Split:
+def take_unseen(parts: Split, count: int, *, seed: int = 42) -> Split:
     """A split with `count` of its unseen texts; for one seed, smaller selections are subsets of larger ones."""
     size = len(parts.unseen)
     if not 0 <= count <= size:
@@ -189,14 +168,7 @@ def take_unseen(
     return parts.replace(unseen=parts.unseen.take(np.sort(drawn)))
 
 
-def counted(
-    documents: Documents,
-    *,
-    unseen: int,
-    tested: int,
-    scheme: Scheme = "grouped",
-    seed: int = 42,
-) -> Split:
+def counted(documents: Documents, *, unseen: int, tested: int, scheme: Scheme = "grouped", seed: int = 42) -> Split:
     """A split with a number of unseen texts, the others tested, as many members as non-members (Figures 2, 4, 6).
 
     "paper" draws single texts, as the FSD paper does, and refuses fewer than `tested` of a class. "grouped" keeps
@@ -226,12 +198,7 @@ def counted(
     return balanced(parts, tested, seed=seed)
 
 
-def _whole_families(
-    corpus: Corpus,
-    unseen: int,
-    total: int,
-    seed: int,
-) -> Split:
+def _whole_families(corpus: Corpus, unseen: int, total: int, seed: int) -> Split:
     """A split in whole families, without validation, with a number of the `total` texts that may be unseen."""
     # A share is met to half a family, so that it grows until there are enough.
     for wanted in range(unseen, total):

@@ -72,21 +72,11 @@ def hub_documents(
             rows = _decoded(rows, columns["text"], start)
         documents += parse_rows(rows, columns, labelled=True, skipped=left_out)
     if not documents and not left_out:
-        raise _without_rows(
-            name,
-            [tables[split] for split in chosen],
-            only,
-            ", ".join(chosen),
-        )
+        raise _without_rows(name, [tables[split] for split in chosen], only, ", ".join(chosen))
     return Benchmark(documents, title, ", ".join(sorted(_commits(tables))), left_out)
 
 
-def _without_rows(
-    name: str,
-    tables: Sequence[Any],
-    only: Only,
-    splits: str,
-) -> UsageError:
+def _without_rows(name: str, tables: Sequence[Any], only: Only, splits: str) -> UsageError:
     if not only:
         return UsageError(f"dataset {name} must have rows; split {splits} has none")
     column, wanted = only
@@ -94,11 +84,7 @@ def _without_rows(
     return UsageError(f"dataset {name} must have rows with {column} {wanted}; it has {', '.join(values)}")
 
 
-def _rows(
-    table: Any,
-    where: str,
-    only: Only,
-) -> Rows:
+def _rows(table: Any, where: str, only: Only) -> Rows:
     """Each row of a table, or of those with the value `only` in its column, after its origin."""
     places: Sequence[int] = range(len(table))
     if only:
@@ -114,11 +100,7 @@ def _with_label(rows: Rows, member: bool) -> Rows:
         yield where, {**row, "label": member}
 
 
-def _decoded(
-    rows: Rows,
-    column: str,
-    start: int,
-) -> Rows:
+def _decoded(rows: Rows, column: str, start: int) -> Rows:
     """Rows of token ids with texts in their place, without the start token."""
     for where, row in rows:
         ids = row[column]
@@ -127,12 +109,7 @@ def _decoded(
         yield where, {**row, column: written(ids)}
 
 
-def hub_files(
-    name: str,
-    paths: Sequence[str],
-    *,
-    revision: str | None = None,
-) -> tuple[list[Path], str]:
+def hub_files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tuple[list[Path], str]:
     """Files of a hub dataset with a loading script, downloaded or from the cache, and their commit."""
     from huggingface_hub import HfApi, constants, hf_hub_download
     from huggingface_hub.errors import GatedRepoError, RemoteEntryNotFoundError
@@ -142,13 +119,7 @@ def hub_files(
     local = []
     for path in paths:
         try:
-            file = hf_hub_download(
-                name,
-                path,
-                repo_type="dataset",
-                revision=revision,
-                local_files_only=not online,
-            )
+            file = hf_hub_download(name, path, repo_type="dataset", revision=revision, local_files_only=not online)
         except GatedRepoError as error:
             raise UsageError(
                 f"dataset {name} must be open to you; it is gated: accept its terms at "
@@ -168,11 +139,7 @@ def hub_files(
     return local, parts[parts.index("snapshots") + 1]
 
 
-def _tables(
-    name: str,
-    config: str | None,
-    revision: str | None,
-) -> Tables:
+def _tables(name: str, config: str | None, revision: str | None) -> Tables:
     """Split → table of a data set, from the hub, or from its cache where the hub is out of reach."""
     import datasets
 
@@ -191,37 +158,19 @@ def _tables(
     return loaded
 
 
-def _cached(
-    name: str,
-    config: str | None,
-    *,
-    revision: str | None,
-) -> Tables:
+def _cached(name: str, config: str | None, *, revision: str | None) -> Tables:
     """A given commit from the cache, or else the newest there, for which alone the library itself looks offline."""
     from datasets.packaged_modules.cache.cache import Cache
 
     common = {"repo_id": name, "dataset_name": name.split("/")[-1]}
-    cache = Cache(
-        **common,
-        config_name=config or "default",
-        hash=revision or "",
-    )
+    cache = Cache(**common, config_name=config or "default", hash=revision or "")
     if not revision or not Path(cache.cache_dir).is_dir():
-        cache = Cache(
-            **common,
-            config_name=config,
-            hash="auto",
-            version="auto",
-        )
+        cache = Cache(**common, config_name=config, hash="auto", version="auto")
     tables: Tables = cache.as_dataset()
     return tables
 
 
-def _unavailable(
-    name: str,
-    online: bool,
-    error: Exception,
-) -> UsageError:
+def _unavailable(name: str, online: bool, error: Exception) -> UsageError:
     from huggingface_hub import constants
 
     if online:
@@ -334,11 +283,7 @@ def load(entry: str) -> Benchmark:
     return _with_periods(loaded, source, part)
 
 
-def _with_periods(
-    loaded: Benchmark,
-    source: Source,
-    part: str,
-) -> Benchmark:
+def _with_periods(loaded: Benchmark, source: Source, part: str) -> Benchmark:
     """The benchmark with the periods and the first day of later texts that are declared, if they are known."""
     if source.later is None:  # not even whether the two sides are of one time
         return loaded
@@ -355,17 +300,10 @@ def without_contradictions(loaded: Benchmark) -> Benchmark:
     documents, contradicted = drop_contradictions(loaded.documents)
     if not contradicted:
         return loaded
-    return loaded._replace(
-        documents=documents,
-        left_out={**loaded.left_out, BOTH_LABELS: contradicted},
-    )
+    return loaded._replace(documents=documents, left_out={**loaded.left_out, BOTH_LABELS: contradicted})
 
 
-def _check_part(
-    name: str,
-    source: Source,
-    part: str,
-) -> None:
+def _check_part(name: str, source: Source, part: str) -> None:
     """Refuse a part that is not declared, or no part of a benchmark that is not loaded whole."""
     if part in source.parts or (not part and source.whole):
         return
@@ -374,22 +312,14 @@ def _check_part(
     raise UsageError(f"part of {name} must be one of {', '.join(source.parts)}; got {part!r}")
 
 
-def _check_hub_part(
-    name: str,
-    source: Source,
-    part: str,
-) -> None:
+def _check_hub_part(name: str, source: Source, part: str) -> None:
     # a dataset may have got more configurations than are declared; the hub refuses those that it does not have
     is_config = bool(source.splits) and "{part}" not in source.dataset
     if not (is_config and part):
         _check_part(name, source, part)
 
 
-def _from_hub(
-    name: str,
-    source: Source,
-    part: str,
-) -> Benchmark:
+def _from_hub(name: str, source: Source, part: str) -> Benchmark:
     """A dataset of the hub, or its dataset, configuration, split or rows for the part."""
     is_dataset = "{part}" in source.dataset
     is_config = bool(source.splits) and not is_dataset
@@ -404,21 +334,11 @@ def _from_hub(
     dataset = source.dataset.format(part=part)
     config = part if is_config and part else None
     return hub_documents(
-        dataset,
-        source.columns,
-        config=config,
-        splits=splits,
-        only=only,
-        revision=source.revision,
-        start=source.start,
+        dataset, source.columns, config=config, splits=splits, only=only, revision=source.revision, start=source.start
     )
 
 
-def _from_mimir(
-    name: str,
-    source: Source,
-    part: str,
-) -> Benchmark:
+def _from_mimir(name: str, source: Source, part: str) -> Benchmark:
     """Two files of JSON strings, a text a line: members of train/ and non-members of test/."""
     if f"{part}/{MIMIR_GROUP}" in source.parts:
         part = f"{part}/{MIMIR_GROUP}"
@@ -436,12 +356,7 @@ def _from_mimir(
     return _parsed(rows, source, f"{source.dataset}/{part}", revision)
 
 
-def _parsed(
-    rows: Rows,
-    source: Source,
-    title: str,
-    revision: str,
-) -> Benchmark:
+def _parsed(rows: Rows, source: Source, title: str, revision: str) -> Benchmark:
     left_out = Counter[str]()
     documents = list(parse_rows(rows, source.columns, labelled=True, skipped=left_out))
     return Benchmark(documents, title, revision, left_out)
@@ -458,11 +373,7 @@ def _json_lines(file: Path, path: str) -> Iterator[tuple[str, Any]]:
         yield where, value
 
 
-def _from_olmo_detect(
-    name: str,
-    source: Source,
-    part: str,
-) -> Benchmark:
+def _from_olmo_detect(name: str, source: Source, part: str) -> Benchmark:
     """Members and non-members of a domain in a clone of the repository; members that are aligned, unless `shifted`."""
     folder, _, rest = part.partition(",")
     domain, _, alignment = (piece.strip() for piece in rest.partition(","))
@@ -506,11 +417,7 @@ def _olmo_detect_files(folder: Path, leave_out: str) -> dict[str, dict[bool, Pat
     return files
 
 
-def _from_file(
-    name: str,
-    source: Source,
-    part: str,
-) -> Benchmark:
+def _from_file(name: str, source: Source, part: str) -> Benchmark:
     """A file of the user's, with the benchmark's columns."""
     files = _files(name, source, part.split(","))
     left_out = Counter[str]()
@@ -518,11 +425,7 @@ def _from_file(
     return Benchmark(documents, str(files[0]), f"sha256:{digest(*files)}", left_out)
 
 
-def _from_books(
-    name: str,
-    source: Source,
-    part: str,
-) -> Benchmark:
+def _from_books(name: str, source: Source, part: str) -> Benchmark:
     """Segments of the texts of two files; after the files, `part` may name one place and a length in words."""
     pieces = [piece.strip() for piece in part.split(",")]
     words, places = _segment_options(name, pieces[2:], part)
@@ -539,59 +442,29 @@ def _from_books(
             f"collect with --options places={places[0]}"
         )
     documents = []
-    for file, member, books in zip(
-        files,
-        (True, False),
-        (members, nonmembers),
-        strict=True,
-    ):
+    for file, member, books in zip(files, (True, False), (members, nonmembers), strict=True):
         texts = _book_segments(books, member, words, places)
         if not texts:
             raise UsageError(f"{file} must have texts of at least {words} words; all {len(books)} are shorter")
         documents += texts
-    return Benchmark(
-        documents,
-        f"{files[0]}, {files[1]}",
-        f"sha256:{digest(*files)}",
-        left_out,
-    )
+    return Benchmark(documents, f"{files[0]}, {files[1]}", f"sha256:{digest(*files)}", left_out)
 
 
 def _rows_a_book(most: int) -> str:
     return "one row a book" if most == 1 else f"at most {most} rows a book"
 
 
-def _book_segments(
-    books: Documents,
-    member: bool,
-    words: int,
-    places: Places,
-) -> list[Document]:
+def _book_segments(books: Documents, member: bool, words: int, places: Places) -> list[Document]:
     # the same number may be of different books on the two sides
     prefix = "dolma:" if member else "new:"
     documents = []
     for book in books:
-        labelled = replace(
-            book,
-            member=member,
-            group=prefix + (book.group or book.origin_url),
-        )
-        documents += [
-            replace(labelled, text=text)
-            for text in segments(
-                book.text,
-                words,
-                places,
-            )
-        ]
+        labelled = replace(book, member=member, group=prefix + (book.group or book.origin_url))
+        documents += [replace(labelled, text=text) for text in segments(book.text, words, places)]
     return documents
 
 
-def _segment_options(
-    name: str,
-    options: Sequence[str],
-    part: str,
-) -> tuple[int, Places]:
+def _segment_options(name: str, options: Sequence[str], part: str) -> tuple[int, Places]:
     """The length in words and the places of segments, from the options after the files."""
     sizes = [int(option) for option in options if option.isdecimal() and int(option)]
     places = tuple(place for place in PLACES if place in options)
@@ -604,11 +477,7 @@ def _segment_options(
     return sizes[0] if sizes else WORDS, places or PLACES
 
 
-def _files(
-    name: str,
-    source: Source,
-    names: Iterable[str],
-) -> list[Path]:
+def _files(name: str, source: Source, names: Iterable[str]) -> list[Path]:
     """The files named after the colon."""
     files = [Path(path.strip()).expanduser() for path in names if path.strip()]
     if len(files) != len(source.parts):

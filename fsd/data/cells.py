@@ -26,13 +26,7 @@ def is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def checked_text(
-    value: Any,
-    origin_url: str,
-    field: str = "text",
-    *,
-    reason: str = "",
-) -> str:
+def checked_text(value: Any, origin_url: str, field: str = "text", *, reason: str = "") -> str:
     """A text that can be read, or an error; `reason` is what a row without one lacks, by default the field."""
     if not isinstance(value, str) or not value.strip():
         message = f"{origin_url}: {field} must be a string that is not blank; got {quoted(value)}"

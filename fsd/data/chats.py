@@ -68,10 +68,7 @@ def chat_in(row: Row, value: Value, origin_url: str) -> Chat | None:
         chat = Chat(_turns(messages, MESSAGES, origin_url), origin=origin_url)
     else:
         chat = _divided(value(PROMPT), completion, origin_url)
-    chat = chat._replace(
-        tools=_tools(row, origin_url),
-        settings=_settings(row, origin_url),
-    )
+    chat = chat._replace(tools=_tools(row, origin_url), settings=_settings(row, origin_url))
     if chat.given_to_template and not chat.templated:
         raise UsageError(
             f"{origin_url}: columns {TOOLS} and {SETTINGS} must come with turns, as a template reads them; prompt and "
@@ -193,15 +190,7 @@ def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
         )
     if len(messages) > MOST_TURNS:
         raise UsageError(f"{origin_url}: {field} must have at most {MOST_TURNS:,} turns; got {len(messages):,}")
-    return tuple(
-        _turn(
-            message,
-            number,
-            field,
-            origin_url,
-        )
-        for number, message in enumerate(messages, 1)
-    )
+    return tuple(_turn(message, number, field, origin_url) for number, message in enumerate(messages, 1))
 
 
 def _from_json(messages: str) -> Any:
@@ -269,14 +258,12 @@ def _check_answers(chat: Chat) -> None:
     answers = chat.answers
     if not answers:
         raise RowError(
-            f"{chat.origin}: a chat must have an answer, a turn of the role assistant; it has none",
-            NO_ANSWER,
+            f"{chat.origin}: a chat must have an answer, a turn of the role assistant; it has none", NO_ANSWER
         )
     for number in answers:
         turn = chat.turns[number]
         # What a tool returns may be nothing.
         if not turn.content.strip() and not turn.calls and turn.role != TOOL:
             raise RowError(
-                f"{chat.origin}: an answer must be a string that is not blank; turn {number + 1} is",
-                NO_ANSWER,
+                f"{chat.origin}: an answer must be a string that is not blank; turn {number + 1} is", NO_ANSWER
             )

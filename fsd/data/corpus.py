@@ -99,12 +99,7 @@ class Split:
 
     _fields = ("unseen", "validation", "test")
 
-    def __init__(
-        self,
-        unseen: Iterable[Document],
-        validation: Iterable[Document],
-        test: Iterable[Document],
-    ) -> None:
+    def __init__(self, unseen: Iterable[Document], validation: Iterable[Document], test: Iterable[Document]) -> None:
         self.unseen = as_corpus(unseen)
         self.validation = as_corpus(validation)
         self.test = as_corpus(test)
@@ -121,10 +116,7 @@ class Split:
         """The split with those validation and test texts on which membership is judged, see `compared`."""
         chosen = compared(self.judged.kind)
         size = len(self.validation)
-        return self.replace(
-            validation=self.validation.take(chosen[:size]),
-            test=self.test.take(chosen[size:]),
-        )
+        return self.replace(validation=self.validation.take(chosen[:size]), test=self.test.take(chosen[size:]))
 
     def replace(self, **parts: Iterable[Document]) -> "Split":
         """The split with other texts in the named parts."""

@@ -21,12 +21,7 @@ MAX_WORDS = 160
 _CODE = re.compile(r">>>|::|\.\. |---|===|[{}\[\]|<>]|``[^`]{30,}")
 
 
-def docstring_paragraphs(
-    packages: Sequence[str] = PACKAGES,
-    *,
-    limit: int,
-    seed: int,
-) -> list[str]:
+def docstring_paragraphs(packages: Sequence[str] = PACKAGES, *, limit: int, seed: int) -> list[str]:
     """A random sample of `limit` distinct paragraphs of prose from the docstrings of installed packages."""
     # docstrings that are inherited or copied count once
     paragraphs = set(chain.from_iterable(map(_prose, packages)))

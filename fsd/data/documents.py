@@ -23,11 +23,7 @@ COMPLETED: ReadAs = "completion of a prompt"
 CHAT: ReadAs = "chat"
 
 
-@dataclass(
-    frozen=True,
-    slots=True,
-    repr=False,
-)
+@dataclass(frozen=True, slots=True, repr=False)
 class Document:
     """A text and its metadata.
 
@@ -159,11 +155,7 @@ TAIL = 2
 """Segments at the end of a book that are its tail."""
 
 
-def segments(
-    text: str,
-    words: int,
-    places: Places,
-) -> list[str]:
+def segments(text: str, words: int, places: Places) -> list[str]:
     """Segments of `words` words of a text, which is divided into n of them from its beginning; the rest is left out.
 
     The head is the first one, the middle is number n // 2, counted from 0, and the tail is the last two (SURP, arXiv

@@ -152,14 +152,7 @@ def rendered(task: Any, doc: Doc) -> tuple[str, str]:
         choices = None
     delimiter = "" if task.OUTPUT_TYPE == "loglikelihood" else task.config.target_delimiter
     prefix = task.doc_to_prefix(doc) or ""
-    turn = task.build_qa_turn(
-        q=question,
-        c=choices,
-        a=answer,
-        gen_prefix=prefix,
-        tgt_delim=delimiter,
-        few_delim="",
-    )
+    turn = task.build_qa_turn(q=question, c=choices, a=answer, gen_prefix=prefix, tgt_delim=delimiter, few_delim="")
     # a prefix is a part of the question that follows the delimiter, so no delimiter is left before the answer
     if not prefix:
         return question, delimiter + turn[-1].content

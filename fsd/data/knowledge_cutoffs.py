@@ -47,26 +47,10 @@ def cutoffs() -> tuple[Cutoff, ...]:
             pattern = row["pattern"].replace("CHAT", CHAT).replace("SIZE", SIZE)
             # the end of the data is the better day, where it is known
             end = Date.fromisoformat(row["end"]) if row["end"] else None
-            table.append(
-                Cutoff(
-                    row["family"],
-                    pattern,
-                    Date.fromisoformat(row["day"]),
-                    end,
-                    row["source"],
-                )
-            )
+            table.append(Cutoff(row["family"], pattern, Date.fromisoformat(row["day"]), end, row["source"]))
     for corpus in embedded.CORPORA.values():
         source = "last day of its corpus (fsd.data.embedded)"
-        table.append(
-            Cutoff(
-                corpus.model,
-                corpus.model,
-                corpus.cutoff,
-                None,
-                source,
-            )
-        )
+        table.append(Cutoff(corpus.model, corpus.model, corpus.cutoff, None, source))
     return tuple(table)
 
 
@@ -110,13 +94,7 @@ class Labels(NamedTuple):
 HOLDING = Labels()
 
 
-def labels_for(
-    model: str,
-    documents: Documents,
-    *,
-    since: Date | None = None,
-    last: Date | None = None,
-) -> Labels:
+def labels_for(model: str, documents: Documents, *, since: Date | None = None, last: Date | None = None) -> Labels:
     """Whether the non-members are later than the data of a model; those of embedded models are by construction.
 
     `since` is the first day of non-members without dates, `last` the last day of the model's data, if it was given.
@@ -134,7 +112,4 @@ def labels_for(
     which = f"the non-members begin on {begin}"
     if early:
         which = f"{early} of {len(days)} dated non-members are not later"
-    return Labels(
-        False,
-        f"the labels do not hold: {model} may have read texts up to {last}, and {which}",
-    )
+    return Labels(False, f"the labels do not hold: {model} may have read texts up to {last}, and {which}")

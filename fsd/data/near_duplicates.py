@@ -149,11 +149,7 @@ def _openings(texts: _Texts) -> Iterator[Pair]:
                     yield min(start, i), max(start, i)
 
 
-def _with_same_words(
-    texts: _Texts,
-    words_per_unit: int,
-    length: int,
-) -> Iterable[list[int]]:
+def _with_same_words(texts: _Texts, words_per_unit: int, length: int) -> Iterable[list[int]]:
     """Positions of the texts whose units have so many words, by their first words; shorter texts are in none."""
     positions = defaultdict(list)
     for i, ids in enumerate(texts.words):
@@ -186,11 +182,7 @@ def _pairs_sharing(hashes: Sequence[Hashes]) -> tuple[Pairs, Pairs]:
     return np.concatenate(rare), np.unique(owner[neighbours] * n + owner[neighbours + 1])
 
 
-def _share(
-    texts: _Texts,
-    i: int,
-    j: int,
-) -> float:
+def _share(texts: _Texts, i: int, j: int) -> float:
     """Share of the 7-grams of the text with fewer that occur in the other one."""
     a = texts.grams[i]
     b = texts.grams[j]
@@ -324,11 +316,7 @@ def refuse_members(nonmembers: Documents) -> None:
             raise UsageError(f"known must hold texts that are non-members; {document.origin_url} is labelled a member")
 
 
-def refuse_related(
-    suspect: Documents,
-    nonmembers: Documents,
-    remedy: str = "",
-) -> None:
+def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") -> None:
     """UsageError if non-members share a group or near-duplicates with the suspect texts; the remedy is appended."""
     # "" is no group: texts without one have nothing in common
     groups = {document.group for document in suspect} - {""}
@@ -365,11 +353,7 @@ def _not_linked(nonmembers: Documents, links: Iterable[Link]) -> list[Document]:
     return [document for i, document in enumerate(nonmembers) if i not in alike]
 
 
-def _named(
-    suspect: Documents,
-    nonmembers: Documents,
-    links: Sequence[Link],
-) -> str:
+def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> str:
     """The first `LISTED` pairs of a suspect text and a non-member, each with its rule."""
     pairs = []
     for link in links[:LISTED]:

@@ -50,11 +50,7 @@ VERDICTS = (CONTAMINATED, PARTLY, NOT_FOUND, TOO_SHORT)
 Records = NDArray[Any]
 
 _RECORD = np.dtype([("hash", "u8"), ("at", "u8"), ("size", "u4"), ("owner", "u8")])
-_PUNCTUATION = str.maketrans(
-    "",
-    "",
-    f"{string.punctuation}‘’",
-)  # it is deleted: "don't" is the word "dont"
+_PUNCTUATION = str.maketrans("", "", f"{string.punctuation}‘’")  # it is deleted: "don't" is the word "dont"
 
 
 class Overlap(NamedTuple):
@@ -99,13 +95,7 @@ class Overlap(NamedTuple):
         return CONTAMINATED if contaminated else PARTLY
 
 
-def overlap(
-    texts: Passages,
-    corpus: Passages,
-    folder: Path,
-    *,
-    n: int = NGRAM,
-) -> Iterator[Overlap]:
+def overlap(texts: Passages, corpus: Passages, folder: Path, *, n: int = NGRAM) -> Iterator[Overlap]:
     """What each text shares with the corpus, in the order of the texts; a UsageError if a side has no n words.
 
     Both are read once, as documents or consecutive parts of them. The empty folder takes about 50 bytes a word of the
@@ -164,13 +154,7 @@ class _Spool:
         """Write words, each followed by a space."""
         self.words.write(b" ".join([*words, b""]))
 
-    def add(
-        self,
-        hashes: Hashes,
-        starts: IntArray,
-        n: int,
-        owner: object,
-    ) -> None:
+    def add(self, hashes: Hashes, starts: IntArray, n: int, owner: object) -> None:
         """Add the records of consecutive n-grams; `starts` are the places of their words, and the end."""
         records = np.empty(len(hashes), _RECORD)
         records["hash"] = hashes
@@ -243,12 +227,7 @@ def _starts(base: int, tokens: Sequence[bytes]) -> IntArray:
     return np.insert(ends, 0, base)
 
 
-def _spool_texts(
-    texts: Passages,
-    spool: _Spool,
-    in_texts: BoolArray,
-    n: int,
-) -> int:
+def _spool_texts(texts: Passages, spool: _Spool, in_texts: BoolArray, n: int) -> int:
     """Write the texts, and mark their hashes; gives the number of n-grams, each of which owns its record."""
     total = 0
     origin_url = ""
@@ -290,12 +269,7 @@ def _answer_span(answer: str, tokens: Sequence[bytes]) -> tuple[int, int] | None
     return 0, 0
 
 
-def _spool_corpus(
-    corpus: Passages,
-    spool: _Spool,
-    in_texts: BoolArray,
-    n: int,
-) -> bool:
+def _spool_corpus(corpus: Passages, spool: _Spool, in_texts: BoolArray, n: int) -> bool:
     """Write the passages of the corpus whose hashes occur in the texts; gives whether any text of it has n words."""
     place = -1
     has_ngrams = False
@@ -318,11 +292,7 @@ def runs_of(mask: BoolArray) -> list[list[int]]:
     return np.flatnonzero(changes).reshape(-1, 2).tolist()
 
 
-def _same_words(
-    spool: _Spool,
-    corpus: _Spool,
-    part: int,
-) -> Iterator[tuple[int, tuple[int, int, bool]]]:
+def _same_words(spool: _Spool, corpus: _Spool, part: int) -> Iterator[tuple[int, tuple[int, int, bool]]]:
     """Number of each n-gram of the texts that the corpus has, and its entry in the table of places."""
     records = np.concatenate([np.empty(0, _RECORD), *spool.blocks(part)])
     if not len(records):  # then the part of the corpus need not be read
@@ -345,12 +315,7 @@ def _same_words(
             yield number, (places[ngram] + 1, place, occurrences[ngram] > COMMON)
 
 
-def _rows(
-    spool: _Spool,
-    corpus: _Spool,
-    places: Records,
-    n: int,
-) -> Iterator[Overlap]:
+def _rows(spool: _Spool, corpus: _Spool, places: Records, n: int) -> Iterator[Overlap]:
     """The result of each text."""
     begin = 0
     folder = spool.folder
@@ -395,12 +360,7 @@ def _rows(
             )
 
 
-def _holds(
-    runs: Sequence[Sequence[int]],
-    common: BoolArray,
-    answer: Sequence[int],
-    n: int,
-) -> bool:
+def _holds(runs: Sequence[Sequence[int]], common: BoolArray, answer: Sequence[int], n: int) -> bool:
     """Whether a run of n-grams, of which many texts do not have all, covers the words of an answer."""
     start, stop = answer
     if start == stop:  # the text does not have its answer

@@ -46,10 +46,7 @@ def kinds(members: ArrayLike, periods: Sequence[str]) -> Kinds:
 
 def kinds_of(documents: Documents) -> Kinds:
     """(N,) kinds of labelled texts, see `kinds`."""
-    return kinds(
-        [bool(document.member) for document in documents],
-        [document.period for document in documents],
-    )
+    return kinds([bool(document.member) for document in documents], [document.period for document in documents])
 
 
 def has_both(kind: Kinds) -> bool:

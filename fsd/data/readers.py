@@ -68,11 +68,7 @@ Skipped = Counter[str] | None
 """Reason → rows that were left out; None where the first of them is an error."""
 
 
-def _format(
-    place: str,
-    what: str,
-    endings: Sequence[str],
-) -> tuple[str, str | None]:
+def _format(place: str, what: str, endings: Sequence[str]) -> tuple[str, str | None]:
     """Ending and compression of a file, from its name."""
     path = PurePosixPath(place.lower())
     compression = COMPRESSIONS.get(path.suffix)
@@ -85,22 +81,14 @@ def _format(
     return ending, compression
 
 
-def _table(
-    where: str,
-    ending: str,
-    lines: Iterable[str],
-) -> Rows:
+def _table(where: str, ending: str, lines: Iterable[str]) -> Rows:
     """The rows of a text file with their numbers."""
     if "json" in ending:
         return json_rows(where, lines)
     return _csv_rows(where, lines, ending)
 
 
-def json_rows(
-    where: str,
-    lines: Iterable[str],
-    start: int = 1,
-) -> Rows:
+def json_rows(where: str, lines: Iterable[str], start: int = 1) -> Rows:
     """One object a line, or one list of objects; `start` is the number of the first line."""
     numbered = enumerate(lines, start)
     for line, text in numbered:
@@ -117,11 +105,7 @@ def json_rows(
             yield number, row
 
 
-def _from_json(
-    where: str,
-    line: int,
-    content: str,
-) -> Any:
+def _from_json(where: str, line: int, content: str) -> Any:
     try:
         return json.loads(content.rstrip(), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
@@ -144,11 +128,7 @@ def _delimiter(head: str) -> str:
     return ";" if ";" in head and "," not in head else ","
 
 
-def _csv_rows(
-    where: str,
-    lines: Iterable[str],
-    ending: str,
-) -> Rows:
+def _csv_rows(where: str, lines: Iterable[str], ending: str) -> Rows:
     lines = iter(lines)
     head = next(lines, "")
     delimiter = "\t" if ending == ".tsv" else _delimiter(head)
@@ -174,12 +154,7 @@ def _csv_rows(
         raise UsageError(f"{where}:{line}: must be valid CSV; {error}") from error
 
 
-def parquet_rows(
-    where: str,
-    file: Any,
-    column: str | None = None,
-    rows: range | None = None,
-) -> Rows:
+def parquet_rows(where: str, file: Any, column: str | None = None, rows: range | None = None) -> Rows:
     """The rows of a Parquet file, or of one of its columns, where there may be any number of them; or some `rows`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -212,11 +187,7 @@ def arrow_rows(where: str) -> Rows:
     import pyarrow as pa
 
     must = f"{where}: must be an Arrow file of a saved data set; "
-    with (
-        refusing(must, pa.ArrowException, OSError),
-        pa.memory_map(where) as file,
-        pa.ipc.open_stream(file) as batches,
-    ):
+    with refusing(must, pa.ArrowException, OSError), pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
         _check_header(batches.schema.names, where)
         start = 1
         size = 0
@@ -331,12 +302,7 @@ def check_endings(places: Iterable[str | Path]) -> None:
 class TextStream:
     """The documents of files, folders, hub URLs and tasks, in order, without empty ones; `done` of `size` bytes."""
 
-    def __init__(
-        self,
-        files: Sequence[Path | str],
-        column: str = "text",
-        answer: str | None = None,
-    ) -> None:
+    def __init__(self, files: Sequence[Path | str], column: str = "text", answer: str | None = None) -> None:
         if not files:
             raise UsageError("corpus must be at least one file; got none")
         self.tasks: list[str] = []
@@ -389,12 +355,7 @@ class TextStream:
             finished += file.size
             self.done = finished
 
-    def _read(
-        self,
-        url: str,
-        ending: str,
-        stream: Any,
-    ) -> Iterator[Passage]:
+    def _read(self, url: str, ending: str, stream: Any) -> Iterator[Passage]:
         if ending == ".parquet":
             # the other columns are not even read where one is enough
             column = None if self.answer else self.column
@@ -418,12 +379,7 @@ def _expanded(raw: Any, compression: str | None) -> Any:
     return pa.CompressedInputStream(pa.PythonFile(raw), compression)
 
 
-def passages(
-    url: str,
-    rows: Rows,
-    column: str,
-    answer: str | None = None,
-) -> Iterator[Passage]:
+def passages(url: str, rows: Rows, column: str, answer: str | None = None) -> Iterator[Passage]:
     """The texts of a column, or of a template of columns, and their answers; a missing one is empty."""
     for number, row in rows:
         origin_url = f"{url}:{number}"
@@ -439,12 +395,7 @@ def passages(
         yield Passage(text, origin_url=origin_url, answer=of_row)
 
 
-def _cell(
-    row: Row,
-    column: str,
-    origin_url: str,
-    field: str = "column",
-) -> str:
+def _cell(row: Row, column: str, origin_url: str, field: str = "column") -> str:
     """The text of a row of a corpus; empty if it, or a column of its template, is missing."""
     if column not in row and is_template(column):
         try:
@@ -572,14 +523,7 @@ JOINED = ("text", CONTEXT)
 NEXT_FIELD = re.compile(r",(?=\s*\w*\s*=)")
 """The comma before the next field of `--columns`: a template may have commas of its own."""
 
-LABELS = {
-    "0": False,
-    "1": True,
-    "0.0": False,
-    "1.0": True,
-    "false": False,
-    "true": True,
-}
+LABELS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 
 
 def parse_columns(spec: str, *, answers: bool = False) -> dict[str, str]:
@@ -620,12 +564,7 @@ def check_template(what: str, name: str) -> None:
         )
 
 
-def join_columns(
-    template: str,
-    row: Row,
-    field: str,
-    origin_url: str,
-) -> str:
+def join_columns(template: str, row: Row, field: str, origin_url: str) -> str:
     r"""The template with the cells of a row in place of its columns; \n is a line break.
 
     A number stands as it is written. UsageError for a column that the row does not have, or that holds neither text
@@ -671,15 +610,7 @@ def read_files(
         else:
             rows = read_rows([path])
             names = columns or {}
-        read = list(
-            parse_rows(
-                rows,
-                names,
-                labelled=labelled,
-                answers=answers or contexts,
-                skipped=skipped,
-            )
-        )
+        read = list(parse_rows(rows, names, labelled=labelled, answers=answers or contexts, skipped=skipped))
         if not read:
             raise UsageError(
                 f"{path} must have at least one valid row; all {len(rows)} have no text or no label of 0 or 1"
@@ -727,11 +658,7 @@ def _rows_of(path: Path) -> Rows:
     return _table(where, ending, io.StringIO(as_text(where, content), newline="\n"))
 
 
-def as_text(
-    where: str,
-    content: bytes,
-    start: int = 1,
-) -> str:
+def as_text(where: str, content: bytes, start: int = 1) -> str:
     """The content of a file, or its part from line `start` on, which must be UTF-8."""
     for magic, ending in PACKED.items():
         if content.startswith(magic):
@@ -782,13 +709,7 @@ def read_texts(
         if files:
             documents += _text_files(files, skipped)
         else:
-            documents += read_files(
-                [path],
-                columns,
-                answers=answers,
-                contexts=contexts,
-                skipped=skipped,
-            )
+            documents += read_files([path], columns, answers=answers, contexts=contexts, skipped=skipped)
     return documents
 
 
@@ -875,13 +796,7 @@ def parse_rows(
     """Rows, each after its origin, as documents; the other arguments and errors are those of `read_files`."""
     for origin_url, row in rows:
         try:
-            yield document(
-                row,
-                columns,
-                origin_url,
-                labelled=labelled,
-                answers=answers,
-            )
+            yield document(row, columns, origin_url, labelled=labelled, answers=answers)
         except RowError as error:
             _skip(skipped, error)
 
@@ -904,14 +819,7 @@ def table_documents(name: str, table: Any) -> list[Document]:
     return documents
 
 
-def document(
-    row: Row,
-    columns: Columns,
-    origin_url: str,
-    *,
-    labelled: bool = False,
-    answers: bool = False,
-) -> Document:
+def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = False, answers: bool = False) -> Document:
     """One row as a document that comes from `origin_url`; the other arguments and errors are those of `read_files`."""
 
     def value(field: str, *, needed: bool = False) -> Any:
@@ -935,27 +843,14 @@ def document(
     context = _context(value(CONTEXT), origin_url) if answers and chat is None else ""
     member = _member(value("label", needed=labelled), origin_url)
     if labelled and member is None:
-        raise RowError(
-            f"{origin_url}: label must be 1 (member) or 0 (non-member); there is none",
-            "no label",
-        )
+        raise RowError(f"{origin_url}: label must be 1 (member) or 0 (non-member); there is none", "no label")
     day = _date(value("date"), origin_url)
     group = _name("group", value("group"), origin_url)
     period = _name("period", value("period"), origin_url)
     source = _name("source", value("source"), origin_url)
     if LOCATION.search(source):
         source = ""
-    return Document(
-        text,
-        member,
-        day,
-        group,
-        origin_url,
-        period,
-        source,
-        context,
-        chat,
-    )
+    return Document(text, member, day, group, origin_url, period, source, context, chat)
 
 
 def _context(value: Any, origin_url: str) -> str:
@@ -979,11 +874,7 @@ def _member(value: Any, origin_url: str) -> bool | None:
     return LABELS[key]
 
 
-def _name(
-    field: str,
-    value: Any,
-    origin_url: str,
-) -> str:
+def _name(field: str, value: Any, origin_url: str) -> str:
     if is_missing(value):
         return ""
     if not isinstance(value, str | int | float | Decimal) or value in (math.inf, -math.inf):

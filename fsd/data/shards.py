@@ -89,27 +89,10 @@ def cut(files: Sequence[DataFile], rows: int) -> tuple[list[Input], list[Shard]]
         # network libraries have no common base class of errors
         with refusing(f"{file.url} must be a whole file that can be read; "):
             bounds, total, digest = _bounds(file, rows)
-        inputs.append(
-            Input(
-                file.url,
-                file.size,
-                total,
-                digest,
-                file.state,
-            )
-        )
+        inputs.append(Input(file.url, file.size, total, digest, file.state))
         for start, (begin, end) in zip(range(0, total, rows), pairwise(bounds), strict=True):
             size = min(rows, total - start)
-            shards.append(
-                Shard(
-                    len(shards),
-                    file.url,
-                    begin,
-                    end,
-                    start + 1,
-                    size,
-                )
-            )
+            shards.append(Shard(len(shards), file.url, begin, end, start + 1, size))
     return inputs, shards
 
 

@@ -116,11 +116,7 @@ def split(
 
 
 def split_with(
-    unseen: Documents,
-    documents: Documents,
-    *,
-    validation: float | None = None,
-    seed: int = 42,
+    unseen: Documents, documents: Documents, *, validation: float | None = None, seed: int = 42
 ) -> tuple[Split, tuple[Document, ...]]:
     """Validation and test texts of a benchmark, with given unseen texts, and the texts of one family with these."""
     if validation is None:
@@ -193,12 +189,7 @@ def _fill(sizes: FloatArray, target: FloatArray) -> BoolArray:
     return taken
 
 
-def _hold_out(
-    side: IntArray,
-    family: IntArray,
-    share: float,
-    rng: Generator,
-) -> BoolArray:
+def _hold_out(side: IntArray, family: IntArray, share: float, rng: Generator) -> BoolArray:
     """(N,) texts held out: whole families with about that share of each side."""
     sizes = _sizes(side, family)
     # numbers without a text are those of families that the caller has left out
@@ -210,12 +201,7 @@ def _hold_out(
 Parts = tuple[BoolArray, BoolArray]
 
 
-def _paper(
-    corpus: Corpus,
-    unseen: float,
-    validation: float,
-    seed: int,
-) -> Parts:
+def _paper(corpus: Corpus, unseen: float, validation: float, seed: int) -> Parts:
     """(N,) unseen and validation texts at random within each table, such as a length of WikiMIA, by row alone."""
     taken = np.zeros(len(corpus), dtype=bool)
     held = np.zeros(len(corpus), dtype=bool)
@@ -238,13 +224,7 @@ def _table(document: Document) -> str:
     return table if row.isdecimal() else ""
 
 
-def _both_classes(
-    side: IntArray,
-    family: IntArray,
-    unseen: float,
-    validation: float,
-    rng: Generator,
-) -> Parts:
+def _both_classes(side: IntArray, family: IntArray, unseen: float, validation: float, rng: Generator) -> Parts:
     """(N,) unseen and validation texts: a share of every side, in whole families of any kind."""
     is_unseen = _hold_out(side, family, unseen, rng)
     is_validation = np.zeros_like(is_unseen)
@@ -254,13 +234,7 @@ def _both_classes(
     return is_unseen, is_validation
 
 
-def _grouped(
-    side: IntArray,
-    family: IntArray,
-    unseen: float,
-    validation: float,
-    rng: Generator,
-) -> Parts:
+def _grouped(side: IntArray, family: IntArray, unseen: float, validation: float, rng: Generator) -> Parts:
     """(N,) unseen and validation texts; the former come from families without a member or a contemporary."""
     sizes = _sizes(side, family)
     order = rng.permutation(len(sizes))
@@ -300,12 +274,7 @@ def _check_parts(parts: Split, corpus: Corpus, validation: float, unit: str) -> 
     size = len(parts.validation)
     _check_kinds(parts.test, parts.judged.kind[size:], "2 families in the test part", 2)
     if validation:
-        _check_kinds(
-            parts.validation,
-            parts.judged.kind[:size],
-            "1 family in the validation part",
-            1,
-        )
+        _check_kinds(parts.validation, parts.judged.kind[:size], "1 family in the validation part", 1)
 
 
 def _check_kinds(part: Corpus, kind: Kinds, wanted: str, least: int) -> None:

@@ -40,11 +40,7 @@ ADVICE = (
         "min_k.base",
         "no detector in use compares with a reference model or the whole distribution of the next token",
     ),
-    Advice(
-        "the log-probability of a text",
-        "loss.base",
-        "no better detector is in use",
-    ),
+    Advice("the log-probability of a text", "loss.base", "no better detector is in use"),
 )
 """The first row whose score was computed is the advice, within one period.
 

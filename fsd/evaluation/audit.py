@@ -78,42 +78,23 @@ _Classifier = tuple[str, Any]
 _BLANKS = {" ": "blank", "\n": "line break", "\r": "carriage return", "\t": "tab"}
 
 
-def audit(
-    split: Split,
-    *,
-    seed: int = 0,
-    repeats: int | None = None,
-) -> Audit:
+def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
     """Everything that can be said without a model about the two sides that a detector is judged on."""
     judged = split.without_later().judged
     has_label = [document.member is not None for document in judged]
     labelled = judged.take(np.array(has_label, dtype=bool))
     return Audit(
         leaks(split),
-        **controls(
-            labelled,
-            labelled.members,
-            labelled.family.tolist(),
-            seed=seed,
-            repeats=repeats,
-        ),
+        **controls(labelled, labelled.members, labelled.family.tolist(), seed=seed, repeats=repeats),
         overlaps=overlaps(labelled, seed=seed),
-        telling=most_telling(
-            labelled.texts,
-            labelled.members,
-            labelled.family,
-            seed=seed,
-        ),
+        telling=most_telling(labelled.texts, labelled.members, labelled.family, seed=seed),
     )
 
 
 def leaks(split: Split) -> Leaks:
     """Families that span more than one part, and the pairs of texts that show it."""
     documents = Corpus(chain.from_iterable(split))
-    part = np.repeat(
-        np.arange(3),
-        list(map(len, split)),
-    )
+    part = np.repeat(np.arange(3), list(map(len, split)))
     links = near_duplicates(documents.texts)
     reasons = {(i, j): reason for i, j, reason, _ in links if part[i] != part[j]}
     groups = pd.DataFrame({"group": [document.group for document in documents], "part": part})
@@ -124,14 +105,8 @@ def leaks(split: Split) -> Leaks:
     names = [Split._fields[number] for number in part]
     texts = documents.texts
     pairs = [Leak(names[i], names[j], reason, texts[i], texts[j]) for (i, j), reason in sorted(reasons.items())]
-    family = np.array(
-        families(documents, links),
-        dtype=np.int64,
-    )
-    occurs = np.zeros(
-        (3, family.max(initial=-1) + 1),
-        dtype=bool,
-    )
+    family = np.array(families(documents, links), dtype=np.int64)
+    occurs = np.zeros((3, family.max(initial=-1) + 1), dtype=bool)
     occurs[part, family] = True
     test = family[part == 2]
     tested, calibrated, _ = occurs[:, test].sum(axis=1).tolist()
@@ -151,28 +126,19 @@ def overlaps(documents: Documents, *, seed: int = 0) -> dict[str, Overlap]:
     if not _has_both(member):
         return {}
     tokens = list(map(words, corpus.texts))
-    respects = {
-        "length": _spread(list(map(len, tokens))),
-        "vocabulary": _vocabulary(tokens),
-    }
+    respects = {"length": _spread(list(map(len, tokens))), "vocabulary": _vocabulary(tokens)}
     dates = [document.date.toordinal() for document in documents if document.date]
     if len(dates) == len(documents):
         respects["date"] = _spread(dates)
     # labels are shuffled by whole groups, since the texts of a group resemble each other whatever their label
-    group = group_index(
-        [document.group for document in documents],
-        member.size,
-    )
+    group = group_index([document.group for document in documents], member.size)
     _, group_starts = np.unique(group, return_index=True)
     labels = member[group_starts]
     rng = default_rng(seed)
     measured = {}
     for name, overlap in respects.items():
         by_chance = [overlap(rng.permutation(labels)[group]) for _ in range(SHUFFLES)]
-        measured[name] = Overlap(
-            overlap(member),
-            float(np.mean(by_chance)),
-        )
+        measured[name] = Overlap(overlap(member), float(np.mean(by_chance)))
     return measured
 
 
@@ -183,10 +149,7 @@ def _spread(numbers: Sequence[int]) -> Callable[[BoolArray], float]:
     bins = np.searchsorted(edges, numbers, side="right")
 
     def histogram(side: BoolArray) -> FloatArray:
-        counts = np.bincount(
-            bins[side],
-            minlength=BINS + 1,
-        )
+        counts = np.bincount(bins[side], minlength=BINS + 1)
         return counts / max(1, int(side.sum()))
 
     def overlap(member: BoolArray) -> float:
@@ -219,24 +182,13 @@ def _vocabulary(tokens: Sequence[Sequence[str]]) -> Callable[[BoolArray], float]
 
 
 def controls(
-    documents: Documents,
-    labels: ArrayLike,
-    groups: Groups,
-    *,
-    seed: int = 0,
-    repeats: int | None = None,
+    documents: Documents, labels: ArrayLike, groups: Groups, *, seed: int = 0, repeats: int | None = None
 ) -> dict[str, Control]:
     """What a classifier of the text (`blind`), the length and the date alone reach, without the language model."""
     texts = as_corpus(documents).texts
     lengths = [len(words(text)) for text in texts]
     dates = [document.date.toordinal() if document.date else None for document in documents]
-    by_text = blind(
-        texts,
-        labels,
-        groups,
-        seed=seed,
-        repeats=repeats,
-    )
+    by_text = blind(texts, labels, groups, seed=seed, repeats=repeats)
     return {
         "blind": by_text,
         "length": single_number_auc(lengths, labels, groups, seed=seed),
@@ -245,11 +197,7 @@ def controls(
 
 
 def single_number_auc(
-    values: Sequence[float | None],
-    labels: ArrayLike,
-    groups: Groups = None,
-    *,
-    seed: int = 0,
+    values: Sequence[float | None], labels: ArrayLike, groups: Groups = None, *, seed: int = 0
 ) -> Control:
     """AUC of one number per text, such as its date or length, in the direction that makes it at least .5."""
     numbers = np.array(values, dtype=np.float64)  # NaN for None
@@ -259,11 +207,7 @@ def single_number_auc(
     numbers = numbers[has_one]
     group = group_index(groups, len(values))[has_one]
     try:
-        bootstrap = Bootstrap.draw(
-            np.asarray(labels, dtype=bool)[has_one],
-            group.tolist(),
-            seed=seed,
-        )
+        bootstrap = Bootstrap.draw(np.asarray(labels, dtype=bool)[has_one], group.tolist(), seed=seed)
     except UsageError as error:
         return Control(None, str(error))
     scores = numbers if auc(bootstrap.member, numbers) >= 0.5 else -numbers
@@ -271,12 +215,7 @@ def single_number_auc(
 
 
 def blind(
-    texts: Texts,
-    labels: ArrayLike,
-    groups: Groups = None,
-    *,
-    seed: int = 0,
-    repeats: int | None = None,
+    texts: Texts, labels: ArrayLike, groups: Groups = None, *, seed: int = 0, repeats: int | None = None
 ) -> Control:
     """AUC of the best classifier without a language model, cross-validated by whole groups; None for too few of them.
 
@@ -287,13 +226,7 @@ def blind(
         bootstrap = Bootstrap.draw(labels, groups, seed=seed)
     except UsageError as error:
         return Control(None, str(error))
-    scores = _cross_validated(
-        texts,
-        bootstrap.member,
-        bootstrap.group,
-        seed,
-        repeats or REPEATS,
-    )
+    scores = _cross_validated(texts, bootstrap.member, bootstrap.group, seed, repeats or REPEATS)
     if scores is None:
         return Control(None, "members and non-members share too few groups to hold some out")
     return _auc_of(bootstrap, scores)
@@ -303,19 +236,10 @@ def _auc_of(bootstrap: Bootstrap, scores: FloatArray) -> Control:
     """Mean AUC of (D, N) scores of the same texts, such as those of D divisions into folds."""
     # the resamples of all divisions together, so that the interval has the spread over the divisions as well
     aucs = np.concatenate([bootstrap.values(row, [METRICS["auc"].compute]) for row in scores])
-    return Control(
-        percentiles(aucs[:, 0].mean(), aucs[:, 1:]),
-        scores=scores.mean(axis=0),
-    )
+    return Control(percentiles(aucs[:, 0].mean(), aucs[:, 1:]), scores=scores.mean(axis=0))
 
 
-def _cross_validated(
-    texts: Texts,
-    member: BoolArray,
-    group: IntArray,
-    seed: int,
-    repeats: int,
-) -> FloatArray | None:
+def _cross_validated(texts: Texts, member: BoolArray, group: IntArray, seed: int, repeats: int) -> FloatArray | None:
     """(`repeats`, N) out-of-fold scores of the chosen classifiers, as ranks within the fold; None for too few texts."""
     sample = _sample(member, group, seed)
     folds = [_folds(member, group, seed + repeat) for repeat in range(repeats)]
@@ -330,38 +254,22 @@ def _cross_validated(
     with threadpool_limits(1, user_api="openmp"):  # on so few rows, boosting is slower with threads
         trained = []
         for repeat, fold in enumerate(folds):
-            classifiers = _classifiers(
-                of_sample,
-                member[sample],
-                fold[sample],
-                seed + repeat,
-            )
+            classifiers = _classifiers(of_sample, member[sample], fold[sample], seed + repeat)
             if classifiers is None:
                 return None
             trained.append(classifiers)
         # block by block, since the features of all texts of a large benchmark do not fit into memory
         for start in range(0, len(texts), TRAINED_ON):
-            block = np.arange(
-                start,
-                min(len(texts), start + TRAINED_ON),
-            )
+            block = np.arange(start, min(len(texts), start + TRAINED_ON))
             of_block = of_sample if sample.size == len(texts) else features(block)
             for column, fold, classifiers in zip(scores, folds, trained, strict=True):
-                column[block] = _held_out_scores(
-                    of_block,
-                    fold[block],
-                    classifiers,
-                )
+                column[block] = _held_out_scores(of_block, fold[block], classifiers)
     for column, fold in zip(scores, folds, strict=True):
         _rank_in_folds(column, fold)
     return scores
 
 
-def _held_out_scores(
-    views: _Features,
-    fold: IntArray,
-    classifiers: list[_Classifier],
-) -> FloatArray:
+def _held_out_scores(views: _Features, fold: IntArray, classifiers: list[_Classifier]) -> FloatArray:
     """(N,) scores of N texts by the classifier of the fold of each, which was not trained on it."""
     scores = np.empty(fold.size)
     for number, (view, classifier) in enumerate(classifiers):
@@ -379,11 +287,7 @@ def _rank_in_folds(scores: FloatArray, fold: IntArray) -> None:
         scores[held_out] = stats.rankdata(scores[held_out]) / (held_out.sum() + 1)
 
 
-def _sample(
-    member: BoolArray,
-    group: IntArray,
-    seed: int,
-) -> IntArray:
+def _sample(member: BoolArray, group: IntArray, seed: int) -> IntArray:
     """Positions of at most `TRAINED_ON` texts, at most half of them of each label, from families drawn at random."""
     rank = default_rng(seed).permutation(group.max() + 1)
     order = np.argsort(rank[group], kind="stable")
@@ -391,28 +295,17 @@ def _sample(
     return np.sort(np.concatenate(sides))
 
 
-def _folds(
-    member: BoolArray,
-    group: IntArray,
-    seed: int,
-) -> IntArray:
+def _folds(member: BoolArray, group: IntArray, seed: int) -> IntArray:
     """(N,) number of the fold of each text: whole groups, each label spread evenly; one fold if there are no more."""
     count = min(FOLDS, np.unique(group[member]).size, np.unique(group[~member]).size)
     fold = np.zeros(member.size, dtype=np.int64)
     if count < 2:
         return fold
     mostly_members = 2 * np.bincount(group, weights=member) > np.bincount(group)
-    n_smaller = min(
-        mostly_members.sum(),
-        (~mostly_members).sum(),
-    )
+    n_smaller = min(mostly_members.sum(), (~mostly_members).sum())
     # groups with both labels may leave too few of one label to spread
     division = StratifiedKFold if n_smaller >= count else KFold
-    folds = division(
-        count,
-        shuffle=True,
-        random_state=seed,
-    )
+    folds = division(count, shuffle=True, random_state=seed)
     for number, (_, held_out) in enumerate(folds.split(mostly_members, mostly_members)):
         fold[np.isin(group, held_out)] = number
     return fold
@@ -423,26 +316,14 @@ def _has_both(member: BoolArray) -> bool:
     return bool(member.any() and not member.all())
 
 
-def _classifiers(
-    views: _Features,
-    member: BoolArray,
-    fold: IntArray,
-    seed: int,
-) -> list[_Classifier] | None:
+def _classifiers(views: _Features, member: BoolArray, fold: IntArray, seed: int) -> list[_Classifier] | None:
     """View and classifier for each fold, chosen by cross-validation over the other folds; None for a single label."""
     candidates = _candidates(views, seed)
     count = fold.max() + 1
     folds = [np.flatnonzero(fold == number) for number in range(count)]
 
-    def fitted(
-        view: str,
-        candidate: Any,
-        rows: IntArray,
-    ) -> Any:
-        return clone(candidate).fit(
-            views[view][rows],
-            member[rows],
-        )
+    def fitted(view: str, candidate: Any, rows: IntArray) -> Any:
+        return clone(candidate).fit(views[view][rows], member[rows])
 
     summed = np.zeros((count, len(candidates)))
     for i, j in combinations(range(count), 2):
@@ -471,17 +352,9 @@ def _candidates(views: _Features, seed: int) -> list[_Classifier]:
     """View and classifier of every candidate, the plainest last: it judges where there are too few texts to choose."""
     texts, columns = views["presence"].shape
     # balanced: the sides of a benchmark may differ in size, which says nothing
-    linear = LogisticRegression(
-        class_weight="balanced",
-        solver="liblinear",
-        max_iter=1000,
-        random_state=seed,
-    )
+    linear = LogisticRegression(class_weight="balanced", solver="liblinear", max_iter=1000, random_state=seed)
     one_term = make_pipeline(SelectKBest(association, k=1), linear)
-    few_terms = make_pipeline(
-        SelectKBest(association, k=min(20, columns)),
-        linear,
-    )
+    few_terms = make_pipeline(SelectKBest(association, k=min(20, columns)), linear)
     # with far more columns than texts the dual problem is the smaller one
     many_terms = clone(linear).set_params(C=10.0, dual=True, tol=0.01)
     boosted = HistGradientBoostingClassifier(
@@ -526,23 +399,10 @@ def _column_sums(matrix: sparse.csr_array) -> FloatArray:
 def _views(texts: int) -> _Features:
     """Name of a kind of features → what makes an (N, D) matrix of N texts, when fitted to so many texts."""
     fewest = 2 if texts > 20 else 1  # a term of a single text helps no other text, except among very few
-    presence = CountVectorizer(
-        analyzer=_terms,
-        binary=True,
-        min_df=fewest,
-        dtype=np.float64,
-    )
-    of_words = TfidfVectorizer(
-        analyzer=_words_and_pairs,
-        sublinear_tf=True,
-        min_df=fewest,
-    )
+    presence = CountVectorizer(analyzer=_terms, binary=True, min_df=fewest, dtype=np.float64)
+    of_words = TfidfVectorizer(analyzer=_words_and_pairs, sublinear_tf=True, min_df=fewest)
     of_characters = TfidfVectorizer(
-        preprocessor=_marked,
-        analyzer="char",
-        ngram_range=(1, 3),
-        sublinear_tf=True,
-        min_df=fewest,
+        preprocessor=_marked, analyzer="char", ngram_range=(1, 3), sublinear_tf=True, min_df=fewest
     )
     return {
         "presence": presence,
@@ -593,12 +453,7 @@ def _numbers(text: str) -> list[float]:
     tokens = words(text)
     size = max(1, len(text))
     n_tokens = max(1, len(tokens))
-    lengths = [
-        log1p(len(tokens)),
-        log1p(len(text)),
-        len(text) / n_tokens,
-        len(set(tokens)) / n_tokens,
-    ]
+    lengths = [log1p(len(tokens)), log1p(len(text)), len(text) / n_tokens, len(set(tokens)) / n_tokens]
     letters = sum(map(str.isalpha, text))
     digits = sum(map(str.isdigit, text))
     spaces = sum(map(str.isspace, text))
@@ -612,21 +467,11 @@ def _numbers(text: str) -> list[float]:
     dates = stamps(text)
     mentioned = [int(year) for date in dates for year in re.findall(r"\d{4}", date)]
     # texts without a year stand in the middle, at 2000, and are marked as such
-    years = [
-        log1p(len(dates)),
-        float(bool(mentioned)),
-        max(mentioned, default=2000) - 2000.0,
-    ]
+    years = [log1p(len(dates)), float(bool(mentioned)), max(mentioned, default=2000) - 2000.0]
     return lengths + shares + percents + years
 
 
-def most_telling(
-    texts: Texts,
-    member: BoolArray,
-    group: IntArray,
-    *,
-    seed: int,
-) -> Telling | None:
+def most_telling(texts: Texts, member: BoolArray, group: IntArray, *, seed: int) -> Telling | None:
     """The word, pair of words or sign with the smallest p-value of Fisher's test on families with and without it.
 
     The members and the non-members of a family are two units; None if nothing occurs in `RAREST` units, but not in all.
@@ -634,11 +479,7 @@ def most_telling(
     if not _has_both(member):
         return None
     sample = _sample(member, group, seed)
-    terms = CountVectorizer(
-        analyzer=_terms,
-        binary=True,
-        dtype=np.float64,
-    )
+    terms = CountVectorizer(analyzer=_terms, binary=True, dtype=np.float64)
     in_texts = terms.fit_transform([texts[row] for row in sample])
     # a word that is in all passages of one work is one observation, not many
     # the two sides of a family have an even and an odd number

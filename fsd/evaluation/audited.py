@@ -73,10 +73,7 @@ class Audit:
 
     def metrics(self) -> dict[str, float]:
         """The numbers by their names in MLflow, without those that are unknown."""
-        values = {
-            "audit/leaked_groups": float(self.leaks.groups),
-            "audit/leaked_tests": float(self.leaks.tested),
-        }
+        values = {"audit/leaked_groups": float(self.leaks.groups), "audit/leaked_tests": float(self.leaks.tested)}
         for name in ("blind", "date", "length"):
             control: Control = getattr(self, name)
             if control.auc is not None:

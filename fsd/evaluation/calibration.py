@@ -169,11 +169,7 @@ class Calibration:
         """The smallest false-positive rate that G groups support, 1 / (G + 1)."""
         return 1 / (self.n_families + 1)
 
-    def p_values(
-        self,
-        scores: ArrayLike | ScoreColumns,
-        sources: Sequence[str] | None = None,
-    ) -> FloatArray:
+    def p_values(self, scores: ArrayLike | ScoreColumns, sources: Sequence[str] | None = None) -> FloatArray:
         """(N,) conformal p-values: (1 + Σ_groups share of the group's scores ≥ s) / (G + 1).
 
         One vote a group keeps P(p ≤ α) ≤ α for any text of a new group (Lee, Barber and Willett 2023,
@@ -259,9 +255,7 @@ class Calibration:
     def to_json(self) -> str:
         """The calibration as JSON text, with numbers in full precision."""
         return json.dumps(
-            TypeAdapter(Calibration).dump_python(self, by_alias=True),
-            ensure_ascii=False,
-            allow_nan=False,
+            TypeAdapter(Calibration).dump_python(self, by_alias=True), ensure_ascii=False, allow_nan=False
         )
 
 
@@ -311,11 +305,7 @@ def calibrate(
     )
 
 
-def family_aucs(
-    labels: ArrayLike,
-    scores: ScoreColumns,
-    groups: Groups = None,
-) -> dict[Score, float]:
+def family_aucs(labels: ArrayLike, scores: ScoreColumns, groups: Groups = None) -> dict[Score, float]:
     """Score → AUC between (N,) members and families of non-members, each by its mean score; .5 without members."""
     member = np.asarray(labels, dtype=bool)
     if not member.any():

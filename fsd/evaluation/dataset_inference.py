@@ -49,10 +49,7 @@ class DatasetVerdict:
     group_p: Sequence[float] = ()  # of each suspect group in order of appearance: its rank among the known ones
 
 
-def share_used(
-    suspect: FloatArray,
-    nonmembers: FloatArray,
-) -> Estimate:
+def share_used(suspect: FloatArray, nonmembers: FloatArray) -> Estimate:
     """Share of a set that the model was trained on, with a 95 % interval, by Storey's estimate.
 
     Of the texts that were not used, the share `SPLIT` scores no higher than that quantile of the known non-members. So
@@ -80,19 +77,11 @@ def share_used(
     value = 1 - low / suspect.size * (nonmembers.size + 1) / rank
     lower = 1 - most / suspect.size
     upper = 1 - fewest / suspect.size
-    return Estimate(
-        float(np.clip(value, lower, upper)),
-        lower,
-        upper,
-    )
+    return Estimate(float(np.clip(value, lower, upper)), lower, upper)
 
 
 def compare_sets(
-    suspect: Documents,
-    nonmembers: Documents,
-    scores: Scores,
-    *,
-    seed: int,
+    suspect: Documents, nonmembers: Documents, scores: Scores, *, seed: int
 ) -> tuple[DatasetVerdict, dict[str, Control]]:
     """Test whether a data set scores higher than known non-members, beside what the texts show without the model.
 
@@ -113,12 +102,7 @@ def compare_sets(
     # Families of the two sides are numbered apart: none is in both.
     nonmember_family = (count + as_corpus(nonmembers).family).tolist()
     is_suspect = np.arange(count + len(nonmembers)) < count
-    without_model = controls(
-        [*suspect, *nonmembers],
-        is_suspect,
-        suspect_family + nonmember_family,
-        seed=seed,
-    )
+    without_model = controls([*suspect, *nonmembers], is_suspect, suspect_family + nonmember_family, seed=seed)
     suspect_scores = {name: column[:count] for name, column in scores.items()}
     nonmember_scores = {name: column[count:] for name, column in scores.items()}
     verdict = dataset_verdict(
@@ -155,29 +139,17 @@ def dataset_verdict(
         )
     columns = [np.concatenate([scores, nonmembers[name]]) for name, scores in suspect.items()]
     n_suspect = next(iter(suspect.values())).size
-    group, is_suspect = _sides(
-        n_suspect,
-        columns[0].size - n_suspect,
-        suspect_groups,
-        known_groups,
-    )
+    group, is_suspect = _sides(n_suspect, columns[0].size - n_suspect, suspect_groups, known_groups)
     rows = _standard(group_means(np.stack(columns, axis=1), group))
     blind_auc = None
     if blind is not None:
         blind_auc = blind.auc
         if blind.scores is not None:
             # what the words alone tell of a text must not count as membership
-            rows = _unexplained(
-                rows,
-                group_means(blind.scores[:, None], group),
-            )
+            rows = _unexplained(rows, group_means(blind.scores[:, None], group))
     rng = default_rng(seed)
     half = rng.permutation(is_suspect.size) % 2 == 0
-    differences, weights, score = _cross_fitted(
-        rows,
-        np.stack(permuted(is_suspect, permutations, rng)),
-        half,
-    )
+    differences, weights, score = _cross_fitted(rows, np.stack(permuted(is_suspect, permutations, rng)), half)
     p = None
     share = None
     group_p: Sequence[float] = ()
@@ -189,10 +161,7 @@ def dataset_verdict(
         )
     else:
         p = permutation_p(differences)
-        share = share_used(
-            score[is_suspect],
-            score[~is_suspect],
-        )
+        share = share_used(score[is_suspect], score[~is_suspect])
         group_p = conformal_p(score[is_suspect], score[~is_suspect]).tolist()
     weights /= weights.sum()
     n_suspect_groups = int(is_suspect.sum())
@@ -217,12 +186,7 @@ def check_sizes(suspect: int, nonmembers: int) -> None:
         )
 
 
-def _sides(
-    n: int,
-    m: int,
-    suspect_groups: Groups,
-    known_groups: Groups,
-) -> tuple[IntArray, BoolArray]:
+def _sides(n: int, m: int, suspect_groups: Groups, known_groups: Groups) -> tuple[IntArray, BoolArray]:
     """(n + m,) group of each text, and (G,) True for groups of the suspect set."""
     both = set(suspect_groups or ()) & set(known_groups or ()) - {""}
     if both:
@@ -236,18 +200,11 @@ def _sides(
     return group, np.arange(n_suspect + n_known) < n_suspect
 
 
-def _unexplained(
-    rows: FloatArray,
-    by: FloatArray,
-) -> FloatArray:
+def _unexplained(rows: FloatArray, by: FloatArray) -> FloatArray:
     """(G, D) standardised residuals of the least-squares fit of rows by a constant and a (G, 1) column."""
     constant = np.ones(len(rows))
     design = np.column_stack([constant, _standard(by)])
-    coefficients, *_ = np.linalg.lstsq(
-        design,
-        rows,
-        rcond=None,
-    )
+    coefficients, *_ = np.linalg.lstsq(design, rows, rcond=None)
     return _standard(rows - design @ coefficients)
 
 
@@ -259,10 +216,7 @@ def _standard(rows: FloatArray) -> FloatArray:
     return standard
 
 
-def _gaps(
-    rows: FloatArray,
-    labels: BoolArray,
-) -> FloatArray:
+def _gaps(rows: FloatArray, labels: BoolArray) -> FloatArray:
     """(G, D) rows and (P, G) labellings → (P, D) mean of the suspect set minus mean of the known set."""
     suspect = labels.astype(np.float64)
     n_suspect = suspect.sum(axis=1, keepdims=True)
@@ -274,11 +228,7 @@ def _gaps(
     return gaps
 
 
-def _cross_fitted(
-    rows: FloatArray,
-    labels: BoolArray,
-    half: BoolArray,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _cross_fitted(rows: FloatArray, labels: BoolArray, half: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(P,) standardised difference on held-out halves for each labelling; of the first, (D,) weights and (G,) scores.
 
     The scores are those of a held-out half, standardised by its known groups.
@@ -296,12 +246,7 @@ def _cross_fitted(
         # the standard deviation of the weighted score, √(wᵀ Σ w)
         spread = np.sqrt(np.einsum("pd,de,pe->p", weights, covariance, weights))
         gap = (weights * _gaps(rows[held_out], labels[:, held_out])).sum(axis=1)
-        standardised = np.divide(
-            gap,
-            spread,
-            out=np.zeros_like(gap),
-            where=spread > 0,
-        )
+        standardised = np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0)
         differences += standardised / 2
         observed = weights[0]
         observed_weights += observed / observed.sum()

@@ -80,11 +80,7 @@ class Reference:
         return {kind: share for kind, share in tried.items() if share < HALF and kind != LATER}
 
     def check(
-        self,
-        source: str,
-        states: States | None = None,
-        *,
-        without: Collection[int] = frozenset(),
+        self, source: str, states: States | None = None, *, without: Collection[int] = frozenset()
     ) -> "DomainCheck":
         """The domain check by the texts of one source, at most `MOST`, `without` those of some families."""
         rows = [row for row, name in enumerate(self.sources) if name == source and self.families[row] not in without]
@@ -95,19 +91,9 @@ class Reference:
         for name in dict.fromkeys(self.sources):
             if name != source:
                 other_texts += self.half_of(name)[:OTHERS]
-        return DomainCheck(
-            texts,
-            [self.families[row] for row in rows],
-            states(texts) if states else None,
-            other_texts,
-        )
+        return DomainCheck(texts, [self.families[row] for row in rows], states(texts) if states else None, other_texts)
 
-    def half_of(
-        self,
-        source: str,
-        *,
-        held_out: bool = False,
-    ) -> list[str]:
+    def half_of(self, source: str, *, held_out: bool = False) -> list[str]:
         """The texts of every other family of a source, from which checks of other sources learn; or `held_out` ones."""
         in_half = group_index(self.families, len(self.texts)) % 2 == held_out
         return [text for row, text in enumerate(self.texts) if self.sources[row] == source and in_half[row]]
@@ -123,9 +109,7 @@ class Reference:
 
 
 def tried(
-    reference: Reference,
-    further: Mapping[str, Texts] = MappingProxyType({}),
-    states: States | None = None,
+    reference: Reference, further: Mapping[str, Texts] = MappingProxyType({}), states: States | None = None
 ) -> Reference:
     """The reference with what its domain check finds, see `trial`."""
     return replace(reference, **trial(reference, further, states)._asdict())
@@ -139,9 +123,7 @@ class Trial(NamedTuple):
 
 
 def trial(
-    reference: Reference,
-    further: Mapping[str, Texts] = MappingProxyType({}),
-    states: States | None = None,
+    reference: Reference, further: Mapping[str, Texts] = MappingProxyType({}), states: States | None = None
 ) -> Trial:
     """What the domain check of a reference finds of other kinds of texts, `further` kinds too, and of edits."""
     kept = _kept(states) if states else None
@@ -161,11 +143,7 @@ def _kept(states: States) -> States:
     return of_texts
 
 
-def _power(
-    reference: Reference,
-    further: Mapping[str, Texts],
-    states: States | None,
-) -> dict[str, float]:
+def _power(reference: Reference, further: Mapping[str, Texts], states: States | None) -> dict[str, float]:
     """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources.
 
     Only texts in the script of a source are tried on its check: the script alone tells others, which shows nothing of
@@ -194,10 +172,7 @@ def _source_kind(source: str) -> str:
     return f"source {source!r}"
 
 
-def _edits(
-    reference: Reference,
-    states: States | None,
-) -> dict[str, float]:
+def _edits(reference: Reference, states: States | None) -> dict[str, float]:
     """Edit → share found outside, over the sources, of texts of families that the check does not know."""
     shares: dict[str, list[float]] = {}
     for source in dict.fromkeys(reference.sources):
@@ -210,10 +185,7 @@ def _edits(
     return _means(shares)
 
 
-def _held_out(
-    reference: Reference,
-    source: str,
-) -> dict[int, str]:
+def _held_out(reference: Reference, source: str) -> dict[int, str]:
     """Family → a text of it, for a sample of a source's families."""
     texts: dict[int, str] = {}
     for row, family in enumerate(reference.families):
@@ -227,11 +199,7 @@ def _means(shares: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {name: sum(values) / len(values) for name, values in shares.items() if values}
 
 
-def other_kinds(
-    texts: Texts,
-    *,
-    held_out: bool = False,
-) -> dict[str, list[str]]:
+def other_kinds(texts: Texts, *, held_out: bool = False) -> dict[str, list[str]]:
     """Kind → texts of the package of other kinds, to train a domain check's classifier on, or `held_out` to try it."""
     part = slice(OTHERS)
     if held_out:
@@ -251,10 +219,7 @@ def _embedded() -> dict[str, list[str]]:
     kinds = {}
     for name in embedded.CORPORA:
         texts = Corpus(embedded.corpus(name)).texts
-        kinds[f"embedded texts of {name}"] = random.Random(0).sample(
-            texts,
-            len(texts),
-        )
+        kinds[f"embedded texts of {name}"] = random.Random(0).sample(texts, len(texts))
     return kinds
 
 
@@ -279,11 +244,7 @@ class DomainCheck:
     """
 
     def __init__(
-        self,
-        texts: Texts,
-        groups: Groups = None,
-        states: "OptionalStates" = None,
-        other_texts: Texts = (),
+        self, texts: Texts, groups: Groups = None, states: "OptionalStates" = None, other_texts: Texts = ()
     ) -> None:
         # scikit-learn takes long to import, and a run whose trial is in the cache makes no check
         from fsd.evaluation.domain_measures import HiddenStates, Kind, Length, Measure, Script, Words, Writing
@@ -320,42 +281,20 @@ class DomainCheck:
         self.share = min(1.0, n_graded * self.bound)
         """Share of texts of the benchmark's kind that are outside, at most."""
 
-    def p_values(
-        self,
-        texts: Texts,
-        groups: Groups = None,
-        states: "OptionalStates" = None,
-    ) -> dict[str, FloatArray]:
+    def p_values(self, texts: Texts, groups: Groups = None, states: "OptionalStates" = None) -> dict[str, FloatArray]:
         """Measure → (N,) conformal p-value of each new text, or of its group if that is smaller; see `outside`."""
-        return self._p_values(
-            self._novelties(texts, states),
-            group_index(groups, len(texts)),
-        )
+        return self._p_values(self._novelties(texts, states), group_index(groups, len(texts)))
 
-    def _p_values(
-        self,
-        novelties: Mapping[str, FloatArray],
-        group: IntArray,
-    ) -> dict[str, FloatArray]:
+    def _p_values(self, novelties: Mapping[str, FloatArray], group: IntArray) -> dict[str, FloatArray]:
         p_values = {}
         for name, novelty in novelties.items():
-            of_texts = self._ranked(
-                self._measures[name].novelties,
-                novelty,
-            )
+            of_texts = self._ranked(self._measures[name].novelties, novelty)
             p_values[name] = of_texts
             if name != "script":
-                p_values[name] = np.minimum(
-                    of_texts,
-                    self._together(of_texts, group),
-                )
+                p_values[name] = np.minimum(of_texts, self._together(of_texts, group))
         return p_values
 
-    def _novelties(
-        self,
-        texts: Texts,
-        states: "OptionalStates",
-    ) -> dict[str, FloatArray]:
+    def _novelties(self, texts: Texts, states: "OptionalStates") -> dict[str, FloatArray]:
         """Measure → (N,) how unusual each new text is; without the measure of hidden states if these are not given."""
         names = [name for name in self._measures if name != "states" or states is not None]
         novelties = {name: np.empty(len(texts)) for name in names}
@@ -363,24 +302,13 @@ class DomainCheck:
             block = slice(begin, begin + BLOCK)
             of_block = None if states is None else states[block]
             for name in names:
-                novelties[name][block] = self._measures[name].novelty(
-                    texts[block],
-                    of_block,
-                )
+                novelties[name][block] = self._measures[name].novelty(texts[block], of_block)
         return novelties
 
-    def outside(
-        self,
-        texts: Texts,
-        groups: Groups = None,
-        states: "OptionalStates" = None,
-    ) -> list[str]:
+    def outside(self, texts: Texts, groups: Groups = None, states: "OptionalStates" = None) -> list[str]:
         """(N,) reason why each of N ≥ 1 texts is unlike those of the benchmark; empty for a text that is like them."""
         novelties = self._novelties(texts, states)
-        p_values = self._p_values(
-            novelties,
-            group_index(groups, len(texts)),
-        )
+        p_values = self._p_values(novelties, group_index(groups, len(texts)))
         unlike = np.stack(list(p_values.values())) <= self.bound + 1e-9
         # many measures reach the smallest p-value; the reason is the one by which the text is farthest from the others
         excess = np.stack([self._excess(name, novelty) for name, novelty in novelties.items()])
@@ -392,11 +320,7 @@ class DomainCheck:
             reasons[row] = measure.reason(texts[row])
         return reasons
 
-    def _excess(
-        self,
-        name: str,
-        novelty: FloatArray,
-    ) -> FloatArray:
+    def _excess(self, name: str, novelty: FloatArray) -> FloatArray:
         """How far novelties are above the benchmark's median, in units of its spread; a new script is beyond all."""
         if name == "script":
             return np.where(novelty > 0, np.inf, 0.0)
@@ -407,34 +331,19 @@ class DomainCheck:
         spread = np.quantile(of_benchmark, 0.9) - middle
         return (novelty - middle) / max(spread, 1e-12)
 
-    def share_outside(
-        self,
-        texts: Texts,
-        states: States | None = None,
-    ) -> float:
+    def share_outside(self, texts: Texts, states: States | None = None) -> float:
         """Share of N ≥ 1 texts, each a group of its own, that are unlike those of the benchmark."""
-        p_values = self.p_values(
-            texts,
-            states=states(texts) if states else None,
-        )
+        p_values = self.p_values(texts, states=states(texts) if states else None)
         smallest = np.min(list(p_values.values()), axis=0)
         return float((smallest <= self.bound + 1e-9).mean())
 
-    def _ranked(
-        self,
-        of_benchmark: FloatArray,
-        values: FloatArray,
-    ) -> FloatArray:
+    def _ranked(self, of_benchmark: FloatArray, values: FloatArray) -> FloatArray:
         """(n,) and (N,) novelties → (N,) p-values: every group of the benchmark has one vote."""
         # one part in 10¹² is rounding: equal texts must rank equally
         unlike = (of_benchmark >= values[:, None] - 1e-12) @ self._vote
         return (1 + unlike) / (self.groups + 1)
 
-    def _together(
-        self,
-        p_values: FloatArray,
-        group: IntArray,
-    ) -> FloatArray:
+    def _together(self, p_values: FloatArray, group: IntArray) -> FloatArray:
         """(N,) p-values of texts → those of their groups by their mean normal score (Stouffer); 1 for one text."""
         size = np.bincount(group)
         mean = group_means(_normal(p_values), group)
@@ -449,10 +358,7 @@ def _normal(p_values: FloatArray) -> FloatArray:
     return stats.norm.isf(np.clip(p_values, 1e-6, 1 - 1e-6))
 
 
-def _intraclass(
-    values: FloatArray,
-    group: IntArray,
-) -> float:
+def _intraclass(values: FloatArray, group: IntArray) -> float:
     """Correlation of two texts of one group (analysis of variance); 0 if every group has one text.
 
     It is (B − W) / (B + (n₀ − 1) W) for the mean squares B between and W within groups, where
@@ -468,7 +374,4 @@ def _intraclass(
     within = float(((values - means[group]) ** 2).sum()) / (texts - groups)
     typical_size = (texts - float((size**2).sum()) / texts) / (groups - 1)
     total = between + (typical_size - 1) * within
-    return min(
-        1.0,
-        (between - within) / max(total, 1e-12),
-    )
+    return min(1.0, (between - within) / max(total, 1e-12))

@@ -58,11 +58,7 @@ class Measure(ABC):
     """(n,) how unusual each text of the benchmark is without its own group."""
 
     @abstractmethod
-    def novelty(
-        self,
-        texts: Texts,
-        states: OptionalStates,
-    ) -> FloatArray:
+    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
         """(N,) how unusual new texts are; their hidden states are for the measure that reads these."""
 
     @abstractmethod
@@ -84,22 +80,14 @@ def script(text: str) -> str:
 class Script(Measure):
     """Whether another group of the benchmark is written in the text's script: 0 if so, else 1."""
 
-    def __init__(
-        self,
-        texts: Texts,
-        group: IntArray,
-    ) -> None:
+    def __init__(self, texts: Texts, group: IntArray) -> None:
         scripts = [script(text) for text in texts]
         distinct = set(zip(scripts, group.tolist(), strict=True))
         self._groups = Counter(name for name, _ in distinct)
         self.novelties = np.array([float(self._groups[name] == 1) for name in scripts])
 
     @override
-    def novelty(
-        self,
-        texts: Texts,
-        states: OptionalStates,
-    ) -> FloatArray:
+    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
         return np.array([float(script(text) not in self._groups) for text in texts])
 
     @override
@@ -118,11 +106,7 @@ class Length(Measure):
         self.novelties = np.abs(lengths - self._median)
 
     @override
-    def novelty(
-        self,
-        texts: Texts,
-        states: OptionalStates,
-    ) -> FloatArray:
+    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
         return np.abs(log_lengths(texts) - self._median)
 
     @override
@@ -133,11 +117,7 @@ class Length(Measure):
 class Words(Measure):
     """Lack of similarity with the nearest texts of the benchmark; of shorter texts less similarity is expected."""
 
-    def __init__(
-        self,
-        texts: Texts,
-        group: IntArray,
-    ) -> None:
+    def __init__(self, texts: Texts, group: IntArray) -> None:
         self._similarity = Similarity(texts)
         self._lengths = log_lengths(texts)
         similar = self._similarity.among()
@@ -148,27 +128,16 @@ class Words(Measure):
         fit = np.linalg.pinv(powers) if len(texts) > FOLDS else np.zeros((3, len(texts)))
         self._shape = fit @ nearest
         # a text's own part in the curve says nothing about a new one: the residual is that of a curve without the text
-        own_part = np.minimum(
-            (powers * fit.T).sum(axis=1),
-            1 - 1e-9,
-        )
+        own_part = np.minimum((powers * fit.T).sum(axis=1), 1 - 1e-9)
         self.novelties = (powers @ self._shape - nearest) / (1 - own_part)
 
     def _powers(self, lengths: FloatArray) -> FloatArray:
         # beyond the benchmark's own lengths the parabola would mean nothing
-        within = np.clip(
-            lengths,
-            self._lengths.min(),
-            self._lengths.max(),
-        )
+        within = np.clip(lengths, self._lengths.min(), self._lengths.max())
         return np.vander(within, 3, increasing=True)
 
     @override
-    def novelty(
-        self,
-        texts: Texts,
-        states: OptionalStates,
-    ) -> FloatArray:
+    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
         expected = self._powers(log_lengths(texts)) @ self._shape
         return expected - _mean_of_nearest(self._similarity(texts))
 
@@ -181,25 +150,14 @@ class Words(Measure):
 class Writing(Measure):
     """Distance of the shares of capitals, digits, punctuation, white space, ... from the benchmark's."""
 
-    def __init__(
-        self,
-        texts: Texts,
-        group: IntArray,
-    ) -> None:
+    def __init__(self, texts: Texts, group: IntArray) -> None:
         shares = writing(texts)
         self._typical = np.median(shares, axis=0)
         self._vectors = spread_out(shares)
-        self.novelties = by_fold(
-            self._distances,
-            self._vectors,
-            group,
-        )
+        self.novelties = by_fold(self._distances, self._vectors, group)
 
     @staticmethod
-    def _distances(
-        benchmark: FloatArray,
-        asked: FloatArray,
-    ) -> FloatArray:
+    def _distances(benchmark: FloatArray, asked: FloatArray) -> FloatArray:
         """(N,) squared distances of new vectors from the mean of the benchmark's (Mahalanobis)."""
         mean = benchmark.mean(axis=0)
         centred = benchmark - mean
@@ -207,23 +165,13 @@ class Writing(Measure):
         return _quadratic_form(covariance, asked - mean)
 
     @override
-    def novelty(
-        self,
-        texts: Texts,
-        states: OptionalStates,
-    ) -> FloatArray:
-        return self._distances(
-            self._vectors,
-            spread_out(writing(texts)),
-        )
+    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
+        return self._distances(self._vectors, spread_out(writing(texts)))
 
     @override
     def reason(self, text: str) -> str:
         shares = writing([text])[0]
-        spread = np.maximum(
-            self._vectors.std(axis=0),
-            SMALLEST_SPREAD,
-        )
+        spread = np.maximum(self._vectors.std(axis=0), SMALLEST_SPREAD)
         distance = np.abs(spread_out(shares) - self._vectors.mean(axis=0)) / spread
         farthest = np.argsort(-distance, kind="stable")[:TELLING]
         # beside the farthest only what is itself unusual: the third of three measures is often an ordinary one
@@ -236,25 +184,14 @@ class Writing(Measure):
 class HiddenStates(Measure):
     """Distance of the hidden states from the mean of the benchmark."""
 
-    def __init__(
-        self,
-        states: FloatArray,
-        group: IntArray,
-    ) -> None:
+    def __init__(self, states: FloatArray, group: IntArray) -> None:
         self._scale = scale_of(states)
         self._vectors = states / self._scale
         self.novelties = by_fold(mahalanobis, self._vectors, group)
 
     @override
-    def novelty(
-        self,
-        texts: Texts,
-        states: OptionalStates,
-    ) -> FloatArray:
-        return mahalanobis(
-            self._vectors,
-            np.asarray(states) / self._scale,
-        )
+    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
+        return mahalanobis(self._vectors, np.asarray(states) / self._scale)
 
     @override
     def reason(self, text: str) -> str:
@@ -264,34 +201,19 @@ class HiddenStates(Measure):
 class Kind(Measure):
     """How much more a text's words and character n-grams are those of other kinds of texts (ridge regression)."""
 
-    def __init__(
-        self,
-        texts: Texts,
-        group: IntArray,
-        other_texts: Texts,
-    ) -> None:
+    def __init__(self, texts: Texts, group: IntArray, other_texts: Texts) -> None:
         self._similarity = Similarity([*texts, *other_texts])
         ridge = Ridge(self._similarity.products())
-        label = np.repeat(
-            [1.0, 0.0],
-            [len(texts), len(other_texts)],
-        )
+        label = np.repeat([1.0, 0.0], [len(texts), len(other_texts)])
         self._weights, self._constant = ridge.weights(label)
         # each other text is a group of its own
         other_groups = group.max() + 1 + np.arange(len(other_texts))
-        predicted = ridge.left_out(
-            label,
-            np.append(group, other_groups),
-        )
+        predicted = ridge.left_out(label, np.append(group, other_groups))
         # Texts of this kind are labelled 1, and novelty grows the other way: hence the minus signs.
         self.novelties = -predicted[: len(texts)]
 
     @override
-    def novelty(
-        self,
-        texts: Texts,
-        states: OptionalStates,
-    ) -> FloatArray:
+    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
         return -self._constant - self._similarity.weighted_sum(texts, self._weights)
 
     @override
@@ -300,10 +222,7 @@ class Kind(Measure):
         return f"its words are rather those of other kinds of texts{_listed(', such as ', telling)}"
 
 
-def _listed(
-    start: str,
-    names: Sequence[str],
-) -> str:
+def _listed(start: str, names: Sequence[str]) -> str:
     if not names:
         return ""
     return start + ", ".join(map(quoted, names))
@@ -371,10 +290,7 @@ class Similarity:
         return [sparse.vstack(rows) for rows in zip(*counted, strict=True)]
 
     @staticmethod
-    def _weighted(
-        counts: Sequence[sparse.csr_matrix],
-        weighting: Sequence[TfidfTransformer],
-    ) -> sparse.csr_matrix:
+    def _weighted(counts: Sequence[sparse.csr_matrix], weighting: Sequence[TfidfTransformer]) -> sparse.csr_matrix:
         parts = [of_part.transform(rows) for of_part, rows in zip(weighting, counts, strict=True)]
         # each part has length one, so that half of the squared length of a row belongs to either
         return sparse.csr_matrix(sparse.hstack(parts) / math.sqrt(2))
@@ -395,38 +311,20 @@ class Similarity:
         without_one = self._rows @ sparse.diags_array(self._without_one)
         return _dense_products(without_one, self._rows)
 
-    def weighted_sum(
-        self,
-        texts: Texts,
-        weights: FloatArray,
-    ) -> FloatArray:
+    def weighted_sum(self, texts: Texts, weights: FloatArray) -> FloatArray:
         """(N,) sums of the similarities with the n texts, times (n,) weights, without the similarities themselves."""
         sums: FloatArray = self._rows_of(texts) @ (self._rows.T @ weights)
         return sums
 
     def new_words(self, text: str) -> list[str]:
         """The words of a text with the most weight that none of the n texts has."""
-        return self._telling(
-            text,
-            self._rows.getnnz(axis=0) == 0,
-        )
+        return self._telling(text, self._rows.getnnz(axis=0) == 0)
 
-    def words_against(
-        self,
-        text: str,
-        weights: FloatArray,
-    ) -> list[str]:
+    def words_against(self, text: str, weights: FloatArray) -> list[str]:
         """The words of a text that lower its `weighted_sum` most."""
-        return self._telling(
-            text,
-            np.maximum(0.0, -(self._rows.T @ weights)),
-        )
+        return self._telling(text, np.maximum(0.0, -(self._rows.T @ weights)))
 
-    def _telling(
-        self,
-        text: str,
-        value: FloatArray | BoolArray,
-    ) -> list[str]:
+    def _telling(self, text: str, value: FloatArray | BoolArray) -> list[str]:
         """The words of a text with the highest weight times the (F,) value of their column, if it is above 0."""
         distinct = list(dict.fromkeys(words(text[:CHARACTERS])))
         if not distinct:
@@ -439,10 +337,7 @@ class Similarity:
         return [distinct[place] for place in order if score[place] > 0]
 
 
-def _dense_products(
-    left: sparse.csr_matrix,
-    right: sparse.csr_matrix,
-) -> FloatArray:
+def _dense_products(left: sparse.csr_matrix, right: sparse.csr_matrix) -> FloatArray:
     """(N, n) scalar products of N rows with n."""
     products: FloatArray = (left @ right.T).toarray()
     return products
@@ -471,11 +366,7 @@ class Ridge:
         constant = mean - self._centring.K_fit_rows_ @ weights + self._centring.K_fit_all_ * total
         return weights - total / len(weights), float(constant)
 
-    def left_out(
-        self,
-        labels: FloatArray | BoolArray,
-        block: IntArray,
-    ) -> FloatArray:
+    def left_out(self, labels: FloatArray | BoolArray, block: IntArray) -> FloatArray:
         """Prediction for each text when its whole group B is left out: (I − S_BB)⁻¹ (Sy − S_BB y)_B."""
         predicted: FloatArray = self._smoother @ labels
         for rows in group_members(block):
@@ -493,10 +384,7 @@ def scale_of(vectors: FloatArray) -> FloatArray:
     return np.where(spread > 1e-12, spread, 1.0)
 
 
-def mahalanobis(
-    benchmark: FloatArray,
-    asked: FloatArray,
-) -> FloatArray:
+def mahalanobis(benchmark: FloatArray, asked: FloatArray) -> FloatArray:
     """(N,) squared distances of (N, D) rows from the mean of (n, D) others, without a D × D matrix (Woodbury).
 
     The covariance is shrunk (Ledoit and Wolf 2004, https://doi.org/10.1016/S0047-259X(03)00096-4) to
@@ -517,10 +405,7 @@ def mahalanobis(
     return distances
 
 
-def _quadratic_form(
-    matrix: FloatArray,
-    rows: FloatArray,
-) -> FloatArray:
+def _quadratic_form(matrix: FloatArray, rows: FloatArray) -> FloatArray:
     """(N,) xᵀ M⁻¹ x of the (N, D) rows x, for a (D, D) symmetric matrix M."""
     form: FloatArray = (rows * np.linalg.solve(matrix, rows.T).T).sum(axis=1)
     return form
@@ -536,9 +421,7 @@ def _mean_of_nearest(similar: FloatArray) -> FloatArray:
 
 
 def by_fold(
-    distances: Callable[[FloatArray, FloatArray], FloatArray],
-    vectors: FloatArray,
-    group: IntArray,
+    distances: Callable[[FloatArray, FloatArray], FloatArray], vectors: FloatArray, group: IntArray
 ) -> FloatArray:
     """(n,) distances of (n, D) vectors from those of other folds of groups, as new texts have theirs from all.
 

@@ -25,15 +25,7 @@ from scipy import stats
 from fsd.data.documents import Texts
 from fsd.data.near_duplicates import words
 from fsd.evaluation.domain_check import DomainCheck
-from fsd.evaluation.domain_measures import (
-    CHARACTERS,
-    TELLING,
-    OptionalStates,
-    Ridge,
-    Similarity,
-    quoted,
-    scale_of,
-)
+from fsd.evaluation.domain_measures import CHARACTERS, TELLING, OptionalStates, Ridge, Similarity, quoted, scale_of
 from fsd.evaluation.writing import MEASURES, spread_out, writing
 from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.statistics.metrics import aucs
@@ -93,21 +85,8 @@ def exchangeability(
     n_groups = shares_outside.size
     outside_p = _outside_p(check, shares_outside)
     if min(n_groups, check.groups) < FEWEST:
-        return Exchangeability(
-            n_groups,
-            outside_p,
-            None,
-            outside_p,
-            None,
-        )
-    auc, classifier_p = _classifier_test(
-        check,
-        texts,
-        group,
-        states,
-        permutations,
-        default_rng(seed),
-    )
+        return Exchangeability(n_groups, outside_p, None, outside_p, None)
+    auc, classifier_p = _classifier_test(check, texts, group, states, permutations, default_rng(seed))
     # the smaller of two p-values is itself no p-value: twice as often one of them is small by chance (Bonferroni)
     p = min(1.0, 2 * min(classifier_p, outside_p))
     different: tuple[str, ...] = ()
@@ -116,19 +95,8 @@ def exchangeability(
         # what few texts outside have in common would not show among all
         if outside_p < classifier_p:
             rows = np.flatnonzero(outside)
-        different = telling(
-            [texts[row] for row in rows.tolist()],
-            group[rows],
-            check,
-        )
-    return Exchangeability(
-        n_groups,
-        p,
-        classifier_p,
-        outside_p,
-        auc,
-        different,
-    )
+        different = telling([texts[row] for row in rows.tolist()], group[rows], check)
+    return Exchangeability(n_groups, p, classifier_p, outside_p, auc, different)
 
 
 def _outside_p(check: DomainCheck, shares: FloatArray) -> float:
@@ -138,25 +106,13 @@ def _outside_p(check: DomainCheck, shares: FloatArray) -> float:
     count = round(round(float(shares.sum()), 9))
     if count < 2:  # a single text outside says nothing about the others
         return 1.0
-    expected = min(
-        check.groups,
-        round(check.share * (check.groups + 1)),
-    )
-    null = stats.betabinom(
-        shares.size,
-        expected,
-        check.groups + 1 - expected,
-    )
+    expected = min(check.groups, round(check.share * (check.groups + 1)))
+    null = stats.betabinom(shares.size, expected, check.groups + 1 - expected)
     return float(null.sf(count - 1))
 
 
 def _classifier_test(
-    check: DomainCheck,
-    texts: Texts,
-    group: IntArray,
-    states: OptionalStates,
-    permutations: int,
-    rng: Generator,
+    check: DomainCheck, texts: Texts, group: IntArray, states: OptionalStates, permutations: int, rng: Generator
 ) -> tuple[float, float]:
     """AUC of a classifier between the texts and those of the benchmark, and its p-value by permuted groups."""
     asked = _at_most(MOST, len(texts), rng)
@@ -170,25 +126,15 @@ def _classifier_test(
         products = (3 * products + hidden) / 4
     # numbers apart from those of the texts
     benchmark_groups = -1 - check.group[compared_with]
-    block = group_index(
-        group[asked].tolist() + benchmark_groups.tolist(),
-        len(compared),
-    )
+    block = group_index(group[asked].tolist() + benchmark_groups.tolist(), len(compared))
     # the groups of the texts came first, and so have the lowest numbers
     is_asked = np.arange(block.max() + 1) <= block[: asked.size].max()
     labels = np.stack(permuted(is_asked, permutations, rng), axis=1)[block]
-    areas = aucs(
-        Ridge(products).left_out(labels, block),
-        labels,
-    )
+    areas = aucs(Ridge(products).left_out(labels, block), labels)
     return float(areas[0]), permutation_p(areas)
 
 
-def _at_most(
-    limit: int,
-    size: int,
-    rng: Generator,
-) -> IntArray:
+def _at_most(limit: int, size: int, rng: Generator) -> IntArray:
     if size <= limit:
         return np.arange(size)
     return np.sort(rng.choice(size, limit, replace=False))
@@ -208,11 +154,7 @@ def _standard_products(vectors: FloatArray) -> FloatArray:
     return products
 
 
-def telling(
-    texts: Texts,
-    group: IntArray,
-    check: DomainCheck,
-) -> tuple[str, ...]:
+def telling(texts: Texts, group: IntArray, check: DomainCheck) -> tuple[str, ...]:
     """The words and measures of writing in which N texts differ most from a benchmark, with the share on both sides.
 
     Each is ranked by the difference of the two shares over its standard error, groups counting once.
@@ -222,11 +164,7 @@ def telling(
     counts = Counter(chain.from_iterable(in_texts + in_benchmark))
     vocabulary = [word for word, _ in counts.most_common(COMMONEST)]
 
-    def shares_of(
-        side: Texts,
-        contents: Sequence[Container[str]],
-        block: IntArray,
-    ) -> tuple[FloatArray, FloatArray]:
+    def shares_of(side: Texts, contents: Sequence[Container[str]], block: IntArray) -> tuple[FloatArray, FloatArray]:
         """Mean share of each word and measure over the groups of a side, and its squared standard error."""
         present = [[word in content for word in vocabulary] for content in contents]
         shares = group_means(np.hstack([present, writing(side)]), block)
@@ -235,16 +173,8 @@ def telling(
         variance = shares.var(axis=0) + 0.25 / number
         return shares.mean(axis=0), variance / number
 
-    mean, error = shares_of(
-        texts,
-        in_texts,
-        group_index(group.tolist(), len(texts)),
-    )
-    benchmark_mean, benchmark_error = shares_of(
-        check.texts,
-        in_benchmark,
-        check.group,
-    )
+    mean, error = shares_of(texts, in_texts, group_index(group.tolist(), len(texts)))
+    benchmark_mean, benchmark_error = shares_of(check.texts, in_benchmark, check.group)
     score = np.abs(mean - benchmark_mean) / np.sqrt(error + benchmark_error)
     names = list(map(quoted, vocabulary))
     names += MEASURES

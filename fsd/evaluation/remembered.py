@@ -23,10 +23,7 @@ LIBRARIES = ("numpy", "pandas", "scipy", "scikit-learn")
 
 
 def remembered(
-    compute: Callable[[], T],
-    kind: type[T],
-    store: SQLiteStore | None,
-    depends: Callable[[], Sequence[object]],
+    compute: Callable[[], T], kind: type[T], store: SQLiteStore | None, depends: Callable[[], Sequence[object]]
 ) -> T:
     """What `compute` gives, from the store if the same is there already.
 

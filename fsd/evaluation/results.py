@@ -56,13 +56,7 @@ class Contrast(NamedTuple):
         return bool(np.isin((self.positive, self.negative), kind).all())
 
 
-WITH_LATER = Contrast(
-    "members_vs_later",
-    MEMBER,
-    LATER,
-    "members against later texts",
-    "what a split by time measures",
-)
+WITH_LATER = Contrast("members_vs_later", MEMBER, LATER, "members against later texts", "what a split by time measures")
 FAMILIARITY = Contrast(
     "contemporaries_vs_later",
     CONTEMPORARY,
@@ -71,11 +65,7 @@ FAMILIARITY = Contrast(
     "familiarity with the period: the model was trained on neither",
 )
 MEMBERSHIP = Contrast(
-    "members_vs_contemporaries",
-    MEMBER,
-    CONTEMPORARY,
-    "members against contemporaries",
-    "membership, within one period",
+    "members_vs_contemporaries", MEMBER, CONTEMPORARY, "members against contemporaries", "membership, within one period"
 )
 CONTRASTS = (WITH_LATER, FAMILIARITY, MEMBERSHIP)
 MEASURES = ("auc", "auc_gain", "placebo_auc", "placebo_lead")
@@ -117,11 +107,7 @@ def evaluate(
 
 
 def measure(
-    bootstrap: Bootstrap,
-    columns: ScoreColumns,
-    states: StatePair,
-    control: Scores,
-    thresholds: ByScore,
+    bootstrap: Bootstrap, columns: ScoreColumns, states: StatePair, control: Scores, thresholds: ByScore
 ) -> list[Row]:
     """The rows of `evaluate`; in an audit, the `states` compare the fine-tuned model with its difference from base."""
     rows = []
@@ -146,12 +132,7 @@ def control_rows(bootstrap: Bootstrap, control: Scores, candidates: Scores, stat
 def _table(rows: Sequence[Row]) -> pd.DataFrame:
     """The rows as a data frame, detector by detector in the order of their first rows."""
     table = pd.DataFrame(rows, columns=list(Row._fields))
-    return table.sort_values(
-        "detector",
-        key=lambda names: pd.factorize(names)[0],
-        kind="stable",
-        ignore_index=True,
-    )
+    return table.sort_values("detector", key=lambda names: pd.factorize(names)[0], kind="stable", ignore_index=True)
 
 
 def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float]:
@@ -541,12 +522,7 @@ def fine_tuning_gain(test: Part, choice: Choice, bootstrap: Bootstrap) -> Row | 
     return compare(bootstrap, {name: base}, {name: fine_tuned})[name]
 
 
-def base_control_rows(
-    texts: ScoredTexts,
-    base: Score,
-    control: ScoreTable,
-    bootstrap: Bootstrap,
-) -> list[Row]:
+def base_control_rows(texts: ScoredTexts, base: Score, control: ScoreTable, bootstrap: Bootstrap) -> list[Row]:
     """The control of a score if it is one without fine-tuning; controls of FSD are measured with all others."""
     if base.state != texts.scored.states.single or base not in control.columns:
         return []

@@ -46,13 +46,7 @@ def by_key(table: pd.DataFrame) -> Rows:
     return {(row.detector, row.state, row.metric): row for row in rows}
 
 
-def compare(
-    bootstrap: Bootstrap,
-    reference: Scores,
-    candidate: Scores,
-    *,
-    metric: str = "auc",
-) -> dict[str, Row]:
+def compare(bootstrap: Bootstrap, reference: Scores, candidate: Scores, *, metric: str = "auc") -> dict[str, Row]:
     """Gain of the candidate over the reference, (N,) scores each, for every name in both, with both p-values.
 
     For the AUC, interval and p are DeLong's by group, so that the interval excludes 0 exactly if p < .05. For any other
@@ -67,12 +61,7 @@ def compare(
     return {name: row._replace(p_holm=corrected[name]) for name, row in rows.items()}
 
 
-def _gain(
-    bootstrap: Bootstrap,
-    reference: FloatArray,
-    candidate: FloatArray,
-    metric: str,
-) -> tuple[Estimate, float]:
+def _gain(bootstrap: Bootstrap, reference: FloatArray, candidate: FloatArray, metric: str) -> tuple[Estimate, float]:
     """The gain in a metric with its interval, and the p-value."""
     _, reference = checked_scores(bootstrap.member, reference)
     _, candidate = checked_scores(bootstrap.member, candidate)

@@ -93,11 +93,7 @@ class VerdictMaker:
         """Why no text of a source can be judged; "" if it can."""
         return self.refusal or self.calibration.unknown(source)
 
-    def outside(
-        self,
-        documents: Documents,
-        family: Sequence[int],
-    ) -> tuple[list[str], FloatArray | None]:
+    def outside(self, documents: Documents, family: Sequence[int]) -> tuple[list[str], FloatArray | None]:
         """(N,) reason why each text is not of the kind of its source's non-members, or "", and (N, D) hidden states."""
         texts = np.array(as_corpus(documents).texts, dtype=object)
         states = self._states(texts.tolist()) if self._states else None
@@ -168,11 +164,7 @@ class VerdictMaker:
                 own_texts = texts[is_own].tolist()
                 own_states = None if states is None else states[is_own]
                 test = exchangeability(
-                    self._check(name),
-                    own_texts,
-                    family[is_own].tolist(),
-                    states=own_states,
-                    outside=~inside[is_own],
+                    self._check(name), own_texts, family[is_own].tolist(), states=own_states, outside=~inside[is_own]
                 )
             basis = self._basis(name, test, asserted=rules.same_source)
             bases.append(basis)
@@ -190,10 +182,7 @@ class VerdictMaker:
             table.loc[judged, "p_value"] = p_values
             table.loc[judged, "verdict"] = np.where(called, MEMBER, NOT_SHOWN)
             table.loc[judged, "selected"] = discoveries(
-                p_values,
-                family[judged].tolist(),
-                fdr=rules.fdr,
-                storey=rules.storey,
+                p_values, family[judged].tolist(), fdr=rules.fdr, storey=rules.storey
             )
         table["rank"] = table["score"].rank(ascending=False, method="min").astype("Int64")
         return Verdicts(table, bases, family, rules)

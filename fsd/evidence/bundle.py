@@ -136,11 +136,7 @@ class Manifest:
 
 def read_manifest(content: bytes, place: str) -> Manifest:
     """The manifest of a bundle; a UsageError names the field that is not of this version."""
-    return from_json(
-        Manifest,
-        content,
-        f"{place} must be the manifest of a bundle of version {VERSION}",
-    )
+    return from_json(Manifest, content, f"{place} must be the manifest of a bundle of version {VERSION}")
 
 
 class Alteration(NamedTuple):
@@ -192,11 +188,7 @@ def differences(recorded: Any, recomputed: Any, place: str = "") -> Iterator[Dif
     if isinstance(recorded, dict) and isinstance(recomputed, dict):
         # in the order of the record, which a set of names would leave to chance
         for name in {**recorded, **recomputed}:
-            yield from differences(
-                recorded.get(name),
-                recomputed.get(name),
-                f"{place}.{name}".lstrip("."),
-            )
+            yield from differences(recorded.get(name), recomputed.get(name), f"{place}.{name}".lstrip("."))
     elif isinstance(recorded, list) and isinstance(recomputed, list):
         if len(recorded) != len(recomputed):
             yield Difference(f"{place}: rows", str(len(recorded)), str(len(recomputed)))
@@ -299,14 +291,7 @@ def _strings(column: "pd.Series[Any]") -> list[str]:
 
 def _words(text: str) -> list[str]:
     # A page writes signs as entities, whose letters are no words of the text.
-    return re.findall(
-        rf"[{UNSPACED}]|[^\W{UNSPACED}]+",
-        re.sub(
-            r"&#?\w+;",
-            " ",
-            text.lower(),
-        ),
-    )
+    return re.findall(rf"[{UNSPACED}]|[^\W{UNSPACED}]+", re.sub(r"&#?\w+;", " ", text.lower()))
 
 
 def _pieces(words: Sequence[str]) -> Iterator[tuple[str, ...]]:

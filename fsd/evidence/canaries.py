@@ -39,10 +39,7 @@ DocumentKey = tuple[str, str]
 """Id of a document, and the hash of its text."""
 
 
-def check_level(
-    name: str,
-    level: float,
-) -> None:
+def check_level(name: str, level: float) -> None:
     """Refuse a significance level that is not between 0 and 1."""
     if not 0 < level < 1:
         raise UsageError(f"{name} must be between 0 and 1; got {level:g}")
@@ -123,32 +120,18 @@ class Scheme:
         raise UsageError(f"words must give {self.variants:,} different canaries; got {len(different):,}")
 
 
-def published_index(
-    seed: str,
-    document: DocumentKey,
-    variants: int,
-) -> int:
+def published_index(seed: str, document: DocumentKey, variants: int) -> int:
     """The index of the variant of a document that is published: uniform, and independent of the other documents."""
     return draw(variants, seed, "published", *document)
 
 
-def repetitions_of(
-    seed: str,
-    documents: Sequence[DocumentKey],
-    levels: Sequence[int],
-) -> dict[DocumentKey, int]:
+def repetitions_of(seed: str, documents: Sequence[DocumentKey], levels: Sequence[int]) -> dict[DocumentKey, int]:
     """How often each document is published: the levels in equal shares, in random order."""
-    order = sorted(
-        documents,
-        key=lambda document: draw(2**64, seed, "order", *document),
-    )
+    order = sorted(documents, key=lambda document: draw(2**64, seed, "order", *document))
     return dict(zip(order, cycle(levels)))
 
 
-def word_pool(
-    texts: Sequence[str],
-    rarity: str,
-) -> list[str]:
+def word_pool(texts: Sequence[str], rarity: str) -> list[str]:
     """The third of the words of three or more ASCII letters that is most common, medium or rare in the texts."""
     # Other letters and shorter words would cost some tokenizers several tokens, and others one.
     plain = re.compile("[a-z]{3,}")
@@ -156,11 +139,7 @@ def word_pool(
     for text in texts:
         counts.update(filter(plain.fullmatch, text.lower().split()))
     # Equally frequent words stay in the order of the alphabet, so that the same texts give the same canaries.
-    ranked = sorted(
-        sorted(counts),
-        key=counts.__getitem__,
-        reverse=True,
-    )
+    ranked = sorted(sorted(counts), key=counts.__getitem__, reverse=True)
     # By rank and not by count: every rarity has equally many words to draw from.
     third = RARITIES.index(rarity)
     pool = ranked[third * len(ranked) // 3 : (third + 1) * len(ranked) // 3]
@@ -179,21 +158,14 @@ def z_scores(values: FloatArray) -> FloatArray:
     return (values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
 
 
-def rank_p(
-    scores: FloatArray,
-    published: int,
-) -> float:
+def rank_p(scores: FloatArray, published: int) -> float:
     """Exact p-value of one document: the share of its (N,) variants that score at least like the published one."""
     # Ties count against the claim, and the published variant is one of those that score like it: p is at least 1/N.
     return float(np.mean(scores >= scores[published]))
 
 
 def combined_p(
-    scores: Sequence[FloatArray],
-    published: Sequence[int],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    scores: Sequence[FloatArray], published: Sequence[int], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> float:
     """Exact p-value of all documents together, by drawing the published variants anew.
 

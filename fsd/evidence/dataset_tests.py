@@ -23,12 +23,7 @@ FEWEST = 5
 
 
 def exchangeability(
-    texts: Sequence[str],
-    scorer: Scorer,
-    *,
-    shard: int = 5,
-    orders: int = 19,
-    seed: int = 0,
+    texts: Sequence[str], scorer: Scorer, *, shard: int = 5, orders: int = 19, seed: int = 0
 ) -> tuple[float, float]:
     """Test whether a model prefers the published order of a data set to random orders.
 
@@ -36,26 +31,10 @@ def exchangeability(
     the data set, all orders of exchangeable texts are equally likely to be the most probable one, so the rank test of
     `combined_p` over shards is exact. Gives the p-value, and the mean over shards of the published order's z-score.
     """
-    return order_p(
-        order_sums(
-            texts,
-            scorer,
-            shard=shard,
-            orders=orders,
-            seed=seed,
-        ),
-        seed=seed,
-    )
+    return order_p(order_sums(texts, scorer, shard=shard, orders=orders, seed=seed), seed=seed)
 
 
-def order_sums(
-    texts: Sequence[str],
-    scorer: Scorer,
-    *,
-    shard: int,
-    orders: int,
-    seed: int,
-) -> list[FloatArray]:
+def order_sums(texts: Sequence[str], scorer: Scorer, *, shard: int, orders: int, seed: int) -> list[FloatArray]:
     """Log-probability of each shard in its published order, which comes first, and in random ones."""
     prompts = order_prompts(texts, shard=shard, orders=orders, seed=seed)
     # Sums, not means: the orders of a shard share their texts, so a sum is the probability of reading them so.
@@ -63,13 +42,7 @@ def order_sums(
     return list(sums.reshape(-1, orders + 1))
 
 
-def order_prompts(
-    texts: Sequence[str],
-    *,
-    shard: int,
-    orders: int,
-    seed: int,
-) -> list[Prompt]:
+def order_prompts(texts: Sequence[str], *, shard: int, orders: int, seed: int) -> list[Prompt]:
     """What `order_sums` reads: the shards one after the other, each in all its orders."""
     if shard < 2 or orders < 1:
         raise UsageError(f"shard must be at least 2 texts and orders at least 1; got {shard} and {orders}")
@@ -88,11 +61,7 @@ def order_prompts(
     return prompts
 
 
-def order_p(
-    logp: Sequence[FloatArray],
-    *,
-    seed: int,
-) -> tuple[float, float]:
+def order_p(logp: Sequence[FloatArray], *, seed: int) -> tuple[float, float]:
     """The test of `exchangeability` on the log-probabilities that `order_sums` gives."""
     count = len(logp)
     # The published order comes before the random ones of its shard.
@@ -100,13 +69,7 @@ def order_p(
     return combined_p(logp, [0] * count, seed=seed), float(z)
 
 
-def equal_sets(
-    suspects: int,
-    nonmembers: int,
-    sets: int,
-    *,
-    seed: int = 0,
-) -> tuple[IntArray, list[IntArray]]:
+def equal_sets(suspects: int, nonmembers: int, sets: int, *, seed: int = 0) -> tuple[IntArray, list[IntArray]]:
     """Draw equally large sets: one of the suspect texts, and R = `sets` disjoint ones of those known to be non-members.
 
     Gives the indices of each; all are of the size min(`suspects`, ⌊`nonmembers` / R⌋). The smallest p-value is
@@ -130,21 +93,12 @@ def equal_sets(
     return drawn, np.split(order[: size * sets], sets)
 
 
-def rank_among(
-    value: float,
-    reference: Sequence[float],
-) -> float:
+def rank_among(value: float, reference: Sequence[float]) -> float:
     """p-value of a set: its rank among R equally large reference sets, (1 + #{reference ≥ value}) / (1 + R)."""
     return float(conformal_p(np.array([value]), np.array(reference))[0])
 
 
-def codec(
-    texts: Sequence[str],
-    scorer: Scorer,
-    *,
-    shots: int = 2,
-    seed: int = 0,
-) -> float:
+def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0) -> float:
     """CoDeC: the share of texts that become less probable after `shots` other texts of the same set.
 
     Texts of a set that was not in the training data help to predict each other. For a set that was, they add nothing,
@@ -155,12 +109,7 @@ def codec(
     return float(np.mean(_mean_logp(prompts, scorer) < alone))
 
 
-def codec_prompts(
-    texts: Sequence[str],
-    *,
-    shots: int,
-    seed: int,
-) -> list[Prompt]:
+def codec_prompts(texts: Sequence[str], *, shots: int, seed: int) -> list[Prompt]:
     """What `codec` reads besides the texts alone: each text after others of its set."""
     rng = default_rng(seed)
     prompts = []
@@ -173,18 +122,12 @@ def codec_prompts(
     return prompts
 
 
-def _mean_logp(
-    prompts: Prompts,
-    scorer: Scorer,
-) -> FloatArray:
+def _mean_logp(prompts: Prompts, scorer: Scorer) -> FloatArray:
     """(N,) mean log-probability of the tokens of each prompt."""
     return np.array([stats.logp.mean() for stats in scorer(prompts)])
 
 
-def kernel_divergence(
-    base: FloatArray,
-    tuned: FloatArray,
-) -> float:
+def kernel_divergence(base: FloatArray, tuned: FloatArray) -> float:
     """Kernel divergence score: how little fine-tuning on a set moves its texts against each other.
 
     With Φ_ij = exp(−γ |z_i − z_j|²) of the embeddings before fine-tuning and Φ' of those after it, the score is

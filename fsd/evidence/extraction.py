@@ -66,43 +66,22 @@ class Work:
         part = (centre * bins / self.tokens.size).astype(int)
         highest = np.full(bins, -np.inf)
         # Unlike `highest[part] = ...`, `at` takes every passage of a part into account, not the last one alone.
-        np.maximum.at(
-            highest,
-            part,
-            self.log_p / math.log(10),
-        )
+        np.maximum.at(highest, part, self.log_p / math.log(10))
         return highest
 
 
-def passages(
-    tokens: IntArray,
-    prefix: int,
-    suffix: int,
-    stride: int,
-) -> tuple[IntArray, IntArray]:
+def passages(tokens: IntArray, prefix: int, suffix: int, stride: int) -> tuple[IntArray, IntArray]:
     """(W,) starts and (W, `prefix` + `suffix`) token ids of the passages of (T,) tokens, one every `stride` tokens."""
-    at_least(
-        1,
-        " token",
-        prefix=prefix,
-        suffix=suffix,
-        stride=stride,
-    )
+    at_least(1, " token", prefix=prefix, suffix=suffix, stride=stride)
     length = prefix + suffix
     if tokens.size < length:
         raise UsageError(f"a work must have at least {length} tokens, prefix and suffix; got {tokens.size}")
     # A range takes a stride beyond 64 bits, which numpy would make objects of.
-    starts = np.array(
-        range(0, tokens.size - length + 1, stride),
-        dtype=np.int64,
-    )
+    starts = np.array(range(0, tokens.size - length + 1, stride), dtype=np.int64)
     return starts, sliding_window_view(tokens, length)[starts]
 
 
-def queries(
-    log_p: float,
-    chance: float = 0.5,
-) -> float:
+def queries(log_p: float, chance: float = 0.5) -> float:
     """Number of queries that return a passage at least once with probability `chance`: log(1 − chance) / log(1 − p_z).
 
     With log p_z in nats; a whole number, at least 1, and infinity if the passage cannot be returned.
@@ -118,33 +97,22 @@ def queries(
     return math.ceil(math.log1p(-chance) / math.log1p(-p) - 1e-9)
 
 
-def ratio(
-    work: Estimate,
-    control: Estimate,
-) -> Estimate:
+def ratio(work: Estimate, control: Estimate) -> Estimate:
     """Ratio of two shares with a conservative interval from the ends of both; infinite by 0, NaN for 0 by 0."""
     # The lowest quotient of two intervals has the lower end above and the upper end below.
     return Estimate(
-        _quotient(work.value, control.value),
-        _quotient(work.low, control.high),
-        _quotient(work.high, control.low),
+        _quotient(work.value, control.value), _quotient(work.low, control.high), _quotient(work.high, control.low)
     )
 
 
-def _quotient(
-    numerator: float,
-    denominator: float,
-) -> float:
+def _quotient(numerator: float, denominator: float) -> float:
     """A quotient of shares; infinite by 0, and undefined for 0 by 0."""
     if denominator > 0:
         return numerator / denominator
     return math.inf if numerator > 0 else math.nan
 
 
-def coverage(
-    works: Sequence[Work],
-    level: float,
-) -> Estimate:
+def coverage(works: Sequence[Work], level: float) -> Estimate:
     """Share of the works that lies in the suffix of a passage with p_z at least `level`, with its interval.
 
     The tokens of a block, `BLOCK` passages long, count as related; those in no suffix of any passage are left out.

@@ -96,12 +96,7 @@ def _check_fields(question: Question, place: str) -> None:
         raise UsageError(f"{must}; {place} has none: the same question is asked of every control work")
 
 
-def check_works(
-    works: Sequence[AskedWork],
-    questions: Sequence[Question],
-    opening: int,
-    span: int,
-) -> None:
+def check_works(works: Sequence[AskedWork], questions: Sequence[Question], opening: int, span: int) -> None:
     """Refuse works that a question cannot be asked for, or that are too short for a reply to be compared."""
     needed = set()
     for question in questions:
@@ -121,9 +116,7 @@ def check_works(
 
 
 def prompts(
-    works: Sequence[AskedWork],
-    questions: Sequence[Question],
-    opening: int,
+    works: Sequence[AskedWork], questions: Sequence[Question], opening: int
 ) -> Iterator[tuple[AskedWork, Question, str]]:
     """Every question about every work."""
     for work in works:

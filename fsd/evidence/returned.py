@@ -116,11 +116,7 @@ def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
 
 
 def _maximal(
-    shared: SuffixAutomaton,
-    places: Sequence[int],
-    words: Sequence[str],
-    n: int,
-    offset: int,
+    shared: SuffixAutomaton, places: Sequence[int], words: Sequence[str], n: int, offset: int
 ) -> Iterator[Span]:
     """The spans in a stretch of a reply, of what it shares with a work; `places` are those of these words there."""
     longest = Match(0, 0)
@@ -132,13 +128,7 @@ def _maximal(
         longest = match
 
 
-def longest_run(
-    spans: Sequence[Span],
-    reply: Words,
-    work: Words,
-    prompt: Words,
-    n: int,
-) -> int:
+def longest_run(spans: Sequence[Span], reply: Words, work: Words, prompt: Words, n: int) -> int:
     """Most words in a row that a reply shares with a work, and that do not all stand in a row in the prompt.
 
     `spans` are those of `common_spans`, for which the work must have gaps (`Words.without`).
@@ -245,12 +235,7 @@ def returned(
     )
 
 
-def _compared(
-    exchange: Exchange,
-    work: Words,
-    n: int,
-    controls: Sequence[Words],
-) -> _Compared:
+def _compared(exchange: Exchange, work: Words, n: int, controls: Sequence[Words]) -> _Compared:
     """Compare one reply with the work, and with control works."""
     # A mark that is written after its letter would be a piece of its own where no spaces part words.
     text = unicodedata.normalize("NFC", exchange.reply)
@@ -270,17 +255,7 @@ def _compared(
         if spans and rest_of_other.words != other_work.words:
             in_other = common_spans(reply, other_work, n)
         common |= _within(spans, in_other)
-    quotations = [
-        _quoted(
-            exchange.name,
-            text,
-            places,
-            span,
-            work,
-            common=span in common,
-        )
-        for span in spans
-    ]
+    quotations = [_quoted(exchange.name, text, places, span, work, common=span in common) for span in spans]
     return _Compared(
         empty=not words,
         longest=longest_run(spans, reply, rest, prompt, n),
@@ -314,13 +289,7 @@ def _covered(spans: Sequence[Span]) -> int:
 
 
 def _quoted(
-    name: str,
-    text: str,
-    places: Sequence[tuple[int, int]],
-    span: Span,
-    work: Words,
-    *,
-    common: bool,
+    name: str, text: str, places: Sequence[tuple[int, int]], span: Span, work: Words, *, common: bool
 ) -> Quoted:
     final = span.reply + span.length - 1
     begin = places[span.reply][0]
@@ -331,15 +300,7 @@ def _quoted(
     place = span.work / len(work.words)
     leading = text[start:begin].strip()
     following = text[end:stop].strip()
-    return Quoted(
-        name,
-        span.length,
-        place,
-        leading,
-        text[begin:end],
-        following,
-        common,
-    )
+    return Quoted(name, span.length, place, leading, text[begin:end], following, common)
 
 
 def p_values(works: Sequence[Returned]) -> dict[str, float]:

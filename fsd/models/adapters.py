@@ -21,15 +21,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from fsd.config import AdapterConfig
 from fsd.distributed import is_main_process
 from fsd.errors import UsageError, first_line, refusing
-from fsd.files import (
-    CHECKSUMS,
-    SMALL,
-    check_regular,
-    checksum_lines,
-    checksums,
-    digest,
-    read_json,
-)
+from fsd.files import CHECKSUMS, SMALL, check_regular, checksum_lines, checksums, digest, read_json
 from fsd.leftovers import write_whole
 from fsd.models.gguf import gguf_file
 from fsd.models.language_model import BaseIdentity, LanguageModel, outline
@@ -123,12 +115,7 @@ class Settings(BaseModel, extra="allow"):
     layers_pattern: Names = None
 
 
-def attach(
-    language_model: LanguageModel,
-    folder: Path,
-    *,
-    warn: Callable[[str], None] = note,
-) -> None:
+def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str], None] = note) -> None:
     """Attach a saved adapter to the base model that it was trained on.
 
     The base is hashed before and after: if an adapter changes it in spite of all checks, the model gives no more
@@ -175,10 +162,7 @@ def _base_digest(base: Any) -> str:
         if isinstance(module, BaseTunerLayer):
             module = module.get_base_layer()
         digest.update(f"{path} {type(module).__name__}".encode())
-        for name, tensor in (
-            *module.named_parameters(recurse=False),
-            *module.named_buffers(recurse=False),
-        ):
+        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
             # Tied tensors are hashed once, and as tied: untying them would change the base as well.
             new = id(tensor) not in numbers
             number = numbers.setdefault(id(tensor), len(numbers))
@@ -431,21 +415,14 @@ def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: 
     _check_precision(language_model, config.method)
     architecture = language_model.base.config.model_type
     targets = _targets(language_model.base, config)
-    settings: dict[str, Any] = {
-        "task_type": "CAUSAL_LM",
-        "target_modules": targets,
-    }
+    settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": targets}
     if config.method == "ia3":
         modules = constants.TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING.get(architecture, [])
         # peft demands that they are among the targets, which are not known by name for all-linear.
         forward = [] if targets == "all-linear" else [name for name in modules if name in targets]
         return IA3Config(**settings, feedforward_modules=forward)
     rank = config.rank
-    settings |= {
-        "lora_alpha": config.alpha,
-        "lora_dropout": config.dropout,
-        "bias": "none",
-    }
+    settings |= {"lora_alpha": config.alpha, "lora_dropout": config.dropout, "bias": "none"}
     if config.method == "lora":
         return LoraConfig(**settings, r=rank)
     if steps < ADALORA_MIN_STEPS:

@@ -121,13 +121,7 @@ class TemplateProcess:
             raise UsageError("chats must be written by a process of their own; it could not be started")
         return process
 
-    def _exchange(
-        self,
-        process: "subprocess.Popen[str]",
-        number: int,
-        line: str,
-        seconds: float,
-    ) -> Answer | None:
+    def _exchange(self, process: "subprocess.Popen[str]", number: int, line: str, seconds: float) -> Answer | None:
         """The answer to the line of a number, empty if the process ended over it; None if it ended before."""
         assert process.stdin is not None  # both are pipes
         assert process.stdout is not None
@@ -353,11 +347,7 @@ class ChatReader:
         return rows[0], rows[1]
 
     def _ids(self, text: str) -> TokenIds:
-        ids: TokenIds = self.tokenizer(
-            text,
-            add_special_tokens=False,
-            verbose=False,
-        )["input_ids"]
+        ids: TokenIds = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return ids
 
     @staticmethod
@@ -368,11 +358,7 @@ class ChatReader:
             length += 1
         return [False] * length + [True] * (len(ids) - length)
 
-    def _within(
-        self,
-        text: str,
-        spans: Sequence[Sequence[int]],
-    ) -> tuple[TokenIds, list[bool]]:
+    def _within(self, text: str, spans: Sequence[Sequence[int]]) -> tuple[TokenIds, list[bool]]:
         """Ids of a text, of which those are scored that are in one of the spans of characters."""
         read = self.tokenizer(text, add_special_tokens=False, verbose=False)
         ids = read["input_ids"]
@@ -390,12 +376,7 @@ class ChatReader:
             scored[start:stop] = [True] * (stop - start)
         return ids, scored
 
-    def _added(
-        self,
-        chat: Chat,
-        text: str,
-        budget: Budget,
-    ) -> Iterator[tuple[int, int]]:
+    def _added(self, chat: Chat, text: str, budget: Budget) -> Iterator[tuple[int, int]]:
         """What each answer adds to the turns before it, as a span of characters of the whole chat."""
         for number in chat.answers:
             answered, _ = self._written(chat.until(number + 1), budget)
@@ -422,13 +403,7 @@ class ChatReader:
         return answered[: answered.index(opening) + len(opening)]
 
     def _written(
-        self,
-        chat: Chat,
-        budget: Budget,
-        *,
-        prompting: bool = False,
-        template: str | None = None,
-        marks: bool = False,
+        self, chat: Chat, budget: Budget, *, prompting: bool = False, template: str | None = None, marks: bool = False
     ) -> tuple[str, list[Sequence[int]]]:
         """What the template writes for a chat, and the spans that it marks; `prompting` opens an answer at the end."""
         request = {

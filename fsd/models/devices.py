@@ -11,11 +11,7 @@ from fsd.config import ModelConfig
 from fsd.errors import UsageError, first_line
 from fsd.net.hub import ModelSize, check_memory, model_size
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # How CUDA numbers what is wrong with a driver, e.g. "Error 803: system has unsupported display driver".
 _NUMBERED = re.compile(r"Error \d+: [^(]+")
 

@@ -119,30 +119,12 @@ def finetune(
 
         def train(begun: Path | None) -> list[Logs]:
             with _settings_kept(language_model.base), _restored(language_model, config) as forward:
-                arguments = _arguments(
-                    language_model.device,
-                    config,
-                    steps,
-                    seed,
-                    str(folder or scratch),
-                )
+                arguments = _arguments(language_model.device, config, steps, seed, str(folder or scratch))
                 # peft writes into the configuration that it is given, which a second attempt needs as it was.
-                trainer = _trainer(
-                    language_model,
-                    pieces,
-                    copy.deepcopy(adapter),
-                    config,
-                    arguments,
-                )
+                trainer = _trainer(language_model, pieces, copy.deepcopy(adapter), config, arguments)
                 with progress(steps, "fine-tuning", "step", shown=shown) as bar:
                     callback = _callback(
-                        trainer,
-                        language_model,
-                        forward,
-                        bar,
-                        log,
-                        after_epoch,
-                        saved=folder is not None,
+                        trainer, language_model, forward, bar, log, after_epoch, saved=folder is not None
                     )
                     trainer.add_callback(callback)
                     trainer.train(resume_from_checkpoint=str(begun) if begun else None)
@@ -166,12 +148,7 @@ def finetune(
 
 
 def is_finished(
-    language_model: LanguageModel,
-    texts: AnyTexts,
-    config: AdapterConfig,
-    *,
-    seed: int,
-    cache: Path | None,
+    language_model: LanguageModel, texts: AnyTexts, config: AdapterConfig, *, seed: int, cache: Path | None
 ) -> bool:
     """Whether `finetune` finds such a training finished in the cache."""
     if cache is None:
@@ -206,11 +183,7 @@ IGNORED = -100
 """Label of a token that is not learned, for every trainer of transformers."""
 
 
-def plan(
-    language_model: LanguageModel,
-    texts: AnyTexts,
-    config: AdapterConfig,
-) -> tuple[list[Piece], int, Any]:
+def plan(language_model: LanguageModel, texts: AnyTexts, config: AdapterConfig) -> tuple[list[Piece], int, Any]:
     """Training sequences, number of optimiser steps, and peft configuration of a possible training."""
     if not texts:
         raise UsageError("fine-tuning must have at least one unseen text; got none")
@@ -254,12 +227,7 @@ def _pieces(row: Piece, size: int) -> Iterator[Piece]:
             yield piece
 
 
-def training_key(
-    language_model: LanguageModel,
-    pieces: Sequence[Piece],
-    config: AdapterConfig,
-    seed: int,
-) -> str:
+def training_key(language_model: LanguageModel, pieces: Sequence[Piece], config: AdapterConfig, seed: int) -> str:
     """Hash of everything that the trained adapter depends on."""
     versions = [version(library) for library in _LIBRARIES]
     # The order is part of the hash: another one would make every stored training unknown.
@@ -342,11 +310,7 @@ def _reuse_finished(language_model: LanguageModel, folder: Path, log: StepLog | 
     return True
 
 
-def _keep(
-    language_model: LanguageModel,
-    folder: Path,
-    history: Sequence[Logs],
-) -> None:
+def _keep(language_model: LanguageModel, folder: Path, history: Sequence[Logs]) -> None:
     """Store the adapter of a finished training in place of its checkpoints, if the disk allows."""
     with contextlib.suppress(OSError):
         save_adapter(language_model, folder / ADAPTER)
@@ -419,11 +383,7 @@ def _set_forward(base: Any, forward: Any) -> None:
 
 
 def _trainer(
-    language_model: LanguageModel,
-    pieces: Sequence[Piece],
-    adapter: Any,
-    config: AdapterConfig,
-    arguments: Any,
+    language_model: LanguageModel, pieces: Sequence[Piece], adapter: Any, config: AdapterConfig, arguments: Any
 ) -> Any:
     from datasets import Dataset
     from transformers import PrinterCallback, set_seed
@@ -459,13 +419,7 @@ def _trainer(
     return trainer
 
 
-def _arguments(
-    device: torch.device,
-    config: AdapterConfig,
-    steps: int,
-    seed: int,
-    folder: str,
-) -> Any:
+def _arguments(device: torch.device, config: AdapterConfig, steps: int, seed: int, folder: str) -> Any:
     from trl import SFTConfig
 
     count = num_processes()
@@ -558,10 +512,7 @@ def _trainer_class() -> Any:
             # torch has a RuntimeError for a full disk.
             except (OSError, RuntimeError, SafetensorError) as error:
                 reason = getattr(error, "strerror", None) or first_line(error)
-                print(
-                    f"fine-tuning: no checkpoint is stored in {self.args.output_dir}: {reason}",
-                    file=sys.stderr,
-                )
+                print(f"fine-tuning: no checkpoint is stored in {self.args.output_dir}: {reason}", file=sys.stderr)
 
         def create_model_card(self, *_: Any, **__: Any) -> None:
             """Write none."""
@@ -607,14 +558,7 @@ def _callback(  # noqa: C901 - one callback for every stage of the training
             if hasattr(base, "update_and_allocate"):
                 base.update_and_allocate(state.global_step + 1)
 
-        def on_log(
-            self,
-            args: Any,
-            state: Any,
-            control: Any,
-            logs: Any = None,
-            **_: Any,
-        ) -> None:
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if "loss" not in logs:
                 return
             if not math.isfinite(float(logs["loss"])):

@@ -176,19 +176,13 @@ def _convert(file: Path, folder: Path, *, weights: bool) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    source = {
-        "pretrained_model_name_or_path": file.parent,
-        "gguf_file": file.name,
-    }
+    source = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     AutoTokenizer.from_pretrained(**source, trust_remote_code=False).save_pretrained(folder)
     if not weights:
         AutoConfig.from_pretrained(**source, trust_remote_code=False).save_pretrained(folder)
         return
     model, report = AutoModelForCausalLM.from_pretrained(
-        **source,
-        dtype=torch.float32,
-        output_loading_info=True,
-        trust_remote_code=False,
+        **source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
     )
     check_weights(f"model {file.name}", report)
     settings = model.config.to_dict()

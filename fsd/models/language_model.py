@@ -152,11 +152,7 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[TokenIds]:
     # Characters, ids, characters, …: a text without ids is a single part.
     parts = [IDS.split(text) for text in texts]
     characters = [part for split in parts for part in split[::2]]
-    options = {
-        "add_special_tokens": False,
-        "split_special_tokens": True,
-        "verbose": False,
-    }
+    options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
     tokenized = []
     for start in range(0, len(characters), TOKENIZED):
         tokenized += tokenizer(characters[start : start + TOKENIZED], **options)["input_ids"]
@@ -231,10 +227,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
     if spread and num_processes() > 1:
         raise UsageError(f"device spread must be used in one process, which takes all cards; got {num_processes()}")
     device, dtype = resolve_precision(config)
-    options = {
-        "dtype": dtype,
-        **quantization_options(config.bits, dtype),
-    }
+    options = {"dtype": dtype, **quantization_options(config.bits, dtype)}
     if spread:
         options["device_map"] = "auto"
     elif config.bits is not None:
@@ -310,10 +303,7 @@ def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]
         raise UsageError(f"bits must be 4 or 8; got {bits}")
     if find_spec("bitsandbytes") is None:
         raise UsageError(f"{bits}-bit weights must have the package bitsandbytes; it is not installed")
-    config = {
-        "quant_method": "bitsandbytes",
-        f"load_in_{bits}bit": True,
-    }
+    config = {"quant_method": "bitsandbytes", f"load_in_{bits}bit": True}
     if bits == 4:
         config["bnb_4bit_quant_type"] = "nf4"
         config["bnb_4bit_compute_dtype"] = dtype
@@ -414,13 +404,7 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageMo
         raise UsageError(
             f"the tokenizer of {identity.id!r} must fit the model's {rows} embeddings; it has {tokenizer.vocab_size}"
         )
-    language_model = LanguageModel(
-        network,
-        tokenizer,
-        identity,
-        start,
-        _context(network.config),
-    )
+    language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config))
     config = network.config.to_dict()
     # A copy in another folder, or written by another version, gives the same scores.
     config.pop("_name_or_path", None)

@@ -15,12 +15,7 @@ from fsd.errors import UsageError
 from fsd.models.adapters import peft_config
 from fsd.models.devices import torch_device
 from fsd.models.finetuning import IGNORED, Piece, pieces_of
-from fsd.models.language_model import (
-    BaseIdentity,
-    LanguageModel,
-    assemble,
-    start_token,
-)
+from fsd.models.language_model import BaseIdentity, LanguageModel, assemble, start_token
 from fsd.progress import progress
 from fsd.token_stats import AnyTexts, Prompt, TokenIds
 
@@ -127,19 +122,11 @@ def pretrain(
         "max_position_embeddings": recipe.context,
     }
     config = GPTNeoXConfig(
-        vocab_size=len(tokenizer),
-        tie_word_embeddings=True,
-        bos_token_id=end,
-        eos_token_id=end,
-        **shape,
+        vocab_size=len(tokenizer), tie_word_embeddings=True, bos_token_id=end, eos_token_id=end, **shape
     )
     torch.manual_seed(recipe.seed)
     network = GPTNeoXForCausalLM(config).to(torch_device(device))
-    read = partial(
-        _rows,
-        tokenizer,
-        context=recipe.context,
-    )
+    read = partial(_rows, tokenizer, context=recipe.context)
     _train(network, read, order, recipe, log)
     # A model that was saved in half precision would score nothing.
     if not all(parameter.half().isfinite().all() for parameter in network.parameters()):
@@ -170,11 +157,7 @@ def continue_pretraining(
         network = get_peft_model(network, peft_config(language_model, lora, steps=len(order)))
     else:
         network.requires_grad_(True)
-    read = partial(
-        _rows_and_pieces,
-        language_model,
-        context=recipe.context,
-    )
+    read = partial(_rows_and_pieces, language_model, context=recipe.context)
     _train(network.train(), read, order, recipe, shown=shown)
     if lora:
         network = language_model.model = network.merge_and_unload()
@@ -183,12 +166,7 @@ def continue_pretraining(
     language_model.identity = replace(language_model.identity, fingerprint="")
 
 
-def _rows(
-    tokenizer: Any,
-    texts: Sequence[str],
-    *,
-    context: int,
-) -> list[Piece]:
+def _rows(tokenizer: Any, texts: Sequence[str], *, context: int) -> list[Piece]:
     """Each text after the start token, cut at the context."""
     start = start_token(tokenizer, "pretraining")
     rows = []
@@ -200,12 +178,7 @@ def _rows(
     return rows
 
 
-def _rows_and_pieces(
-    language_model: LanguageModel,
-    texts: AnyTexts,
-    *,
-    context: int,
-) -> list[Piece]:
+def _rows_and_pieces(language_model: LanguageModel, texts: AnyTexts, *, context: int) -> list[Piece]:
     """Texts as rows, and prompts as an adapter learns them."""
     pieces: list[Piece] = []
     for text in texts:
@@ -217,22 +190,13 @@ def _rows_and_pieces(
 
 
 def _train(
-    network: Any,
-    read: Read,
-    order: AnyTexts,
-    recipe: Recipe,
-    log: StepLog | None = None,
-    shown: bool = True,
+    network: Any, read: Read, order: AnyTexts, recipe: Recipe, log: StepLog | None = None, shown: bool = True
 ) -> None:
     """One pass over what is read in its order, with a cosine schedule."""
     from transformers import get_cosine_schedule_with_warmup
 
     steps = math.ceil(len(order) / recipe.batch_size)
-    optimizer = torch.optim.AdamW(
-        network.parameters(),
-        lr=recipe.learning_rate,
-        weight_decay=recipe.weight_decay,
-    )
+    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     schedule = get_cosine_schedule_with_warmup(optimizer, round(WARMUP * steps), steps)
     size = recipe.batch_size
     with progress(steps, "pretraining", "step", shown=shown) as bar:
@@ -259,11 +223,7 @@ def _step(network: Any, batch: Sequence[Piece]) -> float:
     labels = _padded([piece.labels for piece in batch], IGNORED)
     logits = network(input_ids=x[:, :-1].to(network.device), use_cache=False).logits.float()
     target = labels[:, 1:].to(logits.device)
-    loss = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1),
-        target.flatten(),
-        ignore_index=IGNORED,
-    )
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED)
     loss.backward()
     # A single odd batch would throw a small model off.
     torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)

@@ -179,14 +179,7 @@ class HTTPClient:
         return without_credentials(text, self._secret)
 
     def _send(self, method: str, url: str, options: Mapping[str, Any]) -> Reply:
-        send = partial(
-            self._session().request,
-            method,
-            url,
-            timeout=self.timeout,
-            stream=True,
-            **options,
-        )
+        send = partial(self._session().request, method, url, timeout=self.timeout, stream=True, **options)
         try:
             return within(self.longest_reply, send)
         except TimeoutError:

@@ -223,10 +223,7 @@ def reachable(endpoint: str, timeout: float = 3.0) -> bool:
     address = (url.hostname or "", port)
     try:
         # In a thread: looking up a name has no time limit of its own.
-        within(
-            timeout,
-            lambda: socket.create_connection(address, timeout=timeout).close(),
-        )
+        within(timeout, lambda: socket.create_connection(address, timeout=timeout).close())
     except OSError:
         return False
     return True
@@ -259,11 +256,7 @@ def weight_files(folder: Path) -> list[Path]:
         else:
             continue
         for file in files:
-            check_regular(
-                file,
-                f"weights must be files; {file} is none",
-                largest=sys.maxsize,
-            )
+            check_regular(file, f"weights must be files; {file} is none", largest=sys.maxsize)
         return files
     raise UsageError(f"model folder must hold weights ({' or '.join(WEIGHT_FILES)}); {folder} has none")
 

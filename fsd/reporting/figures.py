@@ -37,15 +37,7 @@ CONTROL = "#7f7f7f"
 GREY = "#595959"
 STATES = {"base score": BASE, "FSD": FSD, "both models": BOTH}
 NAMES = ("base score", "FSD")
-CYCLE = (
-    "#332288",
-    "#CC6677",
-    "#44AA99",
-    "#882255",
-    "#999933",
-    "#88CCEE",
-    "#000000",
-)
+CYCLE = ("#332288", "#CC6677", "#44AA99", "#882255", "#999933", "#88CCEE", "#000000")
 STYLES = ("-", "--", "-.", ":")
 MARKS = "osD^vPX*"
 ACROSS = 3
@@ -103,11 +95,7 @@ def _sheet(count: int, across: int, size: tuple[float, float]) -> tuple[Figure, 
     # A single small panel would be too narrow for the titles and the legend.
     width = max(4.8, size[0] * across)
     height = max(2.6, 0.9 + size[1] * down)
-    return (
-        Figure(figsize=(width, height), layout="constrained"),
-        down,
-        across,
-    )
+    return (Figure(figsize=(width, height), layout="constrained"), down, across)
 
 
 def _panels(count: int, across: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, Sequence[Axes]]:
@@ -119,14 +107,7 @@ def _panels(count: int, across: int, size: tuple[float, float], **shared: Any) -
     return figure, axes[:count]
 
 
-def finish(
-    axis: Axes,
-    x_name: str = "",
-    y_name: str = "",
-    title: str = "",
-    *,
-    size: int = 10,
-) -> None:
+def finish(axis: Axes, x_name: str = "", y_name: str = "", title: str = "", *, size: int = 10) -> None:
     """Label the axes, and draw them with a light grid and without a frame."""
     _name(axis, x_name, y_name, size)
     if title:
@@ -153,12 +134,7 @@ def _decimals(axis: Axis) -> None:
     axis.set_major_formatter(lambda value, _: shortened(value, "g"))
 
 
-def _legend(
-    figure: Figure,
-    axes: Sequence[Axes],
-    columns: int = 2,
-    side: str = "lower",
-) -> None:
+def _legend(figure: Figure, axes: Sequence[Axes], columns: int = 2, side: str = "lower") -> None:
     """One legend for all panels."""
     entries: dict[str, Artist] = {}
     for axis in axes:
@@ -166,13 +142,7 @@ def _legend(
         # A line that several panels have is named once.
         entries |= dict(zip(labels, handles, strict=True))
     place: Any = f"outside {side} center"
-    figure.legend(
-        list(entries.values()),
-        list(entries),
-        loc=place,
-        ncols=columns,
-        **LEGEND,
-    )
+    figure.legend(list(entries.values()), list(entries), loc=place, ncols=columns, **LEGEND)
 
 
 def _states(
@@ -190,13 +160,7 @@ def _states(
         yield fsd[name], names[1], FSD
 
 
-def roc(
-    labels: ArrayLike,
-    base: Scores,
-    fsd: Scores,
-    *,
-    names: tuple[str, str] = NAMES,
-) -> Figure:
+def roc(labels: ArrayLike, base: Scores, fsd: Scores, *, names: tuple[str, str] = NAMES) -> Figure:
     """One panel per detector with the curves of its base score and FSD, over a logarithmic axis, and their AUCs."""
     detectors = list(fsd | base)
     lowest = _lowest(labels)
@@ -206,33 +170,14 @@ def roc(
         for values, name, colour in _states(detector, base, fsd, names):
             fpr, tpr, _ = metrics.roc(labels, values)
             # A logarithmic axis has no place for a rate of 0.
-            axis.step(
-                np.maximum(fpr, lowest),
-                tpr,
-                color=colour,
-                linewidth=1.7,
-                where="post",
-                label=name,
-            )
+            axis.step(np.maximum(fpr, lowest), tpr, color=colour, linewidth=1.7, where="post", label=name)
             area = f"{name}: AUC {shortened(metrics.auc(labels, values))}"
-            axis.text(
-                0.03,
-                height,
-                area,
-                transform=axis.transAxes,
-                va="top",
-                fontsize=9,
-                color=colour,
-            )
+            axis.text(0.03, height, area, transform=axis.transAxes, va="top", fontsize=9, color=colour)
             height -= 0.1
         _few_alarms(axis, lowest)
         finish(axis, title=detector)
         axis.label_outer()
-    _name_all(
-        figure,
-        "Non-members wrongly called members (false alarms), logarithmic",
-        "Members found",
-    )
+    _name_all(figure, "Non-members wrongly called members (false alarms), logarithmic", "Members found")
     _legend(figure, axes, columns=4, side="upper")
     return figure
 
@@ -265,11 +210,7 @@ def _lowest(labels: ArrayLike) -> float:
     return max(LOWEST_FPR, 1 / int(np.equal(labels, False).sum()))
 
 
-def headline(
-    labels: ArrayLike,
-    groups: Sequence[str],
-    curves: Mapping[str, tuple[FloatArray, str]],
-) -> Figure:
+def headline(labels: ArrayLike, groups: Sequence[str], curves: Mapping[str, tuple[FloatArray, str]]) -> Figure:
     """ROC curves of some scores, name → (N,) values and colour, with pointwise bands from resampled groups."""
     bootstrap = Bootstrap.draw(labels, groups)
     lowest = _lowest(labels)
@@ -279,44 +220,16 @@ def headline(
     figure, (linear, log) = _panels(2, 2, (5.0, 4.0), sharey=True)
     for name, (values, colour) in curves.items():
         tpr, *resampled = bootstrap.values(values, measures).T
-        low, high = np.quantile(
-            resampled,
-            [LOWER, UPPER],
-            axis=0,
-        )
+        low, high = np.quantile(resampled, [LOWER, UPPER], axis=0)
         for axis in (linear, log):
-            axis.fill_between(
-                rates,
-                low,
-                high,
-                color=colour,
-                alpha=0.13,
-                linewidth=0,
-                step="post",
-            )
-            axis.step(
-                rates,
-                tpr,
-                color=colour,
-                linewidth=2,
-                label=name,
-                where="post",
-            )
+            axis.fill_between(rates, low, high, color=colour, alpha=0.13, linewidth=0, step="post")
+            axis.step(rates, tpr, color=colour, linewidth=2, label=name, where="post")
     _guessing(linear, lowest)
     linear.set(xlim=(0, 1), xticks=np.linspace(0, 0.8, 5))
     _few_alarms(log, lowest)
-    finish(
-        linear,
-        "Non-members wrongly called members (false alarms)",
-        "Members found",
-    )
+    finish(linear, "Non-members wrongly called members (false alarms)", "Members found")
     finish(log, "The same, with few false alarms enlarged")
-    figure.suptitle(
-        "Share of members found at a given false-alarm rate",
-        fontsize=12,
-        x=0.01,
-        ha="left",
-    )
+    figure.suptitle("Share of members found at a given false-alarm rate", fontsize=12, x=0.01, ha="left")
     _legend(figure, [linear])
     return figure
 
@@ -325,10 +238,7 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
     """Share of the members, and of the non-members, with at least each score; a detector's base above its FSD."""
     detectors = list(fsd | base)
     member = np.asarray(labels, dtype=bool)
-    sides = {
-        "members": (member, MEMBERS),
-        "non-members": (~member, OTHERS),
-    }
+    sides = {"members": (member, MEMBERS), "non-members": (~member, OTHERS)}
     figure, down, across = _sheet(len(detectors), ACROSS, (3.3, 3.8))
     grid = figure.add_gridspec(2 * down, across)
     for index, detector in enumerate(detectors):
@@ -346,11 +256,7 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
             axis.tick_params(labelleft=column == 0)
             top = bottom
             title = ""
-    _name_all(
-        figure,
-        "Score (higher: more likely a member)",
-        "Texts with at least this score",
-    )
+    _name_all(figure, "Score (higher: more likely a member)", "Texts with at least this score")
     _legend(figure, figure.axes[:1], side="upper")
     return figure
 
@@ -393,12 +299,7 @@ def tokens(labels: ArrayLike, entropy: FloatArray, logp: FloatArray, selections:
     return figure
 
 
-def _shares(
-    axis: Axes,
-    values: FloatArray,
-    sides: Mapping[str, tuple[Any, str]],
-    between: str,
-) -> None:
+def _shares(axis: Axes, values: FloatArray, sides: Mapping[str, tuple[Any, str]], between: str) -> None:
     """Share of each of two sides, name → (N,) which texts and colour, that has at least a score."""
     # A few far scores would press all others into a corner.
     low, high = np.quantile(values, [TAIL, 1 - TAIL])
@@ -420,61 +321,30 @@ def p_value_histogram(name: str, p_values: ArrayLike) -> Figure:
     """Histogram of p-values in ten bars, with the level that uniform ones would have."""
     values = np.asarray(p_values)
     figure, (axis,) = _panels(1, 1, (5.2, 2.3))
-    axis.hist(
-        values,
-        bins=np.linspace(0, 1, 11).tolist(),
-        color=BASE,
-        edgecolor="white",
-    )
+    axis.hist(values, bins=np.linspace(0, 1, 11).tolist(), color=BASE, edgecolor="white")
     axis.axhline(values.size / 10, color=GREY, linewidth=1.2)
     finish(axis, "p-value of a document", "documents", name)
     _decimals(axis.xaxis)
     return figure
 
 
-def _p_values(
-    axis: Axes,
-    p_values: ArrayLike,
-    counts: tuple[int, int],
-    colour: str,
-    label: str,
-) -> FloatArray:
+def _p_values(axis: Axes, p_values: ArrayLike, counts: tuple[int, int], colour: str, label: str) -> FloatArray:
     """Share of the p-values (n,) up to each of `ALPHA`, and the band of valid ones for these `counts` of texts."""
     low, high = conformal.conformal_band(*counts, ALPHA)
     # Conformal p-values are fractions k / n, which `ALPHA` meets only up to rounding.
     share: FloatArray = (np.asarray(p_values) <= ALPHA[:, None] + 1e-9).mean(axis=1)
-    axis.fill_between(
-        ALPHA,
-        low,
-        high,
-        color="#e3e3e3",
-        linewidth=0,
-        label="non-members alone, 95 of 100 cases",
-    )
+    axis.fill_between(ALPHA, low, high, color="#e3e3e3", linewidth=0, label="non-members alone, 95 of 100 cases")
     axis.plot(ALPHA, ALPHA, color=GREY, linewidth=0.8)
     axis.plot(ALPHA, share, color=colour, label=label, linewidth=1.7)
     _percent(axis.xaxis, axis.yaxis)
     return share
 
 
-def reliability(
-    name: str,
-    p_values: FloatArray,
-    *,
-    calibration: int,
-    texts: int,
-    colour: str,
-) -> Figure:
+def reliability(name: str, p_values: FloatArray, *, calibration: int, texts: int, colour: str) -> Figure:
     """Share of held-out non-members with p at most α, against α."""
     figure, (axis,) = _panels(1, 1, (6.0, 4.3))
     label = f"{name}, {p_values.size} non-members"
-    share = _p_values(
-        axis,
-        p_values,
-        (calibration, texts),
-        colour,
-        label,
-    )
+    share = _p_values(axis, p_values, (calibration, texts), colour, label)
     called = share[np.argmin(abs(ALPHA - 0.05))]
     axis.plot([0.05], [called], "o", color=colour)
     axis.annotate(
@@ -482,19 +352,10 @@ def reliability(
         xy=(0.05, called),
         xytext=(0.3, 0.04),
         color=colour,
-        arrowprops={
-            "arrowstyle": "-",
-            "color": colour,
-            "linewidth": 0.8,
-        },
+        arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8},
     )
     axis.set(xlim=(0, 1), ylim=(0, 1))
-    finish(
-        axis,
-        "Chosen error rate",
-        "Non-members wrongly called members",
-        "Does a 5 % error rate mean 5 %?",
-    )
+    finish(axis, "Chosen error rate", "Non-members wrongly called members", "Does a 5 % error rate mean 5 %?")
     axis.legend(loc="upper left", **LEGEND)
     return figure
 
@@ -523,28 +384,13 @@ def verdicts(
     if low <= threshold <= high:
         left.axvline(threshold, color=FSD, linewidth=1.4, label=f"threshold for {rate}")
     if new.size:
-        _p_values(
-            right,
-            p_values,
-            independent,
-            MEMBERS,
-            "these texts",
-        )
+        _p_values(right, p_values, independent, MEMBERS, "these texts")
     right.axvline(fpr, color=FSD, linewidth=1.4, label=f"chosen error rate {rate}")
     right.set(xlim=(0, 1), ylim=(0, 1.02))
-    finish(
-        left,
-        "Score (higher: more likely a member)",
-        "Texts with at least this score",
-    )
+    finish(left, "Score (higher: more likely a member)", "Texts with at least this score")
     finish(right, "p-value", "Texts with at most this p-value")
     for axis in (left, right):
-        axis.legend(
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.16),
-            ncols=2,
-            **LEGEND,
-        )
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, **LEGEND)
     return figure
 
 
@@ -565,20 +411,14 @@ def heat_map(
     # Names are longer than numbers, and would leave no room for the cells.
     cell = max(0.62, LETTER * max(map(len, columns)))
     margin = 1.8 + LETTER * max(0, max(map(len, rows)) - SHORT)
-    figure = Figure(
-        figsize=(margin + cell * len(columns), 1.7 + 0.42 * len(rows)),
-        layout="constrained",
-    )
+    figure = Figure(figsize=(margin + cell * len(columns), 1.7 + 0.42 * len(rows)), layout="constrained")
     axis = figure.subplots()
     default_x, default_y = _labels(default or ("", ""))
     if default_x in columns and default_y in rows:
         place = (rows.index(default_y), columns.index(default_x))
         middle = values[place]
         far = max(NARROWEST, np.nanmax(abs(values - middle)))
-        colours: dict[str, Any] = {
-            "cmap": "PRGn",
-            "norm": CenteredNorm(middle, far),
-        }
+        colours: dict[str, Any] = {"cmap": "PRGn", "norm": CenteredNorm(middle, far)}
         dark = abs(values - middle) > 0.7 * far
         best = np.unravel_index(np.nanargmax(values), values.shape)
         _frame(axis, best, "-", "highest")
@@ -593,15 +433,7 @@ def heat_map(
     for (row, column), value in np.ndenumerate(values):
         if not math.isnan(value):
             colour = "white" if dark[row, column] else MEMBERS
-            axis.text(
-                column,
-                row,
-                shortened(value),
-                ha="center",
-                va="center",
-                fontsize=9,
-                color=colour,
-            )
+            axis.text(column, row, shortened(value), ha="center", va="center", fontsize=9, color=colour)
     _decimals(figure.colorbar(image, ax=axis, label=name).ax.yaxis)
     axis.set_title(title, fontsize=11, loc="left")
     if axis.patches:
@@ -617,16 +449,7 @@ def _frame(axis: Axes, place: Sequence[Any], style: str, name: str) -> None:
     """Draw a frame around the cell of a row and a column, with an entry in the legend."""
     row, column = place
     corner = (column - 0.47, row - 0.47)
-    frame = Rectangle(
-        corner,
-        0.94,
-        0.94,
-        fill=False,
-        linestyle=style,
-        linewidth=2.2,
-        edgecolor=MEMBERS,
-        label=name,
-    )
+    frame = Rectangle(corner, 0.94, 0.94, fill=False, linestyle=style, linewidth=2.2, edgecolor=MEMBERS, label=name)
     axis.add_patch(frame)
 
 
@@ -664,12 +487,7 @@ def curves(
     colours: Mapping[str, str] | None = None,
 ) -> Figure:
     """One panel per title with a line per name over the same K settings, and intervals as bands."""
-    figure, axes = _panels(
-        len(panels),
-        across,
-        (3.5, 2.6) if len(panels) > 1 else (6.8, 3.7),
-        sharey=True,
-    )
+    figure, axes = _panels(len(panels), across, (3.5, 2.6) if len(panels) > 1 else (6.8, 3.7), sharey=True)
     for index, (axis, (title, lines)) in enumerate(zip(axes, panels.items(), strict=True)):
         if not lines:
             axis.set_axis_off()
@@ -682,13 +500,7 @@ def curves(
         # Only the outer panels name their axes.
         below = index + across >= len(panels)
         leftmost = index % across == 0
-        finish(
-            axis,
-            x_name if below else "",
-            y_name if leftmost else "",
-            title,
-            size=9,
-        )
+        finish(axis, x_name if below else "", y_name if leftmost else "", title, size=9)
         _decimals(axis.yaxis)
         axis.tick_params(labelleft=True)
     fullest = max(axes, key=lambda axis: len(axis.lines))
@@ -700,20 +512,11 @@ def curves(
         columns = min(across + 2, len(fullest.lines))
         # A legend of many lines would leave no room for them.
         figure.set_figheight(figure.get_figheight() + ROW * max(0, math.ceil(len(names) / columns) - ROWS))
-        _legend(
-            figure,
-            [fullest],
-            columns=columns,
-        )
+        _legend(figure, [fullest], columns=columns)
     return figure
 
 
-def _draw_lines(
-    axis: Axes,
-    x: Sequence[Any],
-    lines: Lines,
-    colours: Mapping[str, str],
-) -> None:
+def _draw_lines(axis: Axes, x: Sequence[Any], lines: Lines, colours: Mapping[str, str]) -> None:
     for index, (name, points) in enumerate(lines.items()):
         rows = [point if isinstance(point, Estimate) else (point, point, point) for point in points]
         value, low, high = np.array(rows, dtype=np.float64).T
@@ -721,15 +524,7 @@ def _draw_lines(
         # The style changes when the colours begin again, so that 28 lines differ.
         style = STYLES[index // len(CYCLE) % len(STYLES)]
         mark = MARKS[index % len(MARKS)]
-        axis.plot(
-            x,
-            value,
-            color=colour,
-            linestyle=style,
-            label=name,
-            marker=mark,
-            linewidth=1.7,
-        )
+        axis.plot(x, value, color=colour, linestyle=style, label=name, marker=mark, linewidth=1.7)
         if (low < high).any():
             axis.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
 
@@ -778,12 +573,7 @@ def contrasts(rows: Rows) -> Figure:
             if metric == f"auc_{contrast.name}":
                 estimates[detector, state] = row.estimate
         panels[title] = by_model(estimates)
-    return dots(
-        panels,
-        x_name="AUC",
-        title="What the model knows: the texts, or their period?",
-        chance=0.5,
-    )
+    return dots(panels, x_name="AUC", title="What the model knows: the texts, or their period?", chance=0.5)
 
 
 def by_model(scores: Mapping[tuple[str, str], Estimate]) -> Series:
@@ -800,13 +590,7 @@ def by_model(scores: Mapping[tuple[str, str], Estimate]) -> Series:
     return {name: column for name, column in series.items() if column}
 
 
-def dots(
-    panels: Panels,
-    *,
-    x_name: str,
-    title: str = "",
-    chance: float | None = None,
-) -> Figure:
+def dots(panels: Panels, *, x_name: str, title: str = "", chance: float | None = None) -> Figure:
     """Dot plot: each number is a dot and its interval a bar."""
     names: dict[str, None] = {}
     for series in panels.values():
@@ -818,17 +602,8 @@ def dots(
     across = math.ceil(len(panels) / down)
     # Room for the names of the rows, left of the first panel, and for the title.
     longest = max(map(len, rows), default=0)
-    width = max(
-        2.3 + (0.09 * longest + 0.4) / across,
-        0.085 * len(title) / across,
-    )
-    figure, axes = _panels(
-        len(panels),
-        across,
-        (width, 0.8 + 0.32 * len(rows)),
-        sharex=True,
-        sharey=True,
-    )
+    width = max(2.3 + (0.09 * longest + 0.4) / across, 0.085 * len(title) / across)
+    figure, axes = _panels(len(panels), across, (width, 0.8 + 0.32 * len(rows)), sharex=True, sharey=True)
     for axis, (panel, series) in zip(axes, panels.items(), strict=True):
         _draw_dots(axis, series, rows)
         if chance is not None:
@@ -853,11 +628,4 @@ def _draw_dots(axis: Axes, series: Series, rows: Sequence[str]) -> None:
         for row, (value, low, high) in column.items():
             y = rows.index(row) + shift
             axis.plot([low, high], [y, y], color=colour, linewidth=1.4)
-            axis.plot(
-                [value],
-                [y],
-                mark,
-                color=colour,
-                markersize=5,
-                label=name,
-            )
+            axis.plot([value], [y], mark, color=colour, markersize=5, label=name)

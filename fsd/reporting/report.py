@@ -99,13 +99,7 @@ class Table:
         return self.frame
 
 
-def plain(
-    headings: Sequence[str],
-    lines: Sequence[Sequence[str]],
-    *,
-    words: Sequence[int] = (),
-    **how: Any,
-) -> Table:
+def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], *, words: Sequence[int] = (), **how: Any) -> Table:
     """Make a table of finished cells; `words` are the indices of its columns of words."""
     columns = [Column(name, itemgetter(index), index in words) for index, name in enumerate(headings)]
     return Table(lines, columns, **how)
@@ -278,12 +272,7 @@ def document(template: str, **content: object) -> str:
 
 
 def _template(name: str, **options: Any) -> Template:
-    templates = Environment(
-        loader=PackageLoader("fsd.reporting"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        **options,
-    )
+    templates = Environment(loader=PackageLoader("fsd.reporting"), trim_blocks=True, lstrip_blocks=True, **options)
     templates.filters["css"] = _css
     templates.filters["cell"] = cell
     return templates.get_template(name)
@@ -304,13 +293,7 @@ def _visible(value: object) -> str:
 def _css(text: str) -> Markup:
     """The text inside a string of a style sheet."""
     # A quote, a backslash or "</style>" would end the string; an escaped letter is always a letter.
-    return Markup(
-        re.sub(
-            r"[^\w ]|_",
-            lambda sign: f"\\{ord(sign[0]):x} ",
-            printable(text),
-        )
-    )
+    return Markup(re.sub(r"[^\w ]|_", lambda sign: f"\\{ord(sign[0]):x} ", printable(text)))
 
 
 def limits(fpr: float | None = None) -> Section:
@@ -388,10 +371,7 @@ def _printed_tables(report: Report) -> list[Table]:
 
 def _print_result(report: Report, console: Console) -> None:
     if report.line:
-        console.print(
-            Text(printable(report.line), style="bold"),
-            soft_wrap=_piped(console),
-        )
+        console.print(Text(printable(report.line), style="bold"), soft_wrap=_piped(console))
 
 
 def packed(items: Sequence[str], width: int, between: str) -> list[str]:
@@ -418,9 +398,7 @@ def print_notes(notes: Sentences) -> None:
 
 
 class _Console(Console):
-    def on_broken_pipe(
-        self,
-    ) -> None:  # rich's own ends the process with code 1
+    def on_broken_pipe(self) -> None:  # rich's own ends the process with code 1
         raise BrokenPipeError
 
 
@@ -451,21 +429,10 @@ def _print_lines(lines: Sequence[str], *, wrapped: bool = False) -> None:
 
 def _wrapped(line: str, console: Console) -> list[str]:
     # Names, paths and numbers such as -0.5 stay whole, so that they can be found and copied.
-    return textwrap.wrap(
-        line,
-        console.width,
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return textwrap.wrap(line, console.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def print_table(
-    table: Table,
-    console: Console | None = None,
-    *,
-    rows: int | None = None,
-) -> str:
+def print_table(table: Table, console: Console | None = None, *, rows: int | None = None) -> str:
     """Print a table, at most `rows`, the marked ones first, that fits the terminal; returns what was left out."""
     console = console or _console()
     visible = dict(enumerate(table.rows))
@@ -494,12 +461,7 @@ def _counted(*counts: tuple[int, str]) -> str:
     return ", ".join(counted(count, name) for count, name in counts if count)
 
 
-def _fitting(
-    table: Table,
-    rows: Mapping[int, Sequence[str]],
-    columns: Sequence[int],
-    console: Console,
-) -> Grid | None:
+def _fitting(table: Table, rows: Mapping[int, Sequence[str]], columns: Sequence[int], console: Console) -> Grid | None:
     """The columns, most important first, in the width of the console; None if the last of more than two must go."""
     styles = [(False, WORDS), (True, WORDS)]
     # The words are squeezed only before the last column of numbers would go.
@@ -514,14 +476,7 @@ def _fitting(
     return None if len(columns) > 2 else _grid(table, rows, columns, broken=True, words=0)
 
 
-def _grid(
-    table: Table,
-    rows: Mapping[int, Sequence[str]],
-    columns: Sequence[int],
-    *,
-    broken: bool,
-    words: int,
-) -> Grid:
+def _grid(table: Table, rows: Mapping[int, Sequence[str]], columns: Sequence[int], *, broken: bool, words: int) -> Grid:
     """Columns of a table, with cells in several lines if `broken`; words may wrap to `words`, all cells for 0."""
     grid = Grid(
         title=Text(printable(table.title)) if table.title else None,
@@ -541,19 +496,12 @@ def _grid(
         wraps = of_words or not words
         least = min(longest, words) if wraps else longest
         grid.add_column(
-            heading,
-            justify="left" if wraps else "right",
-            no_wrap=not wraps,
-            overflow="fold",
-            min_width=least or None,
+            heading, justify="left" if wraps else "right", no_wrap=not wraps, overflow="fold", min_width=least or None
         )
         body.append(cells)
     for index, *cells in zip(rows, *body, strict=True):
         # As Text, since rich would read brackets in a text of the user's as its own markup.
-        grid.add_row(
-            *map(Text, cells),
-            style="bold" if index in table.marked else None,
-        )
+        grid.add_row(*map(Text, cells), style="bold" if index in table.marked else None)
     return grid
 
 

@@ -10,12 +10,7 @@ from fsd.statistics.intervals import shortened
 from fsd.statistics.metrics import METRICS
 
 
-def _table(
-    results: Results,
-    metric: str,
-    columns: dict[str, tuple[str, str, str]],
-    **how: Any,
-) -> Table:
+def _table(results: Results, metric: str, columns: dict[str, tuple[str, str, str]], **how: Any) -> Table:
     """One line for each detector that has the metric; columns: heading → state, metric and form, see `_cell`.
 
     The state "top" is that of the headline, or FSD without a base score; "said" is FSD but for the headline's detector.
@@ -29,13 +24,7 @@ def _table(
     detectors.sort(key=lambda detector: -highest[detector])
     cells = [Column(heading, partial(_cell, results, *cell)) for heading, cell in columns.items()]
     marked = [index for index, detector in enumerate(detectors) if detector == results.headline.detector]
-    return Table(
-        detectors,
-        [Column("Detector", str), *cells],
-        source="summary.csv",
-        marked=marked,
-        **how,
-    )
+    return Table(detectors, [Column("Detector", str), *cells], source="summary.csv", marked=marked, **how)
 
 
 def _cell(results: Results, state: str, metric: str, form: str, detector: str) -> str:

@@ -29,14 +29,7 @@ from fsd.files import JSON
 from fsd.net.http import Clock, HTTPClient, Reply, Time, field_of
 from fsd.progress import progress
 from fsd.scoring.token_frequencies import fingerprint
-from fsd.token_stats import (
-    Continuations,
-    Prompt,
-    Prompts,
-    Scored,
-    TokenIds,
-    TokenStats,
-)
+from fsd.token_stats import Continuations, Prompt, Prompts, Scored, TokenIds, TokenStats
 from fsd.views import Draws
 
 if TYPE_CHECKING:
@@ -78,12 +71,7 @@ class Client(HTTPClient):
     resume_hint = "the texts scored so far are saved: run the same command again to resume"
 
     def __init__(
-        self,
-        base_url: str,
-        *,
-        key: str = "",
-        per_minute: float | None = None,
-        clock: Clock | None = None,
+        self, base_url: str, *, key: str = "", per_minute: float | None = None, clock: Clock | None = None
     ) -> None:
         try:
             parts = urlsplit(base_url)
@@ -96,20 +84,11 @@ class Client(HTTPClient):
             raise UsageError(f"base-url must hold no user and no password; a key goes into the environment as {KEY}")
         if per_minute is not None and not per_minute > 0:
             raise UsageError(f"requests-per-minute must be above 0; got {per_minute}")
-        super().__init__(
-            base_url,
-            interval=60 / per_minute if per_minute else 0.0,
-            clock=clock,
-            secret=key,
-        )
+        super().__init__(base_url, interval=60 / per_minute if per_minute else 0.0, clock=clock, secret=key)
         self._checked = False
         self._ask = partial(self.request, auth=self._authorise, allow_redirects=False)
 
-    def complete(
-        self,
-        body: JSON,
-        path: str = "completions",
-    ) -> JSON:
+    def complete(self, body: JSON, path: str = "completions") -> JSON:
         """The JSON object that the service answers to a request for a completion."""
         url = f"{self.base_url}/{path}"
 
@@ -130,10 +109,7 @@ class Client(HTTPClient):
         """Refuse llama-cpp-python's own server, by its list of models; asks once."""
         if self._checked:
             return
-        rows = field_of(
-            self._ask("GET", f"{self.base_url}/models", _json, retried=BUSY),
-            "data",
-        )
+        rows = field_of(self._ask("GET", f"{self.base_url}/models", _json, retried=BUSY), "data")
         for row in rows if isinstance(rows, list) else ():
             # The server does not say what it is: only this row of its list tells.
             if field_of(row, "owned_by") == "me" and "permissions" in row:
@@ -154,21 +130,14 @@ def _json(reply: Reply) -> Any:
     """The JSON value of a reply; None if it is none."""
     try:
         return json.loads(reply.content)
-    except (
-        ValueError,
-        RecursionError,
-    ):  # a hostile server may nest lists beyond any depth
+    except (ValueError, RecursionError):  # a hostile server may nest lists beyond any depth
         return None
 
 
 class PromptTokens:
     """Start token + context + text as ids, as `ModelScorer` has them; safe for any number of threads."""
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        name: str,
-    ) -> None:
+    def __init__(self, tokenizer: Any, name: str) -> None:
         from fsd.models.language_model import start_token  # imports torch
 
         self.start = start_token(tokenizer, name)
@@ -194,11 +163,7 @@ class PromptTokens:
     def decode(self, ids: TokenIds) -> str:
         """The string of token ids."""
         with self._lock:
-            text: str = self._tokenizer.decode(
-                ids,
-                skip_special_tokens=False,
-                clean_up_tokenization_spaces=False,
-            )
+            text: str = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
 
@@ -218,11 +183,7 @@ class Cost:
 
     def plus(self, further: "Cost") -> "Cost":
         """The sum of both."""
-        return Cost(
-            self.requests + further.requests,
-            self.sent + further.sent,
-            self.generated + further.generated,
-        )
+        return Cost(self.requests + further.requests, self.sent + further.sent, self.generated + further.generated)
 
     def amount(self, price: float) -> float:
         """The cost at a price of a million tokens."""
@@ -270,13 +231,7 @@ class CompletionsScorer:
     def key(self) -> str:
         """Hash of all that the numbers depend on, as far as it is known: address, model, start token, tokenizer."""
         tokenizer = self.tokens.fingerprint if self.tokens else ""
-        parts = (
-            FORMAT,
-            self.client.base_url,
-            self.model,
-            self.start,
-            tokenizer,
-        )
+        parts = (FORMAT, self.client.base_url, self.model, self.start, tokenizer)
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
     def cost(self, prompts: Prompts) -> Cost:
@@ -346,13 +301,7 @@ class CompletionsScorer:
         head, ids = self.tokens.ids(prompt)
         body = self.tokens.decode([*head[1:], *ids])
         reply = self.client.complete(request | {"prompt": [*head, *ids]})
-        return stats_from_ids(
-            reply,
-            prompt.text,
-            len(head),
-            ids,
-            body,
-        )
+        return stats_from_ids(reply, prompt.text, len(head), ids, body)
 
 
 def about_tokens(text: str) -> int:
@@ -399,19 +348,10 @@ class ContinuationsAPI(CompletionsScorer):
             return prompt._replace(context=CONTINUE + prompt.context)
         return prompt
 
-    def _text(
-        self,
-        prompt: Prompt,
-        temperature: float,
-    ) -> str:
+    def _text(self, prompt: Prompt, temperature: float) -> str:
         """One continuation."""
         limit = self.draws.tokens or self._sizes(prompt)[1]
-        body = {
-            "model": self.model,
-            "max_tokens": limit,
-            "temperature": temperature,
-            "top_p": 1.0,
-        }
+        body = {"model": self.model, "max_tokens": limit, "temperature": temperature, "top_p": 1.0}
         asked: str | TokenIds
         if self.chat:
             asked = self._asked(prompt).context
@@ -425,13 +365,7 @@ class ContinuationsAPI(CompletionsScorer):
         return text
 
 
-def _generate(
-    client: Client,
-    body: JSON,
-    asked: str | TokenIds,
-    *,
-    chat: bool,
-) -> JSON:
+def _generate(client: Client, body: JSON, asked: str | TokenIds, *, chat: bool) -> JSON:
     """The answer of a chat API to a message of the user's, or of a completions API to the beginning of a text."""
     if chat:
         message = {"role": "user", "content": asked}
@@ -501,11 +435,7 @@ EDGE = " \t\r\n▁"
 LogProbs = Sequence[float | None]
 
 
-def stats_from_string(
-    reply: JSON,
-    prompt: Prompt,
-    start: str = "",
-) -> TokenStats:
+def stats_from_string(reply: JSON, prompt: Prompt, start: str = "") -> TokenStats:
     """Statistics of a text from the reply to start + context + text, whose first token has no log-probability."""
     tokens, logp = _columns(reply)
     body = prompt.context + prompt.text
@@ -536,13 +466,7 @@ def stats_from_string(
     return _text_stats(prompt.text, in_text)
 
 
-def stats_from_ids(
-    reply: JSON,
-    text: str,
-    head: int,
-    ids: Sequence[int],
-    body: str,
-) -> TokenStats:
+def stats_from_ids(reply: JSON, text: str, head: int, ids: Sequence[int], body: str) -> TokenStats:
     """Statistics of a text from the reply to its ids after `head` others, which the tokenizer decodes as `body`."""
     tokens, logp = _columns(reply)
     generated = _generated(reply)
@@ -570,9 +494,7 @@ def _choice(reply: JSON) -> JSON:
     return choice
 
 
-def _columns(
-    reply: JSON,
-) -> tuple[list[str], list[float | None]]:
+def _columns(reply: JSON) -> tuple[list[str], list[float | None]]:
     """Token strings and their log-probabilities."""
     logprobs = _choice(reply).get("logprobs")
     tokens = field_of(logprobs, "tokens")
@@ -601,21 +523,13 @@ def _generated(reply: JSON) -> int:
     return count if isinstance(count, int) and count >= 0 else 1
 
 
-def _token_starts(
-    body: str,
-    tokens: Sequence[str],
-    generated: int,
-) -> list[int] | None:
+def _token_starts(body: str, tokens: Sequence[str], generated: int) -> list[int] | None:
     """Index in `body` at which each of its tokens begins; None if the tokens are not those of `body`."""
     read = len(tokens) - generated
     return _exact_starts(body, tokens, read) or _approximate_starts(body, tokens[:read])
 
 
-def _exact_starts(
-    body: str,
-    tokens: Sequence[str],
-    read: int,
-) -> list[int] | None:
+def _exact_starts(body: str, tokens: Sequence[str], read: int) -> list[int] | None:
     """The starts where the tokens' strings make up the text; the first `read` tokens should be its."""
     ends = list(accumulate(map(len, tokens)))
     counts = [count for count, end in enumerate(ends, 1) if end == len(body)]
@@ -652,11 +566,7 @@ def _visible(text: str) -> int:
     return len("".join(text.split()))
 
 
-def _text_stats(
-    text: str,
-    logp: LogProbs,
-    ids: Sequence[int] | None = None,
-) -> TokenStats:
+def _text_stats(text: str, logp: LogProbs, ids: Sequence[int] | None = None) -> TokenStats:
     """Statistics of a text from the log-probabilities and, if they are known, the ids of its tokens."""
     if not logp:
         raise UsageError(
@@ -672,10 +582,4 @@ def _text_stats(
     values = np.array(logp, dtype=np.float64)
     token = np.full(values.shape, UNKNOWN) if ids is None else np.array(ids)
     unknown = np.full(values.shape, np.nan)
-    return TokenStats(
-        text,
-        token,
-        values,
-        unknown,
-        unknown,
-    )
+    return TokenStats(text, token, values, unknown, unknown)

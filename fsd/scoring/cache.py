@@ -15,17 +15,7 @@ import xxhash
 from fsd.errors import UsageError
 from fsd.net.hub import default_folder
 from fsd.progress import note
-from fsd.token_stats import (
-    Continuations,
-    FloatArray,
-    IntArray,
-    PairStats,
-    Prompt,
-    Prompts,
-    Scored,
-    Scorer,
-    TokenStats,
-)
+from fsd.token_stats import Continuations, FloatArray, IntArray, PairStats, Prompt, Prompts, Scored, Scorer, TokenStats
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -113,11 +103,7 @@ SINGLE_ROWS = 4
 PAIR_ROWS = 11
 
 
-def encode(
-    key: str,
-    prompt: bytes,
-    stats: TokenStats | PairStats | Continuations | FloatArray | str,
-) -> bytes:
+def encode(key: str, prompt: bytes, stats: TokenStats | PairStats | Continuations | FloatArray | str) -> bytes:
     """A checksum, the size of a number, T token ids (int32), and 4T numbers: float32 where that loses nothing.
 
     Of two models there are 11T numbers, and the size is marked. Continuations are JSON after a size of 0. (D,) hidden
@@ -160,21 +146,12 @@ def _numbers(stats: TokenStats | PairStats) -> list[FloatArray]:
     return [stats.logp, stats.mean, stats.std, stats.top]
 
 
-def _checksum(
-    key: str,
-    prompt: bytes,
-    body: bytes,
-) -> bytes:
+def _checksum(key: str, prompt: bytes, body: bytes) -> bytes:
     """8 bytes that also depend on the row's place: a row under a wrong key is as damaged as one of wrong bytes."""
     return xxhash.xxh3_64_digest(key.encode() + prompt + body)
 
 
-def _decode(
-    key: str,
-    prompt: bytes,
-    text: str,
-    data: bytes,
-) -> Any:
+def _decode(key: str, prompt: bytes, text: str, data: bytes) -> Any:
     body = data[8:]
     if _checksum(key, prompt, body) != data[:8]:
         raise ValueError("wrong checksum")
@@ -210,11 +187,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._stored: dict[tuple[str, Prompt], TokenStats] = {}
 
-    def load(
-        self,
-        key: str,
-        prompts: Iterable[Prompt],
-    ) -> Stored:
+    def load(self, key: str, prompts: Iterable[Prompt]) -> Stored:
         """The stored statistics of those of the prompts that have any."""
         stored = {}
         for prompt in prompts:
@@ -222,11 +195,7 @@ class MemoryStore:
                 stored[prompt] = self._stored[key, prompt]
         return stored
 
-    def save(
-        self,
-        key: str,
-        results: Sequence[Scored],
-    ) -> None:
+    def save(self, key: str, results: Sequence[Scored]) -> None:
         """Store statistics."""
         for prompt, stats in results:
             self._stored[key, prompt] = stats
@@ -246,11 +215,7 @@ class SQLiteStore:
     required: bool = False
     readable = writable = True
 
-    def load(
-        self,
-        key: str,
-        prompts: Iterable[Prompt],
-    ) -> Stored:
+    def load(self, key: str, prompts: Iterable[Prompt]) -> Stored:
         """The stored statistics of those of the prompts that have any."""
         if self.required:
             # Taking the lock for writing is the one trial that changes nothing.
@@ -283,11 +248,7 @@ class SQLiteStore:
             self._write("UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?", old)
         return stored
 
-    def save(
-        self,
-        key: str,
-        results: Sequence[tuple[Prompt, Any]],
-    ) -> None:
+    def save(self, key: str, results: Sequence[tuple[Prompt, Any]]) -> None:
         """Store statistics, in one transaction, and delete the rows used longest ago beyond the limit."""
         now = int(time.time())
         rows = []
@@ -300,23 +261,14 @@ class SQLiteStore:
         room = None if self.limit is None else self.limit - size
         # Rows larger than the whole file are not stored, as nothing that is deleted would make room for them.
         if rows and (room is None or room >= 0):
-            self._write(
-                "INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)",
-                rows,
-                room,
-            )
+            self._write("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows, room)
 
     def delete(self) -> None:
         """Delete the file, and what SQLite keeps beside it."""
         for ending in ("", "-journal", "-wal", "-shm"):
             self.file.with_name(self.file.name + ending).unlink(missing_ok=True)
 
-    def _write(
-        self,
-        query: str,
-        rows: Sequence[tuple[Any, ...]],
-        room: int | None = None,
-    ) -> None:
+    def _write(self, query: str, rows: Sequence[tuple[Any, ...]], room: int | None = None) -> None:
         def write(db: sqlite3.Connection) -> None:
             # A transaction that begins by reading can fail when it turns to writing, however long it waits.
             db.execute("BEGIN IMMEDIATE")
@@ -327,12 +279,7 @@ class SQLiteStore:
 
         self._run(write, writes=True)
 
-    def _run(
-        self,
-        action: Callable[[sqlite3.Connection], T],
-        *,
-        writes: bool = False,
-    ) -> T | None:
+    def _run(self, action: Callable[[sqlite3.Connection], T], *, writes: bool = False) -> T | None:
         """The result of an action on the database; None if it is not possible."""
         while self.writable if writes else self.readable:
             try:
@@ -424,22 +371,10 @@ class MemoizedScorer:
     def _key(self) -> str:
         return self.key if isinstance(self.key, str) else self.key()
 
-    def _computed(
-        self,
-        key: str,
-        prompts: Prompts,
-    ) -> Iterator[Scored]:
+    def _computed(self, key: str, prompts: Prompts) -> Iterator[Scored]:
         """The prompts as they become ready, stored from time to time, and at the end or at an interruption."""
         as_read = getattr(self.scorer, "as_read", None)
-        pairs = (
-            as_read(prompts)
-            if as_read
-            else zip(
-                prompts,
-                self.scorer(prompts),
-                strict=True,
-            )
-        )
+        pairs = as_read(prompts) if as_read else zip(prompts, self.scorer(prompts), strict=True)
         fresh = []
         begun = time.monotonic()
         try:
@@ -456,12 +391,7 @@ class MemoizedScorer:
             self.store.save(key, fresh)
 
 
-def memoized(
-    scorer: Scorer,
-    store: Store | None,
-    key: str | Callable[[], str],
-    *models: "LanguageModel",
-) -> Scorer:
+def memoized(scorer: Scorer, store: Store | None, key: str | Callable[[], str], *models: "LanguageModel") -> Scorer:
     """The scorer behind a store, if there is one and the weights of the models, on which the numbers depend, are known.
 
     Else it is the scorer itself.

@@ -26,15 +26,7 @@ from fsd.scores import (
     ScoreColumns,
     StatePair,
 )
-from fsd.token_stats import (
-    AnyTexts,
-    FloatArray,
-    Scorers,
-    as_prompt,
-    chats_of,
-    score_rows,
-    texts_of,
-)
+from fsd.token_stats import AnyTexts, FloatArray, Scorers, as_prompt, chats_of, score_rows, texts_of
 from fsd.views import (
     COMMON,
     FORMS,
@@ -144,11 +136,7 @@ class ViewStatistics:
             columns = _halves_of(view, columns[view]) | columns
         return cls(columns)
 
-    def scores(
-        self,
-        detector: Detector,
-        state: str,
-    ) -> FloatArray:
+    def scores(self, detector: Detector, state: str) -> FloatArray:
         """(N,) scores for "base", "tuned" or "fsd": base − tuned, or the score itself of a paired detector."""
         if state == "base":
             return self._scores(detector.for_base, "base")
@@ -157,43 +145,22 @@ class ViewStatistics:
             return self._scores(detector, "base") - self._scores(detector, "tuned")
         return self._scores(detector, state)
 
-    def _scores(
-        self,
-        detector: Detector,
-        state: str,
-    ) -> FloatArray:
+    def _scores(self, detector: Detector, state: str) -> FloatArray:
         scores = [detector(views) for views in self._rows(detector, state)]
         return np.array(scores, float)
 
-    def fallbacks(
-        self,
-        detector: Detector,
-        state: str,
-    ) -> Counter[str]:
+    def fallbacks(self, detector: Detector, state: str) -> Counter[str]:
         """Name of a fallback → number of texts whose score in that state is this fallback."""
         if state == "base":
             detector = detector.for_base
         names = (detector.fallback_of(views) for views in self._rows(detector, state))
         return Counter(name for name in names if name is not None)
 
-    def _rows(
-        self,
-        detector: Detector,
-        state: str,
-    ) -> list[dict[str, Any]]:
+    def _rows(self, detector: Detector, state: str) -> list[dict[str, Any]]:
         """The detector's views of each text, by parameter name."""
         state = "base" if state == "fsd" else state
         columns = [self.columns[view_in(state, name)] for name in detector.views]
-        return [
-            dict(
-                zip(
-                    detector.views,
-                    row,
-                    strict=True,
-                )
-            )
-            for row in zip(*columns, strict=True)
-        ]
+        return [dict(zip(detector.views, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:
@@ -204,10 +171,7 @@ def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:
     if not all(pair.alone for pair in pairs):
         return {}
     target, reference = halves(view)
-    return {
-        target: [pair.target for pair in pairs],
-        reference: [pair.reference for pair in pairs],
-    }
+    return {target: [pair.target for pair in pairs], reference: [pair.reference for pair in pairs]}
 
 
 def needed_views(detectors: Detectors, states: Sequence[str]) -> list[View]:
@@ -223,12 +187,7 @@ def needed_views(detectors: Detectors, states: Sequence[str]) -> list[View]:
 
 
 def score_texts(
-    texts: AnyTexts,
-    detectors: Detectors,
-    scorers: Scorers,
-    inputs: ViewInputs = NO_INPUTS,
-    *,
-    shown: bool = False,
+    texts: AnyTexts, detectors: Detectors, scorers: Scorers, inputs: ViewInputs = NO_INPUTS, *, shown: bool = False
 ) -> ScoreTable:
     """Base, tuned and FSD score of every text by every detector, `CHUNK` texts at a time; or base alone."""
     if not texts:
@@ -245,13 +204,7 @@ def score_texts(
     with progress(count, "all texts", "text", shown=shown and count > CHUNK) as bar:
         for begin in range(0, count, CHUNK):
             chunk = prompts[begin : begin + CHUNK]
-            statistics = ViewStatistics.compute(
-                chunk,
-                detectors,
-                scorers,
-                inputs,
-                states=states,
-            )
+            statistics = ViewStatistics.compute(chunk, detectors, scorers, inputs, states=states)
             for score, detector in computed.items():
                 parts[score].append(statistics.scores(detector, score.state))
                 for name, texts_with_it in statistics.fallbacks(detector, score.state).items():
@@ -261,11 +214,7 @@ def score_texts(
     return ScoreTable(_ordered(values, detectors, states), fallbacks)
 
 
-def _ordered(
-    values: ScoreColumns,
-    detectors: Detectors,
-    states: Sequence[str],
-) -> ScoreColumns:
+def _ordered(values: ScoreColumns, detectors: Detectors, states: Sequence[str]) -> ScoreColumns:
     """The computed scores and the differences of others, detectors that have both kinds of score first."""
     columns: ScoreColumns = {}
     for detector in sorted(detectors, key=lambda detector: detector.paired):

@@ -40,12 +40,7 @@ class GradientScorer:
                 bar.update()
         return norms
 
-    def _norms(
-        self,
-        network: torch.nn.Module,
-        weights: list[torch.nn.Parameter],
-        prompt: Prompt,
-    ) -> GradientNorms:
+    def _norms(self, network: torch.nn.Module, weights: list[torch.nn.Parameter], prompt: Prompt) -> GradientNorms:
         model = self.language_model
         head, text = self._ids(prompt)
         # The last token is predicted and not read, so one more than the model's context fits.
@@ -90,9 +85,7 @@ class GradientScorer:
 
 
 @contextmanager
-def _differentiable(
-    network: torch.nn.Module,
-) -> Iterator[list[torch.nn.Parameter]]:
+def _differentiable(network: torch.nn.Module) -> Iterator[list[torch.nn.Parameter]]:
     """The base's weights, which need a gradient inside."""
     weights = base_weights(network)
     # A later training would otherwise train the base as well.

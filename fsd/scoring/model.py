@@ -96,13 +96,7 @@ class Model:
         exchanged = {name: self.scorers[other] for name, other in names.items() if other in self.scorers}
         return replace(self, scorers={**self.scorers, **exchanged}, states=IN_AUDIT)
 
-    def inputs(
-        self,
-        unseen: AnyTexts = (),
-        *,
-        shots: int = 2,
-        labelled: Labelled = MappingProxyType({}),
-    ) -> ViewInputs:
+    def inputs(self, unseen: AnyTexts = (), *, shots: int = 2, labelled: Labelled = MappingProxyType({})) -> ViewInputs:
         """What detectors need besides the texts: made of unseen texts (`shots` of them) and of labelled ones."""
         return view_inputs(
             self.config,
@@ -115,48 +109,24 @@ class Model:
         )
 
     def plan(
-        self,
-        detectors: Detectors,
-        texts: AnyTexts,
-        inputs: ViewInputs = NO_INPUTS,
-        **options: Any,
+        self, detectors: Detectors, texts: AnyTexts, inputs: ViewInputs = NO_INPUTS, **options: Any
     ) -> ScoringPlan:
         """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `options`."""
         prompts = self.prompts(texts)
         strings = texts_of(prompts)
-        excluded = {
-            **self._unaligned(detectors, prompts),
-            **options.pop("excluded", {}),
-        }
+        excluded = {**self._unaligned(detectors, prompts), **options.pop("excluded", {})}
         if any(prompt.context for prompt in prompts):
             primed = [detector.name for detector in detectors if PRIMED.intersection(detector.views)]
-            excluded |= dict.fromkeys(
-                primed,
-                "its prefix would take the place of the texts' own contexts",
-            )
+            excluded |= dict.fromkeys(primed, "its prefix would take the place of the texts' own contexts")
         chats = chats_of(prompts)
         if chats:
             excluded |= not_of_chats(detectors)
-        computable, left_out = usable(
-            detectors,
-            strings,
-            self.scorers,
-            inputs,
-            excluded=excluded,
-            **options,
-        )
+        computable, left_out = usable(detectors, strings, self.scorers, inputs, excluded=excluded, **options)
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
         remarks += self._cut_texts(computable, prompts, inputs)
         remarks += self._chat_remarks(chats, prompts)
         return ScoringPlan(
-            prompts,
-            computable,
-            left_out,
-            self.scorers,
-            inputs,
-            remarks,
-            draws(self.config),
-            self.states,
+            prompts, computable, left_out, self.scorers, inputs, remarks, draws(self.config), self.states
         )
 
     def prompts(self, texts: AnyTexts) -> list[Prompt]:
@@ -194,12 +164,7 @@ class Model:
         model = self.language_model
         return model.chats, model.context
 
-    def _cut_texts(
-        self,
-        detectors: Detectors,
-        prompts: Prompts,
-        inputs: ViewInputs,
-    ) -> Iterator[str]:
+    def _cut_texts(self, detectors: Detectors, prompts: Prompts, inputs: ViewInputs) -> Iterator[str]:
         """A remark for each detector that reads more before a text than the model's context holds."""
         model = self.local
         if model is None:
@@ -229,11 +194,7 @@ class Model:
             else:
                 yield f"{detector.name}: text and copies are {where} and were cut; try shorter texts"
 
-    def _unaligned(
-        self,
-        detectors: Detectors,
-        prompts: Prompts,
-    ) -> dict[str, str]:
+    def _unaligned(self, detectors: Detectors, prompts: Prompts) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
         aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
         # Whole distributions can be compared where every id stands for the same token.
@@ -280,13 +241,7 @@ class Outline(Model):
         return super().plan(*scored, **options)
 
 
-def outline(
-    config: ModelConfig,
-    states: Sequence[str] = STATES,
-    *,
-    chat: bool = False,
-    seed: int = 42,
-) -> Outline:
+def outline(config: ModelConfig, states: Sequence[str] = STATES, *, chat: bool = False, seed: int = 42) -> Outline:
     """What can be computed with a model, and at what cost, without loading it.
 
     `states` are those in which texts will be scored; a `chat` API gives no token statistics.
@@ -353,22 +308,10 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     if tuned:
         further = _whole_model(tuned, local, config)
     scorers = build_scorers(local, config, states, seed=seed) | further
-    return Model(
-        config,
-        scorers,
-        local.tokens,
-        local.tokenizer.decode,
-        local.tokenizer,
-        local,
-        seed=seed,
-    )
+    return Model(config, scorers, local.tokens, local.tokenizer.decode, local.tokenizer, local, seed=seed)
 
 
-def _whole_model(
-    name: str,
-    base: "LanguageModel",
-    config: ModelConfig,
-) -> dict[str, Scorer]:
+def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
     """The scorers of a fine-tuned model, whose scores are compared with those of its base token by token."""
     from fsd.models.language_model import load
     from fsd.scoring.token_frequencies import fingerprint
@@ -384,11 +327,7 @@ def _whole_model(
 
 
 def api_scorers(
-    config: ModelConfig,
-    api: APIConfig,
-    tokens: "PromptTokens | None",
-    *,
-    chat: bool,
+    config: ModelConfig, api: APIConfig, tokens: "PromptTokens | None", *, chat: bool
 ) -> "dict[str, CompletionsScorer]":
     """Scorers by name that ask an API, which is not asked yet; `tokens` are those of its tokenizer."""
     from fsd.scoring.api import CompletionsScorer, ContinuationsAPI
@@ -410,14 +349,7 @@ def api_scorers(
     return scorers
 
 
-def _open_api(
-    config: ModelConfig,
-    api: APIConfig,
-    answers: Path,
-    *,
-    chat: bool,
-    seed: int,
-) -> Model:
+def _open_api(config: ModelConfig, api: APIConfig, answers: Path, *, chat: bool, seed: int) -> Model:
     from fsd.models.language_model import load_tokenizer
     from fsd.scoring.api import PromptTokens
 
@@ -429,13 +361,7 @@ def _open_api(
         prompt_tokens = PromptTokens(tokenizer, api.tokenizer)
         file = frequency_file(replace(config, model=api.tokenizer))
         if file:
-            scorers["unigram"] = frequency_scorer(
-                file,
-                api.tokenizer,
-                tokenizer,
-                vocabulary,
-                prompt_tokens.tokens,
-            )
+            scorers["unigram"] = frequency_scorer(file, api.tokenizer, tokenizer, vocabulary, prompt_tokens.tokens)
     # Answers cost money: they are never thrown away for space, and a file that cannot keep them is refused.
     store = SQLiteStore(answers, limit=None, required=True)
     for name, scorer in api_scorers(config, api, prompt_tokens, chat=chat).items():
@@ -445,9 +371,4 @@ def _open_api(
     opened = Model(config, scorers, answers=store, seed=seed)
     if prompt_tokens is None:
         return opened
-    return replace(
-        opened,
-        tokens=prompt_tokens.tokens,
-        decode=prompt_tokens.decode,
-        tokenizer=tokenizer,
-    )
+    return replace(opened, tokens=prompt_tokens.tokens, decode=prompt_tokens.decode, tokenizer=tokenizer)

@@ -22,12 +22,7 @@ def check_model(config: ModelConfig) -> None:
     numbers out of range.
     """
     at_least(
-        1,
-        **{
-            "neighbours": config.neighbours,
-            "samples": config.samples,
-            "max-batch-tokens": config.max_batch_tokens,
-        },
+        1, **{"neighbours": config.neighbours, "samples": config.samples, "max-batch-tokens": config.max_batch_tokens}
     )
     cache_folder(config)
     if not config.model.startswith(API):
@@ -93,8 +88,4 @@ def api_client(config: ModelConfig, api: APIConfig) -> "Client":
         )
     if api.price is not None and not api.price >= 0:
         raise UsageError(f"price must be at least 0; got {api.price}")
-    return Client(
-        api.base_url,
-        key=key_for(api.base_url),
-        per_minute=api.requests_per_minute,
-    )
+    return Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)

@@ -18,13 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fsd.distributed import (
-    from_main,
-    gather,
-    is_main_process,
-    num_processes,
-    process_index,
-)
+from fsd.distributed import from_main, gather, is_main_process, num_processes, process_index
 from fsd.errors import UsageError, at_least, first_line
 from fsd.models.language_model import LanguageModel, rope_switch
 from fsd.progress import progress
@@ -78,12 +72,7 @@ Columns = list[tuple[Window, FloatArray]]
 Rows = Mapping[int, TokenIds] | Ids
 
 
-def windows(
-    prompt: int,
-    length: int,
-    start: int,
-    context: int,
-) -> Iterator[Window]:
+def windows(prompt: int, length: int, start: int, context: int) -> Iterator[Window]:
     """Windows that score each position from `start` to `length` once, with at least half a context before it."""
     step = max(1, context // 2)
     done = start
@@ -106,11 +95,7 @@ def _positions(batch: Iterable[Window]) -> int:
     return sum(window.size for window in batch)
 
 
-def batched(
-    order: Batch,
-    max_tokens: int,
-    alike: int | None = None,
-) -> list[Batch]:
+def batched(order: Batch, max_tokens: int, alike: int | None = None) -> list[Batch]:
     """Windows, the longest first, in batches of at most `max_tokens`; those longer than `alike` with equals only."""
     batches = []
     begin = 0
@@ -149,11 +134,7 @@ LEAST = -200.0
 TOLERANCE = 1e-4
 
 
-def device_limit(
-    limits: dict[str, int],
-    device: torch.device,
-    size: int = 1,
-) -> int:
+def device_limit(limits: dict[str, int], device: torch.device, size: int = 1) -> int:
     """How many things of a size the limit for a device allows, at least one; other accelerators count as a GPU."""
     limit = limits.get(device.type, limits["cuda"])
     return max(1, limit // size)
@@ -194,13 +175,7 @@ def weighted(logits: Tensor, target: Tensor) -> Weighted:
     # Read before the bound: the log-probability of a target far below it is still exact.
     hit = bits.gather(-1, target[:, None]).squeeze(-1)
     weight = bits.clamp_min_(LEAST).exp2()
-    return Weighted(
-        bits,
-        weight,
-        hit,
-        top,
-        weight.sum(-1),
-    )
+    return Weighted(bits, weight, hit, top, weight.sum(-1))
 
 
 def moments(rows: Weighted) -> Tensor:
@@ -219,11 +194,7 @@ def moments(rows: Weighted) -> Tensor:
 
 
 @functools.cache
-def statistics_for(
-    device: torch.device,
-    dtype: torch.dtype,
-    vocabulary: int,
-) -> Statistics:
+def statistics_for(device: torch.device, dtype: torch.dtype, vocabulary: int) -> Statistics:
     """The kernel if it compiles and agrees with torch, else torch and a line that says why."""
     if device.type != "cuda":
         return token_statistics
@@ -232,12 +203,7 @@ def statistics_for(
     return agreeing_kernel(token_statistics, logits, target)
 
 
-def trial_logits(
-    device: torch.device,
-    dtype: torch.dtype,
-    vocabulary: int,
-    seed: int = 0,
-) -> Tensor:
+def trial_logits(device: torch.device, dtype: torch.dtype, vocabulary: int, seed: int = 0) -> Tensor:
     """Two rows of logits to try a kernel with."""
     # Drawn on the CPU, so that the trial leaves the device's own random numbers as they are.
     generator = torch.Generator().manual_seed(seed)
@@ -268,10 +234,7 @@ def agreeing_kernel(by_torch: Statistics, *trial: Tensor) -> Statistics:
         # Compilers and drivers fail in many ways; torch gives the same, more slowly.
         except Exception as error:
             reason = first_line(error)
-    print(
-        f"{name.replace('_', ' ')} are computed by torch, without the Triton kernel: {reason}",
-        file=sys.stderr,
-    )
+    print(f"{name.replace('_', ' ')} are computed by torch, without the Triton kernel: {reason}", file=sys.stderr)
     return by_torch
 
 
@@ -282,11 +245,7 @@ class Reduction(threading.local):
         self.head = head
         self.buffer: Tensor | None = None
 
-    def __call__(
-        self,
-        states: Tensor,
-        target: Tensor,
-    ) -> Tensor:
+    def __call__(self, states: Tensor, target: Tensor) -> Tensor:
         """(4, N) statistics of (N, D) hidden states or (N, V) logits and their (N,) targets."""
         rows = self.rows(states)
         parts = []
@@ -376,22 +335,14 @@ StatesAndTarget = tuple[Tensor, Tensor]
 class Side:
     """A model that reads batches, what makes statistics of its states, and what brings it into its own for a while."""
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        switched: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ) -> None:
+    def __init__(self, model: LanguageModel, switched: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
         self.model = model
         self.switched = switched
         self.body = model.body
         self.reduction = Reduction(model.head)
         self.pasts: dict[tuple[int, ...], Any] = {}
 
-    def states(
-        self,
-        batch: Batch,
-        ids: Rows,
-    ) -> StatesAndTarget:
+    def states(self, batch: Batch, ids: Rows) -> StatesAndTarget:
         """Those of the scored positions of a batch."""
         model = self.model
         width = batch[0].size
@@ -416,11 +367,7 @@ class Side:
         # Only scored positions meet the output embedding, which is most of the work for a large vocabulary.
         return states.flatten(0, 1).index_select(0, places.to(states.device)), target
 
-    def _past(
-        self,
-        batch: Batch,
-        ids: Rows,
-    ) -> Any:
+    def _past(self, batch: Batch, ids: Rows) -> Any:
         """The keys and values of the prefix that all windows of a batch share, read once for every row."""
         window = batch[0]
         prefix = tuple(ids[window.prompt][window.begin - window.past : window.begin])
@@ -502,20 +449,11 @@ class ModelScorer:
         marks = np.array(prompt.marked.scored[: len(ids)])
         return statistics.take(marks[-numbers.shape[1] :])
 
-    def _statistics(
-        self,
-        text: str,
-        ids: TokenIds,
-        numbers: FloatArray,
-    ) -> Any:
+    def _statistics(self, text: str, ids: TokenIds, numbers: FloatArray) -> Any:
         """The statistics of a text from its prompt's ids and the numbers of each token."""
         return TokenStats(text, scored_ids(ids, numbers), *numbers)
 
-    def batches(
-        self,
-        ids: Ids,
-        firsts: Sequence[int],
-    ) -> list[Batch]:
+    def batches(self, ids: Ids, firsts: Sequence[int]) -> list[Batch]:
         """The forward passes of prompts of which `firsts` are the positions that predict the first token to score."""
         order: list[Window] = []
         for prompt, row in enumerate(ids):
@@ -570,12 +508,7 @@ class ModelScorer:
         """
         return self.alike is not None or hasattr(self.language_model.base, "hf_device_map")
 
-    def columns(
-        self,
-        ids: Ids,
-        batches: Sequence[Batch],
-        bar: Any,
-    ) -> Columns:
+    def columns(self, ids: Ids, batches: Sequence[Batch], bar: Any) -> Columns:
         """The windows of some batches, each with (4, n) statistics of its scored positions."""
         columns: Columns = []
         with self._network() as network:
@@ -593,12 +526,7 @@ class ModelScorer:
                 bar.update(_positions(batch))
         return columns
 
-    def _computed(
-        self,
-        network: Any,
-        batches: Sequence[Batch],
-        ids: Ids,
-    ) -> Iterator[tuple[Batch, Tensor]]:
+    def _computed(self, network: Any, batches: Sequence[Batch], ids: Ids) -> Iterator[tuple[Batch, Tensor]]:
         """The parts of batches as `_started` gives them, in order; on a CPU several batches at a time."""
         threads = torch.get_num_threads()
         parallel = self.language_model.device.type == "cpu" and not self._single
@@ -615,24 +543,14 @@ class ModelScorer:
         scored = torch.inference_mode()(lambda batch: list(started(batch)))
         try:
             # The initializer gives each worker its share of the threads: all of them together use what is there.
-            with ThreadPoolExecutor(
-                workers,
-                "scoring",
-                torch.set_num_threads,
-                (threads // workers,),
-            ) as pool:
+            with ThreadPoolExecutor(workers, "scoring", torch.set_num_threads, (threads // workers,)) as pool:
                 for parts in pool.map(scored, batches[alone:]):
                     yield from parts
         finally:
             # Setting the number in a worker changes it for threads that come later, too.
             torch.set_num_threads(threads)
 
-    def _started(
-        self,
-        network: Any,
-        order: Batch,
-        ids: Ids,
-    ) -> Iterator[tuple[Batch, Tensor]]:
+    def _started(self, network: Any, order: Batch, ids: Ids) -> Iterator[tuple[Batch, Tensor]]:
         """Windows with their (4, n) statistics, perhaps still computed; a batch beyond the memory is halved."""
         done = 0
         # The budget may have shrunk since the batches were made.
@@ -707,12 +625,7 @@ class DistributedScorer(ModelScorer):
         if missing:
             yield from super().as_read(missing)
 
-    def columns(
-        self,
-        ids: Ids,
-        batches: Sequence[Batch],
-        bar: Any,
-    ) -> Columns:
+    def columns(self, ids: Ids, batches: Sequence[Batch], bar: Any) -> Columns:
         """The windows of these batches with their statistics, a share of them from each process."""
         share = super().columns(ids, batches[process_index() :: num_processes()], bar)
         columns: Columns = []
@@ -811,11 +724,7 @@ DEPTH = 0.5
 
 
 def hidden_states(
-    language_model: LanguageModel,
-    texts: Sequence[str],
-    *,
-    depth: float = DEPTH,
-    tuned: bool = False,
+    language_model: LanguageModel, texts: Sequence[str], *, depth: float = DEPTH, tuned: bool = False
 ) -> FloatArray:
     """(N, D) mean hidden states of N texts above the share `depth` of the layers; the beginning of long texts counts.
 

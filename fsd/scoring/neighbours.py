@@ -75,14 +75,7 @@ def word_class(word: str) -> WordClass:
     return case, bisect_left((1, 3, 6, 9), len(word))
 
 
-def word_swaps(
-    text: str,
-    vocabulary: Vocabulary,
-    *,
-    count: int = 25,
-    share: float = 0.15,
-    seed: int = 42,
-) -> list[str]:
+def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: float = 0.15, seed: int = 42) -> list[str]:
     """Neighbours without a model, by text and seed: words replaced by others of similar frequency, case and length."""
     words = list(WORD.finditer(text))
     options = []
@@ -110,13 +103,7 @@ def word_swaps(
     return neighbours
 
 
-def swapped_words(
-    text: str,
-    *,
-    count: int = 5,
-    share: float = 0.3,
-    seed: int = 42,
-) -> list[str]:
+def swapped_words(text: str, *, count: int = 5, share: float = 0.3, seed: int = 42) -> list[str]:
     """Copies by text and seed in which words change places, a pair for each `share`; spaces stay (arXiv 2405.11930)."""
     words = list(UNIT.finditer(text))
     size = len(words)
@@ -180,12 +167,7 @@ class Proposal(NamedTuple):
     weight: float
 
 
-def masked_neighbours(
-    text: str,
-    proposals: Sequence[Proposal],
-    *,
-    count: int = 25,
-) -> list[str]:
+def masked_neighbours(text: str, proposals: Sequence[Proposal], *, count: int = 25) -> list[str]:
     """Neighbours with one word replaced, as was best in the paper, the most suitable replacements first."""
     neighbours: dict[str, None] = {}
     for proposal in sorted(proposals, key=lambda proposal: (-proposal.weight, proposal)):
@@ -211,22 +193,13 @@ SPACES = ("Ġ", "▁")
 class MaskedModel:
     """Text → neighbours by BERT or the like, with dropout on the embedding of one word at a time, not a mask."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        count: int = NEIGHBOURS,
-        device: str = "auto",
-        seed: int = 42,
-    ) -> None:
+    def __init__(self, model: str, *, count: int = NEIGHBOURS, device: str = "auto", seed: int = 42) -> None:
         from transformers import AutoModelForMaskedLM, AutoTokenizer
 
         folder, _ = locate(model)
         with reading(f"neighbour-model {model!r} must be a masked language model; "):
             network, report = AutoModelForMaskedLM.from_pretrained(
-                folder,
-                output_loading_info=True,
-                trust_remote_code=False,
+                folder, output_loading_info=True, trust_remote_code=False
             )
             check_complete(f"neighbour-model {model!r}", report)
             self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
@@ -280,12 +253,7 @@ class MaskedModel:
                     proposals += self._in_case(text, offsets[t], weights[row], tokens[row])
         return proposals
 
-    def _best(
-        self,
-        x: Tensor,
-        places: Tensor,
-        generator: torch.Generator,
-    ) -> tuple[Tensor, Tensor]:
+    def _best(self, x: Tensor, places: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """(P, count) suitabilities and tokens at P places of a window."""
         rows = torch.arange(len(places))
         inputs = self.embedding(x).repeat(len(places), 1, 1)
@@ -313,13 +281,7 @@ class MaskedModel:
             plain[token] = self.tokenizer.decode([token]).strip().isalpha()
         return plain
 
-    def _in_case(
-        self,
-        text: str,
-        span: tuple[int, int],
-        weights: list[float],
-        tokens: list[int],
-    ) -> Iterator[Proposal]:
+    def _in_case(self, text: str, span: tuple[int, int], weights: list[float], tokens: list[int]) -> Iterator[Proposal]:
         """The words of the tokens in the case of the original, which they must differ from."""
         begin, end = span
         # The offsets of some tokenizers include the space before a word.

@@ -89,11 +89,7 @@ def pair_statistics(logits: Tensor, reference: Tensor, target: Tensor) -> Tensor
 
 
 @functools.cache
-def moments_for(
-    device: torch.device,
-    dtype: torch.dtype,
-    vocabulary: int,
-) -> Statistics:
+def moments_for(device: torch.device, dtype: torch.dtype, vocabulary: int) -> Statistics:
     """The kernel for the comparison on a GPU if it compiles and agrees with torch, else torch and a line."""
     logits = trial_logits(device, dtype, vocabulary)
     reference = trial_logits(device, dtype, vocabulary, 1)
@@ -115,12 +111,7 @@ class PairReduction:
         ours = self.ours
         theirs = self.theirs
         rows = min(ours.reduction.rows(states), theirs.reduction.rows(reference_states))
-        chunks = zip(
-            states.split(rows),
-            reference_states.split(rows),
-            target.split(rows),
-            strict=True,
-        )
+        chunks = zip(states.split(rows), reference_states.split(rows), target.split(rows), strict=True)
         parts = []
         for chunk, reference_chunk, ids in chunks:
             with ours.switched():
@@ -145,12 +136,7 @@ class PairReduction:
                 singles = [single(logits, target), reference_single(reference, target)]
                 return torch.cat([*singles, compare(logits, reference)])
         block = device_limit(BLOCK_BYTES, device, LOGIT_BYTES * vocabulary)
-        blocks = map(
-            pair_statistics,
-            logits.split(block),
-            reference.split(block),
-            target.split(block),
-        )
+        blocks = map(pair_statistics, logits.split(block), reference.split(block), target.split(block))
         return torch.cat(list(blocks), dim=1)
 
 
@@ -208,11 +194,7 @@ class PairScorer(ModelScorer):
     def __post_init__(self) -> None:
         super().__post_init__()
         # The smaller budget, and the shorter context, hold for both.
-        alone = ModelScorer(
-            self.reference,
-            tuned=self.reference_tuned,
-            max_batch_tokens=self.max_batch_tokens,
-        )
+        alone = ModelScorer(self.reference, tuned=self.reference_tuned, max_batch_tokens=self.max_batch_tokens)
         self.budget = min(self.budget, alone.budget)
         self.context = min(self.context, alone.context)
         switches = [length for length in (self.alike, alone.alike) if length is not None]
@@ -273,12 +255,7 @@ class PairScorer(ModelScorer):
         self.chats = {number for number, prompt in enumerate(prompts) if prompt.marked}
         return super()._tokens(prompts)
 
-    def _statistics(
-        self,
-        text: str,
-        ids: TokenIds,
-        numbers: FloatArray,
-    ) -> PairStats:
+    def _statistics(self, text: str, ids: TokenIds, numbers: FloatArray) -> PairStats:
         contexts = {self.language_model.context, self.reference.context}
         # A text within the shorter context is read in one window, whatever the other context is.
         alone = len(contexts) == 1 or len(ids) - 1 <= self.context
@@ -298,11 +275,7 @@ class PairMember(NamedTuple):
 
 
 def pair_scorer(
-    target: PairMember,
-    reference: PairMember,
-    config: ModelConfig,
-    store: SQLiteStore | None,
-    description: str,
+    target: PairMember, reference: PairMember, config: ModelConfig, store: SQLiteStore | None, description: str
 ) -> Scorer:
     """The scorer of a target beside a reference; it computes in all processes what is not in the store."""
 
@@ -351,11 +324,7 @@ class PairStore:
         """The stored statistics of those of the prompts that have any."""
         return self.store.load(key, prompts)
 
-    def save(
-        self,
-        key: str,
-        results: Sequence[tuple[Prompt, Any]],
-    ) -> None:
+    def save(self, key: str, results: Sequence[tuple[Prompt, Any]]) -> None:
         """Store the statistics of two models, and of each of them where it has none."""
         self.store.save(key, results)
         targets = {}
@@ -368,11 +337,7 @@ class PairStore:
         self._save_missing(target_key, targets)
         self._save_missing(reference_key, references)
 
-    def _save_missing(
-        self,
-        key: str,
-        singles: Stored,
-    ) -> None:
+    def _save_missing(self, key: str, singles: Stored) -> None:
         # What is stored stays as it is: another batch would change it by rounding.
         stored = self.store.load(key, singles)
         missing = [(prompt, stats) for prompt, stats in singles.items() if prompt not in stored]

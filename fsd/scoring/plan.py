@@ -31,11 +31,7 @@ class ScoringPlan:
     def score(self) -> ScoreTable:
         """Base, tuned and FSD scores of the texts, in every process of the job."""
         scored = score_texts(
-            self.prompts,
-            self.detectors,
-            self.scorers,
-            self.inputs,
-            shown=distributed.is_main_process(),
+            self.prompts, self.detectors, self.scorers, self.inputs, shown=distributed.is_main_process()
         )
         return scored.in_audit() if self.states == IN_AUDIT else scored
 

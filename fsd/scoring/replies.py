@@ -44,12 +44,7 @@ class Request:
 
     def settings(self) -> JSON:
         """How the reply is generated, as it stands in a transcript."""
-        return {
-            "temperature": self.temperature,
-            "top_k": self.top_k,
-            "seed": self.seed,
-            "max_tokens": self.max_tokens,
-        }
+        return {"temperature": self.temperature, "top_k": self.top_k, "seed": self.seed, "max_tokens": self.max_tokens}
 
     @property
     def as_text(self) -> str:
@@ -111,13 +106,7 @@ def sent(chats: "ChatReader", request: Request, *, plain: bool) -> Sent:
     return Sent(text, token_ids(chats.tokenizer, [text])[0], templated=False)
 
 
-def all_sent(
-    chats: "ChatReader",
-    context: int,
-    requests: Sequence[Request],
-    *,
-    plain: bool,
-) -> list[Sent]:
+def all_sent(chats: "ChatReader", context: int, requests: Sequence[Request], *, plain: bool) -> list[Sent]:
     """The prompts of all requests; refuse those that do not fit a context of so many tokens with their replies."""
     prompts = []
     for request in requests:
@@ -161,34 +150,13 @@ class LocalReplies:
             head = model.opening + head
         begun = self.clock()
         sampling = Sampling(request.temperature, request.top_k)
-        with (
-            model.state(tuned=False) as network,
-            seeded(
-                model,
-                request.seed,
-                request.prompt,
-            ),
-        ):
+        with model.state(tuned=False) as network, seeded(model, request.seed, request.prompt):
             # Chat models end a turn by other tokens than a text.
             ends = _ends(network) if prompt.templated else []
-            (text,) = generated(
-                model,
-                network,
-                [head],
-                request.max_tokens,
-                sampling,
-                ends=ends,
-            )
+            (text,) = generated(model, network, [head], request.max_tokens, sampling, ends=ends)
         form = TEMPLATE if prompt.templated else PLAIN
         identity = model.identity
-        return Reply(
-            text,
-            prompt.text,
-            form,
-            utc(begun),
-            identity.id,
-            identity.fingerprint,
-        )
+        return Reply(text, prompt.text, form, utc(begun), identity.id, identity.fingerprint)
 
 
 def _ends(network: Any) -> TokenIds:
@@ -216,13 +184,7 @@ class RemoteReplies:
         form = COMPLETIONS_API if self.plain else CHAT_API
         for prompt, result in zip(prompts, self.scorer(prompts), strict=True):
             answer = json.loads(result.samples[0])
-            yield Reply(
-                answer["reply"],
-                prompt.context,
-                form,
-                utc(answer["time"]),
-                answer["model"],
-            )
+            yield Reply(answer["reply"], prompt.context, form, utc(answer["time"]), answer["model"])
 
 
 def _settings(request: Request) -> str:
@@ -239,12 +201,7 @@ def utc(seconds: float) -> str:
 
 
 def open_replies(
-    config: ModelConfig,
-    api: APIConfig,
-    answers: str | Path,
-    *,
-    plain: bool = False,
-    clock: "Time" = time.time,
+    config: ModelConfig, api: APIConfig, answers: str | Path, *, plain: bool = False, clock: "Time" = time.time
 ) -> Replies:
     """The model under test, to be asked; `answers` keeps those of an API, so that an interrupted command goes on.
 

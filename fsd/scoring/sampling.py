@@ -42,11 +42,7 @@ class Sampling:
             parts.append(f"top {self.top_k}")
         return ", ".join(parts) or "plain"
 
-    def log_probability(
-        self,
-        logits: Tensor,
-        target: Tensor,
-    ) -> Tensor:
+    def log_probability(self, logits: Tensor, target: Tensor) -> Tensor:
         """(n,) nats with which each target is drawn by (n, V) logits; equals of the k-th are among the k."""
         if self.temperature == 0:
             return torch.where(logits.argmax(-1) == target, 0.0, -torch.inf)
@@ -56,11 +52,7 @@ class Sampling:
             return hit - scaled.logsumexp(-1)
         least = scaled.topk(self.top_k).values[:, -1:]
         kept = scaled.masked_fill(scaled < least, -torch.inf)
-        return torch.where(
-            hit >= least.squeeze(-1),
-            hit - kept.logsumexp(-1),
-            -torch.inf,
-        )
+        return torch.where(hit >= least.squeeze(-1), hit - kept.logsumexp(-1), -torch.inf)
 
 
 def check_length(length: int, context: int) -> None:
@@ -96,11 +88,7 @@ def suffix_log_probabilities(
             batch = ids[begin : begin + rows]
             x = torch.cat([start[: len(batch)], batch[:, :-1]], dim=1).to(device)
             # one more logit than tokens to predict is never read, so the positions from `prefix` on are enough
-            logits = network(
-                input_ids=x,
-                use_cache=False,
-                logits_to_keep=length - prefix,
-            ).logits.float()
+            logits = network(input_ids=x, use_cache=False, logits_to_keep=length - prefix).logits.float()
             target = batch[:, prefix:].to(logits.device).flatten()
             flat = logits.flatten(0, 1)
             for row, sampling in enumerate(samplings):
@@ -140,20 +128,11 @@ class ContinuationScorer:
             samples = self._generated(head, draws.samples, size, draws.temperature)
         return Continuations(prompt.text, tuple(samples), greedy)
 
-    def _generated(
-        self,
-        head: TokenIds,
-        count: int,
-        size: int,
-        temperature: float,
-    ) -> list[str]:
+    def _generated(self, head: TokenIds, count: int, size: int, temperature: float) -> list[str]:
         """`count` continuations of `head`, of at most `size` tokens."""
         model = self.language_model
         # Each step of generating reads one token a row, so that many rows are worth it on a CPU, too.
-        rows = max(
-            1,
-            (self.batch_tokens or BATCH_TOKENS["cuda"]) // (len(head) + size),
-        )
+        rows = max(1, (self.batch_tokens or BATCH_TOKENS["cuda"]) // (len(head) + size))
         texts: list[str] = []
         with model.state(tuned=self.tuned) as network:
             while len(texts) < count:
@@ -190,33 +169,20 @@ def generated(
     options: dict[str, Any] = {"do_sample": False}
     if sampling.temperature:
         # 0 is no top-k; without it, transformers would take its own default of 50.
-        options = {
-            "do_sample": True,
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k or 0,
-        }
+        options = {"do_sample": True, "temperature": sampling.temperature, "top_k": sampling.top_k or 0}
     end = model.tokenizer.eos_token_id
     config = GenerationConfig(
-        max_new_tokens=size,
-        eos_token_id=[end, *ends] if ends else end,
-        pad_token_id=model.start,
-        **options,
+        max_new_tokens=size, eos_token_id=[end, *ends] if ends else end, pad_token_id=model.start, **options
     )
     x = torch.tensor(heads, device=model.device)
     # The model's own settings would fill in what is not set here, such as top-p and penalties.
     defaults = network.generation_config
     network.generation_config = GenerationConfig()
     try:
-        ids = network.generate(
-            x,
-            attention_mask=torch.ones_like(x),
-            generation_config=config,
-        )
+        ids = network.generate(x, attention_mask=torch.ones_like(x), generation_config=config)
     finally:
         network.generation_config = defaults
     texts: list[str] = model.tokenizer.batch_decode(
-        ids[:, x.shape[1] :],
-        skip_special_tokens=True,
-        clean_up_tokenization_spaces=False,
+        ids[:, x.shape[1] :], skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
     return texts

@@ -40,11 +40,7 @@ def draws(config: ModelConfig) -> dict[str, Draws]:
     return {form: way._replace(samples=config.samples) for form, way in DRAWS.items()}
 
 
-def scorer_makers(
-    config: ModelConfig,
-    states: Sequence[str],
-    seed: int = 42,
-) -> "dict[str, Maker]":
+def scorer_makers(config: ModelConfig, states: Sequence[str], seed: int = 42) -> "dict[str, Maker]":
     """Name of a scorer → what makes it of a loaded model and its cache; nothing is loaded for the names alone.
 
     The seed is that of samples.
@@ -97,9 +93,7 @@ def _reference(
 
 
 def _pair_makers(
-    config: ModelConfig,
-    states: Sequence[str],
-    load_reference: "Callable[[], LanguageModel] | None",
+    config: ModelConfig, states: Sequence[str], load_reference: "Callable[[], LanguageModel] | None"
 ) -> "dict[str, Maker]":
     """What makes the scorers that compare two of the models."""
     # An API gives no whole distributions, which could be compared.
@@ -112,14 +106,7 @@ def _pair_makers(
     for form, compared in PAIRS.items():
         for state in states:
             if compared[state] in readers:
-                makers[f"{state}.{form}"] = partial(
-                    _pair,
-                    state,
-                    form,
-                    config,
-                    load_reference,
-                    kept,
-                )
+                makers[f"{state}.{form}"] = partial(_pair, state, form, config, load_reference, kept)
     return makers
 
 
@@ -130,11 +117,7 @@ def _kept_states() -> "KeptStates":
 
 
 def build_scorers(
-    language_model: "LanguageModel",
-    config: ModelConfig,
-    states: Sequence[str] = STATES,
-    *,
-    seed: int = 42,
+    language_model: "LanguageModel", config: ModelConfig, states: Sequence[str] = STATES, *, seed: int = 42
 ) -> dict[str, Scorer]:
     """Scorers by name: the model with its adapter off and on, the reference model, and token frequencies."""
     store = cache_store(config)
@@ -152,23 +135,13 @@ def _title(label: str) -> str:
     return label if distributed.is_main_process() else ""
 
 
-def _scorer(
-    name: str,
-    config: ModelConfig,
-    model: "LanguageModel",
-    store: "SQLiteStore | None",
-) -> Scorer:
+def _scorer(name: str, config: ModelConfig, model: "LanguageModel", store: "SQLiteStore | None") -> Scorer:
     """The scorer of one model state, which computes in all processes of the job what is not in the store."""
     from fsd.scoring.model_scorer import DistributedScorer, ModelScorer, collective
 
     tuned = name == "tuned"
     kind = DistributedScorer if distributed.num_processes() > 1 else ModelScorer
-    scorer = kind(
-        model,
-        tuned=tuned,
-        max_batch_tokens=config.max_batch_tokens,
-        description=_title(name),
-    )
+    scorer = kind(model, tuned=tuned, max_batch_tokens=config.max_batch_tokens, description=_title(name))
     # The base weights never change; the adapter may be trained between two calls.
     key = partial(model_key, model, tuned=tuned)
     stored = memoized(scorer, store, key if tuned else cache(key), model)
@@ -182,24 +155,14 @@ def _gradients(state: str, model: "LanguageModel", _: "SQLiteStore | None") -> S
 
 
 def _sampler(
-    name: str,
-    config: ModelConfig,
-    way: Draws,
-    seed: int,
-    model: "LanguageModel",
-    store: "SQLiteStore | None",
+    name: str, config: ModelConfig, way: Draws, seed: int, model: "LanguageModel", store: "SQLiteStore | None"
 ) -> Scorer:
     """The continuations by one model state, which the main process draws."""
     from fsd.scoring.sampling import ContinuationScorer
 
     tuned = name == "tuned"
     sampler = ContinuationScorer(
-        model,
-        way,
-        tuned=tuned,
-        seed=seed,
-        batch_tokens=config.max_batch_tokens,
-        description=_title(f"{name} samples"),
+        model, way, tuned=tuned, seed=seed, batch_tokens=config.max_batch_tokens, description=_title(f"{name} samples")
     )
 
     def key() -> str:
@@ -263,10 +226,7 @@ def reference_loader(name: str, config: ModelConfig) -> "Callable[[], LanguageMo
 
 
 def reference_scorer(
-    name: str,
-    config: ModelConfig,
-    store: "SQLiteStore | None",
-    loader: "Callable[[], LanguageModel] | None" = None,
+    name: str, config: ModelConfig, store: "SQLiteStore | None", loader: "Callable[[], LanguageModel] | None" = None
 ) -> Scorer:
     """The scorer of the reference model, which is located at once and loaded at the first call."""
     # A wrong name is refused before anything is computed; a model that no detector reads takes no memory.
@@ -293,42 +253,21 @@ def _pair(
     reference = target._replace(tuned=compared == "tuned")
     if compared == "reference" and load_reference:
         reference = PairMember(load_reference, kept=kept())
-    return pair_scorer(
-        target,
-        reference,
-        config,
-        store,
-        _title(f"{state} beside {compared}"),
-    )
+    return pair_scorer(target, reference, config, store, _title(f"{state} beside {compared}"))
 
 
-def whole_model_scorers(
-    base: "LanguageModel",
-    tuned: "LanguageModel",
-    config: ModelConfig,
-) -> dict[str, Scorer]:
+def whole_model_scorers(base: "LanguageModel", tuned: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
     """The scorers of a fine-tuned model that is no adapter of its base: its own, and beside the base."""
     from fsd.scoring.pair_scorer import PairMember, pair_scorer
 
     target = PairMember(lambda: tuned)
     reference = PairMember(lambda: base)
-    change = pair_scorer(
-        target,
-        reference,
-        config,
-        cache_store(config),
-        _title("tuned beside base"),
-    )
+    change = pair_scorer(target, reference, config, cache_store(config), _title("tuned beside base"))
     single = build_scorers(tuned, config, ("base",))["base"]
     return {"tuned": single, "tuned.change": change}
 
 
-def _unigram(
-    file: Path,
-    name: str,
-    model: "LanguageModel",
-    _: "SQLiteStore | None",
-) -> Scorer:
+def _unigram(file: Path, name: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:
     vocabulary = model.base.config.get_text_config().vocab_size
 
     def scored(texts: Sequence[str]) -> list[TokenIds]:
@@ -338,13 +277,7 @@ def _unigram(
     return frequency_scorer(file, name, model.tokenizer, vocabulary, scored)
 
 
-def frequency_scorer(
-    file: Path,
-    name: str,
-    tokenizer: Any,
-    vocabulary: int,
-    tokens: Tokenize,
-) -> Scorer:
+def frequency_scorer(file: Path, name: str, tokenizer: Any, vocabulary: int, tokens: Tokenize) -> Scorer:
     """The scorer of a table of token frequencies, which must fit the tokenizer of the model of that name."""
     from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
 

@@ -66,11 +66,7 @@ def count(  # noqa: PLR0913 - each limit is a choice of its own
     return FrequencyTable(counts, identity, model, corpus, opened)
 
 
-def _add(
-    tally: "Tally",
-    batch: list[Passage],
-    limit: int | None,
-) -> list[Passage]:
+def _add(tally: "Tally", batch: list[Passage], limit: int | None) -> list[Passage]:
     """Count the passages of a batch until `limit` tokens are counted in all, and return those that were counted."""
     texts = [passage.text for passage in batch]
     if limit is None:
@@ -113,12 +109,7 @@ class Tally:
     With `first_tokens` no more than so many tokens of each text count.
     """
 
-    def __init__(
-        self,
-        backend: Any,
-        vocabulary: int,
-        first_tokens: int | None = None,
-    ) -> None:
+    def __init__(self, backend: Any, vocabulary: int, first_tokens: int | None = None) -> None:
         self.backend = type(backend).from_str(backend.to_str())  # a copy without truncation and padding
         self.backend.no_truncation()
         self.backend.no_padding()
@@ -144,11 +135,7 @@ class Tally:
         data, begins = self.cuts.words([text.encode() for text in texts])
         # Arrow reads the words where they are: neither strings nor copies are made of them.
         buffers = [None, pa.py_buffer(begins), pa.py_buffer(data)]
-        words = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(),
-            begins.size - 1,
-            buffers,
-        )
+        words = pa.LargeBinaryArray.from_buffers(pa.large_binary(), begins.size - 1, buffers)
         distinct = pc.value_counts(words)
         table = pa.table(distinct.flatten(), ["word", "number"])
         self._words.append(table)
@@ -165,17 +152,9 @@ class Tally:
         self._words = []
         return self.counts
 
-    def encoded(
-        self,
-        texts: Sequence[Any],
-        **options: bool,
-    ) -> list[Any]:
+    def encoded(self, texts: Sequence[Any], **options: bool) -> list[Any]:
         """The encodings of whole texts, without start and end tokens."""
-        encodings: list[Any] = self.backend.encode_batch_fast(
-            texts,
-            add_special_tokens=False,
-            **options,
-        )
+        encodings: list[Any] = self.backend.encode_batch_fast(texts, add_special_tokens=False, **options)
         return encodings
 
     def _tokenise(self, words: pa.Table) -> None:
@@ -195,11 +174,7 @@ class Tally:
             apart = [[word.decode() for word in block] for block in blocks]
             self._count(self.encoded(apart, is_pretokenized=True), times)
 
-    def _count(
-        self,
-        encodings: Sequence[Any],
-        times: Sequence[int],
-    ) -> None:
+    def _count(self, encodings: Sequence[Any], times: Sequence[int]) -> None:
         """Add the tokens of each encoding as often as `times` says."""
         if not encodings:
             return
@@ -217,10 +192,7 @@ def _merged(words: Sequence[pa.Table]) -> pa.Table:
     """One table of distinct words with the sums of their counts."""
     table = pa.concat_tables(words)
     distinct = table["word"].combine_chunks().dictionary_encode()
-    sums = np.bincount(
-        np.from_dlpack(distinct.indices),
-        np.from_dlpack(table["number"].combine_chunks()),
-    )
+    sums = np.bincount(np.from_dlpack(distinct.indices), np.from_dlpack(table["number"].combine_chunks()))
     number = pa.array(sums.astype(np.int64))
     return pa.table([distinct.dictionary, number], ["word", "number"])
 

@@ -14,15 +14,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.leftovers import replacing
-from fsd.token_stats import (
-    STD_FLOOR,
-    FloatArray,
-    IntArray,
-    Prompts,
-    Scorer,
-    Tokenize,
-    TokenStats,
-)
+from fsd.token_stats import STD_FLOOR, FloatArray, IntArray, Prompts, Scorer, Tokenize, TokenStats
 
 # Version of the table's file format.
 FORMAT = 1
@@ -64,12 +56,7 @@ class FrequencyTable:
         """
         return np.log((self.counts + 1.0) / (self.tokens + self.vocabulary))
 
-    def matching(
-        self,
-        tokenizer: Any,
-        vocabulary: int,
-        model: str,
-    ) -> "FrequencyTable":
+    def matching(self, tokenizer: Any, vocabulary: int, model: str) -> "FrequencyTable":
         """This table for a model with the same tokenizer, whose vocabulary may be padded to another size."""
         if fingerprint(tokenizer) != self.fingerprint:
             raise UsageError(
@@ -91,11 +78,7 @@ class FrequencyTable:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             with replacing(file) as draft, draft.open("wb") as out:
-                np.savez_compressed(
-                    out,
-                    counts=self.counts,
-                    about=np.array(json.dumps(about)),
-                )
+                np.savez_compressed(out, counts=self.counts, about=np.array(json.dumps(about)))
         except OSError as error:
             raise UsageError(f"frequency table must be a file that can be written; {file}: {error.strerror}") from error
 
@@ -106,10 +89,7 @@ class FrequencyTable:
             raise UsageError(f"frequency table must be a file; there is no file {file}")
         try:
             # A pickle in the file could run code, and the file may come from somebody else.
-            with (
-                file.open("rb") as raw,
-                np.load(raw, allow_pickle=False) as arrays,
-            ):
+            with file.open("rb") as raw, np.load(raw, allow_pickle=False) as arrays:
                 counts = arrays["counts"]
                 about = json.loads(str(arrays["about"]))
             # The sum is a check of our own, for damage that the archive's checksums let through.
@@ -128,12 +108,7 @@ def fingerprint(tokenizer: Any) -> str:
     state = json.loads(backend.to_str())
     state.update(truncation=None, padding=None)
     # Saved tables hold this hash, so the spelling of the JSON must never change.
-    canonical = json.dumps(
-        state,
-        sort_keys=True,
-        ensure_ascii=True,
-        separators=(",", ":"),
-    )
+    canonical = json.dumps(state, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
@@ -155,11 +130,7 @@ def unigram_scorer(table: FrequencyTable, tokenize: Tokenize) -> Scorer:
                 else:
                     token = np.array(next(rows), dtype=np.int64)
                 yield TokenStats(
-                    prompt.text,
-                    token,
-                    log_f[token],
-                    np.full(token.shape, mean),
-                    np.full(token.shape, std),
+                    prompt.text, token, log_f[token], np.full(token.shape, mean), np.full(token.shape, std)
                 )
 
     return score

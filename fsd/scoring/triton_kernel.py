@@ -47,13 +47,7 @@ def _deviation(variance):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _kernel(  # type: ignore[no-untyped-def]
-    logits,
-    target,
-    out,
-    rows,
-    stride,
-    width: tl.constexpr,
-    block: tl.constexpr,
+    logits, target, out, rows, stride, width: tl.constexpr, block: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)  # rows times vocabulary can exceed 32 bits
     start = logits + row * stride
@@ -100,16 +94,7 @@ def token_statistics(logits: Tensor, target: Tensor) -> Tensor:
     block = min(BLOCK, triton.next_power_of_2(width))
     # Triton launches on the current device, which need not be that of the logits.
     with torch.cuda.device_of(logits):
-        _kernel[(rows,)](
-            logits,
-            target,
-            out,
-            rows,
-            logits.stride(0),
-            width=width,
-            block=block,
-            num_warps=8,
-        )
+        _kernel[(rows,)](logits, target, out, rows, logits.stride(0), width=width, block=block, num_warps=8)
     return out
 
 

@@ -77,13 +77,7 @@ def _swaps(seed: int, *, counted: bool) -> Copies:
     return partial(swapped_words, count=WORD_SWAPS, seed=seed)
 
 
-def _neighbours(
-    config: ModelConfig,
-    texts: Sequence[str],
-    seed: int,
-    *,
-    counted: bool,
-) -> Copies | None:
+def _neighbours(config: ModelConfig, texts: Sequence[str], seed: int, *, counted: bool) -> Copies | None:
     """What makes the neighbours of a text: a masked language model, swaps of the texts' words, or nothing."""
     kind = config.neighbour_model or ("words" if embedded_target(config) else None)
     by_words = kind == "words"
@@ -115,11 +109,7 @@ def _repeated(prompts: Prompts, seed: int) -> list[list[Prompt]]:
     return rows
 
 
-def _sample(
-    texts: Sequence[T],
-    most: int,
-    seed: int,
-) -> list[T]:
+def _sample(texts: Sequence[T], most: int, seed: int) -> list[T]:
     """So many of the texts in a random order, or all of them."""
     return random.Random(seed).sample(texts, min(most, len(texts)))
 
@@ -139,11 +129,7 @@ def both_sides(labelled: Labelled, seed: int) -> Exemplars | None:
     return Exemplars(sides, labelled)
 
 
-def member_prefix(
-    labelled: Labelled,
-    shots: int,
-    seed: int,
-) -> Callable[[str], str] | None:
+def member_prefix(labelled: Labelled, shots: int, seed: int) -> Callable[[str], str] | None:
     """Text → the first known members in a random order that are of another family than the text."""
     members = {text: family for text, (family, member) in labelled.items() if member}
     if len(set(members.values())) < 2:

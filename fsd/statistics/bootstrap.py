@@ -16,19 +16,11 @@ BLOCK = 150_000
 """Numbers in one block of resamples: few enough to stay in the processor's cache."""
 
 
-def resampled(
-    sides: Sequence[IntArray],
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> NDArray[np.uint16]:
+def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0) -> NDArray[np.uint16]:
     """(G, R) how often each of R resamples contains each group of the texts of some sides, none of them left empty."""
     rng = default_rng(seed)
     size = max(groups.max() for groups in sides) + 1
-    texts = np.stack(
-        [np.bincount(groups, minlength=size) for groups in sides],
-        axis=1,
-    )
+    texts = np.stack([np.bincount(groups, minlength=size) for groups in sides], axis=1)
     counts = np.empty((size, resamples), np.uint16)
     step = max(1, BLOCK // size)
     wanted = np.arange(resamples)
@@ -36,11 +28,7 @@ def resampled(
         rejected = []
         # drawn in parts: a number has eight bytes until it is kept
         for columns in np.split(wanted, range(step, wanted.size, step)):
-            drawn = rng.multinomial(
-                size,
-                np.full(size, 1 / size),
-                size=columns.size,
-            )
+            drawn = rng.multinomial(size, np.full(size, 1 / size), size=columns.size)
             counts[:, columns] = drawn.T
             # a resample that leaves a side empty has no AUC: it is drawn again
             rejected.append(columns[((drawn @ texts) == 0).any(axis=1)])
@@ -72,14 +60,7 @@ class Bootstrap:
     counts: NDArray[np.uint16]
 
     @classmethod
-    def draw(
-        cls,
-        labels: ArrayLike,
-        groups: Groups = None,
-        *,
-        resamples: int = 1000,
-        seed: int = 0,
-    ) -> "Bootstrap":
+    def draw(cls, labels: ArrayLike, groups: Groups = None, *, resamples: int = 1000, seed: int = 0) -> "Bootstrap":
         """Draw G groups with replacement, R times; a UsageError with fewer than two groups of either class."""
         member = np.asarray(labels, dtype=bool)
         group = group_index(groups, member.size)
@@ -91,31 +72,19 @@ class Bootstrap:
                 "an evaluation must have at least 2 groups with members and 2 with non-members; "
                 f"got {n_members} and {n_nonmembers}"
             )
-        return cls(
-            member,
-            group,
-            resampled(sides, resamples=resamples, seed=seed),
-        )
+        return cls(member, group, resampled(sides, resamples=resamples, seed=seed))
 
     @property
     def sides(self) -> list[int]:
         """Number of groups with members, and with non-members."""
         return [np.unique(self.group[side]).size for side in (self.member, ~self.member)]
 
-    def values(
-        self,
-        scores: FloatArray,
-        metrics: Sequence[Compute],
-        threshold: float | None = None,
-    ) -> FloatArray:
+    def values(self, scores: FloatArray, metrics: Sequence[Compute], threshold: float | None = None) -> FloatArray:
         """(M, 1 + R) values of M metrics: of the texts themselves in the first column, then of every resample."""
         order = np.argsort(-scores, kind="stable")
         falling = scores[order]
         # the last text of each distinct score
-        ends = np.append(
-            np.flatnonzero(np.diff(falling)),
-            scores.size - 1,
-        )
+        ends = np.append(np.flatnonzero(np.diff(falling)), scores.size - 1)
         called = None
         if threshold is not None:
             called = (falling[ends] >= threshold).sum()
@@ -140,12 +109,6 @@ class Bootstrap:
 
 def bootstrap_p(differences: FloatArray) -> float:
     """Two-sided p-value of resampled differences (R,): twice the share on the rarer side of zero."""
-    rarer = min(
-        int((differences <= 0).sum()),
-        int((differences >= 0).sum()),
-    )
+    rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     # the texts themselves count as a resample, so that no p-value is 0
-    return min(
-        1.0,
-        2 * (1 + rarer) / (1 + differences.size),
-    )
+    return min(1.0, 2 * (1 + rarer) / (1 + differences.size))

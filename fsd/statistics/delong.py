@@ -19,11 +19,7 @@ class DeLong(NamedTuple):
     p: float
 
 
-def delong_test(
-    texts: Bootstrap,
-    baseline: FloatArray,
-    compared: FloatArray,
-) -> DeLong:
+def delong_test(texts: Bootstrap, baseline: FloatArray, compared: FloatArray) -> DeLong:
     """Test whether the AUCs of two detectors on the same N texts differ, from their (N,) scores.
 
     The error is that of DeLong, DeLong and Clarke-Pearson (1988) without groups, and of Obuchowski (1997) with groups;
@@ -36,10 +32,7 @@ def delong_test(
 
     def placements(side: BoolArray) -> FloatArray:
         """(2, n) share of the other side that each text of a side is ranked above, ties counting half."""
-        within_side = scipy.stats.rankdata(
-            scores[:, side],
-            axis=1,
-        )
+        within_side = scipy.stats.rankdata(scores[:, side], axis=1)
         above: FloatArray = (ranks[:, side] - within_side) / (~side).sum()
         return above
 
@@ -48,10 +41,7 @@ def delong_test(
     difference = float(aucs[1] - aucs[0])
     size = texts.group.max() + 1
 
-    def group_errors(
-        shares: FloatArray,
-        side: BoolArray,
-    ) -> FloatArray:
+    def group_errors(shares: FloatArray, side: BoolArray) -> FloatArray:
         """(G,) contributions of the groups of a side to the error of the difference."""
         group = texts.group[side]
         n_texts = side.sum()
@@ -62,10 +52,7 @@ def delong_test(
         return errors
 
     of_members = group_errors(of_members_above, member)
-    of_nonmembers = group_errors(
-        1 - placements(~member),
-        ~member,
-    )
+    of_nonmembers = group_errors(1 - placements(~member), ~member)
     n_members, n_nonmembers = texts.sides
     members_part = n_members / (n_members - 1) * float(of_members @ of_members)
     nonmembers_part = n_nonmembers / (n_nonmembers - 1) * float(of_nonmembers @ of_nonmembers)
@@ -74,20 +61,10 @@ def delong_test(
     variance = parts + 2 * size / (size - 1) * float(of_members @ of_nonmembers)
     if variance < 1e-24:
         # zero but for rounding: equal rankings do not differ, and for unequal ones the test says nothing
-        return DeLong(
-            difference,
-            0.0,
-            math.inf,
-            1.0 if abs(difference) < 1e-12 else math.nan,
-        )
+        return DeLong(difference, 0.0, math.inf, 1.0 if abs(difference) < 1e-12 else math.nan)
     # Satterthwaite: the squared variance over the sum of each part's square by its own degrees
     members_term = members_part**2 / (n_members - 1)
     nonmembers_term = nonmembers_part**2 / (n_nonmembers - 1)
     degrees = parts**2 / (members_term + nonmembers_term)
     error = math.sqrt(variance)
-    return DeLong(
-        difference,
-        error,
-        degrees,
-        p=float(2 * scipy.stats.t.sf(abs(difference) / error, degrees)),
-    )
+    return DeLong(difference, error, degrees, p=float(2 * scipy.stats.t.sf(abs(difference) / error, degrees)))

@@ -11,10 +11,7 @@ Groups = Sequence[Hashable] | None
 """Name of the group of each text; None if every text is a group of its own."""
 
 
-def group_index(
-    groups: Groups,
-    texts: int,
-) -> IntArray:
+def group_index(groups: Groups, texts: int) -> IntArray:
     """Groups as (N,) integers 0..G−1 in order of appearance; a text whose group is "" or missing is its own."""
     if groups is None:
         return np.arange(texts, dtype=np.int64)
@@ -34,20 +31,10 @@ def group_index(
 def group_members(group: IntArray) -> list[IntArray]:
     """Positions of the texts of each group 0..G−1."""
     ends = np.cumsum(np.bincount(group))
-    return np.split(
-        np.argsort(group, kind="stable"),
-        ends[:-1],
-    )
+    return np.split(np.argsort(group, kind="stable"), ends[:-1])
 
 
-def group_means(
-    values: FloatArray,
-    group: IntArray,
-) -> FloatArray:
+def group_means(values: FloatArray, group: IntArray) -> FloatArray:
     """(N,) or (N, D) values of texts → (G,) or (G, D) means of groups 0..G−1."""
     size = np.bincount(group)
-    return np.apply_along_axis(
-        lambda column: np.bincount(group, weights=column) / size,
-        0,
-        values,
-    )
+    return np.apply_along_axis(lambda column: np.bincount(group, weights=column) / size, 0, values)

@@ -21,10 +21,7 @@ UPPER = (1 + CONFIDENCE) / 2
 _LEADING_ZERO = re.compile(r"^([+-]?)0\.")
 
 
-def shortened(
-    number: float,
-    spec: str = "z.2f",
-) -> str:
+def shortened(number: float, spec: str = "z.2f") -> str:
     """The number in a format, without a zero before its point: .71, -.05, 10.00; never -.00."""
     return _LEADING_ZERO.sub(r"\1.", format(number, spec))
 
@@ -55,26 +52,13 @@ class Estimate(NamedTuple):
         return f"{value} [{low}, {high}]"
 
 
-def percentiles(
-    value: float,
-    resampled: FloatArray,
-) -> Estimate:
+def percentiles(value: float, resampled: FloatArray) -> Estimate:
     """The value with the interval of the middle 95 % of the resampled values."""
-    low, high = np.quantile(
-        resampled,
-        [LOWER, UPPER],
-    )
-    return Estimate(
-        float(value),
-        float(low),
-        float(high),
-    )
+    low, high = np.quantile(resampled, [LOWER, UPPER])
+    return Estimate(float(value), float(low), float(high))
 
 
-def separated(
-    members: int,
-    nonmembers: int,
-) -> float:
+def separated(members: int, nonmembers: int) -> float:
     """Lower bound for an AUC of exactly 1, by numbers of groups: Newcombe's method 5 (2006).
 
     It is the θ for which 1 − θ is z standard errors of an AUC of θ: (1 − θ)² = z² Var(θ), with Hanley and McNeil's
@@ -91,10 +75,7 @@ def separated(
     return float(optimize.brentq(excess, 1e-12, 1 - 1e-12))
 
 
-def standard_error(
-    values: FloatArray,
-    over_texts: float,
-) -> tuple[float, float]:
+def standard_error(values: FloatArray, over_texts: float) -> tuple[float, float]:
     """Standard error of the mean of S values over seeds and texts, and its degrees of freedom; NaN for a single one.
 
     Its square is s²/S + e², where s is the standard deviation over the seeds and e = `over_texts` the standard error
@@ -112,10 +93,7 @@ def standard_error(
 
 
 def interval(
-    values: FloatArray,
-    over_texts: float,
-    *,
-    within: tuple[float, float] = (-math.inf, math.inf),
+    values: FloatArray, over_texts: float, *, within: tuple[float, float] = (-math.inf, math.inf)
 ) -> tuple[float, float]:
     """Student's 95 % interval of the mean of S values, see `standard_error`, as far as a mean can be: `within`."""
     error, degrees = standard_error(values, over_texts)
@@ -125,10 +103,7 @@ def interval(
     return float(low), float(high)
 
 
-def observed_rate(
-    called: BoolArray,
-    groups: Groups = None,
-) -> Estimate:
+def observed_rate(called: BoolArray, groups: Groups = None) -> Estimate:
     """Share of N ≥ 1 texts for which `called` is true, with an exact interval that accounts for groups.
 
     It is Clopper and Pearson's at the effective sample size of Korn and Graubard (1998, Survey Methodology 24(2),

@@ -35,11 +35,7 @@ def _area(curves: RocCurves) -> FloatArray:
     hits, alarms, _ = curves
     heights = np.concatenate([hits[:1] / 2, (hits[1:] + hits[:-1]) / 2])
     widths = np.diff(alarms, axis=0, prepend=0.0)
-    area = np.einsum(
-        "kr,kr->r",
-        widths,
-        heights,
-    )
+    area = np.einsum("kr,kr->r", widths, heights)
     share: FloatArray = area / (hits[-1] * alarms[-1])
     return share
 
@@ -51,16 +47,8 @@ def tpr_at(fpr: float) -> Compute:
         hits, alarms, _ = curves
         # scores are distinct and alarms grow with them, so the number of points allowed tells the mildest of them
         allowed = (alarms <= fpr * alarms[-1] + FPR_SLACK).sum(axis=0)
-        (reached,) = np.take_along_axis(
-            hits,
-            np.maximum(allowed - 1, 0)[None],
-            axis=0,
-        )
-        return np.where(
-            allowed > 0,
-            reached / hits[-1],
-            0.0,
-        )
+        (reached,) = np.take_along_axis(hits, np.maximum(allowed - 1, 0)[None], axis=0)
+        return np.where(allowed > 0, reached / hits[-1], 0.0)
 
     return tpr
 
@@ -90,10 +78,7 @@ families of non-members on, 2.5 / FPR; with 40 to 105 in 77 to 91, since it depe
 """
 
 
-def checked_scores(
-    labels: ArrayLike,
-    scores: ArrayLike,
-) -> tuple[BoolArray, FloatArray]:
+def checked_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[BoolArray, FloatArray]:
     """(N,) labels and scores as arrays; an error unless there are members and non-members, with finite scores."""
     member = np.asarray(labels, dtype=bool)
     values = np.asarray(scores, dtype=np.float64)
@@ -110,10 +95,7 @@ def checked_scores(
     return member, values
 
 
-def auc(
-    labels: ArrayLike,
-    scores: ArrayLike,
-) -> float:
+def auc(labels: ArrayLike, scores: ArrayLike) -> float:
     """Probability that a member scores higher than a non-member, ties counting half (Mann-Whitney's U / mn)."""
     member, values = checked_scores(labels, scores)
     return float(aucs(values[:, None], member[:, None])[0])
@@ -129,10 +111,7 @@ def aucs(scores: FloatArray, member: BoolArray) -> FloatArray:
     return areas
 
 
-def roc(
-    labels: ArrayLike,
-    scores: ArrayLike,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(K + 1,) FPR, TPR and threshold of K distinct scores, from the strictest, +inf, to the mildest."""
     # not by scikit-learn, which takes long to import
     member, values = checked_scores(labels, scores)
@@ -147,55 +126,33 @@ def roc(
     return fpr, tpr, np.append(np.inf, thresholds[ends])
 
 
-def tpr_at_fpr(
-    labels: ArrayLike,
-    scores: ArrayLike,
-    fpr: float,
-) -> float:
+def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float) -> float:
     """The largest TPR among thresholds whose FPR is at most `fpr` (0..1), never interpolated."""
     alarms, hits, _ = roc(labels, scores)
     return float(hits[alarms <= fpr + FPR_SLACK].max())
 
 
-def best_thresholds(
-    labels: ArrayLike,
-    scores: ArrayLike,
-) -> FloatArray:
+def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
     """(K,) all ε, falling, that maximise accuracy when score ≥ ε means member (FSD §3.2), each between two scores."""
     member, values = checked_scores(labels, scores)
     alarms, hits, scores_down = roc(member, values)
     right = np.round(hits * member.sum() + (1 - alarms) * (~member).sum())
-    below = np.append(
-        scores_down[1:],
-        scores_down[-1],
-    )
+    below = np.append(scores_down[1:], scores_down[-1])
     middle = (scores_down + below) / 2
     # between two neighbouring floating-point numbers there is none: the middle is rounded to one of them
-    thresholds = np.where(
-        middle > below,
-        middle,
-        scores_down,
-    )
+    thresholds = np.where(middle > below, middle, scores_down)
     thresholds[0] = np.nextafter(scores_down[1], np.inf)  # in place of +inf
     best: FloatArray = thresholds[right == right.max()]
     return best
 
 
-def estimates(
-    bootstrap: Bootstrap,
-    scores: FloatArray,
-    threshold: float | None = None,
-) -> dict[str, Estimate]:
+def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None = None) -> dict[str, Estimate]:
     """Every metric of (N,) scores with its 95 % interval by group; without a threshold none that needs it."""
     _, scores = checked_scores(bootstrap.member, scores)
     metrics = METRICS
     if threshold is None:
         metrics = {name: metric for name, metric in METRICS.items() if not metric.needs_threshold}
-    rows = bootstrap.values(
-        scores,
-        [metric.compute for metric in metrics.values()],
-        threshold,
-    )
+    rows = bootstrap.values(scores, [metric.compute for metric in metrics.values()], threshold)
     # every resample of texts that are fully separated is so too, and the bootstrap's interval would be a point
     n_members, n_nonmembers = bootstrap.sides
     bounds = dict.fromkeys(metrics, _lower_bound(n_members))

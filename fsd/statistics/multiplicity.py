@@ -22,23 +22,14 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     corrected = {}
     largest = 0.0
     for rank, name in enumerate(ascending):
-        scaled = min(
-            1.0,
-            (len(ascending) - rank) * p_values[name],
-        )
+        scaled = min(1.0, (len(ascending) - rank) * p_values[name])
         # a p-value is corrected to no less than those below it, so that their order stays
         largest = max(largest, scaled)
         corrected[name] = largest
     return {name: corrected[name] for name in p_values}
 
 
-def discoveries(
-    p_values: ArrayLike,
-    groups: Groups = None,
-    *,
-    fdr: float = 0.1,
-    storey: bool = False,
-) -> BoolArray:
+def discoveries(p_values: ArrayLike, groups: Groups = None, *, fdr: float = 0.1, storey: bool = False) -> BoolArray:
     """(N,) texts selected as members by Benjamini and Hochberg's procedure over families, on average `fdr` wrongly.
 
     A family counts once, by Simes' combination of its p-values; within a selected one, texts are selected at the level
@@ -59,10 +50,7 @@ def discoveries(
     null_share = 1.0
     if storey:
         n_large = 1 + (simes > SPLIT).sum()
-        null_share = min(
-            1.0,
-            n_large / (simes.size * (1 - SPLIT)),
-        )
+        null_share = min(1.0, n_large / (simes.size * (1 - SPLIT)))
     called = stats.false_discovery_control(simes) * null_share <= fdr + SLACK
     level = fdr * called.mean() + SLACK
     for family in np.flatnonzero(called):

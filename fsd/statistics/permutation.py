@@ -5,11 +5,7 @@ from numpy.random import Generator
 from fsd.token_stats import BoolArray, FloatArray
 
 
-def permuted(
-    labels: BoolArray,
-    permutations: int,
-    rng: Generator,
-) -> list[BoolArray]:
+def permuted(labels: BoolArray, permutations: int, rng: Generator) -> list[BoolArray]:
     """1 + P times (G,) labels: as they are, then in P random orders."""
     orders = [labels]
     orders += [rng.permutation(labels) for _ in range(permutations)]

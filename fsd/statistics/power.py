@@ -42,13 +42,7 @@ _SLACK = 1e-9
 Draw = Callable[[Generator], float]
 
 
-def power(
-    p_value: Draw,
-    level: float,
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> Estimate:
+def power(p_value: Draw, level: float, *, draws: int = DRAWS, seed: int = 0) -> Estimate:
     """Share of simulated data sets whose p-value is at most `level`, with its interval."""
     rng = default_rng(seed)
     p_values = np.array([p_value(rng) for _ in range(draws)])
@@ -60,11 +54,7 @@ def resamples_for(level: float) -> int:
     return max(199, math.ceil(4 / level) - 1)
 
 
-def planted_choice(
-    values: Sequence[FloatArray],
-    shift: float,
-    rng: Generator,
-) -> tuple[list[FloatArray], list[int]]:
+def planted_choice(values: Sequence[FloatArray], shift: float, rng: Generator) -> tuple[list[FloatArray], list[int]]:
     """Scores of the variants of each document, of which one was read, and its index.
 
     The index is drawn, and its score raised by `shift` standard deviations of the document's scores.
@@ -81,10 +71,7 @@ def planted_choice(
 
 
 def planted_sets(
-    scores: FloatArray,
-    sizes: tuple[int, int],
-    shift: float,
-    rng: Generator,
+    scores: FloatArray, sizes: tuple[int, int], shift: float, rng: Generator
 ) -> tuple[FloatArray, FloatArray]:
     """A set that was read and one that was not, of these sizes and at most `MOST`, drawn from unread texts.
 
@@ -97,12 +84,7 @@ def planted_sets(
     detectors = scores.shape[1]
     # A single detector has a variance in place of a matrix.
     covariance = np.cov(scores.T, bias=True).reshape(detectors, detectors)
-    noise = rng.multivariate_normal(
-        np.zeros(detectors),
-        covariance,
-        n + m,
-        check_valid="ignore",
-    )
+    noise = rng.multivariate_normal(np.zeros(detectors), covariance, n + m, check_valid="ignore")
     centre = scores.mean(axis=0)
     # Means and covariances remain those of the scores.
     scale = math.sqrt(1 + SMOOTHED**2)
@@ -110,11 +92,7 @@ def planted_sets(
     return rows[:n] + shift * scores.std(axis=0), rows[n:]
 
 
-def planted_number(
-    numbers: FloatArray,
-    shift: float,
-    rng: Generator,
-) -> tuple[float, FloatArray]:
+def planted_number(numbers: FloatArray, shift: float, rng: Generator) -> tuple[float, FloatArray]:
     """The number of a set that was read, and those of R sets that were not, by the (R,) numbers of unread sets.
 
     All are normal with their mean and standard deviation, and the first is `shift` standard deviations higher: drawn
@@ -128,11 +106,7 @@ def planted_number(
 
 
 def planted_passages(
-    log_p: FloatArray,
-    blocks: IntArray,
-    count: int,
-    rise: float,
-    rng: Generator,
+    log_p: FloatArray, blocks: IntArray, count: int, rise: float, rng: Generator
 ) -> tuple[FloatArray, IntArray]:
     """Log-probabilities of the passages of a work that was read, and their blocks.
 
@@ -144,11 +118,6 @@ def planted_passages(
     return np.concatenate(parts) + rise, np.repeat(np.arange(count), lengths)
 
 
-def raised_above(
-    scores: FloatArray,
-    threshold: float,
-    shift: float,
-    groups: Groups = None,
-) -> Estimate:
+def raised_above(scores: FloatArray, threshold: float, shift: float, groups: Groups = None) -> Estimate:
     """Share of unread texts that reach a threshold once their scores are `shift` standard deviations higher."""
     return observed_rate(scores + shift * scores.std() >= threshold, groups)

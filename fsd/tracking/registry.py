@@ -38,11 +38,7 @@ _VERSIONS = "mlflow.modelVersions"
 _NAME = str.maketrans({".": "·", "/": "-", ":": "-", "%": " ", '"': " ", "'": " "})
 # Settings that can be changed when a version is loaded or served, by `model_config` or MLFLOW_PYFUNC_INFERENCE_CONFIG.
 # MLflow passes on only those that are named when the version is logged. None means as in the run.
-_SETTINGS = {
-    "serving_model": None,
-    "serving_device": "auto",
-    "serving_dtype": None,
-}
+_SETTINGS = {"serving_model": None, "serving_device": "auto", "serving_dtype": None}
 _PARAMS = {"fpr": 0.05, "fdr": 0.1, "same_source": False}
 _COLUMNS = {
     "score": "double",
@@ -174,22 +170,9 @@ def publish(run: Run) -> Version | None:
             if version is None:
                 model_id = _log_model(run, record)
                 number = _create_version(run, name, model_id, tags)
-                stays = move_champion(
-                    run.store,
-                    name,
-                    number,
-                    tags,
-                    record["barred"],
-                )
+                stays = move_champion(run.store, name, number, tags, record["barred"])
                 aliases = () if stays else (CHAMPION,)
-                version = Version(
-                    name,
-                    number,
-                    run.id,
-                    tags,
-                    aliases,
-                    stays,
-                )
+                version = Version(name, number, run.id, tags, aliases, stays)
                 # Last, with the digest: a version that is killed half-way is not taken for a whole one.
                 _describe(run, version, model_id)
         run.record.version = {}
@@ -212,14 +195,7 @@ def _present(run: Run, name: str, digest: str) -> Version | None:
     client.log_outputs(run.id, [LoggedModelOutput(model_ids[version.source], 0)])
     # A search leaves out the aliases.
     aliases = client.get_model_version(name, version.version).aliases
-    return Version(
-        name,
-        int(version.version),
-        version.run_id,
-        version.tags,
-        tuple(aliases),
-        present=True,
-    )
+    return Version(name, int(version.version), version.run_id, version.tags, tuple(aliases), present=True)
 
 
 def _describe(run: Run, version: Version, model_id: str) -> None:
@@ -230,11 +206,7 @@ def _describe(run: Run, version: Version, model_id: str) -> None:
     record = run.record
     description = record.version["description"]
     registered = json.dumps([{"name": version.name, "version": str(version.number)}])
-    tags = {
-        _VERSIONS: registered,
-        _DIGEST: record.version["digest"],
-        NOTE: description or version.name,
-    }
+    tags = {_VERSIONS: registered, _DIGEST: record.version["digest"], NOTE: description or version.name}
     client.set_logged_model_tags(model_id, tags)
     test = next((dataset for use, dataset in record.datasets if use == "test"), None)
     texts = {"dataset_name": test["name"], "dataset_digest": test["digest"]} if test else {}
@@ -247,39 +219,23 @@ def _describe(run: Run, version: Version, model_id: str) -> None:
     if description:
         client.update_model_version(version.name, str(version.number), description)
         if CHAMPION in version.aliases:
-            client.update_registered_model(
-                version.name,
-                f"Champion: version {version.number}, {description}",
-            )
+            client.update_registered_model(version.name, f"Champion: version {version.number}, {description}")
 
 
-def _save(
-    path: str,
-    mlflow_model: Any,
-    without: Sequence[str],
-    validate_serving_input: bool,
-    **options: Any,
-) -> None:
+def _save(path: str, mlflow_model: Any, without: Sequence[str], validate_serving_input: bool, **options: Any) -> None:
     """Save the model with the code of this package, `without` some files, and without the paths of this machine."""
     # MLflow loads what comes with a model in place of what is installed there, whichever version that is.
     with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
         root = Path(scratch)
         for folder in ("fsd", "detectors", "pipelines"):
-            shutil.copytree(
-                PACKAGE / folder,
-                root / folder,
-                ignore=shutil.ignore_patterns("__pycache__", *without),
-            )
+            shutil.copytree(PACKAGE / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", *without))
         # The code asks for its own version, which without this file only an installed package has.
         about = root / f"fsd-{installed('fsd')}.dist-info" / "METADATA"
         about.parent.mkdir()
         needs = "".join(f"Requires-Dist: {entry}\n" for entry in _requirements())
         about.write_text(f"Metadata-Version: 2.1\nName: fsd\nVersion: {installed('fsd')}\n{needs}")
         load_mlflow().pyfunc.save_model(
-            path=path,
-            mlflow_model=mlflow_model,
-            code_paths=sorted(map(str, root.iterdir())),
-            **options,
+            path=path, mlflow_model=mlflow_model, code_paths=sorted(map(str, root.iterdir())), **options
         )
     saved = mlflow_model.flavors["python_function"]
     saved["model_code_path"] = Path(saved["model_code_path"]).name
@@ -326,11 +282,7 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
     # An embedded base is part of this package: without its weights the version could not be loaded elsewhere.
     packaged = version["tags"].get("base_model", "").startswith("embedded")
     # The settings are given here, as `Model.log` would log them as params of the run.
-    save = partial(
-        _save,
-        without=() if packaged else ("*.safetensors",),
-        model_config=_SETTINGS,
-    )
+    save = partial(_save, without=() if packaged else ("*.safetensors",), model_config=_SETTINGS)
     artifacts = {name: str(run.folder / name) for name in ("adapter", *version["files"])}
     # A run that an earlier release recorded, and could not log, has a text.
     row = version["example"]
@@ -362,12 +314,7 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
     return str(logged.model_id)
 
 
-def _create_version(
-    run: Run,
-    name: str,
-    model_id: str,
-    tags: Tags,
-) -> int:
+def _create_version(run: Run, name: str, model_id: str, tags: Tags) -> int:
     from mlflow.exceptions import MlflowException
 
     client = run.store.client
@@ -377,23 +324,11 @@ def _create_version(
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    version = client.create_model_version(
-        name,
-        f"models:/{model_id}",
-        run.id,
-        tags=dict(tags),
-        model_id=model_id,
-    )
+    version = client.create_model_version(name, f"models:/{model_id}", run.id, tags=dict(tags), model_id=model_id)
     return int(version.version)
 
 
-def move_champion(
-    store: Store,
-    name: str,
-    number: int,
-    tags: Tags,
-    barred: str,
-) -> str:
+def move_champion(store: Store, name: str, number: int, tags: Tags, barred: str) -> str:
     """Move the alias `champion` to a version, or say in one line why it stays: barred, worse or not comparable."""
     client = store.client
     present = client.get_registered_model(name).aliases.get(CHAMPION)

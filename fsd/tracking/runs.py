@@ -136,11 +136,7 @@ class Run:
             self._send_points()
             for name in record.files[self._files :]:
                 folder = str(PurePosixPath(name).parent)
-                client.log_artifact(
-                    self.id,
-                    str(self.folder / name),
-                    None if folder == "." else folder,
-                )
+                client.log_artifact(self.id, str(self.folder / name), None if folder == "." else folder)
             # Only once all of them are sent: after an error they are all sent again.
             self._files = len(record.files)
             inputs = [
@@ -204,10 +200,7 @@ class Run:
             except Exception as error:
                 # A training of hours goes on. Nothing is sent again before its end: each attempt may take a minute.
                 self.gone = self._reason(error)
-                print(
-                    f"tracking: {self.gone}; the job goes on without it",
-                    file=sys.stderr,
-                )
+                print(f"tracking: {self.gone}; the job goes on without it", file=sys.stderr)
 
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log settings, none of them empty; those in nested mappings are named `outer.inner`."""
@@ -243,13 +236,7 @@ class Run:
             self.record.files.append(name)
 
     def log_dataset(
-        self,
-        name: str,
-        texts: Sequence[str],
-        *,
-        source: str,
-        context: str,
-        labels: Sequence[bool | None] = (),
+        self, name: str, texts: Sequence[str], *, source: str, context: str, labels: Sequence[bool | None] = ()
     ) -> str:
         """Log number and digest of texts, used as `context`, and return the digest: a hash of texts and labels."""
         state = hashlib.sha256()
@@ -398,10 +385,7 @@ def _conclude(run: Run, was_away: bool) -> None:
         # What is lost in the folder itself cannot be logged later either.
         run.check(_keep(run) if run.unsent or run.record.version else "")
     elif was_away:
-        print(
-            f"tracking: {run.store.address} answers again; the run is stored",
-            file=sys.stderr,
-        )
+        print(f"tracking: {run.store.address} answers again; the run is stored", file=sys.stderr)
 
 
 def _finish(run: Run, parent: Run | None, status: str) -> None:
@@ -516,11 +500,7 @@ def close_ended_runs(store: Store) -> None:
         return
     for run in client.search_runs(experiments, conditions):
         if has_ended(run.data.tags[_PROCESS]):
-            client.set_tag(
-                run.info.run_id,
-                "error",
-                "its process ended without closing the run",
-            )
+            client.set_tag(run.info.run_id, "error", "its process ended without closing the run")
             client.set_terminated(run.info.run_id, "KILLED")
 
 
@@ -536,10 +516,7 @@ class RunRecord(NamedTuple):
 
 
 def find_runs(
-    experiment: str,
-    tags: Mapping[str, object] | None = None,
-    *,
-    status: str = "FINISHED",
+    experiment: str, tags: Mapping[str, object] | None = None, *, status: str = "FINISHED"
 ) -> list[RunRecord]:
     """Past runs of an experiment that carry all the tags, newest first; none if there is no such experiment."""
     entry = open_store().client.get_experiment_by_name(experiment)
@@ -558,16 +535,7 @@ def find_runs(
         data = run.data
         if expected.items() <= data.tags.items():
             parent = data.tags.get("mlflow.parentRunId")
-            records.append(
-                RunRecord(
-                    run.info.run_id,
-                    run.info.run_name,
-                    parent,
-                    data.tags,
-                    data.params,
-                    data.metrics,
-                )
-            )
+            records.append(RunRecord(run.info.run_id, run.info.run_name, parent, data.tags, data.params, data.metrics))
     return records
 
 

@@ -138,11 +138,7 @@ class Store:
             if experiment not in ids:
                 raise UsageError(f"the experiment must be one of {', '.join(sorted(ids))}; got {experiment}")
             return address(server, ids[experiment])
-        runs = client.search_runs(
-            list(ids.values()),
-            order_by=["attributes.start_time DESC"],
-            max_results=1,
-        )
+        runs = client.search_runs(list(ids.values()), order_by=["attributes.start_time DESC"], max_results=1)
         return address(server, runs[0].info.experiment_id) if runs else server
 
     def experiment_id(self, name: str) -> str:
@@ -175,10 +171,7 @@ class Store:
         if self.root is None or self.file is None:
             return
         # MLflow has no way to change a location. `closing` closes the connection, which itself only commits.
-        with (
-            closing(sqlite3.connect(self.file, timeout=_LOCK_SECONDS)) as connection,
-            connection,
-        ):
+        with closing(sqlite3.connect(self.file, timeout=_LOCK_SECONDS)) as connection, connection:
             connection.execute(
                 "update experiments set artifact_location = ? where experiment_id = ?",
                 (f"mlruns/{experiment_id}", experiment_id),

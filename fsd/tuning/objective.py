@@ -96,12 +96,7 @@ class DetectorTask:
 
 
 def grouped_folds(
-    labels: ArrayLike,
-    groups: Sequence[Hashable] | None,
-    *,
-    folds: int = 5,
-    repeats: int = 4,
-    seed: int = 0,
+    labels: ArrayLike, groups: Sequence[Hashable] | None, *, folds: int = 5, repeats: int = 4, seed: int = 0
 ) -> list[IntArray]:
     """Row numbers of each fold of a repeated, stratified division by whole groups, `folds` of them each time."""
     if folds < 2 or not 1 <= repeats <= MOST_REPEATS:
@@ -166,13 +161,7 @@ def key_of(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def winner(
-    task: Task,
-    default: FloatArray,
-    trials: Sequence[Trial],
-    *,
-    folds: int,
-) -> Winner:
+def winner(task: Task, default: FloatArray, trials: Sequence[Trial], *, folds: int) -> Winner:
     """The settings with the highest mean over all folds; of equals the default, then the ones tried first."""
     # A setting that was drawn twice counts once; the default is the first, so that it wins every tie.
     values_of = {key_of(task.default): default}
@@ -187,15 +176,7 @@ def winner(
     best = int(np.argmax(means))
     tuned = settings[best]
     elsewhere = cross_validated_choice(values, folds=folds)
-    return Winner(
-        task.label,
-        task.default,
-        tuned,
-        len(settings),
-        float(means[0]),
-        float(means[best]),
-        elsewhere,
-    )
+    return Winner(task.label, task.default, tuned, len(settings), float(means[0]), float(means[best]), elsewhere)
 
 
 def grid(search: Search) -> list[Any]:

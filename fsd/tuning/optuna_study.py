@@ -22,13 +22,7 @@ import pandas as pd
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError
 from optuna.samplers import BaseSampler
-from optuna.storages import (
-    BaseStorage,
-    InMemoryStorage,
-    JournalStorage,
-    RDBStorage,
-    RetryHeartbeatStaleTrialCallback,
-)
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
 
@@ -41,17 +35,7 @@ from fsd.search_space import Choice, Search, Space
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.metrics import estimates
 from fsd.token_stats import Scores
-from fsd.tuning.objective import (
-    Settings,
-    Task,
-    Trial,
-    Winner,
-    finite,
-    is_whole,
-    key_of,
-    tidy,
-    whole_grid,
-)
+from fsd.tuning.objective import Settings, Task, Trial, Winner, finite, is_whole, key_of, tidy, whole_grid
 
 HEARTBEAT_SECONDS = 30
 """Interval of a long trial's heartbeat; after twice that without one, Optuna fails the trial and queues it again."""
@@ -131,14 +115,7 @@ def open_storage(url: str, *, heartbeat: bool = False, repair: bool = True) -> B
     for attempt in range(_ATTEMPTS):
         try:
             return _open(url, heartbeat, repair)
-        except (
-            SQLAlchemyError,
-            StorageInternalError,
-            ImportError,
-            OSError,
-            RuntimeError,
-            ValueError,
-        ) as error:
+        except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
             # Of processes that create the same tables at the same time, all but one fail, and succeed a moment later.
             if isinstance(error, DBAPIError | StorageInternalError) and attempt + 1 < _ATTEMPTS:
                 time.sleep(random.uniform(0.05, 0.3))
@@ -174,11 +151,7 @@ def _open(url: str, heartbeat: bool, repair: bool) -> BaseStorage:
         check_regular(path, f"{path} must be a file", largest=sys.maxsize)
     if url.startswith(_JOURNAL):
         return _journal(path, repair)
-    storage = RDBStorage(
-        url,
-        engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}},
-        **options,
-    )
+    storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}}, **options)
     # With a write-ahead log, a property of the file, readers and the writer need not wait for each other.
     with storage.engine.connect() as connection:
         connection.exec_driver_sql("pragma journal_mode=wal")
@@ -304,10 +277,7 @@ def create_study(name: str, setup: Mapping[str, Any], storage: str) -> optuna.St
     # As the storage gives it back, where a tuple has become a list.
     wanted = json.loads(json.dumps(setup))
     study = optuna.create_study(
-        storage=open_storage(storage),
-        study_name=name,
-        load_if_exists=True,
-        direction="maximize",
+        storage=open_storage(storage), study_name=name, load_if_exists=True, direction="maximize"
     )
     if "setup" not in study.user_attrs:
         study.set_user_attr("setup", wanted)
@@ -328,14 +298,7 @@ def create_study(name: str, setup: Mapping[str, Any], storage: str) -> optuna.St
 
 
 @_quiet_optuna()
-def run_trials(
-    task: Task,
-    name: str,
-    config: TuneConfig,
-    deadline: float | None,
-    *,
-    show_progress: bool,
-) -> None:
+def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None, *, show_progress: bool) -> None:
     """Run trials in this process until the study is complete or the deadline has passed."""
     cells = _cells(task.space, config)
     # Trials of minutes send heartbeats and may be pruned; for those of milliseconds, both would take the time.
@@ -344,10 +307,7 @@ def run_trials(
     pruner = PRUNERS[config.pruner if long else "none"]
     storage = open_storage(config.storage, heartbeat=long)
     study = optuna.load_study(
-        study_name=name,
-        storage=storage,
-        sampler=_ByNumber(cells, sampler, config.base_run.seed),
-        pruner=pruner(),
+        study_name=name, storage=storage, sampler=_ByNumber(cells, sampler, config.base_run.seed), pruner=pruner()
     )
     evaluated: dict[str, Sequence[float]] = {}
     for complete in study.get_trials(states=(TrialState.COMPLETE,)):
@@ -424,11 +384,7 @@ def _queue_stale(study: optuna.Study) -> None:
                 RetryHeartbeatStaleTrialCallback()(study, trial)
 
 
-def _run_trial(
-    task: Task,
-    trial: optuna.Trial,
-    evaluated: dict[str, Sequence[float]],
-) -> float:
+def _run_trial(task: Task, trial: optuna.Trial, evaluated: dict[str, Sequence[float]]) -> float:
     """Evaluate the settings of a trial, unless an earlier one had the same, and store the values of its folds."""
     settings = {name: _suggest(trial, name, space) for name, space in task.space.items()}
     key = key_of(settings)
@@ -447,10 +403,7 @@ def _run_trial(
         # A failure is repeated once, an interrupted trial at any rate, settings that are refused never.
         if not isinstance(error, UsageError):
             retry = RetryHeartbeatStaleTrialCallback(1 if isinstance(error, Exception) else None)
-            retry(
-                trial.study,
-                trial.study.get_trials(deepcopy=False)[trial.number],
-            )
+            retry(trial.study, trial.study.get_trials(deepcopy=False)[trial.number])
         trial.set_user_attr("error", str(error))
         raise
     folds = evaluated[key]
@@ -462,28 +415,14 @@ def _suggest(trial: optuna.Trial, name: str, space: Search) -> Any:
     if isinstance(space, Choice):
         return trial.suggest_categorical(name, list(space.values))
     if is_whole(space):
-        return trial.suggest_int(
-            name,
-            space.low,
-            space.high,
-            step=int(space.step or 1),
-            log=space.log,
-        )
-    return tidy(
-        space,
-        trial.suggest_float(name, space.low, space.high, step=space.step, log=space.log),
-    )
+        return trial.suggest_int(name, space.low, space.high, step=int(space.step or 1), log=space.log)
+    return tidy(space, trial.suggest_float(name, space.low, space.high, step=space.step, log=space.log))
 
 
 class _ByNumber(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optuna's types
     """The settings of a trial by its number, grid or seeded sampler: the same whichever process draws it."""
 
-    def __init__(
-        self,
-        cells: Sequence[Settings],
-        kind: type[BaseSampler],
-        seed: int,
-    ) -> None:
+    def __init__(self, cells: Sequence[Settings], kind: type[BaseSampler], seed: int) -> None:
         self.cells = cells
         self.kind = kind
         self.seed = seed
@@ -500,11 +439,7 @@ class _ByNumber(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optu
         return {} if self.cells else dict(self.sampler.sample_relative(*trial))
 
     def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         if not self.cells:
             return self.sampler.sample_independent(study, trial, param_name, param_distribution)
@@ -522,14 +457,7 @@ def _record(task: Task, trial: FrozenTrial) -> Trial:
     # A pruned trial may have no folds, and no value.
     value = math.nan if trial.value is None else float(trial.value)
     seconds = trial.duration.total_seconds() if trial.duration else 0.0
-    return Trial(
-        trial.number,
-        trial.state.name.lower(),
-        settings,
-        folds,
-        value,
-        seconds,
-    )
+    return Trial(trial.number, trial.state.name.lower(), settings, folds, value, seconds)
 
 
 @_quiet_optuna()

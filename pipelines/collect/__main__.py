@@ -14,8 +14,5 @@ from pipelines.common.cli import command, deferred
 
 if __name__ == "__main__":
     command(
-        Collect,
-        deferred("pipelines.collect.job"),
-        __doc__,
-        stages={"data": "settings", "collecting": "collecting"},
+        Collect, deferred("pipelines.collect.job"), __doc__, stages={"data": "settings", "collecting": "collecting"}
     )

@@ -170,11 +170,7 @@ def run(config: Collect, jobs: Sequence[CollectionJob], out: Path) -> None:
         benchmark_card.write_benchmark(out, documents, card, page)
         report = about_benchmark(card, out)
     with tracked_run(
-        config,
-        f"fsd-{config.domain}",
-        "collect",
-        params=_settings(config, jobs),
-        description=page,
+        config, f"fsd-{config.domain}", "collect", params=_settings(config, jobs), description=page
     ) as run:
         for collection in collections:
             _log(run, collection)
@@ -254,11 +250,7 @@ def about_benchmark(card: Card, out: Path) -> Report:
 
 
 def _short_report(
-    lines: Sequence[str],
-    name: str,
-    rows: pd.DataFrame,
-    files: Mapping[str, Path],
-    commands: Sequence[str],
+    lines: Sequence[str], name: str, rows: pd.DataFrame, files: Mapping[str, Path], commands: Sequence[str]
 ) -> Report:
     """A report of findings, with numbers for the JSON document."""
     sections = [Section("", tables=[numbers(name, rows)])]

@@ -40,12 +40,7 @@ FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT, TEMPLATE)
 OF_TEXTS = ("text", "context")
 OF_COMPLETIONS = (PROMPT, COMPLETION)
 OF_CHATS = (MESSAGES, *OF_COMPLETIONS, TOOLS, SETTINGS)
-COLUMNS = {
-    TEXT: OF_TEXTS[:1],
-    AFTER_CONTEXT: OF_TEXTS,
-    COMPLETED: OF_COMPLETIONS,
-    CHAT: OF_CHATS,
-}
+COLUMNS = {TEXT: OF_TEXTS[:1], AFTER_CONTEXT: OF_TEXTS, COMPLETED: OF_COMPLETIONS, CHAT: OF_CHATS}
 """The columns of which a row is read."""
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 """The code by which MLflow serves the adapter."""
@@ -90,17 +85,7 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     in_folder = model.model not in EMBEDDED and Path(model.model).expanduser().is_dir()
     settings = {detector.name: dict(detector.settings) for detector in detectors}
     base_settings = {detector.name: dict(detector.base_settings) for detector in detectors if detector.base_settings}
-    setup = Setup(
-        stored_model,
-        in_folder,
-        domain,
-        settings,
-        shots,
-        seed,
-        base_settings,
-        cutoff,
-        training,
-    )
+    setup = Setup(stored_model, in_folder, domain, settings, shots, seed, base_settings, cutoff, training)
     files: dict[str, str | Path] = {AUDIT: audit.to_json()}
     files[SETUP] = json.dumps(asdict(setup), indent=2) + "\n"
     if calibration:

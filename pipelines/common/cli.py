@@ -379,18 +379,9 @@ def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
             raise UsageError(f"arguments and names of files must be in UTF-8; got {argument!r}")
     kind = invocation_of(command_name())
     run = ("run", kind, kind())
-    whole = make_dataclass(
-        config.__name__,
-        [run],
-        bases=(config,),
-        frozen=True,
-        namespace={"__doc__": config.__doc__},
-    )
+    whole = make_dataclass(config.__name__, [run], bases=(config,), frozen=True, namespace={"__doc__": config.__doc__})
     settings = {setting.name.replace("_", "-"): setting for setting in settings_of(whole)}
-    arguments = _joined(
-        [f"--{name}" for name, setting in settings.items() if _is_list(setting)],
-        sys.argv[1:],
-    )
+    arguments = _joined([f"--{name}" for name, setting in settings.items() if _is_list(setting)], sys.argv[1:])
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--config", nargs="?")
     file = finder.parse_known_args(arguments)[0].config
@@ -442,12 +433,7 @@ def _joined(list_flags: Collection[str], arguments: Sequence[str]) -> list[str]:
     return list(chain.from_iterable(parts))
 
 
-def _with_file(
-    settings: Settings,
-    groups: Collection[str],
-    file: str,
-    arguments: Sequence[str],
-) -> list[str]:
+def _with_file(settings: Settings, groups: Collection[str], file: str, arguments: Sequence[str]) -> list[str]:
     """The arguments, with the settings of a file as further flags where the arguments do not give them."""
     # Flags, so that a value is refused in the same words wherever it stands. pydantic would take `true` for 1 and let a
     # misspelt name pass, and it refuses a file without a setting that a flag still gives.
@@ -508,10 +494,7 @@ def _values(value: Any) -> list[str]:
 
 
 def _flat(
-    settings: Settings,
-    groups: Collection[str],
-    entries: Mapping[Any, Any],
-    seen: set[str],
+    settings: Settings, groups: Collection[str], entries: Mapping[Any, Any], seen: set[str]
 ) -> Iterator[tuple[str, Any]]:
     """Name and value of each flag; a table is a group of flags, or the entries NAME=VALUE of a list flag."""
     for key, value in entries.items():
@@ -554,11 +537,7 @@ def _entries(file: str) -> dict[str, Any]:
     kind = {".yaml": "YAML", ".yml": "YAML", ".toml": "TOML"}.get(path.suffix.lower())
     if kind is None:
         raise UsageError(f"config must be a file that ends in .yaml, .yml, .toml; got {file}")
-    text = read_text(
-        path,
-        f"config {file} must be a text file in UTF-8 that can be read",
-        largest=LARGEST_CONFIG,
-    )
+    text = read_text(path, f"config {file} must be a text file in UTF-8 that can be read", largest=LARGEST_CONFIG)
     try:
         entries = tomllib.loads(text) if kind == "TOML" else yaml.load(text, Loader)
     # TypeError: a key that is a list; RecursionError: many brackets within each other.
@@ -616,10 +595,7 @@ def _by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> A
         tyro._experimental_options["ansi_codes"] = False
     messages = io.StringIO()
     help_text = _Help(sys.stdout)
-    with (
-        contextlib.redirect_stderr(messages),
-        contextlib.redirect_stdout(help_text),
-    ):
+    with contextlib.redirect_stderr(messages), contextlib.redirect_stdout(help_text):
         try:
             return tyro.cli(
                 config,
@@ -632,10 +608,7 @@ def _by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> A
             if end.code:
                 raise UsageError(_in_one_line(messages.getvalue())) from None
     if distributed.is_main_process():
-        print(
-            help_text.getvalue().replace(DESCRIPTION, wrapped(description)),
-            end="",
-        )
+        print(help_text.getvalue().replace(DESCRIPTION, wrapped(description)), end="")
     raise SystemExit
 
 
@@ -662,10 +635,7 @@ def _in_one_line(box: str) -> str:
         # tyro names the type only somewhere in its message; of a list it quotes all values.
         kind = "a whole number" if re.search(r"\bint\b", text, re.I) else "a number"
         text = f"{wrong[1]} must be {kind}; got {wrong[2]}"
-    choice = re.fullmatch(
-        r"invalid choice (.*) for argument '--(\S+)'. Expected one of \((.*)\)\.?",
-        text,
-    )
+    choice = re.fullmatch(r"invalid choice (.*) for argument '--(\S+)'. Expected one of \((.*)\)\.?", text)
     if choice:
         names = [name.strip("' ") for name in choice[3].split(",")]
         allowed = ", ".join(name for name in names if name != "None")

@@ -71,11 +71,7 @@ def tracked_run(
     tags = own_tags | command.invocation.run_tags
     params = flags(config) if params is None else params
     opened = tracking.run(
-        experiment,
-        command.invocation.name or name,
-        params=params,
-        tags=tags,
-        description=description,
+        experiment, command.invocation.name or name, params=params, tags=tags, description=description
     )
     with contextlib.ExitStack() as stack:
         # A store that is a server may take seconds to answer.
@@ -145,18 +141,12 @@ def publish(report: "Report", run: Run) -> None:
 
         for table in report.tables:
             if table.name and table.columns:
-                run.log(
-                    f"{table.name}.json",
-                    pd.DataFrame(table.rows, columns=table.head),
-                )
+                run.log(f"{table.name}.json", pd.DataFrame(table.rows, columns=table.head))
         run.log(PAGE, page_of(report, run))
     if report.score:
         # A name that the user chose stays as it is.
         score = "" if context().invocation.name else report.score
-        run.conclude(
-            score,
-            report.description or "\n\n".join(report.notes[:DESCRIBED]),
-        )
+        run.conclude(score, report.description or "\n\n".join(report.notes[:DESCRIBED]))
 
 
 def page_of(report: "Report", run: Run) -> str:
@@ -211,10 +201,7 @@ def _as_far_as_read() -> Iterator[None]:
         sys.stdout.flush()
     except BrokenPipeError:
         # What is still in the buffer would raise again when the interpreter ends.
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY),
-            (context().stdout or sys.stdout).fileno(),
-        )
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (context().stdout or sys.stdout).fileno())
 
 
 @_as_far_as_read()
@@ -273,10 +260,7 @@ def _places(report: "Report", run: Run | None) -> dict[str, str]:
 
 
 def _last_rows(
-    report: "Report",
-    run: Run | None,
-    version: Version | None,
-    places: Mapping[str, str],
+    report: "Report", run: Run | None, version: Version | None, places: Mapping[str, str]
 ) -> list[tuple[str, str]]:
     """The last lines on the terminal: files, run, report and version, and the commands that come next."""
     from fsd.reporting.report import packed
@@ -327,11 +311,7 @@ def _with_champion(report: "Report", stays: str) -> "Report":
     return replace(report, findings=[*report.findings, reason], signs=[*report.spoken, reason])
 
 
-def document(
-    report: "Report",
-    places: Mapping[str, str] | None,
-    version: Version | None = None,
-) -> str:
+def document(report: "Report", places: Mapping[str, str] | None, version: Version | None = None) -> str:
     """The JSON document of `--json`; numbers that are not finite are null."""
     tables = {}
     for table in report.tables:

@@ -17,10 +17,7 @@ from pipelines.common.adapter_files import SETUP, read_setup
 # Part of a setting's name that restricts it to the base score: `surp.base.k`.
 BASE = "base"
 # Views of detectors that compare with a reference model → those by which a fine-tuned model is compared with its base.
-AGAINST_BASE = {
-    ("text", "reference"): ("text", "tuned"),
-    ("difference",): ("change",),
-}
+AGAINST_BASE = {("text", "reference"): ("text", "tuned"), ("difference",): ("change",)}
 Settings = dict[str, dict[str, Any]]
 """Detector → setting → value; settings of the base score alone are named `base.k`."""
 

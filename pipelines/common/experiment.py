@@ -24,14 +24,7 @@ from fsd.scoring import model as scoring
 from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model, outline
 from fsd.scoring.plan import ScoringPlan
-from fsd.scoring.scorers import (
-    STATES,
-    cache_folder,
-    cache_store,
-    frequency_file,
-    hidden_state_reader,
-    reference_name,
-)
+from fsd.scoring.scorers import STATES, cache_folder, cache_store, frequency_file, hidden_state_reader, reference_name
 from fsd.tracking import Run
 from pipelines.common.adapter_files import recorded_training
 from pipelines.common.control import control_model, control_reference, never_saw
@@ -107,12 +100,7 @@ def _reads(inputs: Inputs) -> Stated:
     data = inputs.config.data
     if not inputs.texts_are_local:
         published = names(list(filter(benchmarks.is_name, data.data)), f"the published benchmark of {data.domain}")
-        return Stated(
-            f"{published}: downloaded, if it is not in the cache",
-            {
-                "benchmarks": published.value,
-            },
-        )
+        return Stated(f"{published}: downloaded, if it is not in the cache", {"benchmarks": published.value})
     sizes = {name: len(part) for name, part in inputs.split._asdict().items()}
     words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
     return files(data.data or ["the embedded corpus"], sum(sizes.values()), f": {words}", **sizes)
@@ -157,12 +145,7 @@ def open_with_adapter(config: FSDConfig) -> Model:
     return scoring.open_model(config.model, states=STATES, adapter=adapter, seed=config.seed)
 
 
-def train_adapter(
-    model: "LanguageModel",
-    unseen: Corpus,
-    config: FSDConfig,
-    run: Run | None,
-) -> None:
+def train_adapter(model: "LanguageModel", unseen: Corpus, config: FSDConfig, run: Run | None) -> None:
     """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
     from fsd.models.finetuning import finetune
 
@@ -202,11 +185,7 @@ def assistant() -> Assistant:
 
 
 def control_beside(
-    assistant: Assistant,
-    control: "ControlModel",
-    model: "LanguageModel",
-    split: Split,
-    config: FSDConfig,
+    assistant: Assistant, control: "ControlModel", model: "LanguageModel", split: Split, config: FSDConfig
 ) -> "Callable[[], tuple[str, ScoreTable]]":
     """What gives the scores of the control model, from the process beside this one where that is sooner."""
     apart = _light(split)
@@ -237,13 +216,7 @@ def _gains_beside(model: "LanguageModel", unseen: Corpus, config: FSDConfig) -> 
     if config.adapter or model.device.type != "cpu":
         return False
     # If the training of the model is in the cache, so most likely are training and scores of its control.
-    return not is_finished(
-        model,
-        unseen.prompts,
-        config.training,
-        seed=config.seed,
-        cache=_trainings(config),
-    )
+    return not is_finished(model, unseen.prompts, config.training, seed=config.seed, cache=_trainings(config))
 
 
 def audit_beside(assistant: Assistant, split: Split, config: FSDConfig) -> "Callable[[], Audit]":
@@ -279,11 +252,7 @@ def _audit(split: Split, config: FSDConfig) -> "Audit":
 
 
 def measure(
-    language_model: "LanguageModel",
-    split: Split,
-    detectors: Sequence[Detector],
-    config: FSDConfig,
-    run: Run | None,
+    language_model: "LanguageModel", split: Split, detectors: Sequence[Detector], config: FSDConfig, run: Run | None
 ) -> tuple[ScoringPlan, ScoreTable]:
     """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone without unseen texts."""
     # The model may have the adapter of another experiment, so that the states are those of this one.
@@ -311,20 +280,9 @@ def compute_results(
     remarks = [*inputs.remarks, *remarks]
     audited = audited or partial(_audit, split, config)
     judged = results.compute_results(
-        split,
-        scored,
-        control,
-        inputs.detectors,
-        remarks=remarks,
-        seed=config.seed,
-        audited=audited,
-        **how,
+        split, scored, control, inputs.detectors, remarks=remarks, seed=config.seed, audited=audited, **how
     )
-    judged = replace(
-        judged,
-        never_saw=never_saw(config, inputs.documents),
-        labels=inputs.labels,
-    )
+    judged = replace(judged, never_saw=never_saw(config, inputs.documents), labels=inputs.labels)
     # Error rates are shares of the non-members, which therefore must be non-members.
     if not inputs.labels.hold:
         return replace(judged, calibration=None)
@@ -444,11 +402,5 @@ def plan_control(
         return None, ["no control model: it can compute none of these detectors"]
     # Detectors that were named for the model need not be computable by its control.
     detection = replace(config.detection, detectors=AUTO, shots=shots)
-    control = replace(
-        config,
-        model=model,
-        training=training,
-        adapter=None,
-        detection=detection,
-    )
+    control = replace(config, model=model, training=training, adapter=None, detection=detection)
     return ControlModel(control, computable), remarks

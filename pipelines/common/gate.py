@@ -60,12 +60,7 @@ NUMBERS = {
     },
 }
 """Command → name of a number of its answer → what it is."""
-SIGNS = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 FORM = re.compile(r"\s*([a-z_]+)\s*(<=|>=|<|>)\s*(\S+)\s*")
 
 

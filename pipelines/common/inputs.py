@@ -11,22 +11,13 @@ from typing import NamedTuple
 from detectors import Detector
 from fsd import distributed, tracking
 from fsd.collection import domains
-from fsd.config import (
-    CleaningConfig,
-    DataConfig,
-    FSDConfig,
-    ModelConfig,
-    check_training,
-)
+from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig, check_training
 from fsd.data import benchmarks, embedded, splitting
 from fsd.data.cells import RowError
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Benchmark, Document, Documents
 from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
-from fsd.data.near_duplicates import (
-    drop_contradictions,
-    refuse_contradictions,
-)
+from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
 from fsd.data.readers import data_files_of, parse_columns, read_files, read_texts
 from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
@@ -52,10 +43,7 @@ class LabelledTexts(NamedTuple):
     def labels(self, config: FSDConfig) -> Labels:
         """Whether the labels hold for the model of a configuration."""
         return labels_for(
-            config.model.model,
-            self.documents,
-            since=self.since,
-            last=splitting.parse_cutoff(config.data.cutoff),
+            config.model.model, self.documents, since=self.since, last=splitting.parse_cutoff(config.data.cutoff)
         )
 
 
@@ -121,10 +109,7 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     if data.data:
         labelled = _files_and_benchmarks(data, model)
     elif corpus and model.model == corpus.model:
-        labelled = LabelledTexts(
-            Corpus(embedded.corpus(data.domain)),
-            {"embedded corpus": _digest(corpus.file)},
-        )
+        labelled = LabelledTexts(Corpus(embedded.corpus(data.domain)), {"embedded corpus": _digest(corpus.file)})
     elif model.model == EMBEDDED_TARGET:
         raise UsageError(
             f"domain {data.domain} must come with --data FILE, or with --model for its published benchmark; "
@@ -143,12 +128,7 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
 
 
 def read_own(
-    files: Sequence[str],
-    columns: str,
-    cleaning: CleaningConfig,
-    *,
-    labelled: bool = False,
-    contexts: bool = False,
+    files: Sequence[str], columns: str, cleaning: CleaningConfig, *, labelled: bool = False, contexts: bool = False
 ) -> Cleaned:
     """The user's texts, with remarks for the report."""
     skipped = Counter[str]()
@@ -157,33 +137,15 @@ def read_own(
     names = parse_columns(columns, answers=True)
     try:
         if labelled:
-            documents = read_files(
-                files,
-                names,
-                labelled=True,
-                answers=True,
-                skipped=counted,
-            )
+            documents = read_files(files, names, labelled=True, answers=True, skipped=counted)
         else:
-            documents = read_texts(
-                files,
-                names,
-                answers=True,
-                contexts=contexts,
-                skipped=counted,
-            )
+            documents = read_texts(files, names, answers=True, contexts=contexts, skipped=counted)
     except RowError as error:
         raise UsageError(f"{error}; leave out such rows, and count them, by --skip-invalid") from error
     return Corpus(documents), _left_out("files", skipped)
 
 
-def read_cleaned(
-    files: Sequence[str],
-    columns: str,
-    cleaning: CleaningConfig,
-    *,
-    contexts: bool = False,
-) -> Cleaned:
+def read_cleaned(files: Sequence[str], columns: str, cleaning: CleaningConfig, *, contexts: bool = False) -> Cleaned:
     """The user's texts, with or without labels, without those that are labelled both 1 and 0."""
     documents, skipped = read_own(files, columns, cleaning, contexts=contexts)
     documents, dropped = _without_contradictions(documents, cleaning)
@@ -193,10 +155,7 @@ def read_cleaned(
 def _without_contradictions(documents: Documents, cleaning: CleaningConfig) -> Cleaned:
     """Refuse texts labelled both 1 and 0, or leave them out with a remark; see `fsd.data.near_duplicates`."""
     if cleaning.near_duplicates == "refuse":
-        refuse_contradictions(
-            documents,
-            "; leave them out on both sides by --near-duplicates drop",
-        )
+        refuse_contradictions(documents, "; leave them out on both sides by --near-duplicates drop")
         return Corpus(documents), []
     kept, count = drop_contradictions(documents)
     return Corpus(kept), _left_out("texts", {benchmarks.BOTH_LABELS: count})
@@ -239,12 +198,7 @@ def _published(names: Sequence[str], model: ModelConfig) -> LabelledTexts:
         remarks.extend(_remarks(name, benchmark))
         if benchmark.since:
             starts.append(benchmark.since)
-    return LabelledTexts(
-        Corpus(documents),
-        sources,
-        tuple(remarks),
-        min(starts, default=None),
-    )
+    return LabelledTexts(Corpus(documents), sources, tuple(remarks), min(starts, default=None))
 
 
 def _remarks(name: str, benchmark: Benchmark) -> list[str]:
@@ -289,10 +243,7 @@ def check_tokenizers(config: FSDConfig, documents: Sequence[Document]) -> None:
 
     target = config.model.model
     tokenizer, _ = load_tokenizer(target, revision=config.model.revision)
-    further = {
-        "placebo": control_model(config, documents),
-        "reference-model": config.model.reference_model,
-    }
+    further = {"placebo": control_model(config, documents), "reference-model": config.model.reference_model}
     for flag, model in further.items():
         if model and load_tokenizer(model)[0].get_vocab() != tokenizer.get_vocab():
             raise UsageError(
@@ -306,20 +257,10 @@ def _digest(path: Path) -> str:
     return f"sha256:{digest(*data_files_of(path))[:16]}"
 
 
-def split_texts(
-    documents: Sequence[Document],
-    data: DataConfig,
-    seed: int,
-) -> tuple[Split, list[str]]:
+def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> tuple[Split, list[str]]:
     """Split the texts into unseen, validation and test, with remarks for the report."""
     if not isinstance(data.unseen, str):
-        return split(
-            documents,
-            unseen=data.unseen,
-            validation=data.validation,
-            scheme=data.split,
-            seed=seed,
-        ), []
+        return split(documents, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed), []
     if data.split == "paper":
         raise UsageError("split must be grouped where unseen is a file; got paper")
     unseen, remarks = read_own([data.unseen], "", data.cleaning)

@@ -163,14 +163,7 @@ class Job:
 
         writes = [path if isinstance(path, Stated) else str(path) for path in self.writes if path]
         if self.experiment:
-            writes.append(
-                Stated(
-                    f"a run of the experiment {self.experiment}",
-                    {
-                        "experiment": self.experiment,
-                    },
-                )
-            )
+            writes.append(Stated(f"a run of the experiment {self.experiment}", {"experiment": self.experiment}))
         rows = [*self.reads.items(), *self._model_rows()]
         rows.append(("writes", Stated(", ".join(writes) or "nothing", list(map(value_of, writes)))))
         facts = [(name, without_credentials(words)) for name, words in rows]
@@ -216,19 +209,7 @@ class Job:
         if self.texts is not None:
             rows += _computed(parts, device)
         memory_words = f"{byte_size(low)} to {byte_size(high)} on {device}"
-        rows.append(
-            (
-                "memory",
-                Stated(
-                    memory_words,
-                    {
-                        "low_bytes": low,
-                        "high_bytes": high,
-                        "device": device,
-                    },
-                ),
-            )
-        )
+        rows.append(("memory", Stated(memory_words, {"low_bytes": low, "high_bytes": high, "device": device})))
         return rows
 
     def _asked_rows(self) -> Rows:
@@ -296,11 +277,7 @@ class Tokens(NamedTuple):
 
     def plus(self, further: "Tokens") -> "Tokens":
         """The sum of both."""
-        return Tokens(
-            self.read + further.read,
-            self.scored + further.scored,
-            self.trained + further.trained,
-        )
+        return Tokens(self.read + further.read, self.scored + further.scored, self.trained + further.trained)
 
 
 def _forward_passes(parts: Sequence[Job]) -> Stated:
@@ -419,27 +396,13 @@ def pretraining(recipe: Recipe, tokens: float) -> dict[str, Stated]:
     # tokens and predicts them.
     count = 12 * recipe.layers * recipe.hidden_size**2 + recipe.vocabulary * recipe.hidden_size
     return {
-        "model": Stated(
-            f"about {count:,} parameters, from scratch",
-            {
-                "parameters": count,
-            },
-        ),
-        "tokens": Stated(
-            f"about {tokens:,.0f} to train on",
-            {
-                "training": round(tokens),
-            },
-        ),
+        "model": Stated(f"about {count:,} parameters, from scratch", {"parameters": count}),
+        "tokens": Stated(f"about {tokens:,.0f} to train on", {"training": round(tokens)}),
     }
 
 
 def api_cost(
-    model: ModelConfig,
-    api: APIConfig,
-    asked: "Callable[[], Mapping[str, Iterable[Prompt]]]",
-    *,
-    chat: bool = False,
+    model: ModelConfig, api: APIConfig, asked: "Callable[[], Mapping[str, Iterable[Prompt]]]", *, chat: bool = False
 ) -> "Cost":
     """What the prompts of each scorer ask an API, by its tokenizer if that is on this machine."""
     from fsd.models.language_model import load_tokenizer
@@ -475,10 +438,7 @@ def check_space(texts: Iterable[str]) -> None:
     """Refuse disks of temporary files and runs without room for tables of the texts, estimated far below the need."""
     # An eighth of the texts: a limit near the need would refuse runs that fit.
     needed = RUN_BYTES + sum(map(len, texts)) // 8
-    for name, folder in (
-        ("TMPDIR", Path(tempfile.gettempdir())),
-        ("the working folder", Path.cwd()),
-    ):
+    for name, folder in (("TMPDIR", Path(tempfile.gettempdir())), ("the working folder", Path.cwd())):
         free = shutil.disk_usage(folder).free
         if free < needed:
             raise UsageError(

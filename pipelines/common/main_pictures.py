@@ -104,11 +104,7 @@ def _reliability_picture(results: Results, calibration: Calibration, columns: Sc
     groups = results.judged.loc[nonmember, "group"].nunique()
     name = results.title(calibration.score)
     figure = figures.reliability(
-        name,
-        p_values,
-        calibration=calibration.n_families,
-        texts=groups,
-        colour=_colour(results, calibration.score),
+        name, p_values, calibration=calibration.n_families, texts=groups, colour=_colour(results, calibration.score)
     )
     return Picture(
         figures.png(figure),

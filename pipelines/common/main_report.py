@@ -123,10 +123,7 @@ def _power(results: Results) -> Finding | None:
 
 
 def _facts(
-    results: Results,
-    config: FSDConfig,
-    identity: BaseIdentity,
-    sources: Mapping[str, str],
+    results: Results, config: FSDConfig, identity: BaseIdentity, sources: Mapping[str, str]
 ) -> list[tuple[str, str]]:
     """What is needed to repeat the run."""
     training = config.training

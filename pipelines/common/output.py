@@ -32,12 +32,7 @@ def check_table_path(out: str | Path | None, inputs: Iterable[str | Path] = ()) 
     check_path(path, inputs)
 
 
-def check_path(
-    path: Path,
-    inputs: Iterable[str | Path] = (),
-    *,
-    create_folder: bool = False,
-) -> None:
+def check_path(path: Path, inputs: Iterable[str | Path] = (), *, create_folder: bool = False) -> None:
     """Check that a file can be written to the path, by writing an empty one beside it."""
     try:
         if create_folder:
@@ -117,13 +112,7 @@ def write_table(table: "pd.DataFrame", out: str | Path | None) -> None:
             draft.write_bytes(csv_text(table).encode())
         else:
             # pandas writes ten digits otherwise.
-            table.to_json(
-                draft,
-                orient="records",
-                lines=True,
-                force_ascii=False,
-                double_precision=15,
-            )
+            table.to_json(draft, orient="records", lines=True, force_ascii=False, double_precision=15)
 
     write_file(path, write)
 

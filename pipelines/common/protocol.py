@@ -24,12 +24,7 @@ VERSION = 2
 """Version of the file."""
 Hashes = Mapping[str, Mapping[str, str]]
 """Name of a model, or `adapter` → file → its SHA-256."""
-LEVELS = {
-    "contamination": "level",
-    "canary test": "alpha",
-    "detect": "fpr",
-    "adapter-audit": "fpr",
-}
+LEVELS = {"contamination": "level", "canary test": "alpha", "detect": "fpr", "adapter-audit": "fpr"}
 """Command → its setting that is the level; the others give intervals of 95 %."""
 INTERVAL_LEVEL = 0.05
 """The level of the other commands, as it stands in a protocol."""
@@ -114,11 +109,7 @@ def protocol(command: str, config: Any) -> Protocol:
     return _protocol(command, inputs(command, config), settings, weights)
 
 
-def recorded(
-    provenance: Provenance,
-    configuration: bytes,
-    weights: Hashes,
-) -> Protocol:
+def recorded(provenance: Provenance, configuration: bytes, weights: Hashes) -> Protocol:
     """The protocol that a finished run kept, by what it recorded, its configuration file and the weights beside it."""
     # A bundle may be anybody's.
     if provenance.command not in TESTS:
@@ -133,12 +124,7 @@ def recorded(
     return _protocol(provenance.command, provenance.inputs, settings, weights)
 
 
-def _protocol(
-    command: str,
-    inputs: Sequence[Input],
-    settings: Settings,
-    weights: Hashes,
-) -> Protocol:
+def _protocol(command: str, inputs: Sequence[Input], settings: Settings, weights: Hashes) -> Protocol:
     texts: dict[str, list[str]] = {}
     for entry in inputs:
         # Of a published benchmark or a task, the name is all there is here.
@@ -159,11 +145,7 @@ def _protocol(
 
 def read(path: str | Path) -> Protocol:
     """The protocol in a file."""
-    return read_json(
-        Protocol,
-        path,
-        f"a protocol of version {VERSION}, made by --protocol with --dry-run",
-    )
+    return read_json(Protocol, path, f"a protocol of version {VERSION}, made by --protocol with --dry-run")
 
 
 def apply(config: Any) -> None:

@@ -136,12 +136,7 @@ def _check_answers(address: str) -> None:
     code = f"import ray; ray.init({address!r}, log_to_driver=False)"
     reason = ""
     try:
-        attempt = subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=CONNECT,
-        )
+        attempt = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=CONNECT)
         if attempt.returncode:
             reason = attempt.stderr.strip().rpartition("\n")[2] or "no reason"
     except subprocess.TimeoutExpired:
@@ -200,13 +195,7 @@ class _Pool:
                 elif not self._left_out(task.actor, result):
                     self.idle.append(task.actor)
 
-    def _watch(
-        self,
-        reference: Any,
-        actor: Any,
-        shard: Shard | None = None,
-        attempt: int = 0,
-    ) -> None:
+    def _watch(self, reference: Any, actor: Any, shard: Shard | None = None, attempt: int = 0) -> None:
         self.tasks[reference] = Task(actor, shard, attempt, time.monotonic() + self.limit)
 
     def _admitted(self, actor: Any, identity: Any, agree: Agree) -> str:

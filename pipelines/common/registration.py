@@ -49,11 +49,7 @@ def start(
         return
     domain = config.data.domain
     method = "reused adapter" if config.adapter else config.training.method
-    name = run_name(
-        config.model.model,
-        config.data.data or (domain,),
-        f"{method} s{config.seed}",
-    )
+    name = run_name(config.model.model, config.data.data or (domain,), f"{method} s{config.seed}")
     settings = params(config, detectors, sources, placebo) | chosen_params(config, detectors)
     settings["device"] = str(model.device)
     with tracked_run(
@@ -88,10 +84,7 @@ def _training(config: FSDConfig) -> AdapterConfig | None:
 
 
 def params(
-    config: FSDConfig,
-    detectors: Sequence[Detector],
-    sources: Iterable[str],
-    placebo: ControlModel | None,
+    config: FSDConfig, detectors: Sequence[Detector], sources: Iterable[str], placebo: ControlModel | None
 ) -> dict[str, object]:
     """The settings that tuning leaves as they are, as they are in effect, under their flags' names."""
     settings = flags(config)
@@ -111,16 +104,11 @@ def params(
 
 
 def chosen_params(
-    config: FSDConfig,
-    detectors: Sequence[Detector],
-    model: LanguageModel | None = None,
+    config: FSDConfig, detectors: Sequence[Detector], model: LanguageModel | None = None
 ) -> dict[str, object]:
     """The settings that tuning may choose: of the training, and of every detector."""
     by_detector = {d.name: {**d.settings, BASE: dict(d.base_settings)} for d in detectors}
-    return {
-        **training_params(_training(config), model),
-        "detector": by_detector,
-    }
+    return {**training_params(_training(config), model), "detector": by_detector}
 
 
 def training_params(training: AdapterConfig | None, model: LanguageModel | None = None) -> dict[str, object]:
@@ -219,10 +207,7 @@ def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detecto
     cutoff = config.data.cutoff
     if not cutoff:
         members = [document for part in results.parts for document in part if document.member]
-        cutoff = max(
-            (member.date.isoformat() for member in members if member.date),
-            default="",
-        )
+        cutoff = max((member.date.isoformat() for member in members if member.date), default="")
     return adapter_files.contents(
         config.model,
         shots_of(config.detection, config.model.model),
@@ -256,13 +241,7 @@ def judged_words(parts: Split, how: str, seed: int) -> str:
     return f"{texts}; {how}, seed {seed}; by the best score of any state"
 
 
-def card(
-    name: str,
-    results: Results,
-    config: FSDConfig,
-    identity: BaseIdentity,
-    sources: Mapping[str, str],
-) -> str:
+def card(name: str, results: Results, config: FSDConfig, identity: BaseIdentity, sources: Mapping[str, str]) -> str:
     """The adapter's card, in the form of the model hub."""
     training = _training(config)
     settings = ", ".join(f"{key} {value}" for key, value in training_params(training).items())

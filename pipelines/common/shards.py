@@ -184,19 +184,10 @@ class Folder(NamedTuple):
         file = path / MANIFEST
         if not file.exists():
             return None
-        return cls(
-            path,
-            *read_json(Manifest, file, "the manifest of a folder of shards"),
-        )
+        return cls(path, *read_json(Manifest, file, "the manifest of a folder of shards"))
 
     @classmethod
-    def for_job(
-        cls,
-        path: Path,
-        places: Sequence[str],
-        rows: int,
-        job: Mapping[str, Any],
-    ) -> "Folder":
+    def for_job(cls, path: Path, places: Sequence[str], rows: int, job: Mapping[str, Any]) -> "Folder":
         """Cut the files into shards, unless the manifest has those of the same files; refuse another job's folder."""
         if rows < 1:
             raise UsageError(f"shard-rows must be at least 1; got {rows}")
@@ -212,12 +203,7 @@ class Folder(NamedTuple):
         else:
             inputs, shards = data.cut(files, rows)
         hashes = {file.url: file.hash for file in inputs}
-        whole = {
-            "format": FORMAT,
-            "fsd": version("fsd"),
-            **job,
-            "inputs": hashes,
-        }
+        whole = {"format": FORMAT, "fsd": version("fsd"), **job, "inputs": hashes}
         if existing:
             existing.refuse_other(whole)
         return cls(path, whole, inputs, shards)
@@ -297,20 +283,9 @@ def job(
     rows = sum(file.rows for file in folder.inputs)
     count = len(folder.shards)
     reads = {"data": files(file.url for file in folder.inputs)}
-    reads["rows"] = Stated(
-        f"{rows:,} in {count:,} shards",
-        {
-            "rows": rows,
-            "shards": count,
-        },
-    )
+    reads["rows"] = Stated(f"{rows:,} in {count:,} shards", {"rows": rows, "shards": count})
     if options.shard:
-        reads["share"] = Stated(
-            f"{options.shard}: {len(share):,} shards",
-            {
-                "shards": len(share),
-            },
-        )
+        reads["share"] = Stated(f"{options.shard}: {len(share):,} shards", {"shards": len(share)})
     return Job(
         partial(run, work, folder, share, finish),
         reads,
@@ -351,10 +326,7 @@ def here(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
 
 
 def run(
-    work: Work,
-    folder: Folder,
-    share: Sequence[Shard],
-    finish: Callable[[Folder], Mapping[str, Path]] | None,
+    work: Work, folder: Folder, share: Sequence[Shard], finish: Callable[[Folder], Mapping[str, Path]] | None
 ) -> None:
     """Compute the shards that are missing, and say what is there."""
     from fsd.reporting.report import Report
@@ -381,13 +353,7 @@ def run(
         further = finish(folder)
     rows = sum(shard.rows for shard in folder.shards) - sum(shard.rows for shard in absent)
     headline = f"{rows:,} rows in {len(folder.shards) - len(absent):,} of {len(folder.shards):,} shards"
-    show(
-        Report(
-            headline=headline,
-            findings=findings,
-            files={"shards": folder.path, **further},
-        )
-    )
+    show(Report(headline=headline, findings=findings, files={"shards": folder.path, **further}))
 
 
 def _compute(results: Results, folder: Folder, shards: Sequence[Shard]) -> dict[Shard, Exception]:
@@ -406,9 +372,6 @@ def _compute(results: Results, folder: Folder, shards: Sequence[Shard]) -> dict[
                 if len(failed) == number == limit:
                     raise result
             else:
-                write_file(
-                    folder.path / shard.name,
-                    partial(Path.write_bytes, data=result),
-                )
+                write_file(folder.path / shard.name, partial(Path.write_bytes, data=result))
             bar.update(shard.rows)
     return failed

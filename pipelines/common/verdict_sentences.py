@@ -100,9 +100,7 @@ def chance_sentence(verdicts: Verdicts, calibration: Calibration, data: str, cal
     are = "is" if called == 1 else "are"
     calls = "call is" if called == 1 else "calls together are"
     return Finding(
-        f"{start}: {called} such {calls} no evidence of membership",
-        AGAINST,
-        f"{short}: {called} {are} no evidence",
+        f"{start}: {called} such {calls} no evidence of membership", AGAINST, f"{short}: {called} {are} no evidence"
     )
 
 

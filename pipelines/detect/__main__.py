@@ -97,12 +97,7 @@ def prepare(config: DetectConfig) -> Job:
     last_day = parse_cutoff(config.cutoff)
     if shards.wanted(config.out, config.shards):
         drops = config.cleaning.near_duplicates != "refuse" and "drop"
-        shards.refuse(
-            known=" ".join(config.known),
-            report=config.report,
-            cutoff=config.cutoff,
-            near_duplicates=drops,
-        )
+        shards.refuse(known=" ".join(config.known), report=config.report, cutoff=config.cutoff, near_duplicates=drops)
         return shards.job(
             "detect",
             shards.Work("pipelines.detect.classifier", config),

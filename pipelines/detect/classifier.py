@@ -71,22 +71,13 @@ class CalibratedAdapter:
         self.audit = _audit_in(self.files)
         # refused by the audit first: a calibration would not help an adapter whose benchmark shows nothing
         _require(self.files, CALIBRATION, SETUP)
-        self.calibration = read_json(
-            Calibration,
-            self.files[CALIBRATION],
-            f"a calibration of version {VERSION}",
-        )
+        self.calibration = read_json(Calibration, self.files[CALIBRATION], f"a calibration of version {VERSION}")
         self.audited = self.calibration.state in IN_AUDIT
         if not self.audited:
             _require(self.files, UNSEEN)
         self.columns = served_columns(self.calibration)
         self.setup = setup_in(self.files[SETUP])
-        self.config = _model_config(
-            self.setup,
-            self.files.get(TABLE),
-            overrides,
-            self.files.get(TEMPLATE),
-        )
+        self.config = _model_config(self.setup, self.files.get(TABLE), overrides, self.files.get(TEMPLATE))
         self.candidates = self._load_candidates()
 
     def _load_candidates(self) -> list[Detector]:
@@ -144,10 +135,7 @@ class MembershipClassifier(CalibratedAdapter):
         if self.audited:
             self.model = self.model.audited()
         self.language_model = self.model.language_model
-        self.verdict_maker = VerdictMaker(
-            self.calibration,
-            hidden_state_reader(self.language_model, self.config),
-        )
+        self.verdict_maker = VerdictMaker(self.calibration, hidden_state_reader(self.language_model, self.config))
         self.inputs = self.model.inputs(unseen.prompts, shots=self.setup.shots)
         # A server answers each request in a thread of its own; the adapter is on or off for all of them.
         self._in_use = Lock()
@@ -170,12 +158,7 @@ class MembershipClassifier(CalibratedAdapter):
             suitable = for_adapter_audit(of_run) if self.audited else cheap(of_run)
             # these texts may lack what a detector of the run needs
             chosen = self.model.plan(suitable, texts, self.inputs).detectors or chosen
-        scored = score_texts(
-            self.model.prompts(texts),
-            chosen,
-            self.model.scorers,
-            self.inputs,
-        )
+        scored = score_texts(self.model.prompts(texts), chosen, self.model.scorers, self.inputs)
         return scored.in_audit() if self.audited else scored
 
     def _excluded(self, documents: Documents) -> list[str]:
@@ -192,15 +175,7 @@ class MembershipClassifier(CalibratedAdapter):
         trained = self._excluded(documents)
         outside, _ = self.verdict_maker.outside(documents, as_corpus(documents).family.tolist())
         unknown = map(self.verdict_maker.unknown, self.verdict_maker.sources(documents))
-        return [
-            next(filter(None, reasons), "")
-            for reasons in zip(
-                trained,
-                outside,
-                unknown,
-                strict=True,
-            )
-        ]
+        return [next(filter(None, reasons), "") for reasons in zip(trained, outside, unknown, strict=True)]
 
     def classify(self, documents: Documents, rules: Rules) -> Verdicts:
         """Classify N ≥ 1 texts as members or not, where something shows that the error rate holds for them.
@@ -231,12 +206,7 @@ class MembershipClassifier(CalibratedAdapter):
 
 def open_worker(config: Any) -> Worker:
     """What judges the shards of an output folder, each by itself; ranks and selections would be of all texts."""
-    classifier = MembershipClassifier(
-        config.adapter,
-        model=config.model,
-        device=config.device,
-        cache="none",
-    )
+    classifier = MembershipClassifier(config.adapter, model=config.model, device=config.device, cache="none")
     classifier.calibration.threshold_at(config.fpr)
     rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
 
@@ -244,11 +214,7 @@ def open_worker(config: Any) -> Worker:
         verdicts = classifier.classify(documents, rules).table.drop(columns=["rank", "selected"])
         return text_table(documents, "source", "text", "label").join(verdicts)
 
-    made_by = identity(
-        classifier.language_model,
-        classifier.files[CALIBRATION],
-        classifier.files[SETUP],
-    )
+    made_by = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])
     return Worker(made_by, table_by_documents(config, table, classifier.check_read_as))
 
 
@@ -291,10 +257,7 @@ def _require(files: Mapping[str, Path], *names: str) -> None:
 
 
 def _model_config(
-    setup: Setup,
-    table: Path | None,
-    overrides: Mapping[str, Any],
-    template: Path | None = None,
+    setup: Setup, table: Path | None, overrides: Mapping[str, Any], template: Path | None = None
 ) -> ModelConfig:
     """The model settings of the run with the overrides; a base model in a local folder must still exist."""
     changes = {name: value for name, value in overrides.items() if value is not None}

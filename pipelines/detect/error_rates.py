@@ -40,12 +40,7 @@ class Measured(NamedTuple):
         nonmembers = texts[~is_member]
         members = texts[is_member]
         return cls(
-            key,
-            name,
-            nonmembers=len(nonmembers),
-            fpr=_rate_of(nonmembers),
-            members=len(members),
-            tpr=_rate_of(members),
+            key, name, nonmembers=len(nonmembers), fpr=_rate_of(nonmembers), members=len(members), tpr=_rate_of(members)
         )
 
 
@@ -82,11 +77,7 @@ def on_labelled(documents: Documents, verdicts: Verdicts) -> list[Measured]:
     """The rates on the texts given, if any that were judged are labelled."""
     calls = verdicts.table["verdict"]
     texts = pd.DataFrame(
-        {
-            "member": [document.member for document in documents],
-            "called": calls == MEMBER,
-            "group": verdicts.family,
-        }
+        {"member": [document.member for document in documents], "called": calls == MEMBER, "group": verdicts.family}
     )
     judged = texts[texts["member"].notna() & calls.isin((MEMBER, NOT_SHOWN))]
     if judged.empty:
@@ -123,11 +114,7 @@ def comparable_sides(classifier: MembershipClassifier, suspect: Documents, nonme
     comparable_suspect = _comparable(classifier, suspect, "texts")
     comparable_nonmembers = _comparable(classifier, nonmembers, "known texts")
     # a text on both sides would pull them together, and a relative of one as well
-    refuse_related(
-        comparable_suspect,
-        comparable_nonmembers,
-        "; leave such known texts out by --near-duplicates drop",
-    )
+    refuse_related(comparable_suspect, comparable_nonmembers, "; leave such known texts out by --near-duplicates drop")
     check_sizes(*(np.unique(side.family).size for side in (comparable_suspect, comparable_nonmembers)))
     left_out = len(suspect) + len(nonmembers) - len(comparable_suspect) - len(comparable_nonmembers)
     return Sides(comparable_suspect, comparable_nonmembers, left_out)

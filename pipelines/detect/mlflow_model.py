@@ -61,12 +61,7 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
         self.classifier = MembershipClassifier(context.artifacts["adapter"], **settings)
         logging.getLogger("mlflow.models.utils").addFilter(_refuse_unknown)
 
-    def predict(
-        self,
-        context: Any,
-        model_input: pd.DataFrame,
-        params: dict[str, Any] | None = None,
-    ) -> pd.DataFrame:
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Verdicts on rows as those of the calibration were read, at the rates in `params`, `RATES` if there are none.
 
         A request of fewer than five texts cannot be tested for being of the calibrated kind: it gets scores and ranks

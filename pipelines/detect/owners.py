@@ -50,11 +50,7 @@ def _day(value: object, origin: str) -> Date | None:
 
 
 def owners_table(
-    documents: Documents,
-    verdicts: Verdicts,
-    named: Mapping[str, Holder],
-    model: str,
-    last_day: Date | None,
+    documents: Documents, verdicts: Verdicts, named: Mapping[str, Holder], model: str, last_day: Date | None
 ) -> Table | None:
     """One line per holder, the most called texts first; None if no text has one."""
     if not named:

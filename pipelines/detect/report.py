@@ -18,18 +18,7 @@ from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
 from fsd.reporting import figures
-from fsd.reporting.report import (
-    Picture,
-    Reader,
-    Report,
-    Section,
-    Table,
-    limits,
-    numbers,
-    p_value,
-    p_words,
-    plain,
-)
+from fsd.reporting.report import Picture, Reader, Report, Section, Table, limits, numbers, p_value, p_words, plain
 from fsd.scores import BASE, FSD
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.power import READ, raised_above
@@ -488,11 +477,7 @@ def _first_words(row: Any) -> str:
 
 
 def _texts(
-    findings: Findings,
-    rows: int,
-    characters: int,
-    reason: Callable[[Any], str] = attrgetter("warning"),
-    **options: Any,
+    findings: Findings, rows: int, characters: int, reason: Callable[[Any], str] = attrgetter("warning"), **options: Any
 ) -> Table:
     """The first texts: judged ones by p-value, then those with a score alone, then the rest."""
     table = findings.frame.sort_values(["p_value", "score"], ascending=[True, False], kind="stable").head(rows)

@@ -71,23 +71,11 @@ def prepare(config: BundleConfig) -> Job:
     source = fetch(config.run_id)
     check_inputs(source.provenance)
     command = source.provenance.command
-    reads = {
-        "run": Stated(
-            f"{source.run}: {command}",
-            {
-                "id": source.run,
-                "command": command,
-            },
-        )
-    }
+    reads = {"run": Stated(f"{source.run}: {command}", {"id": source.run, "command": command})}
     for entry in source.provenance.inputs:
         count = len(entry.files)
         reads[f"input {entry.flag}"] = Stated(
-            f"{entry.name}: {counted(count, 'file')}",
-            {
-                "name": entry.name,
-                "files": count,
-            },
+            f"{entry.name}: {counted(count, 'file')}", {"name": entry.name, "files": count}
         )
     return Job(partial(run, config, source, out, key), reads, writes=[out])
 
@@ -218,13 +206,7 @@ def read_input(entry: "Input", settings: Mapping[str, Any]) -> list[list[str]]:
     return texts
 
 
-def add_input(
-    folder: Path,
-    entry: "Input",
-    texts: Sequence[Sequence[str]],
-    *,
-    copied: bool,
-) -> "Input":
+def add_input(folder: Path, entry: "Input", texts: Sequence[Sequence[str]], *, copied: bool) -> "Input":
     """Copy an input into the bundle, unless its texts are left out, and hash its texts."""
     from fsd.data.documents import content_hash
 
@@ -296,9 +278,4 @@ def report(bundled: Bundled, out: Path, config: BundleConfig) -> "Report":
 
 
 if __name__ == "__main__":
-    command(
-        BundleConfig,
-        prepare,
-        __doc__,
-        stages={"data": "run", "recording": "copying and hashing"},
-    )
+    command(BundleConfig, prepare, __doc__, stages={"data": "run", "recording": "copying and hashing"})

@@ -13,20 +13,11 @@ from pipelines.common.deliver import run_name, show, tracked_run
 
 def open_examined(config: Any, texts: str) -> Model:
     """Open the model under test; the answers of an API are kept beside the `texts`, where no other file is named."""
-    return open_model(
-        config.model,
-        api=config.api,
-        answers=config.answers or f"{texts.rstrip('/')}.answers",
-    )
+    return open_model(config.model, api=config.api, answers=config.answers or f"{texts.rstrip('/')}.answers")
 
 
 def examination(
-    config: Any,
-    task: str,
-    files: Sequence[str],
-    *,
-    method: str = "",
-    **tags: object,
+    config: Any, task: str, files: Sequence[str], *, method: str = "", **tags: object
 ) -> AbstractContextManager[Run]:
     """Open the tracked run of an examination of `files`; its name says the method, by default the task."""
     model = config.model.model
@@ -40,10 +31,4 @@ def examination(
 
 def show_demonstration(findings: Sequence[Finding], table: Table, command: str) -> None:
     """Print what a demonstration found, and the command by which a user does the same with a model."""
-    show(
-        Report(
-            findings=findings,
-            sections=[Section("", tables=[table])],
-            next=[command],
-        )
-    )
+    show(Report(findings=findings, sections=[Section("", tables=[table])], next=[command]))

@@ -105,10 +105,7 @@ def prepare(config: OverlapConfig) -> Job:
         inputs = [config.texts, config.corpus]
         inputs += [file.url for file in texts.files + corpus.files]
         check_path(Path(config.out), inputs)
-    reads = {
-        "texts": _size(config.texts, texts),
-        "corpus": _size(config.corpus, corpus),
-    }
+    reads = {"texts": _size(config.texts, texts), "corpus": _size(config.corpus, corpus)}
     return Job(
         partial(run, config, texts, corpus),
         reads,
@@ -139,19 +136,11 @@ def run(config: OverlapConfig, texts: "TextStream", corpus: "TextStream") -> Non
 
     summary = Summary()
     # The rows are drawn while they are written: there may be more than the memory holds.
-    with (
-        stage("comparing"),
-        temporary_folder() as folder,
-        progress(texts.size + corpus.size, "reading", "B") as bar,
-    ):
+    with stage("comparing"), temporary_folder() as folder, progress(texts.size + corpus.size, "reading", "B") as bar:
         rows = overlap(read(texts), read(corpus), folder, n=config.n)
         example = Summary().add(Overlap("text", 1, 1, 1, answered=True))
         write_rows(map(summary.add, rows), Path(config.out) if config.out else None, example)
-    with tracked_run(
-        config,
-        "fsd-overlap",
-        run_name(config.corpus, [config.texts], "overlap"),
-    ) as tracked:
+    with tracked_run(config, "fsd-overlap", run_name(config.corpus, [config.texts], "overlap")) as tracked:
         deliver(report(summary, config), tracked)
 
 
@@ -196,21 +185,12 @@ def report(summary: Summary, config: OverlapConfig) -> "Report":
         "overlap/ngrams": share,
         "overlap/longest": summary.longest,
     }
-    facts = [
-        ("Texts", config.texts),
-        ("Corpus", config.corpus),
-        ("Words of an n-gram", str(config.n)),
-    ]
+    facts = [("Texts", config.texts), ("Corpus", config.corpus), ("Words of an n-gram", str(config.n))]
     return Report(
         title="Does it stand in the corpus?",
         question=f"Which texts of {config.texts} share {config.n} words in a row with {config.corpus}?",
         findings=findings,
-        sections=[
-            Section(
-                "Texts of which most stands in the corpus",
-                tables=[_table(summary, config.n)],
-            )
-        ],
+        sections=[Section("Texts of which most stands in the corpus", tables=[_table(summary, config.n)])],
         facts=facts,
         score=score,
         metrics=metrics,
@@ -301,12 +281,5 @@ def _table(summary: Summary, n: int) -> "Table":
 
 if __name__ == "__main__":
     command(
-        OverlapConfig,
-        prepare,
-        __doc__,
-        stages={
-            "data": "files",
-            "comparing": "comparing",
-            "recording": "recording",
-        },
+        OverlapConfig, prepare, __doc__, stages={"data": "files", "comparing": "comparing", "recording": "recording"}
     )

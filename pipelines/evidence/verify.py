@@ -99,13 +99,7 @@ def check_repeatable(manifest: "Manifest", model: str | None) -> None:
             raise UsageError(f"weights must be those of the bundle; the files of {name} have other hashes")
 
 
-def run(
-    config: VerifyConfig,
-    bundle: Bundle,
-    manifest: "Manifest",
-    content: bytes,
-    key: Key | None,
-) -> None:
+def run(config: VerifyConfig, bundle: Bundle, manifest: "Manifest", content: bytes, key: Key | None) -> None:
     """Compare, repeat the run if asked to, print, and end with exit code 1 if something is not as it was."""
     from fsd.evidence.bundle import alterations, sha256
 
@@ -132,12 +126,7 @@ def _further(items: Sequence[object]) -> str:
     return f"; {len(items) - 1} more" if len(items) > 1 else ""
 
 
-def check_manifest(
-    config: VerifyConfig,
-    bundle: Bundle,
-    content: bytes,
-    key: Key | None,
-) -> "list[Alteration]":
+def check_manifest(config: VerifyConfig, bundle: Bundle, content: bytes, key: Key | None) -> "list[Alteration]":
     """Whether the manifest is the one that was published, or signed."""
     from fsd.evidence.bundle import MANIFEST, Alteration, sha256
 
@@ -160,11 +149,7 @@ def check_contents(bundle: Bundle, manifest: "Manifest") -> "list[Alteration]":
     from pipelines.common import protocol
 
     altered = []
-    recorded = from_json(
-        Provenance,
-        bundle.read(f"run/{PROVENANCE}") or b"",
-        f"{PROVENANCE} must be a provenance",
-    )
+    recorded = from_json(Provenance, bundle.read(f"run/{PROVENANCE}") or b"", f"{PROVENANCE} must be a provenance")
     if _hashes(recorded.inputs) != _hashes(manifest.provenance.inputs):
         altered.append(Alteration("inputs", "other than the run recorded when it began"))
     altered += _wrong_copies(manifest)
@@ -220,11 +205,7 @@ def _wrong_copies(manifest: "Manifest") -> "list[Alteration]":
     return wrong
 
 
-def recompute(
-    bundle: Bundle,
-    manifest: "Manifest",
-    model: str | None,
-) -> "list[Difference]":
+def recompute(bundle: Bundle, manifest: "Manifest", model: str | None) -> "list[Difference]":
     """Repeat the run in a process and a store of its own, and compare the tables of its answer."""
     from fsd.evidence.bundle import differences
     from fsd.leftovers import temporary_folder
@@ -244,14 +225,7 @@ def recompute(
         # Numbers of an earlier run would not be computed again.
         environment["FSD_CACHE"] = str(folder / "cache")
         line = [sys.executable, "-m", "pipelines", *provenance.command.split(), "--config", str(file), "--json"]
-        done = subprocess.run(
-            line,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UsageError(f"the command of the bundle must run on this machine; it ended with: {reason}")
@@ -341,9 +315,5 @@ if __name__ == "__main__":
         VerifyConfig,
         prepare,
         __doc__,
-        stages={
-            "data": "manifest",
-            "hashing": "hashing",
-            "scoring": "running the command again",
-        },
+        stages={"data": "manifest", "hashing": "hashing", "scoring": "running the command again"},
     )

@@ -106,20 +106,7 @@ def compared(summaries: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
             ends = interval(values, of_texts, within=(least, 1))
             spread = (values.std(ddof=1), values.min(), values.max())
             rows.append((detector, measure, len(values), values.mean(), *ends, *spread))
-    return pd.DataFrame(
-        rows,
-        columns=[
-            "detector",
-            "measure",
-            "runs",
-            "value",
-            "low",
-            "high",
-            "sd",
-            "least",
-            "most",
-        ],
-    )
+    return pd.DataFrame(rows, columns=["detector", "measure", "runs", "value", "low", "high", "sd", "least", "most"])
 
 
 def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> None:
@@ -189,9 +176,4 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
 
 
 if __name__ == "__main__":
-    command(
-        CompareConfig,
-        prepare,
-        __doc__,
-        stages={"data": "runs", "recording": "recording"},
-    )
+    command(CompareConfig, prepare, __doc__, stages={"data": "runs", "recording": "recording"})

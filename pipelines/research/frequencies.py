@@ -100,13 +100,7 @@ def prepare(config: FrequencyConfig) -> Job:
         "at most": _limits(config),
         "tokenizer": Stated(tokenizer, config.model),
     }
-    return Job(
-        partial(run, config),
-        reads,
-        writes=[config.out],
-        notes=notes,
-        checks=checks,
-    )
+    return Job(partial(run, config), reads, writes=[config.out], notes=notes, checks=checks)
 
 
 def _limits(config: FrequencyConfig) -> Stated:
@@ -120,11 +114,7 @@ def _limits(config: FrequencyConfig) -> Stated:
         limits.append(f"the first {config.document_tokens:,} tokens of each document")
     return Stated(
         " and ".join(limits) or "everything",
-        {
-            "documents": config.limit,
-            "tokens": config.tokens,
-            "tokens_a_document": config.document_tokens,
-        },
+        {"documents": config.limit, "tokens": config.tokens, "tokens_a_document": config.document_tokens},
     )
 
 
@@ -244,9 +234,4 @@ def _total(config: FrequencyConfig, folder: "Folder") -> dict[str, Path]:
 
 
 if __name__ == "__main__":
-    command(
-        FrequencyConfig,
-        prepare,
-        __doc__,
-        stages={"data": "corpus", "counting": "counting"},
-    )
+    command(FrequencyConfig, prepare, __doc__, stages={"data": "corpus", "counting": "counting"})

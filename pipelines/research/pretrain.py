@@ -91,18 +91,9 @@ def prepare(config: PretrainConfig) -> Job:
     sides = [members.texts]
     labelled = []
     if held_out:
-        reads["held out"] = Stated(
-            f"{len(held_out):,} members, for the contemporary twin",
-            {
-                "texts": len(held_out),
-            },
-        )
+        reads["held out"] = Stated(f"{len(held_out):,} members, for the contemporary twin", {"texts": len(held_out)})
         sides.append(held_out.texts)
-        labelled = label(
-            members,
-            held_out,
-            [document for document in documents if document.member is False],
-        )
+        labelled = label(members, held_out, [document for document in documents if document.member is False])
     steps = []
     characters = 0
     for side in sides:
@@ -117,10 +108,7 @@ def prepare(config: PretrainConfig) -> Job:
     # Before the tokenizer is trained, only the characters can be counted.
     reads |= pretraining(recipe, characters / TOKEN)
     return Job(
-        partial(run, config, sides, background, labelled),
-        reads,
-        writes=[config.out],
-        checks=[partial(check, config)],
+        partial(run, config, sides, background, labelled), reads, writes=[config.out], checks=[partial(check, config)]
     )
 
 
@@ -166,18 +154,12 @@ def read_background(config: PretrainConfig, documents: "Sequence[Document]") -> 
 
 
 def label(
-    members: "Sequence[Document]",
-    held_out: "Sequence[Document]",
-    nonmembers: "Sequence[Document]",
+    members: "Sequence[Document]", held_out: "Sequence[Document]", nonmembers: "Sequence[Document]"
 ) -> "list[Document]":
     """The documents with the labels that hold for the target, and with periods where they have none."""
     from fsd.data.splitting import with_periods
 
-    sides = (
-        (members, True, OLDER),
-        (held_out, False, OLDER),
-        (nonmembers, False, LATER),
-    )
+    sides = ((members, True, OLDER), (held_out, False, OLDER), (nonmembers, False, LATER))
     documents = []
     # Not `LATER` for those held out: they are contemporaries, on which the comparison rests.
     for side, member, period in sides:
@@ -186,10 +168,7 @@ def label(
 
 
 def run(
-    config: PretrainConfig,
-    sides: Sequence[Sequence[str]],
-    background: Sequence[str],
-    documents: "Sequence[Document]",
+    config: PretrainConfig, sides: Sequence[Sequence[str]], background: Sequence[str], documents: "Sequence[Document]"
 ) -> None:
     """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
     from fsd.models.language_model import load_tokenizer
@@ -217,11 +196,7 @@ def run(
 
 def _line(document: "Document") -> str:
     """A document as a row for `fsd run --data`; empty columns are left out."""
-    row = {
-        "text": document.text,
-        "label": int(bool(document.member)),
-        "period": document.period,
-    }
+    row = {"text": document.text, "label": int(bool(document.member)), "period": document.period}
     if document.group:
         row["group"] = document.group
     if document.date:
@@ -230,11 +205,7 @@ def _line(document: "Document") -> str:
 
 
 def _train(
-    config: PretrainConfig,
-    background: Sequence[str],
-    tokenizer: Any,
-    members: Sequence[str],
-    folder: Path,
+    config: PretrainConfig, background: Sequence[str], tokenizer: Any, members: Sequence[str], folder: Path
 ) -> str:
     """Pretrain one model, write it with its tokenizer, token-frequency table and card, and return a summary."""
     from fsd.data.docstrings import PACKAGES
@@ -246,12 +217,7 @@ def _train(
     recipe = config.recipe
     losses = []
     model = pretrain(
-        members,
-        background,
-        recipe,
-        tokenizer=tokenizer,
-        device=config.device,
-        log=lambda loss, _: losses.append(loss),
+        members, background, recipe, tokenizer=tokenizer, device=config.device, log=lambda loss, _: losses.append(loss)
     )
     parameters = sum(weights.numel() for weights in model.base.parameters())
     # The card and the scores are those of the weights as they are read again, in half precision.
@@ -284,11 +250,7 @@ def _train(
         "tokenizer": config.tokenizer or "trained on the background",
         "parameters": parameters,
         "steps": len(losses),
-        "loss": {
-            "first": losses[0],
-            "last_20_steps": final,
-            "every_20_steps": curve,
-        },
+        "loss": {"first": losses[0], "last_20_steps": final, "every_20_steps": curve},
         "fingerprint": fingerprint(folder),
     }
     (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
@@ -305,9 +267,4 @@ def _described(texts: Sequence[str], **repeats: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    command(
-        PretrainConfig,
-        prepare,
-        __doc__,
-        stages={"data": "settings and texts", "training": "training"},
-    )
+    command(PretrainConfig, prepare, __doc__, stages={"data": "settings and texts", "training": "training"})

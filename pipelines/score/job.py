@@ -55,20 +55,9 @@ def prepare(config: ScoreConfig) -> Job:
         checks = [partial(check_model, config.model)]
         if by_api:
             checks.append(partial(check_api, config.model, config.api))
-        return shards.job(
-            "score",
-            work,
-            config.data,
-            finish=_forget_answers,
-            checks=checks,
-        )
+        return shards.job("score", work, config.data, finish=_forget_answers, checks=checks)
     check_table_path(config.out, filter(None, (*config.data, config.unseen, config.model.frequencies)))
-    documents, left_out = read_cleaned(
-        config.data,
-        config.columns,
-        config.cleaning,
-        contexts=True,
-    )
+    documents, left_out = read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
     unseen, blank = _read_unseen(config)
     # Texts without a label are scored too, and say nothing about the dates of members and non-members.
     labelled = [document for document in documents if document.member is not None]
@@ -119,12 +108,7 @@ def run(
 
         model = _open(config, f"{config.out}.partial")
         inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
-        plan = model.plan(
-            requested,
-            documents.prompts,
-            inputs,
-            strict=config.detection.named,
-        )
+        plan = model.plan(requested, documents.prompts, inputs, strict=config.detection.named)
         if model.answers:
             announce(plan, config.api.price)
     with stage("scoring"):
@@ -140,12 +124,7 @@ def run(
     report = make_report(config, table, measured, plan, remarks)
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     name = run_name(config.model.model, config.data, "score")
-    with tracked_run(
-        config,
-        f"fsd-{config.domain}",
-        name,
-        tags={"task": "score"},
-    ) as tracked:
+    with tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:
         with stage("recording"):
             tracked.log_dataset(
                 "scored",
@@ -167,12 +146,7 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
     model = _open(uncached, f"{config.out}/{ANSWERS}")
     inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
     # Chosen by an example, so that all shards have the same columns, whatever their texts allow.
-    plan = model.plan(
-        detectors,
-        [shards.EXAMPLE.text],
-        inputs,
-        strict=config.detection.named,
-    )
+    plan = model.plan(detectors, [shards.EXAMPLE.text], inputs, strict=config.detection.named)
     computable = plan.detectors
     names = [f"{detector.name}.base" for detector in computable]
 
@@ -185,13 +159,7 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
 
 def _open(config: ScoreConfig, answers: str) -> Model:
     """The model of the settings; the answers of an API are kept in a file until they are in a table."""
-    return open_model(
-        config.model,
-        api=config.api,
-        answers=answers,
-        chat=config.chat,
-        seed=config.seed,
-    )
+    return open_model(config.model, api=config.api, answers=answers, chat=config.chat, seed=config.seed)
 
 
 def _identity(config: ScoreConfig, model: Model) -> dict[str, str]:

@@ -54,11 +54,7 @@ def measure(documents: Corpus, table: pd.DataFrame, *, seed: int) -> Measured:
 
 
 def make_report(
-    config: ScoreConfig,
-    table: pd.DataFrame,
-    measured: Measured,
-    plan: ScoringPlan,
-    remarks: Sequence[str],
+    config: ScoreConfig, table: pd.DataFrame, measured: Measured, plan: ScoringPlan, remarks: Sequence[str]
 ) -> Report:
     """The metrics of the labelled texts beside the blind classifier, and what could not be computed."""
     results, blind_auc, doubts = measured
@@ -109,10 +105,7 @@ def metrics_table(results: pd.DataFrame) -> Table:
     def cell(row: Row, metric: str) -> str:
         return f"{rows[row.detector, 'base', metric].value:.2f}"
 
-    columns = [
-        Column("detector", "detector"),
-        Column("base AUC\n[95 % CI]", lambda row: str(row.estimate)),
-    ]
+    columns = [Column("detector", "detector"), Column("base AUC\n[95 % CI]", lambda row: str(row.estimate))]
     for name, metric in METRICS.items():
         # A threshold would have to come from other texts.
         if name != "auc" and not metric.needs_threshold:

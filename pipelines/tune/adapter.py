@@ -76,11 +76,7 @@ class AdapterTask:
         rows = sorted(order[:count])
         return self.unseen.take(np.array(rows, dtype=np.int64))
 
-    def evaluate(
-        self,
-        settings: Settings,
-        report: Report = lambda value, step: None,
-    ) -> FloatArray:
+    def evaluate(self, settings: Settings, report: Report = lambda value, step: None) -> FloatArray:
         """(folds,) mean objective of the detectors' FSD after training; reports the mean after every epoch."""
         pruned = None
         with self._trial_run(settings) as run:
@@ -117,11 +113,7 @@ class AdapterTask:
             parent=self.parent,
         )
 
-    def train(
-        self,
-        settings: Settings,
-        after_epoch: Callable[[int], None] | None = None,
-    ) -> None:
+    def train(self, settings: Settings, after_epoch: Callable[[int], None] | None = None) -> None:
         """Train a fresh adapter."""
         from fsd.models.finetuning import finetune
 
@@ -144,23 +136,13 @@ class AdapterTask:
         """Label of each detector's FSD → its mean over the folds with the present adapter."""
         return {str(Score(name)): float(values.mean()) for name, values in self.values().items()}
 
-    def statistics(
-        self,
-        texts: Sequence[Prompt],
-        base: ViewStatistics | None = None,
-    ) -> ViewStatistics:
+    def statistics(self, texts: Sequence[Prompt], base: ViewStatistics | None = None) -> ViewStatistics:
         """Token statistics of the base model, unless `base` has them, and of the model with the present adapter."""
         model = self.model()
         inputs = model.inputs(
             self.unseen.prompts, shots=detector_settings.shots_of(self.config.detection, self.config.model.model)
         )
-        return ViewStatistics.compute(
-            texts,
-            self.detectors,
-            model.scorers,
-            inputs,
-            reused=base,
-        )
+        return ViewStatistics.compute(texts, self.detectors, model.scorers, inputs, reused=base)
 
     def model(self) -> Model:
         """The model, opened once in each process."""
@@ -188,25 +170,11 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run) -> Tuned:
     requested = [detector for detector in requested if not detector.needs_labels]
     plan = experiment.prepare(model, data.split, requested, base_run)
     detectors = plan.detectors
-    task = AdapterTask(
-        base_run,
-        data.split.unseen,
-        texts,
-        detectors,
-        data.validation,
-        run,
-        _opened=model,
-    )
+    task = AdapterTask(base_run, data.split.unseen, texts, detectors, data.validation, run, _opened=model)
     name, setup = data.study_of(task)
     # A study with another setup is refused before the scoring.
     create_study(name, setup, config.storage)
-    base = ViewStatistics.compute(
-        texts,
-        detectors,
-        model.scorers,
-        plan.inputs,
-        states=("base",),
-    )
+    base = ViewStatistics.compute(texts, detectors, model.scorers, plan.inputs, states=("base",))
     task.validation = replace(data.validation, statistics=base)
     trials = search(task, name, setup, config)
     # What follows are no trials, so that they have no runs.
@@ -220,31 +188,14 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run) -> Tuned:
         best = best._replace(validation_chosen_elsewhere=math.nan)
     winners = []
     for label, mean in default_means.items():
-        detector = best._replace(
-            task=label,
-            validation_default=mean,
-            validation_tuned=tuned_means[label],
-        )
+        detector = best._replace(task=label, validation_default=mean, validation_tuned=tuned_means[label])
         winners.append(detector)
     run_config = replace(base_run, training=task.training(best.tuned))
     split = data.split.replace(unseen=task.unseen_share(best.tuned))
-    return Tuned(
-        run_config,
-        split,
-        winners,
-        {task.label: trials},
-        default_scores,
-        tuned_scores,
-        model,
-        plan.remarks,
-    )
+    return Tuned(run_config, split, winners, {task.label: trials}, default_scores, tuned_scores, model, plan.remarks)
 
 
-def _trained(
-    task: AdapterTask,
-    settings: Settings,
-    data: TuningData,
-) -> tuple[dict[str, float], Scores]:
+def _trained(task: AdapterTask, settings: Settings, data: TuningData) -> tuple[dict[str, float], Scores]:
     """Train with the settings; each FSD's mean over the validation folds, and its scores of the test texts."""
     task.train(settings)
     statistics = task.statistics(task.model().prompts(data.split.test.prompts))

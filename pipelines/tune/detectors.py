@@ -57,12 +57,7 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
     language_model = model.language_model
     if not language_model.adapted:
         experiment.train_adapter(language_model, data.split.unseen, config.base_run, run)
-    read = partial(
-        ViewStatistics.compute,
-        detectors=detectors,
-        scorers=model.scorers,
-        inputs=plan.inputs,
-    )
+    read = partial(ViewStatistics.compute, detectors=detectors, scorers=model.scorers, inputs=plan.inputs)
     validation = replace(data.validation, statistics=read(model.prompts(data.split.validation.prompts)))
     # From here on, trials only compute scores: all that they need is in memory.
     for task in tasks:

@@ -13,14 +13,7 @@ from fsd.errors import UsageError, at_least
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model
 from fsd.token_stats import Scores
-from fsd.tuning.objective import (
-    DetectorTask,
-    Task,
-    Trial,
-    ValidationSet,
-    Winner,
-    grouped_folds,
-)
+from fsd.tuning.objective import DetectorTask, Task, Trial, ValidationSet, Winner, grouped_folds
 from pipelines.common.detector_settings import shots_of
 from pipelines.common.job import check_name
 
@@ -78,11 +71,7 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
     if not texts:
         raise UsageError("validation must hold texts to tune on; got none: give --validation a share above 0")
     folds = grouped_folds(
-        texts.members,
-        texts.family.tolist(),
-        folds=config.folds,
-        repeats=config.repeats,
-        seed=config.base_run.seed,
+        texts.members, texts.family.tolist(), folds=config.folds, repeats=config.repeats, seed=config.base_run.seed
     )
     setup = study_setup(config, split, fingerprint)
     # The token statistics follow when the model has read the texts.

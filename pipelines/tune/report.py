@@ -19,13 +19,7 @@ from fsd.statistics import intervals, metrics
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.intervals import shortened as short
 from fsd.tracking import Run
-from fsd.tuning.objective import (
-    DetectorTask,
-    Settings,
-    Trial,
-    Winner,
-    grid,
-)
+from fsd.tuning.objective import DetectorTask, Settings, Trial, Winner, grid
 from fsd.tuning.optuna_study import importance
 from pipelines.tune.job import Tuned, TuningData
 
@@ -87,11 +81,7 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
         Column("validation", _validation),
         Column("cross-val.", _cross_validated),
     ]
-    columns += [
-        Column("test [95 % CI]", _test),
-        Column("gain", _gain),
-        Column("p", lambda row: f"{row.p:.3f}"),
-    ]
+    columns += [Column("test [95 % CI]", _test), Column("gain", _gain), Column("p", lambda row: f"{row.p:.3f}")]
     table = Table(
         gains,
         columns,
@@ -142,11 +132,7 @@ def _gain(row: Any) -> str:
 
 
 def _interval(row: Any, name: str) -> Estimate:
-    return Estimate(
-        getattr(row, name),
-        getattr(row, f"{name}_low"),
-        getattr(row, f"{name}_high"),
-    )
+    return Estimate(getattr(row, name), getattr(row, f"{name}_low"), getattr(row, f"{name}_high"))
 
 
 def remarks(gains: pd.DataFrame) -> list[str]:
@@ -193,10 +179,7 @@ def trials_frame(trials: Trials) -> pd.DataFrame:
 
 
 def draw(
-    trials: Trials,
-    importances: Mapping[str, Mapping[str, float]],
-    objective: str,
-    tasks: Sequence[DetectorTask] = (),
+    trials: Trials, importances: Mapping[str, Mapping[str, float]], objective: str, tasks: Sequence[DetectorTask] = ()
 ) -> dict[str, bytes]:
     """File name → PNG: history and importance of the studies, and the objective over the settings of detectors."""
     measured = f"{metrics.METRICS[objective].label} on validation"
@@ -254,12 +237,7 @@ def _curves(tasks: Sequence[DetectorTask], measured: str) -> Figure:
     for task in tasks:
         lines[_state(task)] = [_over_folds(task, {setting: value}) for value in x]
     return figures.curves(
-        x,
-        {detector: lines},
-        x_name=f"{detector}.{setting}",
-        y_name=measured,
-        x_log=search.log,
-        colours=figures.STATES,
+        x, {detector: lines}, x_name=f"{detector}.{setting}", y_name=measured, x_log=search.log, colours=figures.STATES
     )
 
 

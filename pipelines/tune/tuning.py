@@ -50,12 +50,7 @@ def prepare(config: TuneConfig) -> Job:
     else:
         trials += " per detector and score, in memory"
     checks = [partial(check_storage, config.storage)]
-    stated = Stated(
-        trials,
-        {
-            "at_most": config.trials,
-        },
-    )
+    stated = Stated(trials, {"at_most": config.trials})
     return replace(
         job,
         reads={**job.reads, "trials": stated},
@@ -87,9 +82,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
         experiment.prepare(model, split, inputs.detectors, base_run)
     domain = base_run.data.domain
     title = run_name(
-        base_run.model.model,
-        base_run.data.data or (domain,),
-        f"tune {config.tune} · seed {base_run.seed}",
+        base_run.model.model, base_run.data.data or (domain,), f"tune {config.tune} · seed {base_run.seed}"
     )
     tags = {
         "study": data.study,
@@ -137,12 +130,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
         with stage("recording"):
             with_gains = partial(report.with_gains, gains=gains, objective=config.objective)
             summary, version = registration.track(
-                tracked,
-                results,
-                inputs,
-                language_model,
-                study=data.study,
-                edit=with_gains,
+                tracked, results, inputs, language_model, study=data.study, edit=with_gains
             )
         notes = sentences.conclusions(results) + report.remarks(gains)
         notes += [*inputs.remarks, *tuned.remarks]

@@ -199,10 +199,7 @@ def test_nothing_remains_of_a_killed_command(tmp_path, number):
     environment = {**os.environ, "PYTHONPATH": str(root)}
     # Of a group of its own, to which a terminal would send Ctrl-C.
     process = subprocess.Popen(
-        [sys.executable, str(file)],
-        env=environment,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        [sys.executable, str(file)], env=environment, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
         beside_it = begun(tmp_path)

@@ -157,10 +157,7 @@ def test_the_served_model_refuses_rows_that_are_read_otherwise(judged, served, m
             "row 1: a chat must have at most 200 turns; it has 202: cut it",
         ),
         ([{"messages": chat, "tools": [{"name": "a" * 10**6}]}], "at most 1,000,000 characters; that in row 0 has 1,0"),
-        (
-            [{"messages": [*chat, called | {"weight": 0}]}],
-            "row 0: turn 3 of messages must have role .*'weight'",
-        ),
+        ([{"messages": [*chat, called | {"weight": 0}]}], "row 0: turn 3 of messages must have role .*'weight'"),
     ):
         with pytest.raises(mlflow.MlflowException, match=message) as caught:
             asked(served, {"dataframe_records": rows})

@@ -29,12 +29,7 @@ Paper = tuple[Document, Date | None]
 
 
 def texts(
-    window: Window,
-    journal: Journal,
-    *,
-    categories: tuple[str, ...] = (),
-    query: str = "",
-    mirror: str = "",
+    window: Window, journal: Journal, *, categories: tuple[str, ...] = (), query: str = "", mirror: str = ""
 ) -> Iterator[Document]:
     """Title and abstract of each paper, dated by its first version.
 
@@ -46,11 +41,7 @@ def texts(
     conditions = "".join(f"({condition}) AND " for condition in (any_category, query) if condition)
     begin = window.first(FIRST)
     end = window.last(journal.clock.today)
-    cursor = journal.cursor or {
-        "from": f"{begin:%Y%m%d}0000",
-        "to": f"{end:%Y%m%d}2359",
-        "start": 0,
-    }
+    cursor = journal.cursor or {"from": f"{begin:%Y%m%d}0000", "to": f"{end:%Y%m%d}2359", "start": 0}
     while True:
         start = cursor["start"]
         # Where the query was restarted, the papers that end the former one come again.
@@ -141,13 +132,7 @@ def _paper(entry: ElementTree.Element) -> Paper:
     if "/api/errors" in link:
         raise UsageError(f"arxiv must understand the query; it says: {abstract}")
     number = re.sub(r"v\d+$", "", link.rpartition("/abs/")[2])
-    document = Document(
-        f"{title}\n{abstract}",
-        None,
-        _day(entry, "published"),
-        f"arxiv:{number}",
-        link,
-    )
+    document = Document(f"{title}\n{abstract}", None, _day(entry, "published"), f"arxiv:{number}", link)
     return document, _day(entry, "updated")
 
 

@@ -23,13 +23,9 @@ PAGE = "https://www.gutenberg.org/ebooks/"
 CATALOGUE = "/cache/epub/feeds/pg_catalog.csv"
 FIRST = Date(1971, 12, 1)
 LANGUAGE = "en"
-START = re.compile(
-    r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG EBOOK.*?\*\*\*\s*$",
-    re.M | re.I | re.S,
-)
+START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG EBOOK.*?\*\*\*\s*$", re.M | re.I | re.S)
 END = re.compile(
-    r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG EBOOK|End of (?:the )?Project Gutenberg)",
-    re.M | re.I,
+    r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG EBOOK|End of (?:the )?Project Gutenberg)", re.M | re.I
 )
 CREDITS = re.compile(
     r"^\W*(?:Transcriber|E-?text prepared|(?:This e-?(?:text|book) was )?Produced by|Credits:|Transcribed from)"

@@ -19,14 +19,7 @@ COLUMNS_OPTION = "--options columns=text=NAME,date=NAME,group=NAME"
 DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 
 
-def texts(
-    window: Window,
-    journal: Journal,
-    *,
-    path: str,
-    columns: str = "",
-    words: int = 0,
-) -> Iterator[Document]:
+def texts(window: Window, journal: Journal, *, path: str, columns: str = "", words: int = 0) -> Iterator[Document]:
     """The texts of a file or folder, the day nearest to the cutoff first, cut to `words` words, 0 for whole texts."""
     for document in dated(path, columns, window, journal):
         yield replace(document, text=cut(document.text, words), member=None)
@@ -39,10 +32,7 @@ def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Doc
     for reason in skipped.elements():
         journal.drop(reason)
     dated_texts = [document for document in documents if document.date]
-    dated_texts.sort(
-        key=lambda document: document.date or Date.min,
-        reverse=window.newest_first,
-    )
+    dated_texts.sort(key=lambda document: document.date or Date.min, reverse=window.newest_first)
     # The collector drops and counts those without a date.
     return dated_texts + [document for document in documents if not document.date]
 

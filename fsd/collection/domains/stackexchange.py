@@ -27,12 +27,7 @@ BLOCKS = frozenset({"p", "pre", "li", "br", "blockquote", "h1", "h2", "h3", "tr"
 
 
 def texts(
-    window: Window,
-    journal: Journal,
-    *,
-    site: str = "stackoverflow",
-    tags: tuple[str, ...] = (),
-    mirror: str = "",
+    window: Window, journal: Journal, *, site: str = "stackoverflow", tags: tuple[str, ...] = (), mirror: str = ""
 ) -> Iterator[Document]:
     """Title and body of each question created in the window with all `tags`.
 
@@ -45,11 +40,7 @@ def texts(
     begin = _seconds(window.first(FIRST))
     # The service takes the last second of the last day.
     next_day = _seconds(window.last(journal.clock.today) + timedelta(days=1))
-    cursor = journal.cursor or {
-        "fromdate": begin,
-        "todate": next_day - 1,
-        "seen": [],
-    }
+    cursor = journal.cursor or {"fromdate": begin, "todate": next_day - 1, "seen": []}
     query = {
         "sort": "creation",
         "order": "desc" if newest_first else "asc",
@@ -129,13 +120,7 @@ def _question(item: JSON) -> tuple[Document, int | None]:
         day = None if created is None else datetime.fromtimestamp(created, UTC).date()
     except (ValueError, OverflowError, OSError) as error:
         raise format_changed(SERVICE, "'creation_date' as seconds since 1970", created) from error
-    document = Document(
-        f"{unescape(title)}\n{plain(body)}",
-        None,
-        day,
-        f"{SERVICE}:{link}",
-        link,
-    )
+    document = Document(f"{unescape(title)}\n{plain(body)}", None, day, f"{SERVICE}:{link}", link)
     return document, _whole_number(item, "last_edit_date")
 
 

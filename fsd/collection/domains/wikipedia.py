@@ -48,13 +48,7 @@ def texts(
     or the year before ("2024 floods in Europe", "Scheepsramp in 2024"), which works in every language.
     """
     check(kind=kind, language=language)
-    service = Service(
-        SERVICE,
-        URL.format(language=language),
-        interval=0.2,
-        clock=journal.clock,
-        mirror=mirror,
-    )
+    service = Service(SERVICE, URL.format(language=language), interval=0.2, clock=journal.clock, mirror=mirror)
     begin = f"{window.first(FIRST)}T00:00:00Z"
     end = f"{window.last(journal.clock.today)}T23:59:59Z"
     log = {
@@ -95,12 +89,7 @@ def texts(
 
 def _query(service: Service, params: JSON) -> JSON:
     # With maxlag, servers that are behind refuse to answer, as the API's etiquette asks of programs.
-    common = {
-        "action": "query",
-        "format": "json",
-        "formatversion": 2,
-        "maxlag": 5,
-    }
+    common = {"action": "query", "format": "json", "formatversion": 2, "maxlag": 5}
     return service.get("/w/api.php", _reply, common | params)
 
 

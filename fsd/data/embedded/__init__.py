@@ -32,11 +32,7 @@ class EmbeddedCorpus(NamedTuple):
 
 CORPORA = {
     "arxiv": EmbeddedCorpus("embedded", CORPUS, CUTOFF),
-    "wikipedia": EmbeddedCorpus(
-        "embedded-wikipedia",
-        HERE / "wikipedia" / "corpus.jsonl",
-        Date(2016, 12, 31),
-    ),
+    "wikipedia": EmbeddedCorpus("embedded-wikipedia", HERE / "wikipedia" / "corpus.jsonl", Date(2016, 12, 31)),
 }
 """Domain → its embedded corpus."""
 
@@ -64,9 +60,4 @@ def corpus(domain: str = "arxiv") -> Iterator[Document]:
     260 on subjects of July 2023 to 2025. Each was written as it could have been written in its own period.
     """
     for _, row in read_rows([CORPORA[domain].file]):
-        yield document(
-            row,
-            {"group": "id"},
-            f"embedded corpus: {row['title']}",
-            labelled=True,
-        )
+        yield document(row, {"group": "id"}, f"embedded corpus: {row['title']}", labelled=True)

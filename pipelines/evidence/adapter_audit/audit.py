@@ -26,18 +26,7 @@ from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, Ver
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
-from fsd.reporting.report import (
-    Picture,
-    Reader,
-    Report,
-    Section,
-    Table,
-    limits,
-    numbers,
-    p_value,
-    plain,
-    shown,
-)
+from fsd.reporting.report import Picture, Reader, Report, Section, Table, limits, numbers, p_value, plain, shown
 from fsd.scores import BASE, IN_AUDIT, columns_of, of_state
 from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model, open_model, outline
@@ -73,12 +62,7 @@ HEADINGS = (
 )
 
 
-DEMO_TEXTS = job.Stated(
-    "100 embedded abstracts",
-    {
-        "texts": 100,
-    },
-)
+DEMO_TEXTS = job.Stated("100 embedded abstracts", {"texts": 100})
 
 
 def prepare(config: AuditConfig) -> Job:
@@ -228,19 +212,10 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         detectors = _asked(plan.detectors, config.detection)
         scored = _without_control(plan.score(), detectors)
         remarks = plan.remarks
-    measured = results.compute_results(
-        parts,
-        scored.take(slice(labelled)),
-        None,
-        detectors,
-        seed=config.seed,
-    )
+    measured = results.compute_results(parts, scored.take(slice(labelled)), None, detectors, seed=config.seed)
     assert measured.calibration is not None  # the share of validation is above 0
     states = partial(hidden_states, model.language_model)
-    calibration = replace(
-        measured.calibration,
-        reference=tried(measured.calibration.reference, states=states),
-    )
+    calibration = replace(measured.calibration, reference=tried(measured.calibration.reference, states=states))
     verdicts = None
     if judged:
         of_judged = scored.take(slice(labelled, None))
@@ -249,9 +224,7 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         refusal = summary.sentence if summary.explains else ""
         maker = VerdictMaker(calibration, states, refusal=refusal)
         verdicts = maker.classify(
-            judged,
-            lambda rows: of_judged.take(rows).columns,
-            Rules(config.fpr, same_source=config.same_source),
+            judged, lambda rows: of_judged.take(rows).columns, Rules(config.fpr, same_source=config.same_source)
         )
     table = results.score_table(parts.replace(test=(*parts.test, *judged)), scored)
     return Audit(
@@ -275,13 +248,7 @@ def _plan(texts: Sequence[Prompt], model: Model, detection: DetectorConfig) -> S
         detectors.append(comparable.get(name, detector))
         if name not in comparable:
             excluded[name] = "an audit compares plain scores"
-    return model.plan(
-        detectors,
-        texts,
-        excluded=excluded,
-        strict=detection.named,
-        use="used in an audit",
-    )
+    return model.plan(detectors, texts, excluded=excluded, strict=detection.named, use="used in an audit")
 
 
 def _with_control(detection: DetectorConfig) -> list[Detector]:
@@ -306,11 +273,7 @@ def _without_control(scored: ScoreTable, detectors: Sequence[Detector]) -> Score
     return replace(scored, columns={score: columns[score] for score in kept})
 
 
-def _with_verdicts(
-    table: pd.DataFrame,
-    labelled: int,
-    verdicts: Verdicts | None,
-) -> pd.DataFrame:
+def _with_verdicts(table: pd.DataFrame, labelled: int, verdicts: Verdicts | None) -> pd.DataFrame:
     """The table of scores with p-values and verdicts of the texts after the labelled ones."""
     is_judged = np.arange(len(table)) >= labelled
     # a table of scores has labelled texts alone: it took those without a label for non-members of the test
@@ -353,11 +316,7 @@ def _detector_line(measured: Results, detector: str) -> list[str]:
     """The cells under `HEADINGS`."""
     rows = measured.rows
     single, difference = IN_AUDIT
-    cells = [
-        detector,
-        shown(rows.get((detector, single, "auc"))),
-        shown(rows[detector, difference, "auc"]),
-    ]
+    cells = [detector, shown(rows.get((detector, single, "auc"))), shown(rows[detector, difference, "auc"])]
     gain = rows.get((detector, "", "auc_gain"))
     # A detector that reads both models has no score of one of them, over which it could gain.
     if gain is None:
@@ -427,14 +386,7 @@ def verdict_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Find
         )
     findings += basis_sentences(verdicts.bases)
     if judged > 1:
-        findings.append(
-            chance_sentence(
-                verdicts,
-                calibration,
-                "fine-tuning data",
-                "fine-tuning data",
-            )
-        )
+        findings.append(chance_sentence(verdicts, calibration, "fine-tuning data", "fine-tuning data"))
     return findings + rate_sentences(verdicts, calibration) + power_sentences(calibration.reference)
 
 
@@ -443,17 +395,8 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
     base = config.model.model
     summary = audit.summary
     judged = audit.scores[audit.scores["split"] == "judged"]
-    section = Section(
-        "Results",
-        tables=[detectors_table(audit), numbers("verdicts", judged)],
-        pictures=[_roc(audit)],
-    )
-    facts = [
-        ("Base", base),
-        ("Fine-tuned model", name),
-        ("Texts", ", ".join(config.data)),
-        ("Seed", str(config.seed)),
-    ]
+    section = Section("Results", tables=[detectors_table(audit), numbers("verdicts", judged)], pictures=[_roc(audit)])
+    facts = [("Base", base), ("Fine-tuned model", name), ("Texts", ", ".join(config.data)), ("Seed", str(config.seed))]
     return Report(
         title="Was it in the fine-tuning data?",
         question=f"Can texts that {name} was fine-tuned on be distinguished from others, given the base {base}?",
@@ -550,12 +493,7 @@ def _roc(audit: Audit) -> Picture:
     )
 
 
-def register(
-    run: Run,
-    audit: Audit,
-    config: AuditConfig,
-    identity: BaseIdentity,
-) -> Version | None:
+def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity) -> Version | None:
     """Register the adapter with the calibration as a version of fsd-<domain>, for `fsd detect` and MLflow.
 
     None of the texts that it was trained on, which are the question, travels with it. It does not become champion if a
@@ -569,20 +507,9 @@ def register(
     adapter = str(config.adapter)
     shots = shots_of(config.detection, config.model.model)
     files = adapter_files.contents(
-        config.model,
-        shots,
-        audit.detectors,
-        summary,
-        audit.calibration,
-        domain=config.domain,
-        seed=config.seed,
+        config.model, shots, audit.detectors, summary, audit.calibration, domain=config.domain, seed=config.seed
     )
-    tags = {
-        "base_model": identity.id,
-        "adapter": adapter,
-        "detector": summary.detector,
-        "state": summary.state,
-    }
+    tags = {"base_model": identity.id, "adapter": adapter, "detector": summary.detector, "state": summary.state}
     benchmark = f"validation {digest(parts.validation)}, test {digest(parts.test)}"
     digests = {
         "benchmark": benchmark,
@@ -610,11 +537,7 @@ def register(
     )
 
 
-def split_by_training(
-    trained_on: Documents,
-    others: Documents,
-    config: AuditConfig,
-) -> Split:
+def split_by_training(trained_on: Documents, others: Documents, config: AuditConfig) -> Split:
     """Texts of the fine-tuning and others in two parts, labelled as such whatever labels they have."""
     labelled = [replace(document, member=True) for document in trained_on]
     labelled += [replace(document, member=False) for document in others]
@@ -625,9 +548,7 @@ def demo(seed: int) -> None:
     """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
     with context.stage("model"):
         config = AuditConfig(
-            model=ModelConfig(cache="none"),
-            detection=DetectorConfig(detectors="loss,min_k,zlib"),
-            seed=seed,
+            model=ModelConfig(cache="none"), detection=DetectorConfig(detectors="loss,min_k,zlib"), seed=seed
         )
         nonmembers = [document for document in corpus() if not document.member][:100]
         half = len(nonmembers) // 2

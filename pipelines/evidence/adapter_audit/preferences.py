@@ -65,12 +65,7 @@ def read_pairs(rows: Iterable[tuple[str, Row]], columns: Columns) -> Iterator[Pa
     for origin_url, row in rows:
         prompt, answers = _parts(row, columns.get(PROMPT), origin_url)
         chosen, rejected = (
-            document(
-                {**row, MESSAGES: None, PROMPT: prompt, COMPLETION: answer},
-                further,
-                origin_url,
-                answers=True,
-            )
+            document({**row, MESSAGES: None, PROMPT: prompt, COMPLETION: answer}, further, origin_url, answers=True)
             for answer in answers
         )
         words = BETWEEN.join([chosen.text, rejected.prompt.text])
@@ -132,13 +127,7 @@ def _log_probability(text: TokenStats) -> float:
 
 
 def _detector(name: str) -> Detector:
-    return Detector(
-        name,
-        _log_probability,
-        ("text",),
-        MappingProxyType({}),
-        MappingProxyType({}),
-    )
+    return Detector(name, _log_probability, ("text",), MappingProxyType({}), MappingProxyType({}))
 
 
 DETECTORS = list(map(_detector, (PREFERENCE, CHOSEN, REJECTED)))

@@ -32,29 +32,16 @@ EXPLANATION = (
     Finding("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05", FOR),
     Finding("which variant is published was drawn at random, so the p-values are exact for any model", FOR),
 )
-SCHEME = {
-    "variants": 100,
-    "length": 6,
-    "alpha": 0.01,
-    "repetitions": (1, 4, 16),
-}
+SCHEME = {"variants": 100, "length": 6, "alpha": 0.01, "repetitions": (1, 4, 16)}
 
 
 def prepare(config: DemoConfig) -> Job:
     """Nothing to check: the demonstration is always the same."""
-    return Job(
-        partial(run, config),
-        {
-            "documents": Stated(f"{DOCUMENTS} embedded abstracts", {"texts": DOCUMENTS}),
-        },
-    )
+    return Job(partial(run, config), {"documents": Stated(f"{DOCUMENTS} embedded abstracts", {"texts": DOCUMENTS})})
 
 
 def make_canaries(
-    documents: Sequence[str],
-    words_of: Sequence[str],
-    seed: str,
-    **scheme: Any,
+    documents: Sequence[str], words_of: Sequence[str], seed: str, **scheme: Any
 ) -> tuple[files.Canaries, list[str]]:
     """Canaries of documents, of the words of some texts, and what is published."""
     # By way of files, so that the demonstration does what `fsd canary make` does.
@@ -70,13 +57,7 @@ def make_canaries(
     return canaries, published
 
 
-def rank_by_loss(
-    canaries: files.Canaries,
-    scorers: Mapping[str, Scorer],
-    *,
-    alpha: float,
-    seed: int,
-) -> pd.DataFrame:
+def rank_by_loss(canaries: files.Canaries, scorers: Mapping[str, Scorer], *, alpha: float, seed: int) -> pd.DataFrame:
     """The rank tests of the canaries by the loss of a model."""
     scores = rank.score(canaries, load_detectors(DetectorConfig("loss")), scorers, seed=seed)
     return rank.rank_tests(scores, ["loss"], alpha=alpha, seed=seed)
@@ -89,20 +70,11 @@ def run(config: DemoConfig) -> None:
     with stage("model"):
         # Members were read when the embedded model was trained: only the others show what this training adds.
         abstracts = unread()
-        canaries, published = make_canaries(
-            abstracts[:DOCUMENTS],
-            abstracts,
-            f"demonstration {config.seed}",
-            **SCHEME,
-        )
+        canaries, published = make_canaries(abstracts[:DOCUMENTS], abstracts, f"demonstration {config.seed}", **SCHEME)
         model = language_model.load(uncached)
         # A copy, since the training changes the weights in place.
         trained = replace(model, model=copy.deepcopy(model.model))
-        continue_pretraining(
-            trained,
-            published,
-            Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed),
-        )
+        continue_pretraining(trained, published, Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed))
     with stage("scoring"):
         tests = {}
         for name, tested in (("trained", trained), ("control", model)):
@@ -121,8 +93,4 @@ def run(config: DemoConfig) -> None:
         f"all documents together: {p['trained']} by the model that was trained on them, {p['control']} by the "
         "one before"
     )
-    show_demonstration(
-        [Finding(result), *EXPLANATION],
-        table,
-        "fsd canary make --data FILE --out canaries",
-    )
+    show_demonstration([Finding(result), *EXPLANATION], table, "fsd canary make --data FILE --out canaries")

@@ -115,12 +115,7 @@ def write(out: Path, sealed: Sealed, published: Mapping[str, str]) -> Canaries:
     lines = []
     for entry in sealed.documents:
         # The label and the group make the file a benchmark of members as it is.
-        row = {
-            "id": entry.id,
-            "text": published[entry.id],
-            "group": entry.id,
-            "label": 1,
-        }
+        row = {"id": entry.id, "text": published[entry.id], "group": entry.id, "label": 1}
         lines += [json.dumps(row, ensure_ascii=False) + "\n"] * entry.repetitions
     with new_folder(out) as folder:
         folder.chmod(0o700)
@@ -172,11 +167,7 @@ def read(folder: Path) -> Canaries:
             f"{path} must match its commitment; its SHA-256 is {digest}, committed is "
             f"{' '.join(committed[1:2]) or 'none'}"
         )
-    sealed = from_json(
-        Sealed,
-        content,
-        f"{path} must be a sealed list of version {OLDEST} or {VERSION}",
-    )
+    sealed = from_json(Sealed, content, f"{path} must be a sealed list of version {OLDEST} or {VERSION}")
     return Canaries(sealed, digest, _contexts(sealed, folder / PUBLISHED))
 
 

@@ -12,14 +12,7 @@ from fsd.data.documents import content_hash
 from fsd.data.readers import document, parse_columns, read_rows, read_texts
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, as_findings
-from fsd.evidence.canaries import (
-    MOST_REPETITIONS,
-    Scheme,
-    check_level,
-    published_index,
-    repetitions_of,
-    word_pool,
-)
+from fsd.evidence.canaries import MOST_REPETITIONS, Scheme, check_level, published_index, repetitions_of, word_pool
 from fsd.reporting.report import Report
 from pipelines.common import deliver, job
 from pipelines.common.job import Job
@@ -39,18 +32,8 @@ def prepare(config: MakeConfig) -> Job:
         variants = "their own paraphrases"
         of_each = list(map(sealed.count, sealed.documents))
     reads = {"documents": job.files(config.data, len(sealed.documents))}
-    reads["variants"] = job.Stated(
-        f"{variants}, one of them published",
-        {
-            "of_each": of_each,
-        },
-    )
-    reads["published"] = job.Stated(
-        f"{sealed.copies:,} copies",
-        {
-            "copies": sealed.copies,
-        },
-    )
+    reads["variants"] = job.Stated(f"{variants}, one of them published", {"of_each": of_each})
+    reads["published"] = job.Stated(f"{sealed.copies:,} copies", {"copies": sealed.copies})
     return Job(partial(run, config, sealed, published), reads, writes=[config.out])
 
 
@@ -103,15 +86,7 @@ def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:
         name, sha256 = key
         candidates = variants or scheme.candidates(key)
         index = published_index(seed, key, len(candidates))
-        entries.append(
-            Entry(
-                name,
-                sha256,
-                index,
-                repetitions[key],
-                variants,
-            )
-        )
+        entries.append(Entry(name, sha256, index, repetitions[key], variants))
         canary = candidates[index]
         # A paraphrase takes the place of its document.
         published[name] = canary if variants else text + BREAK + canary

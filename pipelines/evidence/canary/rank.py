@@ -16,17 +16,7 @@ from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evidence.canaries import check_level, combined_p, rank_p
 from fsd.progress import progress
 from fsd.reporting import figures
-from fsd.reporting.report import (
-    Column,
-    Picture,
-    Reader,
-    Report,
-    Section,
-    Table,
-    p_column,
-    p_value,
-    p_words,
-)
+from fsd.reporting.report import Column, Picture, Reader, Report, Section, Table, p_column, p_value, p_words
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model, outline
 from fsd.scoring.plan import ScoringPlan
@@ -50,16 +40,7 @@ FURTHER_VIEWS = {"neighbours", "primed", "tuned", *DRAWS}
 """Views that a canary does not have: it has no neighbours, prefix and continuations of its own, and no tuned model."""
 # In place of a number of repetitions: all documents together.
 ALL = 0
-RANK_COLUMNS = [
-    "detector",
-    "repetitions",
-    "documents",
-    "median_p",
-    "found",
-    "found_low",
-    "found_high",
-    "p",
-]
+RANK_COLUMNS = ["detector", "repetitions", "documents", "median_p", "found", "found_low", "found_high", "p"]
 """Columns of the rank tests: `repetitions` is 0 for all documents together, `found` the share of them with p ≤ α."""
 
 
@@ -95,11 +76,7 @@ def prepare(config: RankConfig) -> Job:
     requested = load_detectors(config.detection)
     reads = {
         "canaries": Stated(
-            f"{len(texts):,} documents in {config.folder}",
-            {
-                "folder": config.folder,
-                "documents": len(texts),
-            },
+            f"{len(texts):,} documents in {config.folder}", {"folder": config.folder, "documents": len(texts)}
         )
     }
     checks = [partial(plan, config, canaries, requested, outline(config.model, ("base",)))]
@@ -146,33 +123,15 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
         # By another tokenizer the variants have different numbers of tokens, and some are likelier for that alone.
         if model.tokenizer:
             name = config.api.tokenizer or config.model.model
-            check_tokenizer(
-                fingerprint(model.tokenizer),
-                sealed.tokenizer,
-                name,
-            )
+            check_tokenizer(fingerprint(model.tokenizer), sealed.tokenizer, name)
         planned = plan(config, canaries, requested, model)
-    with examination(
-        config,
-        "canary",
-        [config.folder],
-        method="canary test",
-    ) as tracked:
+    with examination(config, "canary", [config.folder], method="canary test") as tracked:
         with stage("scoring"):
             # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
-            scores = score(
-                canaries,
-                planned.detectors,
-                model.scorers,
-                withheld=config.withheld,
-                seed=config.seed,
-            )
+            scores = score(canaries, planned.detectors, model.scorers, withheld=config.withheld, seed=config.seed)
             names = [detector.name for detector in planned.detectors]
             results = rank_tests(scores, names, alpha=config.alpha, seed=config.seed)
-        deliver(
-            partial(report, scores, results, canaries, config, planned.remarks),
-            tracked,
-        )
+        deliver(partial(report, scores, results, canaries, config, planned.remarks), tracked)
 
 
 def plan(config: RankConfig, canaries: Canaries, requested: Sequence[Detector], model: Model) -> ScoringPlan:
@@ -201,11 +160,7 @@ def check_tokenizer(its_hash: str, expected: str, model: str) -> None:
 
 
 def report(
-    scores: pd.DataFrame,
-    results: pd.DataFrame,
-    canaries: Canaries,
-    config: RankConfig,
-    remarks: Sequence[str],
+    scores: pd.DataFrame, results: pd.DataFrame, canaries: Canaries, config: RankConfig, remarks: Sequence[str]
 ) -> Report:
     """The tests of all documents together, and by number of publications."""
     of_all = together(results)
@@ -252,10 +207,7 @@ def report(
         score=f"{best} p {p_value(p)}",
         metrics=metrics,
         reader=reader(p, canaries, config),
-        numbers={
-            "p": p,
-            "found": float(of_all["found"][best]),
-        },
+        numbers={"p": p, "found": float(of_all["found"][best])},
         artifacts={"canaries.parquet": scores},
     )
 
@@ -296,13 +248,7 @@ def score(
             # The frequencies of tokens do not depend on what is before them.
             if "unigram" in scorers:
                 readers["unigram"] = scorers["unigram"]
-            views = ViewStatistics.compute(
-                texts,
-                detectors,
-                readers,
-                ViewInputs(),
-                states=("base",),
-            )
+            views = ViewStatistics.compute(texts, detectors, readers, ViewInputs(), states=("base",))
             columns = {
                 "document": entry.id,
                 "repetitions": entry.repetitions,
@@ -316,12 +262,7 @@ def score(
     return pd.concat(parts, ignore_index=True)
 
 
-def _variants(
-    candidates: list[str],
-    published: int,
-    withheld: int | None,
-    rng: np.random.Generator,
-) -> list[str]:
+def _variants(candidates: list[str], published: int, withheld: int | None, rng: np.random.Generator) -> list[str]:
     """The variants that are scored, the published one first."""
     variants = [candidates.pop(published)]
     # Without a choice nothing is drawn: that would change what is drawn for the next documents.
@@ -343,13 +284,7 @@ def _after(context: str, scorer: Scorer) -> Scorer:
     return lambda prompts: scorer([Prompt(prompt.text, context) for prompt in prompts])
 
 
-def rank_tests(
-    scores: pd.DataFrame,
-    detectors: Sequence[str],
-    *,
-    alpha: float,
-    seed: int = 0,
-) -> pd.DataFrame:
+def rank_tests(scores: pd.DataFrame, detectors: Sequence[str], *, alpha: float, seed: int = 0) -> pd.DataFrame:
     """The rank tests of every detector, by number of repetitions if there are several, and of all documents."""
     repetitions = scores.groupby("document")["repetitions"].first().to_numpy()
     # A single level would repeat the line of all documents.
@@ -364,11 +299,7 @@ def rank_tests(
             chosen = (repetitions == level) | (level == ALL)
             # 20/1000 and .02 need not be the same float.
             rate = observed_rate(p[chosen] <= alpha + 1e-9)
-            combined = combined_p(
-                list(compress(values, chosen)),
-                list(compress(published, chosen)),
-                seed=seed,
-            )
+            combined = combined_p(list(compress(values, chosen)), list(compress(published, chosen)), seed=seed)
             count = chosen.sum()
             rows.append((detector, level, count, np.median(p[chosen]), *rate, combined))
     table = pd.DataFrame(rows, columns=RANK_COLUMNS)
@@ -406,11 +337,7 @@ def _by_document(scores: pd.DataFrame, detector: str) -> tuple[list[FloatArray],
 
 
 def conclusions(
-    together: pd.DataFrame,
-    best: str,
-    canaries: Canaries,
-    config: RankConfig,
-    power: Finding | None = None,
+    together: pd.DataFrame, best: str, canaries: Canaries, config: RankConfig, power: Finding | None = None
 ) -> list[Finding]:
     """The results in sentences, most important first."""
     model = config.model.model

@@ -31,10 +31,7 @@ from fsd.config import (
 class ContaminationConfig:
     """Data set, known non-members, model and tests."""
 
-    files: Annotated[
-        Positional[tuple[str, ...]],
-        arg(metavar="FILE [FILE ...]", help_behavior_hint=""),
-    ]
+    files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE [FILE ...]", help_behavior_hint="")]
     """The data set: JSONL, CSV or Parquet with a column `text`, in the order in which it was published; or several."""
     known: OptionalPaths = ()
     """Texts known to be non-members, of the same source, time and kind; without them only the order is tested."""

@@ -5,7 +5,5 @@ from pipelines.evidence import contamination
 
 if __name__ == "__main__":
     command(
-        contamination.ContaminationConfig,
-        deferred("pipelines.evidence.contamination.matrix"),
-        contamination.__doc__,
+        contamination.ContaminationConfig, deferred("pipelines.evidence.contamination.matrix"), contamination.__doc__
     )

@@ -57,13 +57,7 @@ class Accuracy(NamedTuple):
         lines = []
         for name, side in self._asdict().items():
             lines.append([SIDES[name], str(side.items), str(side.accuracy or "–")])
-        return plain(
-            ["items", "number", "accuracy [95 % CI]"],
-            lines,
-            caption=EASY,
-            title="accuracy",
-            name="",
-        )
+        return plain(["items", "number", "accuracy [95 % CI]"], lines, caption=EASY, title="accuracy", name="")
 
     def finding(self, level: float) -> Finding:
         """Both sides in a sentence, with what chance alone would judge seen."""
@@ -88,22 +82,11 @@ def _tracked_side(metrics: Mapping[str, float], side: str) -> Side:
     # A side without items has no accuracy.
     if not items:
         return Side(0, None)
-    return Side(
-        items,
-        Estimate(
-            metrics[name],
-            metrics[f"{name}_low"],
-            metrics[f"{name}_high"],
-        ),
-    )
+    return Side(items, Estimate(metrics[name], metrics[f"{name}_low"], metrics[f"{name}_high"]))
 
 
 def accuracy(
-    suspect: Corpus,
-    questions: Sequence[Question],
-    family_p: Sequence[float],
-    level: float,
-    scorer: Scorer,
+    suspect: Corpus, questions: Sequence[Question], family_p: Sequence[float], level: float, scorer: Scorer
 ) -> Accuracy | None:
     """Ask the questions, and compare the items judged seen with the others; None if none can be marked.
 

@@ -14,11 +14,7 @@ from fsd.config import again
 from fsd.data.corpus import Corpus
 from fsd.data.harness import Question, is_task, questions, training_split
 from fsd.data.knowledge_cutoffs import labels_for
-from fsd.data.near_duplicates import (
-    refuse_members,
-    refuse_related,
-    without_related,
-)
+from fsd.data.near_duplicates import refuse_members, refuse_related, without_related
 from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError, at_least
@@ -37,16 +33,7 @@ from fsd.evidence.dataset_tests import (
     rank_among,
 )
 from fsd.progress import progress
-from fsd.reporting.report import (
-    Column,
-    Reader,
-    Report,
-    Section,
-    Table,
-    p_column,
-    p_value,
-    p_words,
-)
+from fsd.reporting.report import Column, Reader, Report, Section, Table, p_column, p_value, p_words
 from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import Model, outline
@@ -143,10 +130,7 @@ class Inputs(NamedTuple):
         if not self.nonmembers:
             return self
         plan = model.plan(
-            self.detectors,
-            self.suspect.texts,
-            strict=config.detection.named,
-            use="used in dataset inference",
+            self.detectors, self.suspect.texts, strict=config.detection.named, use="used in dataset inference"
         )
         return self._replace(detectors=plan.detectors)
 
@@ -215,12 +199,7 @@ def asked(config: ContaminationConfig, inputs: Inputs) -> dict[str, dict[Prompt,
     """Scorer → the prompts that an API is asked by the tests, each once."""
     suspect = inputs.suspect
     nonmembers = inputs.nonmembers
-    orders = order_prompts(
-        suspect.texts,
-        shard=config.shard,
-        orders=config.orders,
-        seed=config.seed,
-    )
+    orders = order_prompts(suspect.texts, shard=config.shard, orders=config.orders, seed=config.seed)
     prompts = {"base": dict.fromkeys(orders)}
     if not nonmembers:
         return prompts
@@ -244,11 +223,7 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
         nonmembers = Corpus(read_files(config.known, parse_columns(config.columns)))
     # The data set is what members would be: dates of known non-members are compared with it.
     members = [replace(document, member=True) for document in suspect]
-    labels = labels_for(
-        config.model.model,
-        [*members, *nonmembers],
-        last=parse_cutoff(config.cutoff),
-    )
+    labels = labels_for(config.model.model, [*members, *nonmembers], last=parse_cutoff(config.cutoff))
     if not labels.hold:
         nonmembers = Corpus()
     remarks: list[str] = []
@@ -258,17 +233,9 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
         nonmembers = Corpus(kept)
     if nonmembers:
         refuse_members(nonmembers)
-        refuse_related(
-            suspect,
-            nonmembers,
-            "; leave such known texts out by --near-duplicates drop",
-        )
+        refuse_related(suspect, nonmembers, "; leave such known texts out by --near-duplicates drop")
         # Drawn again in the test: sets that would be too small are refused before the model is loaded.
-        equal_sets(
-            len(suspect.one_per_family()),
-            len(nonmembers.one_per_family()),
-            config.sets,
-        )
+        equal_sets(len(suspect.one_per_family()), len(nonmembers.one_per_family()), config.sets)
     return nonmembers, labels.notes, remarks
 
 
@@ -287,45 +254,22 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
     """Run the tests on an open model, and simulate what they would have found."""
     suspect = inputs.suspect
     nonmembers = inputs.nonmembers
-    sums = order_sums(
-        suspect.texts,
-        model.scorers["base"],
-        shard=config.shard,
-        orders=config.orders,
-        seed=config.seed,
-    )
+    sums = order_sums(suspect.texts, model.scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed)
     outcomes = [order_test(sums, config)]
     simulations = [partial(order_power, ORDER, sums)]
     verdict = None
     right = None
     if nonmembers:
-        inference, verdict, scores = inference_test(
-            suspect,
-            nonmembers,
-            inputs.detectors,
-            model,
-            config.seed,
-        )
+        inference, verdict, scores = inference_test(suspect, nonmembers, inputs.detectors, model, config.seed)
         outcomes.append(inference)
         if verdict.reason:  # the others rest on the same comparison
             outcomes += [Outcome(test, reason=verdict.reason) for test in (CODEC, KERNEL)]
         else:
-            right = accuracy(
-                suspect,
-                inputs.questions,
-                verdict.group_p,
-                config.level,
-                model.scorers["base"],
-            )
+            right = accuracy(suspect, inputs.questions, verdict.group_p, config.level, model.scorers["base"])
             simulations.append(
                 partial(inference_power, INFERENCE, scores, (verdict.suspect_groups, verdict.known_groups))
             )
-            ranked = rank_tests(
-                suspect.one_per_family().texts,
-                nonmembers.one_per_family().texts,
-                model,
-                config,
-            )
+            ranked = rank_tests(suspect.one_per_family().texts, nonmembers.one_per_family().texts, model, config)
             for outcome, numbers in ranked:
                 outcomes.append(outcome)
                 if numbers:
@@ -339,10 +283,7 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
 
 
 def report(
-    examined: Examined,
-    config: ContaminationConfig,
-    doubts: Sequence[str] = (),
-    remarks: Sequence[str] = (),
+    examined: Examined, config: ContaminationConfig, doubts: Sequence[str] = (), remarks: Sequence[str] = ()
 ) -> Report:
     """The tests, corrected for their number, and what they say together."""
     outcomes, verdict, powers, right = examined
@@ -417,19 +358,11 @@ def report(
         score=f"p {p_value(smallest)}",
         metrics=metrics,
         reader=reader(table, config, power),
-        numbers={
-            "p": smallest,
-            "share": metrics.get("contamination/share"),
-            "blind": metrics.get("audit/blind_auc"),
-        },
+        numbers={"p": smallest, "share": metrics.get("contamination/share"), "blind": metrics.get("audit/blind_auc")},
     )
 
 
-def reader(
-    table: pd.DataFrame,
-    config: ContaminationConfig,
-    power: Simulated | None = None,
-) -> Reader:
+def reader(table: pd.DataFrame, config: ContaminationConfig, power: Simulated | None = None) -> Reader:
     """The answer for somebody who is no engineer."""
     model = config.model.model
     answer = f"The texts give evidence that {model} was trained on this data set."
@@ -511,11 +444,7 @@ def order_test(sums: Sequence[FloatArray], config: ContaminationConfig) -> Outco
 
 
 def inference_test(
-    suspect: Corpus,
-    nonmembers: Corpus,
-    detectors: Sequence[Detector],
-    model: Model,
-    seed: int,
+    suspect: Corpus, nonmembers: Corpus, detectors: Sequence[Detector], model: Model, seed: int
 ) -> tuple[Outcome, DatasetVerdict, FloatArray]:
     """LLM Dataset Inference on base scores, with the AUC of the blind classifier; the scores of the known families."""
     scored = score_texts(suspect.texts + nonmembers.texts, detectors, model.scorers, shown=True)
@@ -533,10 +462,7 @@ def inference_test(
 
 
 def rank_tests(
-    suspect: Sequence[str],
-    nonmembers: Sequence[str],
-    model: Model,
-    config: ContaminationConfig,
+    suspect: Sequence[str], nonmembers: Sequence[str], model: Model, config: ContaminationConfig
 ) -> list[tuple[Outcome, Sequence[float]]]:
     """CoDeC and, with a model that can be fine-tuned, the kernel divergence score, by their ranks among known sets.
 
@@ -557,12 +483,7 @@ def rank_tests(
 
 def _sets(suspect: Sequence[str], nonmembers: Sequence[str], config: ContaminationConfig) -> list[list[str]]:
     """A set of the data set's texts, then those of known non-members."""
-    chosen, reference = equal_sets(
-        len(suspect),
-        len(nonmembers),
-        config.sets,
-        seed=config.seed,
-    )
+    chosen, reference = equal_sets(len(suspect), len(nonmembers), config.sets, seed=config.seed)
     sets = [[suspect[index] for index in chosen]]
     # Every set is as large as the data set's: the numbers of sets of other sizes cannot be compared.
     sets += [[nonmembers[index] for index in indices] for indices in reference]
@@ -577,11 +498,7 @@ def _ranked(name: str, numbers: Sequence[float], form: str, null: str) -> Outcom
     return Outcome(name, format(numbers[0], form), null, p, finest=finest)
 
 
-def divergences(
-    model: "LanguageModel",
-    sets: Sequence[Sequence[str]],
-    config: ContaminationConfig,
-) -> list[float]:
+def divergences(model: "LanguageModel", sets: Sequence[Sequence[str]], config: ContaminationConfig) -> list[float]:
     """Kernel divergence score of each set, on which the model is fine-tuned."""
     from fsd.models import adapters
     from fsd.models.finetuning import finetune
@@ -601,10 +518,7 @@ def divergences(
 
 
 def conclusions(
-    table: pd.DataFrame,
-    verdict: DatasetVerdict | None,
-    config: ContaminationConfig,
-    power: Simulated | None = None,
+    table: pd.DataFrame, verdict: DatasetVerdict | None, config: ContaminationConfig, power: Simulated | None = None
 ) -> list[Finding]:
     """The results in sentences, most important first."""
     model = config.model.model

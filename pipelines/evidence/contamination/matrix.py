@@ -137,24 +137,14 @@ def _no_work() -> None:
     """The work of a job that is asked for its cost alone: the cells are computed by the job of the table."""
 
 
-def _cell_config(
-    config: ContaminationConfig,
-    model: str,
-    file: str,
-) -> ContaminationConfig:
+def _cell_config(config: ContaminationConfig, model: str, file: str) -> ContaminationConfig:
     """The settings of one cell: the training split of a task belongs to that task, other known texts to all files."""
     known = []
     for entry in config.known:
         of_other = is_task(entry) and entry.endswith(TRAIN) and entry.removesuffix(TRAIN) != file
         if not of_other:
             known.append(entry)
-    return replace(
-        config,
-        files=(file,),
-        models=(),
-        known=tuple(known),
-        model=replace(config.model, model=model),
-    )
+    return replace(config, files=(file,), models=(), known=tuple(known), model=replace(config.model, model=model))
 
 
 def _cell(config: ContaminationConfig) -> Cell:
@@ -242,25 +232,13 @@ def _compute(cells: Sequence[Cell], parent: Run) -> None:
             with stage("scoring"):
                 inputs = cell.inputs.planned(config, model)
                 examined = dataset.examine(config, inputs, model)
-            publish(
-                dataset.report(
-                    examined,
-                    config,
-                    inputs.doubts,
-                    inputs.remarks,
-                ),
-                opened,
-            )
+            publish(dataset.report(examined, config, inputs.doubts, inputs.remarks), opened)
         # The table is made of what is stored.
         opened.check()
         note(f"{cell.name}: done")
 
 
-def report(
-    config: ContaminationConfig,
-    cells: Sequence[Cell],
-    records: Sequence[RunRecord],
-) -> Report:
+def report(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence[RunRecord]) -> Report:
     """One line a cell, and which of them show that a data set was used."""
     rows = [_row(cell, record) for cell, record in zip(cells, records, strict=True)]
     frame = pd.DataFrame(rows)
@@ -325,11 +303,7 @@ def _accuracies(cells: Sequence[Cell], records: Sequence[RunRecord]) -> list[Tab
     ]
 
 
-def _conclusions(
-    shown_trained: Sequence[str],
-    frame: pd.DataFrame,
-    config: ContaminationConfig,
-) -> list[Finding]:
+def _conclusions(shown_trained: Sequence[str], frame: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:
     """The cells with evidence, and the power of those without."""
     if shown_trained:
         names = ", ".join(shown_trained)

@@ -32,60 +32,20 @@ class Simulated(NamedTuple):
         return simulated_power("data sets", self.by_times, self.test)
 
 
-def order_power(
-    test: str,
-    sums: Sequence[FloatArray],
-    level: float,
-    seed: int,
-) -> Simulated:
+def order_power(test: str, sums: Sequence[FloatArray], level: float, seed: int) -> Simulated:
     """The test of order: in each shard another order is taken for the published one, and made likelier.
 
     `sums` are the log-probabilities of the orders of each shard.
     """
-    return Simulated(
-        test,
-        by_times(
-            READ,
-            lambda shift: choice_power(
-                sums,
-                shift,
-                level,
-                seed,
-            ),
-        ),
-    )
+    return Simulated(test, by_times(READ, lambda shift: choice_power(sums, shift, level, seed)))
 
 
-def inference_power(
-    test: str,
-    nonmembers: FloatArray,
-    sizes: tuple[int, int],
-    level: float,
-    seed: int,
-) -> Simulated:
+def inference_power(test: str, nonmembers: FloatArray, sizes: tuple[int, int], level: float, seed: int) -> Simulated:
     """Dataset inference, see `set_power`."""
-    return Simulated(
-        test,
-        by_times(
-            READ,
-            lambda shift: set_power(
-                nonmembers,
-                sizes,
-                shift,
-                level,
-                seed,
-            ),
-        ),
-    )
+    return Simulated(test, by_times(READ, lambda shift: set_power(nonmembers, sizes, shift, level, seed)))
 
 
-def rank_power(
-    test: str,
-    numbers: FloatArray,
-    shifts: Mapping[int, float],
-    level: float,
-    seed: int,
-) -> Simulated:
+def rank_power(test: str, numbers: FloatArray, shifts: Mapping[int, float], level: float, seed: int) -> Simulated:
     """The rank of the data set's number, made higher, among those of as many unread sets as there are `numbers`."""
 
     def of_shift(shift: float) -> Estimate:
@@ -98,13 +58,7 @@ def rank_power(
     return Simulated(test, by_times(shifts, of_shift))
 
 
-def set_power(
-    nonmembers: FloatArray,
-    sizes: tuple[int, int],
-    shift: float,
-    level: float,
-    seed: int,
-) -> Estimate:
+def set_power(nonmembers: FloatArray, sizes: tuple[int, int], shift: float, level: float, seed: int) -> Estimate:
     """How often dataset inference finds a set that was read: both sets are drawn from the known non-members.
 
     `nonmembers` are (M, D) scores of families; `sizes` are the numbers of families of the data set and of these.
@@ -114,10 +68,7 @@ def set_power(
     def p_value(rng: np.random.Generator) -> float:
         suspect, known = planted_sets(nonmembers, sizes, shift, rng)
         verdict = dataset_verdict(
-            _named(suspect),
-            _named(known),
-            permutations=permutations,
-            seed=int(rng.integers(2**31)),
+            _named(suspect), _named(known), permutations=permutations, seed=int(rng.integers(2**31))
         )
         # It is withheld only for a blind classifier, and none is given.
         assert verdict.p is not None

@@ -17,20 +17,9 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from fsd.config import (
-    APIConfig,
-    Domain,
-    ModelConfig,
-    OptionalInt,
-    OptionalName,
-    OptionalPath,
-    OptionalPaths,
-)
+from fsd.config import APIConfig, Domain, ModelConfig, OptionalInt, OptionalName, OptionalPath, OptionalPaths
 
-Prompts = Annotated[
-    tuple[Literal["title", "opening"], ...],
-    arg(metavar="{title,opening} ...", help_behavior_hint=""),
-]
+Prompts = Annotated[tuple[Literal["title", "opening"], ...], arg(metavar="{title,opening} ...", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)

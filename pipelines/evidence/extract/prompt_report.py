@@ -144,12 +144,7 @@ def answer_of(model: str, results: Sequence[Returned], span: int) -> Answer:
     return Answer(model, span, works, controls, p_values(results))
 
 
-def report(
-    config: ExtractConfig,
-    results: Sequence[Returned],
-    transcript: Sequence[Entry],
-    run: str,
-) -> Report:
+def report(config: ExtractConfig, results: Sequence[Returned], transcript: Sequence[Entry], run: str) -> Report:
     """What was returned, most important first; `run` is the id of the run that keeps it."""
     model = config.model.model
     answer = answer_of(model, results, config.span)
@@ -347,16 +342,7 @@ def _span_cells(work: str, span: Quoted) -> list[str]:
     place = f"{100 * span.place:.1f} %"
     # In words, so that a reader need not know what True is.
     common = "yes" if span.common else "no"
-    return [
-        work,
-        f"{span.length:,}",
-        span.prompt,
-        place,
-        span.leading,
-        span.quotation,
-        span.following,
-        common,
-    ]
+    return [work, f"{span.length:,}", span.prompt, place, span.leading, span.quotation, span.following, common]
 
 
 def _prompts(transcript: Sequence[Entry]) -> list[str]:
@@ -419,11 +405,5 @@ def _reader(answer: Answer) -> Reader:
     cells = [[f"{span.length:,}", span.quotation] for span in answer.best.spans[:FEW]]
     tables = []
     if cells:
-        tables.append(
-            plain(
-                ["Words", "Returned word for word"],
-                cells,
-                caption="The longest passages:",
-            )
-        )
+        tables.append(plain(["Words", "Returned word for word"], cells, caption="The longest passages:"))
     return Reader([f"{headline(answer)}."], wrong, compared, tables)

@@ -109,11 +109,7 @@ def _check(config: ExtractConfig) -> None:
         raise UsageError(f"temperature must be above 0 for {config.replies} replies, or all are the same; got 0")
     if config.model.model.startswith(API):
         # They would change nothing that is sent, and a user would think that they did.
-        useless = {
-            "top-k": config.top_k,
-            "tokenizer": config.api.tokenizer,
-            "start-token": config.api.start_token,
-        }
+        useless = {"top-k": config.top_k, "tokenizer": config.api.tokenizer, "start-token": config.api.start_token}
         for name, value in useless.items():
             if value:
                 raise UsageError(f"{name} must be left out where an API is asked by prompts; got {value}")
@@ -131,12 +127,7 @@ def read_works(config: ExtractConfig) -> list[AskedWork]:
     return works
 
 
-def _works_in(
-    path: str,
-    config: ExtractConfig,
-    *,
-    control: bool = False,
-) -> list[AskedWork]:
+def _works_in(path: str, config: ExtractConfig, *, control: bool = False) -> list[AskedWork]:
     """The works of a table, one a row, or the one of a text file, whose title only a flag can tell."""
     title = ""
     author = ""
@@ -145,15 +136,7 @@ def _works_in(
         title = config.title or title
         author = config.author or author
     if not _is_table(path):
-        return [
-            AskedWork(
-                title or PurePath(path).name,
-                read_book(path),
-                title,
-                author,
-                control,
-            )
-        ]
+        return [AskedWork(title or PurePath(path).name, read_book(path), title, author, control)]
     if title or author:
         raise UsageError(f"title and author must stand in the columns of a table, not in flags; got {title or author}")
     return [_work(row, origin, control=control) for origin, row in read_rows([path])]
@@ -166,13 +149,7 @@ def _work(row: Mapping[str, object], origin: str, *, control: bool) -> AskedWork
         )
     title = _cell(row.get(TITLE), TITLE, origin)
     author = _cell(row.get(AUTHOR), AUTHOR, origin)
-    return AskedWork(
-        title or origin,
-        document(row, {}, origin).text,
-        title,
-        author,
-        control,
-    )
+    return AskedWork(title or origin, document(row, {}, origin).text, title, author, control)
 
 
 def _is_table(path: str) -> bool:
@@ -201,31 +178,16 @@ def written(config: ExtractConfig, works: Sequence[AskedWork]) -> list[Asked]:
     check_works(works, questions, config.prefix, config.span)
     asked = []
     for work, question, prompt in prompts(works, questions, config.prefix):
-        likeliest = Request(
-            prompt,
-            config.max_tokens,
-            seed=config.seed,
-            continues=question.continues,
-        )
+        likeliest = Request(prompt, config.max_tokens, seed=config.seed, continues=question.continues)
         asked.append(Asked(work, question, likeliest))
         for number in range(1, config.replies):
             # Another seed each, or all drawn replies would be the same.
-            drawn = replace(
-                likeliest,
-                temperature=config.temperature,
-                top_k=config.top_k,
-                seed=config.seed + number,
-            )
+            drawn = replace(likeliest, temperature=config.temperature, top_k=config.top_k, seed=config.seed + number)
             asked.append(Asked(work, question, drawn))
     return asked
 
 
-def run(
-    config: ExtractConfig,
-    works: Sequence[AskedWork],
-    asked: Sequence[Asked],
-    cost: str,
-) -> None:
+def run(config: ExtractConfig, works: Sequence[AskedWork], asked: Sequence[Asked], cost: str) -> None:
     """Ask, compare, track and print."""
     with stage("model"):
         answers = config.answers or f"{config.book.rstrip('/')}.answers"
@@ -235,14 +197,7 @@ def run(
         with stage("scoring"):
             replies = list(ask([entry.request for entry in asked]))
             _check_replies(replies)
-            transcript = [
-                Entry(*entry, reply)
-                for entry, reply in zip(
-                    asked,
-                    replies,
-                    strict=True,
-                )
-            ]
+            transcript = [Entry(*entry, reply) for entry, reply in zip(asked, replies, strict=True)]
             results = compare(works, transcript, config.span)
         deliver(partial(prompt_report.report, config, results, transcript, tracked.id), tracked)
 
@@ -256,11 +211,7 @@ def _check_replies(replies: Sequence[Reply]) -> None:
         )
 
 
-def compare(
-    works: Sequence[AskedWork],
-    transcript: Sequence[Entry],
-    span: int,
-) -> list[Returned]:
+def compare(works: Sequence[AskedWork], transcript: Sequence[Entry], span: int) -> list[Returned]:
     """What the replies to the prompts for each work have of it, and of the control works."""
     words = {work.name: words_of(work.text) for work in works}
     controls = [words[work.name] for work in works if work.control]
@@ -270,12 +221,7 @@ def compare(
         # What replies about a control work have of other works is no part of the answer.
         results.append(
             returned(
-                work.name,
-                words[work.name],
-                exchanges,
-                span,
-                () if work.control else controls,
-                control=work.control,
+                work.name, words[work.name], exchanges, span, () if work.control else controls, control=work.control
             )
         )
     return results

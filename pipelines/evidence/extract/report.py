@@ -12,14 +12,7 @@ from fsd.config import again
 from fsd.evaluation.findings import AGAINST, Finding
 from fsd.evidence.extraction import LEVELS, Work, coverage, queries, ratio
 from fsd.reporting import figures
-from fsd.reporting.report import (
-    Picture,
-    Reader,
-    Report,
-    Section,
-    Table,
-    plain,
-)
+from fsd.reporting.report import Picture, Reader, Report, Section, Table, plain
 from fsd.scoring.model import Model
 from fsd.statistics.intervals import Estimate
 from pipelines.evidence.extract import ExtractConfig
@@ -32,16 +25,7 @@ READ = "quotations, set phrases and lists can be probable without the work itsel
 Extractions = Mapping[str, Sequence[Work]]
 """Way of sampling → the work in question and its controls, scored."""
 # Columns of the shares of works that lie in continuations with at least the probability `level`.
-SHARE_COLUMNS = [
-    "sampling",
-    "work",
-    "passages",
-    "level",
-    "value",
-    "low",
-    "high",
-    "highest_log10_p",
-]
+SHARE_COLUMNS = ["sampling", "work", "passages", "level", "value", "low", "high", "highest_log10_p"]
 
 
 def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Report:
@@ -62,11 +46,7 @@ def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Rep
     )
     assert model.decode is not None  # it read the works by its tokenizer
     sections = [
-        Section(
-            "Results",
-            tables=[table],
-            pictures=[_strips(plain_works)],
-        ),
+        Section("Results", tables=[table], pictures=[_strips(plain_works)]),
         Section("Most probable passages", tables=[top_passages(work, model.decode)]),
     ]
     if controls:
@@ -83,10 +63,7 @@ def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Rep
         sections=sections,
         changes=[CHANGES, advice],
         next=commands,
-        facts=[
-            ("Model", model.name),
-            ("Files", ", ".join(work.name for work in plain_works)),
-        ],
+        facts=[("Model", model.name), ("Files", ", ".join(work.name for work in plain_works))],
         score=f"{best:.1%} at p {LEVELS[0]:.1%}",
         metrics=metrics,
         reader=reader(plain_works, model.name),
@@ -151,12 +128,7 @@ def _metrics(table: Table) -> tuple[dict[str, float], float]:
     return metrics, best
 
 
-def results(
-    extractions: Extractions,
-    heading: str,
-    names: Sequence[str] = (),
-    **options: Any,
-) -> Table:
+def results(extractions: Extractions, heading: str, names: Sequence[str] = (), **options: Any) -> Table:
     """A line for the work, and one for its controls together, for each way of sampling, under their `heading`."""
     cells = []
     rows = []

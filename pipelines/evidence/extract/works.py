@@ -44,10 +44,7 @@ def prepare(config: ExtractConfig) -> Job:
             {
                 "works": Stated(
                     f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control",
-                    {
-                        "texts": ABSTRACTS,
-                        "controls": CONTROLS,
-                    },
+                    {"texts": ABSTRACTS, "controls": CONTROLS},
                 )
             },
         )
@@ -74,13 +71,7 @@ def prepare(config: ExtractConfig) -> Job:
     # Without the tokenizer the passages cannot be counted; a dry run downloads nothing.
     if on_this_machine(tokenizer_name):
         tokenizer, _ = load_tokenizer(tokenizer_name)
-        works = cut(
-            config.names,
-            token_ids(tokenizer, texts),
-            config.prefix,
-            config.suffix,
-            config.stride,
-        )
+        works = cut(config.names, token_ids(tokenizer, texts), config.prefix, config.suffix, config.stride)
         if not _by_api(config):
             check_length(config.prefix + config.suffix, context_of(config.model.model))
         scored = [tokenizer.decode(ids) for work in works for ids in work.passages.tolist()]
@@ -115,33 +106,17 @@ def _check(config: ExtractConfig) -> None:
     for name in OF_PROMPTS:
         if getattr(config, name) != getattr(ExtractConfig, name):
             raise UsageError(f"{name.replace('_', '-')} must come with --prompts or --questions; there are none")
-    at_least(
-        1,
-        " token",
-        prefix=config.prefix,
-        suffix=config.suffix,
-        stride=config.stride,
-    )
+    at_least(1, " token", prefix=config.prefix, suffix=config.suffix, stride=config.stride)
     if _by_api(config) and config.api.tokenizer is None:
         raise UsageError("tokenizer must be given with an API, to cut the passages by tokens; got none")
 
 
-def run(
-    config: ExtractConfig,
-    texts: Sequence[str],
-    samplings: "Sequence[Sampling]",
-) -> None:
+def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampling]") -> None:
     """Open the model, announce the cost, score every passage, track and print."""
     with stage("model"):
         model = open_examined(config, config.book)
         assert model.tokens is not None  # `prepare` wants a tokenizer for an API
-        works = cut(
-            config.names,
-            model.tokens(texts),
-            config.prefix,
-            config.suffix,
-            config.stride,
-        )
+        works = cut(config.names, model.tokens(texts), config.prefix, config.suffix, config.stride)
         count = sum(work.starts.size for work in works)
         length = config.prefix + config.suffix
         note(f"{count:,} passages of {length} tokens: {count * length:,} tokens to score")
@@ -163,33 +138,17 @@ def demo() -> None:
     with stage("scoring"):
         # Measured before the training, which changes the weights in place.
         untrained = seen_and_unseen(model, texts, ABSTRACTS, COPIES)
-        continue_pretraining(
-            model,
-            texts[:ABSTRACTS] * COPIES,
-            Recipe(batch_size=ABSTRACTS, learning_rate=3e-3),
-        )
+        continue_pretraining(model, texts[:ABSTRACTS] * COPIES, Recipe(batch_size=ABSTRACTS, learning_rate=3e-3))
         trained = seen_and_unseen(model, texts, ABSTRACTS, COPIES)
     table = report.results(
-        {"after": trained, "before": untrained},
-        "training",
-        title="extraction from the embedded model",
-        kept=(1, 0, 3),
+        {"after": trained, "before": untrained}, "training", title="extraction from the embedded model", kept=(1, 0, 3)
     )
     findings = report.conclusions(trained, "the embedded model")
     findings.append(Finding("before the training, neither text could be extracted: the model had seen neither", FOR))
-    show_demonstration(
-        findings,
-        table,
-        "fsd extract BOOK.txt --model MODEL --control OTHER.txt",
-    )
+    show_demonstration(findings, table, "fsd extract BOOK.txt --model MODEL --control OTHER.txt")
 
 
-def seen_and_unseen(
-    model: "LanguageModel",
-    texts: Sequence[str],
-    seen: int,
-    copies: int,
-) -> list[Work]:
+def seen_and_unseen(model: "LanguageModel", texts: Sequence[str], seen: int, copies: int) -> list[Work]:
     """The first texts, which the model is trained on, and the others, as works scored by plain sampling."""
     from fsd.scoring.sampling import Sampling
 
@@ -200,11 +159,7 @@ def seen_and_unseen(
 
 
 def cut(
-    names: Sequence[str],
-    ids: Sequence[Sequence[int]],
-    prefix: int = 50,
-    suffix: int = 50,
-    stride: int = 10,
+    names: Sequence[str], ids: Sequence[Sequence[int]], prefix: int = 50, suffix: int = 50, stride: int = 10
 ) -> list[Work]:
     """The works, given by their token ids, as passages, not yet scored."""
     works = []
@@ -218,11 +173,7 @@ def cut(
     return works
 
 
-def score(
-    works: Sequence[Work],
-    model: "Model",
-    samplings: "Sequence[Sampling]",
-) -> Extractions:
+def score(works: Sequence[Work], model: "Model", samplings: "Sequence[Sampling]") -> Extractions:
     """Score the passages of all works, by an API with plain sampling alone; it gets token ids where it takes them."""
     if model.local:
         return by_model(works, model.local, samplings)
@@ -237,11 +188,7 @@ def score(
 
 
 def by_model(
-    works: Sequence[Work],
-    model: "LanguageModel",
-    samplings: "Sequence[Sampling]",
-    *,
-    shown: bool = True,
+    works: Sequence[Work], model: "LanguageModel", samplings: "Sequence[Sampling]", *, shown: bool = True
 ) -> Extractions:
     """The same by a model on this machine; one forward pass per passage."""
     from fsd.scoring.sampling import suffix_log_probabilities
@@ -249,14 +196,7 @@ def by_model(
     # The passages of all works together, so that there is one bar.
     ids = np.concatenate([work.passages for work in works])
     log_p = suffix_log_probabilities(model, ids, works[0].prefix, samplings, shown=shown)
-    return {
-        str(sampling): _scored(works, values)
-        for sampling, values in zip(
-            samplings,
-            log_p,
-            strict=True,
-        )
-    }
+    return {str(sampling): _scored(works, values) for sampling, values in zip(samplings, log_p, strict=True)}
 
 
 def _scored(works: Sequence[Work], log_p: FloatArray) -> list[Work]:

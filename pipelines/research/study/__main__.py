@@ -29,17 +29,8 @@ if TYPE_CHECKING:
     from pipelines.research.study.catalogue import Study
     from pipelines.research.study.grid import Cell
 
-STAGES = {
-    "data": "settings and texts",
-    "scoring": "cells",
-    "recording": "recording: tables, figure",
-}
-REAL = {
-    "data": "texts",
-    "trained": "the trained model",
-    "untouched": "the untouched model",
-    "recording": "recording",
-}
+STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
+REAL = {"data": "texts", "trained": "the trained model", "untouched": "the untouched model", "recording": "recording"}
 PAGE = {"recording": "page"}
 # First arguments that run the laboratory or write a page, in place of a study of the papers.
 OWN = {
@@ -93,14 +84,7 @@ def prepare(config: StudyConfig) -> Job:
         reads=reads,
         rounds=len(planned),
         parts=parts,
-        writes=[
-            Stated(
-                f"a run for each of {count} cells",
-                {
-                    "runs": count,
-                },
-            )
-        ],
+        writes=[Stated(f"a run for each of {count} cells", {"runs": count})],
         notes=notes,
         checks=checks,
     )
@@ -159,17 +143,8 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
         parts = chain.from_iterable(cell.inputs.split for cell in cells)
         check_space(document.text for document in chain.from_iterable(parts))
     models, _ = _used(planned)
-    title = run_name(
-        models[0] if len(models) == 1 else f"{len(models)} models",
-        config.data,
-        name,
-    )
-    params = {
-        "cells": len(cells),
-        "scale": config.scale,
-        "model": config.model,
-        "data": config.data,
-    }
+    title = run_name(models[0] if len(models) == 1 else f"{len(models)} models", config.data, name)
+    params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
     with tracked_run(
         config,
         f"fsd-{config.domain}",
@@ -182,12 +157,7 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
             results, left_out = run_cells(name, study, cells, tracked)
         # Equal cells share a run, so that runs are counted and not cells.
         computed = {record.id for _, record in results if record.parent == tracked.id}
-        tracked.log_metrics(
-            {
-                "cells/run": len(computed),
-                "cells/reused": len(results) - len(computed),
-            }
-        )
+        tracked.log_metrics({"cells/run": len(computed), "cells/reused": len(results) - len(computed)})
         deliver(partial(report, study, results, left_out), tracked)
 
 
@@ -207,10 +177,7 @@ def show_catalogue() -> None:
         lines.append(f"{name}{aliases}: {study.place}. {study.title}")
         lines.append(f"    --scale small: can run here; {count}, embedded model and corpus")
         lines.append(f"    --scale full:  {'; '.join([online, *_requirements(name, study)])}")
-    show(
-        Report(headline="studies", findings=as_findings(lines)),
-        text=lambda: print("\n".join(lines)),
-    )
+    show(Report(headline="studies", findings=as_findings(lines)), text=lambda: print("\n".join(lines)))
 
 
 def _requirements(name: str, study: "Study") -> list[str]:

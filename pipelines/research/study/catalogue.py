@@ -31,10 +31,7 @@ Names = tuple[str, ...]
 # Axis → its setting, and its levels at the small scale; the flag of the same name replaces the levels.
 FLAGS: Levels = {
     MODEL: {"setting": "model.model", "small": EMBEDDED_MODELS},
-    DATA: {
-        "setting": "data.data",
-        "small": ("embedded:cs,eess,stat,math", "embedded:q-bio,econ"),
-    },
+    DATA: {"setting": "data.data", "small": ("embedded:cs,eess,stat,math", "embedded:q-bio,econ")},
     FREQUENCIES: {"setting": "model.frequencies"},
 }
 # Label of the setting that is the best of a grid on the tested texts, in tables and in papers.csv.
@@ -191,11 +188,7 @@ def _axis(name: str, entry: Fields | list[Any]) -> Axis:
     declared |= entry if isinstance(entry, Mapping) else {"levels": entry}
     levels = declared["levels"]
     setting = declared.get("setting", "")
-    return Axis(
-        name,
-        _levels(levels, setting),
-        _levels(declared.get("small", levels), setting),
-    )
+    return Axis(name, _levels(levels, setting), _levels(declared.get("small", levels), setting))
 
 
 def _levels(values: Any, setting: str) -> Levels:

@@ -37,23 +37,14 @@ from fsd.data.corpus import Corpus
 from fsd.data.docstrings import docstring_paragraphs
 from fsd.data.documents import Document, content_hash, segments
 from fsd.data.readers import Passage
-from fsd.data.splitting import (
-    Split,
-    parse_cutoff,
-    split,
-    with_periods,
-)
+from fsd.data.splitting import Split, parse_cutoff, split, with_periods
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.rows import by_key
 from fsd.models import language_model
 from fsd.models.devices import resolve_precision
 from fsd.models.finetuning import plan as training_plan
-from fsd.models.language_model import (
-    LanguageModel,
-    load_tokenizer,
-    quantization_options,
-)
+from fsd.models.language_model import LanguageModel, load_tokenizer, quantization_options
 from fsd.net.hub import check_tokenizer_located
 from fsd.progress import note, progress
 from fsd.scores import BASE, Score, columns_of
@@ -156,12 +147,7 @@ def _labelled_texts(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
     """The texts of some entries, read as the settings of the cell say."""
     data = cell.config.data
     # Without the split and the model, on which the texts do not depend, more cells share what is read.
-    reading = DataConfig(
-        data=entries,
-        columns=data.columns,
-        cutoff=data.cutoff,
-        cleaning=data.cleaning,
-    )
+    reading = DataConfig(data=entries, columns=data.columns, cutoff=data.cutoff, cleaning=data.cleaning)
     if all(benchmarks.start_of(entry) is None for entry in entries):
         return load(reading, Path.cwd())
     # The rows are token ids, which the tokenizer of the model turns into texts.
@@ -224,11 +210,7 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
     validation = cell.config.data.validation
     if options.validated and cell.config.data.split == "paper":
         validation = 0.0
-    common: dict[str, Any] = {
-        "validation": validation,
-        "scheme": cell.config.data.split,
-        "seed": seed,
-    }
+    common: dict[str, Any] = {"validation": validation, "scheme": cell.config.data.split, "seed": seed}
     if options.trained_on:
         return fine_tuning_set(documents, options.trained_on, share=share, **common)
     if options.reserved:
@@ -248,11 +230,7 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
         parts = hold_out_each(parts, options.validated, seed=seed)
     if options.unseen_from != "own":
         # Split in the same way, the other domain gives as large a share of its texts.
-        foreign = split(
-            _labelled_texts(options.other, cell).documents,
-            unseen=share,
-            **common,
-        )
+        foreign = split(_labelled_texts(options.other, cell).documents, unseen=share, **common)
         parts = add_unseen(parts, foreign.unseen, own=options.unseen_from == "both")
     if options.unseen_count is not None:
         parts = take_unseen(parts, options.unseen_count, seed=seed)
@@ -306,13 +284,7 @@ def read(cell: Cell, study: Study) -> Inputs:
     """Texts and detectors of a cell."""
     with _naming(cell):
         split, remarks = split_texts(cell, trained=study.trained)
-    return Inputs(
-        cell.config,
-        load_detectors(study.detectors),
-        True,
-        split=split,
-        remarks=remarks,
-    )
+    return Inputs(cell.config, load_detectors(study.detectors), True, split=split, remarks=remarks)
 
 
 def check_settings(cells: Iterable[Cell], study: Study) -> None:
@@ -339,10 +311,7 @@ def check_texts(cells: Iterable[Cell], study: Study) -> None:
 
 def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
     """Texts and tag of a cell, whose model is located but not loaded."""
-    cell = replace(
-        cell,
-        config=replace(cell.config, model=_with_counted_table(cell.config.model)),
-    )
+    cell = replace(cell, config=replace(cell.config, model=_with_counted_table(cell.config.model)))
     inputs = read(cell, study)
     check_tokenizers(cell.config, ())
     if inputs.split.unseen:
@@ -382,13 +351,7 @@ def _tag(inputs: Inputs, study: Study) -> str:
 
 def _identity(document: Document) -> tuple[object, ...]:
     """What moves the numbers of a text; where it was read does not."""
-    parts = (
-        content_hash(document.text),
-        document.member,
-        document.group,
-        str(document.date),
-        document.period,
-    )
+    parts = (content_hash(document.text), document.member, document.group, str(document.date), document.period)
     # The words of a chat are not all that its numbers depend on. Cells of texts alone keep their keys.
     if document.context or document.chat:
         read = [document.context, document.chat and document.chat.identity]
@@ -422,13 +385,7 @@ def _with_counted_table(config: ModelConfig) -> ModelConfig:
         texts = docstring_paragraphs((package,), limit=PARAGRAPHS, seed=0)
         name = f"{PARAGRAPHS} paragraphs of the manual of {package}"
         file.parent.mkdir(parents=True, exist_ok=True)
-        count(
-            map(Passage, texts),
-            tokenizer,
-            vocabulary,
-            model=config.model,
-            corpus=name,
-        ).save(file)
+        count(map(Passage, texts), tokenizer, vocabulary, model=config.model, corpus=name).save(file)
     return replace(config, frequencies=str(file))
 
 
@@ -484,11 +441,7 @@ def _untrainable(model: LanguageModel, inputs: Inputs) -> str:
     """Why no adapter can be trained on the unseen texts, such as AdaLoRA in too few steps; "" if one can."""
     try:
         if inputs.split.unseen:
-            training_plan(
-                model,
-                inputs.split.unseen.prompts,
-                inputs.config.training,
-            )
+            training_plan(model, inputs.split.unseen.prompts, inputs.config.training)
     except UsageError as error:
         return str(error)
     return ""
@@ -496,12 +449,7 @@ def _untrainable(model: LanguageModel, inputs: Inputs) -> str:
 
 def _show(record: RunRecord, parent: Run) -> None:
     """Show the numbers of a finished cell of an earlier call among those of this one; its scores stay there."""
-    tags = {
-        "study": record.tags["study"],
-        "cell": record.tags["cell"],
-        "kind": "reused cell",
-        "from": record.id,
-    }
+    tags = {"study": record.tags["study"], "cell": record.tags["cell"], "kind": "reused cell", "from": record.id}
     with tracking.run(
         parent.record.experiment,
         record.name,
@@ -513,36 +461,17 @@ def _show(record: RunRecord, parent: Run) -> None:
         opened.log_metrics(record.metrics)
 
 
-def _run(
-    name: str,
-    study: Study,
-    prepared: PreparedCell,
-    model: LanguageModel,
-    parent: Run,
-) -> None:
+def _run(name: str, study: Study, prepared: PreparedCell, model: LanguageModel, parent: Run) -> None:
     """Run a cell of the study `name` in an MLflow run nested below `parent`."""
     cell = prepared.cell
     config = cell.config
     parts = prepared.inputs.split
-    params: dict[str, object] = {
-        "cell": cell.labels,
-        "model": config.model.model,
-        "data": config.data.data,
-    }
+    params: dict[str, object] = {"cell": cell.labels, "model": config.model.model, "data": config.data.data}
     if parts.unseen:
         params |= training_params(config.training)
-    tags = {
-        "study": name,
-        "kind": "cell",
-        "cell": prepared.tag,
-        "base_model": config.model.model,
-    }
+    tags = {"study": name, "kind": "cell", "cell": prepared.tag, "base_model": config.model.model}
     with tracking.run(
-        parent.record.experiment,
-        f"{name}: {cell.name}",
-        params=params,
-        tags=tags,
-        parent=parent,
+        parent.record.experiment, f"{name}: {cell.name}", params=params, tags=tags, parent=parent
     ) as opened:
         counts = {f"texts/{part}": len(documents) for part, documents in parts._asdict().items()}
         counts["texts/test_members"] = int(parts.test.members.sum())
@@ -557,13 +486,7 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
     """Fine-tune, score and evaluate as the main pipeline does, and log the scores and all numbers to the run."""
     parts = inputs.split
     seed = inputs.config.seed
-    plan, scored = experiment.measure(
-        model,
-        parts,
-        inputs.detectors,
-        inputs.config,
-        run,
-    )
+    plan, scored = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
     metrics: dict[str, float] = {}
     if parts.unseen:
         measured = results.compute_results(parts, scored, None, inputs.detectors, seed=seed)
@@ -616,12 +539,7 @@ def _tokens(inputs: Inputs, model: LanguageModel) -> pd.DataFrame:
     """
     seed = inputs.config.seed
     test = inputs.split.test
-    opened = scoring.open_model(
-        inputs.config.model,
-        states=("base",),
-        local=model,
-        seed=seed,
-    )
+    opened = scoring.open_model(inputs.config.model, states=("base",), local=model, seed=seed)
     # The statistics that the detectors were given, from the cache.
     statistics = opened.scorers["base"](opened.prompts(test.prompts))
     frames = []

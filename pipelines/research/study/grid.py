@@ -86,10 +86,7 @@ class StudyConfig:
     """Domain of the texts; the MLflow experiment is fsd-<domain>."""
     scale: Literal["small", "full"] = "small"
     """`small` runs in about a minute on the embedded model; `full` is the paper's grid."""
-    reference_model: Annotated[
-        tuple[str | None, ...],
-        arg(metavar="[MODEL ...]", help_behavior_hint=""),
-    ] = ()
+    reference_model: Annotated[tuple[str | None, ...], arg(metavar="[MODEL ...]", help_behavior_hint="")] = ()
     """Smaller model of the same family, for the detector `reference`: one for all, or one (or None) for each. Default:
     the paper's for each of its models."""
     neighbour_model: OptionalModel = None
@@ -250,12 +247,7 @@ def label(value: str) -> str:
     return path.name.removesuffix(".npz")
 
 
-def _cell(
-    labels: dict[str, str],
-    settings: dict[str, Any],
-    config: StudyConfig,
-    models: Sequence[str],
-) -> Cell:
+def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig, models: Sequence[str]) -> Cell:
     """The cell of some settings, in which flags go before the declaration unless an axis varies the same."""
     # The model of the declaration decides which table is whose, so this comes before --model replaces it.
     place = 0

@@ -15,14 +15,7 @@ from fsd.errors import UsageError
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import default_folder, locate
-from fsd.reporting.report import (
-    Report,
-    Section,
-    Table,
-    limits,
-    p_value,
-    plain,
-)
+from fsd.reporting.report import Report, Section, Table, limits, p_value, plain
 from fsd.scoring.model import open_model
 from fsd.statistics.intervals import Estimate, shortened
 from pipelines.common.context import stage
@@ -48,12 +41,7 @@ DOCUMENTS = 6
 COPIES = 16
 SEEN = 2
 UNSEEN = 6
-SCHEME: dict[str, Any] = {
-    "variants": 20,
-    "length": 6,
-    "alpha": 0.05,
-    "repetitions": (1, 4, 16),
-}
+SCHEME: dict[str, Any] = {"variants": 20, "length": 6, "alpha": 0.05, "repetitions": (1, 4, 16)}
 PARAGRAPHS = 400
 AUDIT = "loss,min_k,zlib,wbc"
 
@@ -65,18 +53,10 @@ def prepare(config: RealConfig) -> Job:
     if not 0 < config.learning_rate < 1:
         raise UsageError(f"learning-rate must be above 0 and below 1; got {config.learning_rate}")
     locate(config.model, weights=False)
-    sides = corpora.draw(
-        corpora.load(CORPUS),
-        config.seed,
-        config.texts,
-    )
+    sides = corpora.draw(corpora.load(CORPUS), config.seed, config.texts)
     texts = [document.text for document in chain.from_iterable(sides.values())]
     # The reference of both models is the untouched one, beside which each of the four is read.
-    passes = {
-        "base": 2 * len(texts),
-        "tuned": 2 * len(texts),
-        "reference": 4 * len(texts),
-    }
+    passes = {"base": 2 * len(texts), "tuned": 2 * len(texts), "reference": 4 * len(texts)}
     return Job(
         partial(run, config, sides),
         {"texts": _sizes(sides)},
@@ -97,46 +77,21 @@ def run(config: RealConfig, sides: Sides) -> None:
     """Train, ask, and ask the untouched model the same."""
     with stage("data"):
         base = Base.of(config.model, config.learning_rate)
-        lab = shared(
-            default_folder(config.cache) / "real",
-            ("pandas",),
-            PARAGRAPHS,
-            base,
-        )
-        target = Target(
-            lab,
-            exposures=1,
-            seed=config.seed,
-            sources=(tuple(sides[MEMBER].texts),),
-        )
+        lab = shared(default_folder(config.cache) / "real", ("pandas",), PARAGRAPHS, base)
+        target = Target(lab, exposures=1, seed=config.seed, sources=(tuple(sides[MEMBER].texts),))
         train(lab, ())
         abstracts = unread()
-        canaries, published = demo.make_canaries(
-            abstracts[:DOCUMENTS],
-            abstracts,
-            f"real {config.seed}",
-            **SCHEME,
-        )
+        canaries, published = demo.make_canaries(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
         chosen = abstracts[DOCUMENTS : DOCUMENTS + SEEN + UNSEEN]
         published += chosen[:SEEN] * COPIES
     answers = {}
     with tracked_run(config, EXPERIMENT, f"{base.name} · seed {config.seed}") as tracked:
-        cell = Cell(
-            target,
-            CORPUS,
-            sides,
-            "before",
-        )
+        cell = Cell(target, CORPUS, sides, "before")
         control = replace(cell, target=replace(target, exposures=0))
         for name, asked in (("trained", cell), ("untouched", control)):
             # The weights change in place, so that each model is loaded anew.
             with stage(name), lab.precision:
-                answers[name] = _ask(
-                    asked,
-                    canaries,
-                    published,
-                    chosen,
-                )
+                answers[name] = _ask(asked, canaries, published, chosen)
         deliver(partial(report, config, answers, cell), tracked)
 
 
@@ -145,18 +100,8 @@ def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> 
     model = trained(cell.target, more)
     scorers = open_model(cell.config.model, local=model).scorers
     answers: dict[str, Any] = {}
-    answers["canary"] = demo.rank_by_loss(
-        canaries,
-        scorers,
-        alpha=SCHEME["alpha"],
-        seed=cell.target.seed,
-    )
-    answers["extraction"] = works.seen_and_unseen(
-        model,
-        chosen,
-        SEEN,
-        COPIES,
-    )
+    answers["canary"] = demo.rank_by_loss(canaries, scorers, alpha=SCHEME["alpha"], seed=cell.target.seed)
+    answers["extraction"] = works.seen_and_unseen(model, chosen, SEEN, COPIES)
     # This trains an adapter, and leaves it in the model for the audit.
     answers["scores"] = scores(cell, model)
     if not cell.target.exposures:
@@ -166,17 +111,9 @@ def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> 
 
 def _audit(cell: Cell, model: LanguageModel) -> Table:
     """The audit of the adapter: texts that it was trained on against later ones."""
-    config = AuditConfig(
-        detection=DetectorConfig(AUDIT),
-        seed=cell.target.seed,
-        validation=0.2,
-    )
+    config = AuditConfig(detection=DetectorConfig(AUDIT), seed=cell.target.seed, validation=0.2)
     # Both sides are later texts, so that they differ in the training alone.
-    parts = audit.split_by_training(
-        cell.sides[corpora.UNSEEN],
-        cell.sides[LATER],
-        config,
-    )
+    parts = audit.split_by_training(cell.sides[corpora.UNSEEN], cell.sides[LATER], config)
     return audit.detectors_table(audit.measure(parts, [], open_model(cell.config.model, local=model).audited(), config))
 
 
@@ -188,10 +125,7 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     canary = {}
     extractions = {}
     for name, answer in answers.items():
-        labels = cell.labels | {
-            "exposures": int(name == "trained"),
-            "model": name,
-        }
+        labels = cell.labels | {"exposures": int(name == "trained"), "model": name}
         scored.append((labels, answer["scores"]))
         canary[name] = answer["canary"]
         extractions[name] = answer["extraction"]
@@ -202,17 +136,8 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     metrics = results.tracked(seen)
     for name, auc in untouched.items():
         metrics[f"{name}.untouched"] = auc
-    canaries = rank.by_model(
-        canary,
-        title="canaries, detector loss",
-        name="canary",
-    )
-    extraction = extract.results(
-        extractions,
-        "model",
-        title="extraction",
-        kept=(1, 0, 3),
-    )
+    canaries = rank.by_model(canary, title="canaries, detector loss", name="canary")
+    extraction = extract.results(extractions, "model", title="extraction", kept=(1, 0, 3))
     tables = {
         "Three contrasts": _contrasts(measured),
         "An adapter, trained on other articles": answers["untouched"]["audit"],
@@ -230,10 +155,7 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
         facts=_facts(config, cell),
         score=lab.size,
         metrics=metrics,
-        artifacts={
-            "scores.parquet": scores,
-            "results.parquet": measured,
-        },
+        artifacts={"scores.parquet": scores, "results.parquet": measured},
     )
 
 
@@ -255,21 +177,9 @@ def _contrasts(measured: pd.DataFrame) -> Table:
     half = 1.96 * measured["auc_error"]
     low = (measured["auc"] - half).clip(lower=0)
     high = (measured["auc"] + half).clip(upper=1)
-    estimates = map(
-        Estimate,
-        measured["auc"],
-        low,
-        high,
-    )
-    intervals = measured.assign(
-        score=score_names(measured),
-        auc=list(map(str, estimates)),
-    )
-    aucs = intervals.pivot(
-        index=["exposures", "score"],
-        columns="contrast",
-        values="auc",
-    )
+    estimates = map(Estimate, measured["auc"], low, high)
+    intervals = measured.assign(score=score_names(measured), auc=list(map(str, estimates)))
+    aucs = intervals.pivot(index=["exposures", "score"], columns="contrast", values="auc")
     # Membership alone, the period alone, and both, as benchmarks have them.
     names = list(reversed(TITLES))
     lines = []

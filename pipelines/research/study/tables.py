@@ -17,28 +17,14 @@ from fsd.config import AdapterConfig, FSDConfig
 from fsd.evaluation.findings import as_findings
 from fsd.evaluation.rows import compare
 from fsd.reporting import figures
-from fsd.reporting.report import (
-    Report,
-    Section,
-    Table,
-    markdown,
-    numbers,
-    plain,
-)
+from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
 from fsd.scores import BASE, columns_of, of_state
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.intervals import Estimate, shortened
 from fsd.statistics.metrics import best_thresholds
 from fsd.token_stats import Scores
 from fsd.tracking import RunRecord
-from pipelines.research.study.catalogue import (
-    BEST,
-    DATA,
-    MODEL,
-    OWN,
-    DetectorSpec,
-    Study,
-)
+from pipelines.research.study.catalogue import BEST, DATA, MODEL, OWN, DetectorSpec, Study
 from pipelines.research.study.cells import BELOW, METRICS, RATES, PreparedCell, read_scores, read_tokens
 from pipelines.research.study.grid import SETTING, Cell, label
 
@@ -96,12 +82,7 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
     `paper`, the paper's number, or NaN where anything differs; `run`, the id of the run.
     """
     rows = []
-    places = product(
-        results,
-        study.detectors,
-        study.states,
-        study.metrics,
-    )
+    places = product(results, study.detectors, study.states, study.metrics)
     for (prepared, run), spec, state, metric in places:
         measured = state
         # A cell without training has no FSD; its base score takes the place.
@@ -130,9 +111,7 @@ def _estimate(run: RunRecord, score: str, metric: str) -> Estimate | None:
     if value is None:
         return None
     return Estimate(
-        value,
-        run.metrics.get(f"{metric}_low/{score}", value),
-        run.metrics.get(f"{metric}_high/{score}", value),
+        value, run.metrics.get(f"{metric}_low/{score}", value), run.metrics.get(f"{metric}_high/{score}", value)
     )
 
 
@@ -157,14 +136,7 @@ def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: s
     # The codes take rates below the bound, and the prints do not tell: both ways stand beside theirs, with a remark.
     rate = metric.removesuffix(BELOW)
     for setting in settings:
-        labels = (
-            cell.config.model.model,
-            ", ".join(data),
-            spec.name,
-            setting,
-            state,
-            rate,
-        )
+        labels = (cell.config.model.model, ", ".join(data), spec.name, setting, state, rate)
         if labels in study.paper:
             return study.paper[labels]
     return math.nan
@@ -237,13 +209,7 @@ def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
 
 def _pivot(study: Study, table: pd.DataFrame, column: str) -> pd.DataFrame:
     """One column of the arranged measurements in the paper's layout, with nested headings in one line."""
-    pivot = table.pivot_table(
-        column,
-        list(study.rows),
-        list(study.columns),
-        "first",
-        observed=True,
-    )
+    pivot = table.pivot_table(column, list(study.rows), list(study.columns), "first", observed=True)
     labels = pivot.columns.to_frame().to_numpy()
     # A label is empty where equal base scores are merged.
     pivot.columns = pd.Index([" · ".join(filter(None, levels)) for levels in labels])
@@ -269,12 +235,7 @@ def layout(study: Study, table: pd.DataFrame) -> Table:
     texts = [_text(number, wide=wide) for number in table.itertuples()]
     pivot = _pivot(study, table.assign(text=texts), "text")
     cells = pivot.fillna("–").reset_index().astype(str)
-    return plain(
-        list(map(str, cells)),
-        cells.to_numpy().tolist(),
-        words=range(len(study.rows)),
-        source="table.csv",
-    )
+    return plain(list(map(str, cells)), cells.to_numpy().tolist(), words=range(len(study.rows)), source="table.csv")
 
 
 def _text(number: Any, *, wide: bool) -> str:
@@ -291,11 +252,7 @@ def _text(number: Any, *, wide: bool) -> str:
 
 
 def notes_on(
-    study: Study,
-    results: Results,
-    left_out: Mapping[str, str],
-    arranged: pd.DataFrame,
-    table: Table,
+    study: Study, results: Results, left_out: Mapping[str, str], arranged: pd.DataFrame, table: Table
 ) -> Iterator[str]:
     """What the numbers rest on, and what is missing."""
     runs = [run for _, run in results]
@@ -489,13 +446,7 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
 def _series(measured: pd.DataFrame, panels: Iterable[str], rows: Iterable[str]) -> figures.Panels:
     """Panel → state → row → number with its interval."""
     series: dict[str, dict[str, dict[str, Estimate]]] = {}
-    places = zip(
-        panels,
-        measured["state"],
-        rows,
-        _estimates(measured),
-        strict=True,
-    )
+    places = zip(panels, measured["state"], rows, _estimates(measured), strict=True)
     for panel, state, row, estimate in places:
         states = series.setdefault(fill(panel, figures.WIDTH), {})
         states.setdefault(state, {})[row] = estimate
@@ -552,14 +503,7 @@ def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     # Numbers over two powers of ten would lie on one another.
     lowest = min(x)
     x_log = lowest > 0 and max(x) / lowest >= 100
-    return figures.curves(
-        x,
-        {title: lines},
-        x_name=study.x,
-        y_name="AUC",
-        chance=0.5,
-        x_log=x_log,
-    )
+    return figures.curves(x, {title: lines}, x_name=study.x, y_name="AUC", chance=0.5, x_log=x_log)
 
 
 def _of_scores(study: Study, run: RunRecord) -> Figure:
@@ -584,20 +528,12 @@ def _before_and_after(study: Study, run: RunRecord) -> Figure:
     # Members score higher, so that a perplexity is a score with the other sign.
     sign = -1 if spec.name == "perplexity" else 1
     member = table["label"].to_numpy() == 1
-    return figures.before_and_after(
-        member,
-        sign * base,
-        sign * tuned,
-        name=spec.shown,
-    )
+    return figures.before_and_after(member, sign * base, sign * tuned, name=spec.shown)
 
 
 def _of_tokens(study: Study, run: RunRecord) -> Figure:
     table = read_tokens(run)
     selections = {spec.shown: table[spec.key].to_numpy() for spec in study.detectors}
     return figures.tokens(
-        table["label"].to_numpy() == 1,
-        table["entropy"].to_numpy(),
-        table["logp"].to_numpy(),
-        selections,
+        table["label"].to_numpy() == 1, table["entropy"].to_numpy(), table["logp"].to_numpy(), selections
     )

@@ -63,9 +63,7 @@ def test_messages_win_over_prompt_and_completion_and_these_over_text(tmp_path):
 
 def test_prompt_and_completion_are_texts_or_turns(tmp_path):
     turns, texts = read(
-        tmp_path,
-        {"prompt": TALK[:1], "completion": TALK[1:]},
-        {"prompt": "Who?", "completion": " A member."},
+        tmp_path, {"prompt": TALK[:1], "completion": TALK[1:]}, {"prompt": "Who?", "completion": " A member."}
     )
     assert turns.chat == Chat(TURNS, 1, f"{tmp_path}/a.jsonl:1")
     assert texts.chat == Chat((Turn("", "Who?"), Turn("", " A member.")), 1, f"{tmp_path}/a.jsonl:2")

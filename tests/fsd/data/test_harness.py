@@ -24,12 +24,7 @@ KINDS = {
         "doc_to_choice": "{{options}}",
         "target_delimiter": "\n",
     },
-    "prefix": {
-        "output_type": "multiple_choice",
-        "doc_to_text": "q",
-        "doc_to_choice": "options",
-        "gen_prefix": "It is",
-    },
+    "prefix": {"output_type": "multiple_choice", "doc_to_text": "q", "doc_to_choice": "options", "gen_prefix": "It is"},
     "pairs": {
         "output_type": "multiple_choice",
         "doc_to_text": "right",

@@ -53,8 +53,7 @@ def test_only_lora_works_on_quantized_weights_in_half_precision(tiny, tmp_path, 
 @pytest.mark.parametrize("architecture", ["gpt_neox", "llama", "gpt2", "gemma2"])
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize(
-    ("method", "dtype"),
-    [("lora", "float32"), ("lora", "bfloat16"), ("ia3", "float32"), ("adalora", "float32")],
+    ("method", "dtype"), [("lora", "float32"), ("lora", "bfloat16"), ("ia3", "float32"), ("adalora", "float32")]
 )
 def test_a_quantized_model_is_scored_and_trained_and_its_adapter_loaded_again(
     make_model, tmp_path, architecture, bits, method, dtype, train, numbers

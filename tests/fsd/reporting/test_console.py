@@ -116,13 +116,7 @@ def test_the_short_form_fits_one_screen(monkeypatch, capsys):
     assert "d5" in "".join(lines)
     assert "d6" not in "".join(lines)
     hidden = "hidden: 8 rows, 1 table, 10 remarks; --verbose shows them"
-    end = [
-        "✓ for   ! against",
-        hidden,
-        "",
-        "run   a",
-        "next  fsd ui",
-    ]
+    end = ["✓ for   ! against", hidden, "", "run   a", "next  fsd ui"]
     assert lines[-5:] == end
     print_report(report)
     assert len(capsys.readouterr().out.splitlines()) > 40

@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from fsd.config import (
-    CleaningConfig,
-    DataConfig,
-    ModelConfig,
-    ScoreConfig,
-)
+from fsd.config import CleaningConfig, DataConfig, ModelConfig, ScoreConfig
 from fsd.data.splitting import kinds_of
 from fsd.errors import UsageError
 from pipelines.common import inputs
@@ -35,8 +30,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 def blank(tmp_path: Path, prose: Callable[..., str]) -> str:
     """A file with a blank text."""
     return write(
-        tmp_path / "blank.jsonl",
-        [{"text": " ", "label": 0}, *({"text": prose(i), "label": i % 2} for i in range(40))],
+        tmp_path / "blank.jsonl", [{"text": " ", "label": 0}, *({"text": prose(i), "label": i % 2} for i in range(40))]
     )
 
 

@@ -84,10 +84,7 @@ def test_a_control_computes_the_detectors_that_it_can(job) -> None:
     assert placebo is not None
     assert [detector.name for detector in placebo.detectors] == ["loss"]
     assert remarks == []
-    assert plan(job, "reference") == (
-        None,
-        ["no control model: it can compute none of these detectors"],
-    )
+    assert plan(job, "reference") == (None, ["no control model: it can compute none of these detectors"])
 
 
 def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(finished_run, tiny, monkeypatch) -> None:

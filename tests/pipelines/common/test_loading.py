@@ -31,8 +31,7 @@ def test_a_command_is_seen_before_its_libraries_are_imported(root: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "variables"),
-    [(["--json"], {}), ([], {"TERM": "dumb"}), ([], {"RANK": "1", "WORLD_SIZE": "2"})],
+    ("arguments", "variables"), [(["--json"], {}), ([], {"TERM": "dumb"}), ([], {"RANK": "1", "WORLD_SIZE": "2"})]
 )
 def test_programs_logs_and_further_processes_do_not_get_the_line(
     arguments: list[str], variables: dict[str, str], root: Path, tmp_path: Path

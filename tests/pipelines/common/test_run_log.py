@@ -143,10 +143,7 @@ def test_the_rate_of_verdicts_is_one_that_every_source_allows(results, sizes, ra
         replace(candidate, scores=tuple(map(float, range(len(sources))))) for candidate in calibration.candidates
     ]
     of_sources = replace(
-        calibration,
-        candidates=tuple(candidates),
-        families=tuple(range(len(sources))),
-        sources=tuple(sources),
+        calibration, candidates=tuple(candidates), families=tuple(range(len(sources))), sources=tuple(sources)
     )
     audit = replace(results.audit, blind=replace(results.audit.blind, auc=None))
     judged = replace(results, audit=audit, calibration=of_sources)

@@ -25,11 +25,7 @@ def line(tiny, make_rows, tmp_path_factory) -> str:
     """The command without its output: 30 texts in three files, one empty, one with a context, one without labels."""
     folder = tmp_path_factory.mktemp("texts")
     rows = make_rows(30, seed=0)
-    parts = {
-        "a": rows[:20],
-        "b": [{"text": "在的是了" * 4, "context": "Once."} for _ in rows[20:]],
-        "c": [],
-    }
+    parts = {"a": rows[:20], "b": [{"text": "在的是了" * 4, "context": "Once."} for _ in rows[20:]], "c": []}
     for name, part in parts.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
     (folder / "d.jsonl").write_text("\n\n")

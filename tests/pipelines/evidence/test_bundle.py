@@ -401,10 +401,7 @@ def test_numbers_beyond_rounding_and_verdicts_differ() -> None:
     recorded = {"t": [{"p": 0.5, "verdict": "member", "text": "a"}, {"p": None, "verdict": "member"}]}
     again = {"t": [{"p": 0.50001, "verdict": "not shown", "text": "b"}, {"p": 0.1, "verdict": "member"}]}
     found = list(differences(recorded, again))
-    assert sorted(found) == [
-        Difference("t[0].verdict", "member", "not shown"),
-        Difference("t[1].p", "None", "0.1"),
-    ]
+    assert sorted(found) == [Difference("t[0].verdict", "member", "not shown"), Difference("t[1].p", "None", "0.1")]
     assert list(differences([1], [1, 2])) == [Difference(": rows", "1", "2")]
     names = [f"test {number}" for number in range(20)]
     assert [each.place for each in differences(dict.fromkeys(names, 1.0), dict.fromkeys(names, 2.0))] == names

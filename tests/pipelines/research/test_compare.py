@@ -62,10 +62,7 @@ def test_intervals_end_where_numbers_do(runs: Callable[..., list[str]]) -> None:
 
 def test_what_cannot_be_compared_is_refused(runs: Callable[..., list[str]]) -> None:
     (one,) = runs(pd.DataFrame({"detector": ["loss"]}))
-    for names, message in (
-        ((one, "nothing"), "must"),
-        ((one, one), "two or more"),
-    ):
+    for names, message in (((one, "nothing"), "must"), ((one, one), "two or more")):
         with pytest.raises(UsageError, match=message):
             prepare(CompareConfig(names))
     (other,) = runs(summary(fsd_auc=0.5))

@@ -5,13 +5,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from fsd.config import (
-    Columns,
-    OptionalFloat,
-    OptionalInt,
-    OptionalModel,
-    OptionalPath,
-)
+from fsd.config import Columns, OptionalFloat, OptionalInt, OptionalModel, OptionalPath
 
 Reference = Literal["before", "earlier", "smaller", "ordinary"]
 

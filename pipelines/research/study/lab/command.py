@@ -64,19 +64,12 @@ def prepare(config: LabConfig) -> Job:
         note = "a cell of smollm2 takes 5 GB of memory, and for 320 texts eleven minutes of one core"
     folder = default_folder(config.cache) / FOLDER
     cells = _count(config)
-    reads = {
-        "corpora": names(config.corpora),
-        "cells": Stated(f"{cells:,}, less those that are finished", cells),
-    }
+    reads = {"corpora": names(config.corpora), "cells": Stated(f"{cells:,}, less those that are finished", cells)}
     paragraphs = config.paragraphs
     reads["background"] = Stated(f"{paragraphs:,} paragraphs", {"paragraphs": paragraphs})
     reads["model"] = model
     return Job(
-        partial(run, config, folder, base),
-        reads,
-        writes=[config.out, folder],
-        experiment=EXPERIMENT,
-        notes=[note],
+        partial(run, config, folder, base), reads, writes=[config.out, folder], experiment=EXPERIMENT, notes=[note]
     )
 
 
@@ -112,12 +105,7 @@ def _check(config: LabConfig) -> None:
     if exposures[:1] != [0] or len(exposures) < 2:
         listed = _listed(config.exposures)
         raise UsageError(f"exposures must be 0, for the control, and at least one number above; got {listed}")
-    at_least(
-        1,
-        seeds=config.seeds,
-        workers=config.workers,
-        texts=config.texts,
-    )
+    at_least(1, seeds=config.seeds, workers=config.workers, texts=config.texts)
     at_least(100, paragraphs=config.paragraphs)
     if len(set(config.corpora)) < len(config.corpora) or not config.corpora:
         raise UsageError(f"corpora must be at least one, each once; got {_listed(config.corpora)}")
@@ -173,20 +161,12 @@ def _cells(config: LabConfig, loaded: Sequence[LabCorpus], lab: Lab) -> Iterator
         drawn = [(corpus.name, corpora.draw(corpus, seed, config.texts)) for corpus in loaded]
         # An unchanged base is the control of every seed, and is computed with the first.
         if not lab.base or seed == 0:
-            yield from _scored(
-                config,
-                Target(lab, 0, seed, ()),
-                drawn,
-            )
+            yield from _scored(config, Target(lab, 0, seed, ()), drawn)
         for exposures in sorted(set(config.exposures) - {0}):
             for number in sorted(set(config.sources)):
                 for sources, judged in groups(drawn, number):
                     members = tuple(learned(sides[MEMBER]) for _, sides in sources)
-                    yield from _scored(
-                        config,
-                        Target(lab, exposures, seed, members),
-                        judged,
-                    )
+                    yield from _scored(config, Target(lab, exposures, seed, members), judged)
 
 
 def groups(drawn: Sequence[DrawnCorpus], size: int) -> Iterator[tuple[Sequence[DrawnCorpus], Sequence[DrawnCorpus]]]:
@@ -200,27 +180,14 @@ def groups(drawn: Sequence[DrawnCorpus], size: int) -> Iterator[tuple[Sequence[D
 def _scored(config: LabConfig, target: Target, judged: Sequence[DrawnCorpus]) -> Iterator[Cell]:
     for name, sides in judged:
         for reference in dict.fromkeys(config.references):
-            yield Cell(
-                target,
-                name,
-                sides,
-                reference,
-                config.adapters,
-            )
+            yield Cell(target, name, sides, reference, config.adapters)
 
 
 def run(config: LabConfig, folder: Path, base: Base | None) -> None:
     """Compute the cells that are not finished yet, and record tables and figure."""
     with stage("data"):
         packages = SMALL_PACKAGES if config.small else PACKAGES
-        lab = shared(
-            folder,
-            packages,
-            config.paragraphs,
-            base,
-            config.size,
-            continued="earlier" in config.references,
-        )
+        lab = shared(folder, packages, config.paragraphs, base, config.size, continued="earlier" in config.references)
         trained_on = lab.background
         if {"earlier", "ordinary"}.intersection(config.references):
             trained_on += lab.other_texts
@@ -238,11 +205,7 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
     params = {name: getattr(config, name) for name in named}
     params["size"] = lab.size
     if base:
-        params |= {
-            "learning_rate": base.recipe.learning_rate,
-            "dtype": base.dtype,
-            "chats": base.chats,
-        }
+        params |= {"learning_rate": base.recipe.learning_rate, "dtype": base.dtype, "chats": base.chats}
     with tracked_run(
         config, EXPERIMENT, f"lab · {lab.size} · {len(cells)} cells", params=params, tags={"study": "lab"}
     ) as tracked:
@@ -251,11 +214,7 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
             compute(cells, config.workers or (1 if base else os.cpu_count()) or 1)
             scores = [(cell.labels, pd.read_parquet(cell.file)) for cell in cells]
             measured = results.measure(results.joined(scores, texts))
-            _track_cells(
-                cells,
-                measured,
-                tracked,
-            )
+            _track_cells(cells, measured, tracked)
         page = report(measured, len(cells))
         write_table(measured, config.out)
         files = {"results": config.out} if config.out else {}
@@ -273,11 +232,7 @@ def _track_cells(cells: Sequence[Cell], measured: pd.DataFrame, parent: Run) -> 
             EXPERIMENT,
             name,
             params=labels,
-            tags={
-                "study": "lab",
-                "kind": "cell",
-                "cell": cell.file.stem,
-            },
+            tags={"study": "lab", "kind": "cell", "cell": cell.file.stem},
             parent=parent,
         ) as child:
             child.log_metrics(results.tracked(by_cell[tuple(labels.values())]))

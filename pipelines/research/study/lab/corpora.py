@@ -15,14 +15,7 @@ from fsd.data import embedded
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.data.readers import parse_columns, read_files
-from fsd.data.splitting import (
-    CONTEMPORARY,
-    LATER,
-    MEMBER,
-    NONMEMBER,
-    hold_out,
-    with_periods,
-)
+from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, NONMEMBER, hold_out, with_periods
 from fsd.errors import UsageError
 from fsd.token_stats import Prompt
 
@@ -65,20 +58,12 @@ def load(name: str, columns: str = "") -> LabCorpus:
     period of the members are older. Where no text has a period, the members are older; where none has a label, all are.
     """
     if name == CODE:
-        return LabCorpus(
-            name,
-            functions(OLDER_CODE, OLDER_FUNCTIONS),
-            functions(NEWER_CODE, NEWER_FUNCTIONS),
-        )
+        return LabCorpus(name, functions(OLDER_CODE, OLDER_FUNCTIONS), functions(NEWER_CODE, NEWER_FUNCTIONS))
     if name == OWN_CODE:
         older = []
         for package, limit in OWN_FUNCTIONS.items():
             older += functions([package], limit)
-        return LabCorpus(
-            name,
-            older,
-            [],
-        )
+        return LabCorpus(name, older, [])
     if name in embedded.CORPORA:
         documents = Corpus(embedded.corpus(name))
     elif name == CHATS:
@@ -97,11 +82,7 @@ def load(name: str, columns: str = "") -> LabCorpus:
         )
     # Without periods all non-members are of one kind, and stand for the later texts.
     later = documents.kind == (NONMEMBER if NONMEMBER in documents.kind else LATER)
-    return LabCorpus(
-        Path(name).stem,
-        documents.take(~later),
-        documents.take(later),
-    )
+    return LabCorpus(Path(name).stem, documents.take(~later), documents.take(later))
 
 
 def functions(packages: Sequence[str], limit: int) -> list[Document]:
@@ -131,10 +112,7 @@ def _functions(package: str) -> list[str]:
             continue
         try:
             tree = ast.parse(file.read_text(encoding="utf-8"))
-        except (
-            SyntaxError,
-            UnicodeDecodeError,
-        ):  # templates and test data among the sources
+        except (SyntaxError, UnicodeDecodeError):  # templates and test data among the sources
             continue
         functions |= {_source(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     return sorted(text for text in functions if SHORTEST <= len(text) <= LONGEST)
@@ -161,39 +139,18 @@ def draw(corpus: LabCorpus, seed: int, limit: int | None = None) -> Sides:
     older = rng.sample(corpus.older, min(limit or len(corpus.older), len(corpus.older)))
     later = rng.sample(corpus.later, min(limit or len(corpus.later), len(corpus.later)))
     if later:
-        members, contemporaries = hold_out(
-            older,
-            0.5,
-            seed=seed,
-        )
-        tested, unseen = hold_out(
-            later,
-            0.5,
-            seed=seed,
-        )
+        members, contemporaries = hold_out(older, 0.5, seed=seed)
+        tested, unseen = hold_out(later, 0.5, seed=seed)
     else:
-        members, rest = hold_out(
-            older,
-            1 - 1 / 3,
-            seed=seed,
-        )
-        contemporaries, unseen = hold_out(
-            rest,
-            0.5,
-            seed=seed,
-        )
+        members, rest = hold_out(older, 1 - 1 / 3, seed=seed)
+        contemporaries, unseen = hold_out(rest, 0.5, seed=seed)
         tested = Corpus()
     # Older and later texts were held out apart, so that a family may have texts on both sides.
     family = Corpus(unseen + members + contemporaries + tested).family
     shared = np.isin(family[: len(unseen)], family[len(unseen) :])
     unseen = Corpus(compress(unseen, ~shared))
     # The order of the kinds is part of the tag of a cell.
-    sides = {
-        MEMBER: members,
-        CONTEMPORARY: contemporaries,
-        LATER: tested,
-        UNSEEN: unseen,
-    }
+    sides = {MEMBER: members, CONTEMPORARY: contemporaries, LATER: tested, UNSEEN: unseen}
     if min(len(members), len(contemporaries), len(unseen)) < FEWEST:
         sizes = ", ".join(f"{kind}: {len(side)}" for kind, side in sides.items())
         raise UsageError(f"corpus {corpus.name} must give at least {FEWEST} texts on each side; got {sizes}")

@@ -30,27 +30,9 @@ from pipelines.common import experiment
 from pipelines.common.output import new_folder
 from pipelines.research.study.lab import Reference
 
-TINY = Recipe(
-    hidden_size=64,
-    layers=2,
-    heads=2,
-    vocabulary=1024,
-    context=256,
-    passes=2,
-    learning_rate=3e-3,
-)
-LARGE = Recipe(
-    hidden_size=256,
-    layers=10,
-    heads=8,
-    passes=2,
-    learning_rate=1e-3,
-)
-SIZES = {
-    "tiny": TINY,
-    "1M": Recipe(passes=2),
-    "8M": LARGE,
-}
+TINY = Recipe(hidden_size=64, layers=2, heads=2, vocabulary=1024, context=256, passes=2, learning_rate=3e-3)
+LARGE = Recipe(hidden_size=256, layers=10, heads=8, passes=2, learning_rate=1e-3)
+SIZES = {"tiny": TINY, "1M": Recipe(passes=2), "8M": LARGE}
 BACKGROUND = "background"
 CONTINUED = "continued"
 SMALLER = "smaller"
@@ -149,11 +131,7 @@ class Lab:
             cache="none",
         )
         if self.base:
-            return replace(
-                config,
-                cache=str(self.models),
-                chats=self.base.chats or config.chats,
-            )
+            return replace(config, cache=str(self.models), chats=self.base.chats or config.chats)
         return replace(config, device="cpu")
 
 

@@ -7,14 +7,7 @@ import numpy as np
 
 from fsd.scoring.model import Model
 from fsd.scoring.scorers import STATES
-from fsd.token_stats import (
-    PairStats,
-    Prompt,
-    Prompts,
-    Scorer,
-    TokenStats,
-    scored_prompts,
-)
+from fsd.token_stats import PairStats, Prompt, Prompts, Scorer, TokenStats, scored_prompts
 from fsd.views import PAIRS
 
 Statistics = TokenStats | PairStats

@@ -10,14 +10,7 @@ from matplotlib.figure import Figure
 
 from fsd.evaluation.results import MEMBERSHIP
 from fsd.reporting.figures import BASE, BOTH, FSD, by_model, curves, dots, png
-from fsd.reporting.report import (
-    Report,
-    Section,
-    Table,
-    markdown,
-    numbers,
-    plain,
-)
+from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
 from fsd.scores import Score
 from fsd.statistics.intervals import Estimate, shortened
 from pipelines.research.study.lab.parts import TEXT
@@ -50,11 +43,7 @@ COLOURS = {
 }
 """Scores of the tables and the figure, with their colours; all are in the raw results."""
 SHOWN = list(COLOURS)
-CORPORA = {
-    "wikimia-64": "WikiMIA",
-    "arxivmia": "ArxivMIA",
-    "code": "Code",
-}
+CORPORA = {"wikimia-64": "WikiMIA", "arxivmia": "ArxivMIA", "code": "Code"}
 # Of all scores of a cell, with its labels known.
 BEST = "best in hindsight"
 # What the cells of a column of the tables have in common.
@@ -71,12 +60,7 @@ def report(measured: pd.DataFrame, cells: int) -> Report:
         tables.append(_periods(periods_alone))
     tables += [_gains(gains(measured)), _regrets(regrets(measured))]
     page = "\n".join(f"### {table.title}\n\n{markdown(table)}" for table in tables)
-    artifacts = {
-        "results.parquet": measured,
-        "summary.csv": summary,
-        "lab.md": page,
-        "lab.png": png(_figure(summary)),
-    }
+    artifacts = {"results.parquet": measured, "summary.csv": summary, "lab.md": page, "lab.png": png(_figure(summary))}
     tables.append(numbers("results", measured))
     return Report(
         headline=f"laboratory of {cells} cells",
@@ -90,14 +74,10 @@ def _aucs(summary: pd.DataFrame) -> pd.DataFrame:
     """AUCs of the scores that are shown, a column each, by the labels of the cells."""
     # pandas would take a list of named tuples for three columns.
     aucs = pd.Series(
-        list(starmap(Estimate, summary[["auc", "auc_low", "auc_high"]].to_numpy())),
-        index=summary.index,
-        dtype=object,
+        list(starmap(Estimate, summary[["auc", "auc_low", "auc_high"]].to_numpy())), index=summary.index, dtype=object
     )
     estimates = summary.assign(
-        auc=aucs,
-        score=score_names(summary),
-        contrast=pd.Categorical(summary["contrast"], list(TITLES)),
+        auc=aucs, score=score_names(summary), contrast=pd.Categorical(summary["contrast"], list(TITLES))
     )
     table = estimates.pivot(
         index=["corpus", "size", "reference", "scored", "contrast", "sources", "exposures"],
@@ -120,10 +100,7 @@ def _by_corpus(summary: pd.DataFrame) -> Iterator[Table]:
             line += map(_shown, row)
             lines.append(line)
         yield plain(
-            headings,
-            lines,
-            title=f"{corpus}, {size}, reference {reference}{_part(scored)}",
-            source="summary.csv",
+            headings, lines, title=f"{corpus}, {size}, reference {reference}{_part(scored)}", source="summary.csv"
         )
 
 
@@ -183,12 +160,7 @@ def _by_group(
         values = [cells.get((*group, *rest), "–") for group in groups.groups]
         if set(values) != {"–"}:
             table.append([*words, *values])
-    return plain(
-        columns,
-        table,
-        words=range(len(headings)),
-        title=title,
-    )
+    return plain(columns, table, words=range(len(headings)), title=title)
 
 
 def _periods(table: pd.DataFrame) -> Table:
@@ -200,12 +172,7 @@ def _periods(table: pd.DataFrame) -> Table:
         line = [str(getattr(row, label)) for label in TARGET]
         line += [f"`{row.score}`", shortened(row.auc), shortened(row.untouched), f"{row.added:+.2f}"]
         lines.append(line)
-    return plain(
-        headings,
-        lines,
-        title="The period alone: contemporaries against later texts",
-        frame=shown,
-    )
+    return plain(headings, lines, title="The period alone: contemporaries against later texts", frame=shown)
 
 
 def _gains(table: pd.DataFrame) -> Table:
@@ -240,8 +207,7 @@ def _p_value(row: Any) -> str:
 def _regrets(table: pd.DataFrame) -> Table:
     """The mean regret of each score, and its largest, among all scores and among those without a reference."""
     summary = table.groupby([*GROUP, "setting", "score"], sort=False).agg(
-        mean=("regret", "mean"),
-        largest=("regret", "max"),
+        mean=("regret", "mean"), largest=("regret", "max")
     )
     cells = {}
     for key, row in summary.iterrows():
@@ -322,9 +288,4 @@ def _dots(aucs: pd.DataFrame, times: int) -> Figure:
             panels = within
         name = f"{CORPORA.get(corpus, corpus)}\n{TITLES[contrast]}"
         panels[name] = by_model(estimates)
-    return dots(
-        within | across,
-        x_name="AUC",
-        title=f"times that members were seen in training: {times}",
-        chance=0.5,
-    )
+    return dots(within | across, x_name="AUC", title=f"times that members were seen in training: {times}", chance=0.5)

@@ -43,10 +43,7 @@ def lead_error(score: str) -> str:
     return f"lead_error_{Score.parse(score).detector}"
 
 
-def joined(
-    cells: Iterable[tuple[Mapping[str, Any], pd.DataFrame]],
-    texts: Mapping[str, Sequence[Document]],
-) -> Any:
+def joined(cells: Iterable[tuple[Mapping[str, Any], pd.DataFrame]], texts: Mapping[str, Sequence[Document]]) -> Any:
     """The scores of cells, with their labels and the family of each text among those of its corpus.
 
     `scored` is what of a text: the text, or of a chat the answers or the whole.
@@ -84,35 +81,20 @@ def measure(scores: pd.DataFrame) -> pd.DataFrame:
         labels = dict(zip(TARGET, key, strict=True))
         for contrast in CONTRASTS:
             if contrast.possible(target["kind"].to_numpy(str)):
-                values = _values(
-                    list(cells.values()),
-                    contrast,
-                    counts,
-                )
-                rows += _rows(
-                    values,
-                    list(cells),
-                    labels | {"contrast": contrast.name},
-                )
+                values = _values(list(cells.values()), contrast, counts)
+                rows += _rows(values, list(cells), labels | {"contrast": contrast.name})
     return pd.DataFrame(rows)
 
 
 def _rows(
-    values: Mapping[str, FloatArray],
-    seeds: Sequence[object],
-    labels: Mapping[str, object],
+    values: Mapping[str, FloatArray], seeds: Sequence[object], labels: Mapping[str, object]
 ) -> Iterator[dict[str, object]]:
     """The measures of each score and seed, and their errors."""
     for score, value in values.items():
         detector, state = Score.parse(score)
         errors = _errors(values, value)
         for seed, observed in zip(seeds, value[:, :, 0], strict=True):
-            row = {
-                **labels,
-                "seed": seed,
-                "detector": detector,
-                "state": state,
-            }
+            row = {**labels, "seed": seed, "detector": detector, "state": state}
             row |= dict(zip(MEASURES, observed, strict=True))
             yield row | errors
 
@@ -129,21 +111,13 @@ def _errors(values: Mapping[str, FloatArray], value: FloatArray) -> dict[str, fl
     return errors
 
 
-def _values(
-    cells: Sequence[pd.DataFrame],
-    contrast: Contrast,
-    counts: NDArray[np.uint16],
-) -> dict[str, FloatArray]:
+def _values(cells: Sequence[pd.DataFrame], contrast: Contrast, counts: NDArray[np.uint16]) -> dict[str, FloatArray]:
     """Score → (seeds, measures, 1 + resamples) values in a contrast."""
     metrics = [METRICS[name].compute for name in MEASURES]
     values = defaultdict[str, list[FloatArray]](list)
     for cell in cells:
         texts = cell[contrast.among(cell["kind"].to_numpy(str))]
-        bootstrap = Bootstrap(
-            (texts["kind"] == contrast.positive).to_numpy(),
-            texts["family"].to_numpy(),
-            counts,
-        )
+        bootstrap = Bootstrap((texts["kind"] == contrast.positive).to_numpy(), texts["family"].to_numpy(), counts)
         for name in map(str, texts):
             if name.endswith((".base", ".fsd")):
                 values[name].append(bootstrap.values(texts[name].to_numpy(), metrics))
@@ -218,22 +192,14 @@ def gains(results: pd.DataFrame) -> pd.DataFrame:
     # Familiarity with a period is no membership, so that a lead in it is none.
     for key, cells in seen[seen["contrast"] != FAMILIARITY.name].groupby(keys, sort=False):
         labels = dict(zip(keys, key, strict=True))
-        auc = cells.pivot(
-            index="seed",
-            columns="score",
-            values="auc",
-        )
+        auc = cells.pivot(index="seed", columns="score", values="auc")
         published = cells[~cells["detector"].isin(OWN)].groupby("score")
         best = str(published["auc"].mean().idxmax())
         for score in OURS:
             if score in auc:
                 over_texts = published[lead_error(score)].first()[best]
                 lead = _lead((auc[score] - auc[best]).to_numpy(), over_texts)
-                row = {
-                    "score": score,
-                    "best": best,
-                    "auc": auc[score].mean(),
-                }
+                row = {"score": score, "best": best, "auc": auc[score].mean()}
                 rows.append(labels | row | lead)
     table = pd.DataFrame(rows)
     # A single seed has no p-value, and is not counted among the tests.
@@ -248,12 +214,7 @@ def _lead(lead: FloatArray, over_texts: float) -> dict[str, float]:
     error, degrees = standard_error(lead, over_texts)
     # Of equal scores the lead is 0 in all seeds and resamples, and nothing can be tested.
     p = 2 * stats.t.sf(abs(lead.mean()) / error, degrees) if error else math.nan
-    return {
-        "gain": lead.mean(),
-        "low": low,
-        "high": high,
-        "p": p,
-    }
+    return {"gain": lead.mean(), "low": low, "high": high, "p": p}
 
 
 def regrets(results: pd.DataFrame) -> pd.DataFrame:
@@ -273,10 +234,7 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
             advice = advised(set(among["score"]))
             tables.append(
                 among[["score", "auc"]].assign(
-                    **labels,
-                    setting=setting,
-                    regret=regret,
-                    advised=advice and advice.score,
+                    **labels, setting=setting, regret=regret, advised=advice and advice.score
                 )
             )
     return pd.concat(tables, ignore_index=True)

@@ -189,13 +189,7 @@ def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
     texts += rng.sample(lab.background, min(amount, len(lab.background)))
     recipe = base.recipe if base else models.SIZES[lab.size]
     lora = AdapterConfig() if base and base.method == "lora" else None
-    continue_pretraining(
-        model,
-        texts,
-        replace(recipe, seed=target.seed),
-        lora=lora,
-        shown=False,
-    )
+    continue_pretraining(model, texts, replace(recipe, seed=target.seed), lora=lora, shown=False)
     return model
 
 
@@ -216,41 +210,17 @@ def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.Dat
         if kind != UNSEEN:
             documents += side
             rows += [{"kind": kind, "text": content_hash(document.text)} for document in side]
-    split = Split(
-        cell.sides[UNSEEN],
-        (),
-        documents,
-    )
+    split = Split(cell.sides[UNSEEN], (), documents)
     states = STATES if cell.adapters else ("base",)
-    opened = open_model(
-        config.model,
-        states=states,
-        local=model,
-        seed=config.seed,
-    )
+    opened = open_model(config.model, states=states, local=model, seed=config.seed)
     opened = read_once(opened)
     if cell.adapters and not adapted:
         # For its refusals.
-        experiment.prepare(
-            opened,
-            split,
-            detectors,
-            config,
-        )
-        experiment.train_adapter(
-            model,
-            split.unseen,
-            config,
-            None,
-        )
+        experiment.prepare(opened, split, detectors, config)
+        experiment.train_adapter(model, split.unseen, config, None)
     tables = []
     for part in cell.scored:
-        plan = experiment.planned(
-            scoring(opened, part),
-            split,
-            detectors,
-            config,
-        )
+        plan = experiment.planned(scoring(opened, part), split, detectors, config)
         texts = pd.DataFrame(rows).assign(scored=part)
         tables.append(pd.concat([texts, plan.score().frame()], axis=1))
     return pd.concat(tables, ignore_index=True)

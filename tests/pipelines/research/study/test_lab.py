@@ -231,12 +231,7 @@ def test_intervals_of_auc_end_at_0_and_1() -> None:
     assert (row["tpr_at_5fpr_low"], row["tpr_at_5fpr_high"]) == (0, 1)
 
 
-AUC = {
-    "loss.base": [0.6, 0.8],
-    "min_k_pp.base": [0.7, 0.72],
-    "combined.fsd": [0.75, 0.81],
-    "zlib.fsd": [0.1, 0.2],
-}
+AUC = {"loss.base": [0.6, 0.8], "min_k_pp.base": [0.7, 0.72], "combined.fsd": [0.75, 0.81], "zlib.fsd": [0.1, 0.2]}
 
 
 def test_the_lead_is_over_the_best_single_score_and_paired() -> None:
@@ -260,10 +255,7 @@ def test_the_regret_of_the_advice_by_hand() -> None:
     assert regret["reference", "loss.base"] == 0
     assert regret["no reference", "min_k_pp.base"] == pytest.approx(0.2)
     assert ("no reference", "wbc.base") not in regret
-    assert dict(table[["setting", "advised"]].to_numpy()) == {
-        "reference": "wbc.base",
-        "no reference": "min_k_pp.base",
-    }
+    assert dict(table[["setting", "advised"]].to_numpy()) == {"reference": "wbc.base", "no reference": "min_k_pp.base"}
 
 
 def test_the_page_has_a_table_a_corpus_the_leads_and_the_regrets() -> None:
