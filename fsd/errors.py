@@ -1,10 +1,8 @@
 """The errors that a user can mend, and what makes a message safe to show and to keep."""
 
 import errno
-import functools
 import os
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -19,7 +17,7 @@ _SECRETS = (
     # The value of a query, whose signs may be escaped.
     (re.compile(rf"((?:[?&#;]|%3b)[^?=&#;\s]{{0,40}}(?:{_NAMES})(?:=|%3d))[^&\s'\")]+", re.IGNORECASE), r"\1***"),
 )
-# Characters of a form of a secret; a shorter one stands in many words.
+# Characters of a token; a shorter one stands in many words.
 _SHORTEST = 6
 
 
@@ -154,27 +152,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def without_credentials(text: str, secret: str = "") -> str:
     """The text with `***` in place of passwords and tokens in URLs: before an @, or as a query's key, token, ...
 
-    And with `[key]` in place of a secret: in capitals or small letters, backwards, in base64 or hexadecimal digits, and
-    with up to three blanks or marks between its characters.
+    And with `[key]` in place of a secret, in capitals or small letters.
     """
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
-    return _forms(secret).sub("[key]", text) if secret else text
-
-
-@functools.cache
-def _forms(secret: str) -> re.Pattern[str]:
-    data = secret.encode()
-    forms = [secret[::-1], data.hex()]
-    # Base64 depends on the place in a group of three bytes; its first and last letters on what stands around it.
-    for offset in range(3):
-        begin = -(-8 * offset // 6)
-        end = 8 * (offset + len(data)) // 6
-        coded = b64encode(bytes(offset) + data).decode()[begin:end]
-        forms += [coded, coded.replace("+", "-").replace("/", "_")]
-    forms = [secret, *(form for form in forms if len(form) >= _SHORTEST)]
-    patterns = [r"[\W_]{0,3}".join(map(re.escape, form)) for form in dict.fromkeys(forms)]
-    return re.compile("|".join(patterns), re.IGNORECASE)
+    return re.sub(re.escape(secret), "[key]", text, flags=re.IGNORECASE) if secret else text
 
 
 def printable(text: str) -> str:

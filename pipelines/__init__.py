@@ -3,10 +3,6 @@
 import sys
 from importlib import import_module
 
-from pipelines.common import loading
-
-# Before the libraries, which take seconds on a busy machine.
-loading.start()
 try:
     import_module("fsd")  # it says what is not installed; bound, it would hide the module pipelines.fsd
 except ModuleNotFoundError as error:

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 
 from fsd.errors import one_of
-from pipelines.common.commands import COMMANDS, FLAGS, GROUPS
+from pipelines.common.commands import COMMANDS, GROUPS
 from pipelines.common.pages import page
 
 
@@ -29,7 +29,7 @@ def main() -> None:
         sys.argv = [f"fsd {name}", *sys.argv[2:]]
         module, _ = COMMANDS[name]
         # The help quotes the file that it takes for that of the settings.
-        if {"-h", "--help", FLAGS} & set(sys.argv):
+        if {"-h", "--help"} & set(sys.argv):
             sys.modules["__main__"].__file__ = _file(module)
         runpy.run_module(module, run_name="__main__")
     else:

@@ -81,8 +81,6 @@ NEEDED = {
     "shards throughput": ("ray", "ray"),
 }
 """Benchmark → the module that it needs, and its extra."""
-ELSEWHERE = {"hostile": "tests/pipelines/test_hostile.py"}
-"""Benchmark → the test file that runs it."""
 
 
 def run(name: str, arguments: str, root: Path, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -93,12 +91,10 @@ def run(name: str, arguments: str, root: Path, folder: Path, **variables: str) -
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_every_benchmark_is_run_by_a_test(root: Path) -> None:
+def test_every_benchmark_is_run_by_a_test() -> None:
     modules = {path.stem for path in BENCHMARKS.glob("*.py")}
     packages = {path.parent.name for path in BENCHMARKS.glob("*/__main__.py")}
-    assert modules | packages == {*(name.split()[0] for name in FORMS), *ELSEWHERE}
-    for name, file in ELSEWHERE.items():
-        assert f"benchmarks.{name}" in (root / file).read_text()
+    assert modules | packages == {name.split()[0] for name in FORMS}
 
 
 @pytest.mark.slow

@@ -13,19 +13,13 @@ import os
 import re
 import sqlite3
 import warnings
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
-from queue import Empty, Queue
-from threading import Thread
 from types import ModuleType
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import urlopen
 
 from fsd.errors import StorageError, UsageError, disk_failure, first_line, import_failure
 from fsd.leftovers import replacing
@@ -46,11 +40,6 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
 }
-# Key of the lock in PostgreSQL under which the tables are created.
-_CREATION = 0x465344
-# Bytes and seconds of the first reply of a server, which is short; MLflow itself reads any reply to its end.
-_FIRST_BYTES = 2**20
-_FIRST_SECONDS = 30.0
 # A server that knows it answers anything.
 _UNKNOWN = "no experiment of this name"
 # Columns of the table of an experiment's runs, which `address` opens, and its first charts: what MLflow's pages read.
@@ -317,18 +306,15 @@ def _connect(store: Store) -> None:
 
     previous = os.environ.get(_URI)
     try:
-        with quiet(), _database_server(store):
+        with quiet():
+            _check_database_server(store)
             # This also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder.
             mlflow.set_tracking_uri(store.uri)
-            if store.is_server and _is_endless(store.address):
-                raise MlflowException("its replies have no end")
             # Logged models are what adapters become; MLflow 2 has none.
             store.client.search_logged_models(["0"], max_results=1)
             # Other servers may answer any request with something that MLflow reads as an empty result.
             if store.is_server and store.client.get_experiment_by_name(_UNKNOWN):
                 raise MlflowException("its replies are not those of MLflow")
-    except UsageError:
-        raise
     except (MlflowException, SQLAlchemyError, ImportError, ValueError) as error:
         # ImportError is that of a driver that is not installed, ValueError that of what is no URL, and `orig` the error
         # of the driver, without the statement that SQLAlchemy adds.
@@ -343,54 +329,11 @@ def _connect(store: Store) -> None:
             os.environ[_URI] = previous
 
 
-def _is_endless(server: str) -> bool:
-    """Whether the reply to a first request is longer, or takes longer, than any of MLflow; what fails has an end."""
-    lengths = Queue[int]()
-    # In a thread, since a server that sends a byte now and then keeps within every time limit of a connection.
-    Thread(target=_measure_reply, args=(server, lengths), daemon=True).start()
-    try:
-        return lengths.get(timeout=_FIRST_SECONDS) > _FIRST_BYTES
-    except Empty:
-        return True
-
-
-def _measure_reply(server: str, lengths: "Queue[int]") -> None:
-    """Ask for an experiment, as MLflow does, and count the bytes of the reply up to a limit."""
-    address = f"{server.rstrip('/')}/api/2.0/mlflow/experiments/get-by-name?experiment_name={quote(_UNKNOWN)}"
-    length = 0
-    with suppress(OSError, ValueError, HTTPException):
-        try:
-            reply = urlopen(address, timeout=_FIRST_SECONDS / 2)
-        except HTTPError as refusal:
-            # It has a body too, which MLflow would read.
-            reply = refusal
-        with reply:
-            while length <= _FIRST_BYTES and (part := reply.read(_FIRST_BYTES // 16)):
-                length += len(part)
-    lengths.put(length)
-
-
-@contextmanager
-def _database_server(store: Store) -> Iterator[None]:
-    """Connect, check the rights, let one process create the tables: MLflow would retry for minutes, or fail later."""
+def _check_database_server(store: Store) -> None:
+    """Connect to a database server once: MLflow would retry for minutes."""
     if not re.match(r"(postgresql|mysql|mssql)(\+\w+)?://", store.uri):
-        yield
         return
-    from sqlalchemy import create_engine, inspect, text
+    from sqlalchemy import create_engine
     from sqlalchemy.pool import NullPool
 
-    # A pool would keep the connection, and its lock, open.
-    with create_engine(store.uri, poolclass=NullPool).connect() as connection:
-        if connection.dialect.name == "postgresql":
-            right = "has_schema_privilege(current_schema(), 'create')"
-            if inspect(connection).has_table("runs"):
-                right = "has_table_privilege('runs', 'insert')"
-            user, allowed = connection.execute(text(f"select current_user, {right}")).one()
-            if not allowed:
-                raise UsageError(
-                    f"the tracking store must be a database that its user may write; {store.address} is not ({user} "
-                    "has no right to create its tables or insert into them)"
-                )
-            # It is held until the connection ends: MLflow creates the tables meanwhile, by one of its own.
-            connection.execute(text(f"select pg_advisory_lock({_CREATION})"))
-        yield
+    create_engine(store.uri, poolclass=NullPool).connect().close()

@@ -1,77 +1,14 @@
-"""Bundles on disk: a folder or a zip file, and the detached signature of its manifest by programs of the user's."""
+"""Bundles on disk: a folder or a zip file."""
 
 import hashlib
-import shutil
-import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fsd.errors import UsageError
 from fsd.evidence.bundle import MANIFEST, SIGNATURES, Present
 from fsd.files import LARGEST, entries_below
-from fsd.leftovers import temporary_folder
-
-NAMESPACE = "fsd-bundle"
-"""What an SSH signature is for, so that one of another use is none of a bundle."""
-SSH, MINISIGN = ("ssh", "minisign")
-PROGRAMS = {SSH: "ssh-keygen", MINISIGN: "minisign"}
-"""Kind of a key → the program that signs with it."""
-SIGNATURE = dict(zip((SSH, MINISIGN), SIGNATURES, strict=True))
-SIGNER = "signer"
-
-
-class Key(NamedTuple):
-    """A key of the user's: its kind and its file, which is never read here."""
-
-    kind: str
-    file: Path
-
-
-def parse_key(flag: str, text: str) -> Key:
-    """A key written ssh:FILE or minisign:FILE, whose program must be here."""
-    kind, _, file = text.partition(":")
-    if kind not in PROGRAMS or not file:
-        raise UsageError(f"{flag} must look like ssh:FILE or minisign:FILE; got {text!r}")
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise UsageError(f"{flag} must name a key file; there is no {file}")
-    if shutil.which(PROGRAMS[kind]) is None:
-        raise UsageError(f"{flag} must have the program {PROGRAMS[kind]}; it is not on this machine: install it")
-    return Key(kind, path)
-
-
-def sign(manifest: Path, key: Key) -> None:
-    """Write the detached signature beside the manifest; the program asks for a passphrase itself."""
-    command = [PROGRAMS[key.kind]]
-    if key.kind == SSH:
-        command += ["-Y", "sign", "-f", str(key.file), "-n", NAMESPACE, str(manifest)]
-    else:
-        command += ["-S", "-s", str(key.file), "-m", str(manifest)]
-    # Its stdout is none of ours, which may be a JSON document.
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode or not manifest.with_name(SIGNATURE[key.kind]).is_file():
-        reason = (done.stderr.strip().splitlines() or ["no signature was written"])[-1]
-        raise UsageError(f"sign must name a key that {command[0]} can sign with; {key.file}: {reason}")
-
-
-def is_signed(manifest: bytes, signature: bytes, key: Key) -> bool:
-    """Whether the signature of the manifest is by the owner of a public key."""
-    with temporary_folder() as folder:
-        content = folder / MANIFEST
-        content.write_bytes(manifest)
-        detached = folder / SIGNATURE[key.kind]
-        detached.write_bytes(signature)
-        command = [PROGRAMS[key.kind]]
-        if key.kind == SSH:
-            allowed = folder / "allowed_signers"
-            allowed.write_text(f"{SIGNER} {key.file.read_text(encoding='utf-8').strip()}\n", encoding="utf-8")
-            command += ["-Y", "verify", "-f", str(allowed), "-I", SIGNER, "-n", NAMESPACE, "-s", str(detached)]
-        else:
-            command += ["-V", "-p", str(key.file), "-m", str(content)]
-        done = subprocess.run(command, input=manifest, capture_output=True, check=False)
-    return done.returncode == 0
 
 
 class Bundle:

@@ -10,7 +10,6 @@ import io
 import math
 import os
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -46,8 +45,7 @@ from fsd.errors import (
 )
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
-from pipelines.common import gate, loading
-from pipelines.common.commands import FLAGS
+from pipelines.common import gate
 from pipelines.common.context import USUAL, Invocation, demands, invocation_of, running, stage
 from pipelines.common.deliver import VERSION, show
 from pipelines.common.job import Job
@@ -70,9 +68,6 @@ SHOWN = 120
 MAIN_FIRST = 10.0
 # Seconds that the main process leaves the launcher to end it, if it failed because another process is gone.
 CAUSE_FIRST = 2.0
-# Least size of the stack, in bytes: beyond it nothing can be reported, the process is killed.
-STACK = 2**20
-_LOOP = re.compile("Symlink loop from '(.*)'")
 # Errors of a path at which something else is, such as a folder in place of a lock file.
 _NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EMFILE)
 
@@ -99,17 +94,14 @@ def command(
     collect_rarely(starting=True)
     # The last collection would take as long.
     atexit.register(gc.freeze)
-    _open_streams()
-    _keep_private()
     several = distributed.num_processes() > 1
+    _print_in_any_encoding()
     with _ends(several), _system_errors():
         distributed.check_environment()
-        _check_interpreter()
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description or "")
         _check_folder()
-        loading.wipe()
         with (
             running(command_name(), invocation, stages),
             _interruptible(),
@@ -139,17 +131,6 @@ def command(
                 gate.check()
 
 
-def _check_interpreter() -> None:
-    """Refuse a Python in which the libraries fail: without docstrings, or with a stack that they would overflow."""
-    if sys.flags.optimize > 1:
-        raise UsageError(
-            "Python must keep docstrings, which transformers reads; got -OO or PYTHONOPTIMIZE=2: leave that out"
-        )
-    limit, _ = resource.getrlimit(resource.RLIMIT_STACK)
-    if 0 <= limit < STACK:
-        raise UsageError(f"the stack must have at least {STACK:,} bytes; got {limit:,}: raise it by ulimit -s")
-
-
 def _check_folder() -> None:
     """Refuse a working folder that somebody has removed: no path below it can be read or written."""
     try:
@@ -160,29 +141,11 @@ def _check_folder() -> None:
         ) from error
 
 
-def _open_streams() -> None:
-    """Put the empty device in place of standard streams that are closed: files would take their numbers.
-
-    What the encoding of a stream lacks, such as the sign • in Latin-1, is printed as a question mark.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "w", closefd=False))
-        stream = getattr(sys, name)
+def _print_in_any_encoding() -> None:
+    """Print a question mark for what a stream's encoding lacks, such as the sign • in Latin-1."""
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
-
-
-def _keep_private() -> None:
-    """Let nobody else read the files that the process makes; their group may where the user's umask lets it write."""
-    umask = os.umask(0o077)  # the only way to ask for it is to set another one
-    if not umask & 0o020:
-        os.umask(umask | 0o007)
 
 
 def deferred(module: str) -> Callable[[Any], Job]:
@@ -192,12 +155,8 @@ def deferred(module: str) -> Callable[[Any], Job]:
 
 def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str | None) -> None:
     """Run the subcommand that the first argument names: its settings, and the module of its `prepare`."""
-    loading.wipe()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     usage = program()
-    if name == FLAGS:
-        print("\n".join(choices))
-        return
     if name in ("-h", "--help"):
         print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description or '')}\n")
         for choice, (config, _) in choices.items():
@@ -277,9 +236,6 @@ def _of_machine(error: Exception) -> UsageError | StorageError | None:
 def _of_path(error: Exception) -> UsageError | None:
     """An error of a file's name, or of what stands there, in words; None for others."""
     number = getattr(error, "errno", 0)
-    # Before Python 3.13 pathlib raises this error without a number.
-    if number == errno.ELOOP or _LOOP.fullmatch(str(error)):
-        return UsageError(f"a path must not be a loop of links; got {_path_of(error)}")
     if number == errno.ENAMETOOLONG:
         return UsageError(f"names must have at most 255 bytes; got {_path_of(error)}")
     if isinstance(error, OSError) and error.filename and number in _NO_FILE:
@@ -288,8 +244,7 @@ def _of_path(error: Exception) -> UsageError | None:
 
 
 def _path_of(error: Exception) -> str:
-    loop = _LOOP.fullmatch(str(error))
-    path = loop[1] if loop else str(getattr(error, "filename", None) or "a file")
+    path = str(getattr(error, "filename", None) or "a file")
     return f"{path[:SHOWN]}…" if len(path) > SHOWN else path
 
 
@@ -372,11 +327,6 @@ def parse(config: type[Config], description: str) -> Config:
 
 def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
     """The settings, and how the command is run, from the command line and the configuration file that it names."""
-    for argument in sys.argv:
-        # Python keeps other bytes as surrogates, which no file and no run could store.
-        readable = argument.encode(errors="replace").decode()
-        if argument != readable:
-            raise UsageError(f"arguments and names of files must be in UTF-8; got {argument!r}")
     kind = invocation_of(command_name())
     run = ("run", kind, kind())
     whole = make_dataclass(config.__name__, [run], bases=(config,), frozen=True, namespace={"__doc__": config.__doc__})
@@ -570,25 +520,12 @@ def _print_short_help(config: type[Any], description: str) -> None:
     print("\n".join(flag_lines(command_name(), _parser(config)._actions)))
 
 
-def _print_words(config: type[Any]) -> None:
-    """Print a line for each flag, with the values that it allows, for the completion of a shell."""
-    from pipelines.common.short_help import words
-
-    for action in _parser(config)._actions:
-        line = " ".join(words(action)).strip()
-        if line and action.option_strings:
-            print(line)
-
-
 def _by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> Any:
     import tyro
 
     if "-h" in arguments and "--help" not in arguments:
         if distributed.is_main_process():
             _print_short_help(config, description)
-        raise SystemExit
-    if list(arguments) == [FLAGS]:
-        _print_words(config)
         raise SystemExit
     # https://no-color.org; tyro itself does not look at it.
     if os.environ.get("NO_COLOR"):
@@ -665,9 +602,5 @@ def _check_values(config: Any) -> None:
             raise UsageError(f"seed must be at least 0 and below 2**32 ({SEEDS}); got {value}")
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{flag} must be a finite number; got {value}")
-        texts = value if isinstance(value, tuple) else (value,)
-        # No system takes it in a path, and no store in a text.
-        if any("\0" in str(text) for text in texts):
-            raise UsageError(f"{flag} must have no NUL character; got {quoted(value)}")
         if isinstance(value, str) and not value.strip() and defaults[name] != value:
             raise UsageError(f"{flag} must not be blank; got {value!r}")

@@ -1,7 +1,5 @@
 """The commands of `fsd`, by the question that they answer."""
 
-FLAGS = "--flags"
-"""In place of all flags: those that a command has, a line each with the values that it allows."""
 GROUPS = {
     "texts in the pretraining data": {
         "run": ("pipelines.fsd", "fine-tune on unseen texts; every detector before and after"),
@@ -30,7 +28,6 @@ GROUPS = {
         "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),
         "pretrain": ("pipelines.research.pretrain", "pretrain a small model whose members are known"),
         "frequencies": ("pipelines.research.frequencies", "count token frequencies of a reference corpus for DC-PDD"),
-        "completion": ("pipelines.completion", "make bash, zsh or fish complete commands, flags and values"),
     },
 }
 """Question → command → its module and what it does."""

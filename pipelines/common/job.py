@@ -4,7 +4,6 @@ import math
 import re
 import shutil
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -29,10 +28,6 @@ TOKEN = 3.0
 """Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
 # Bytes that any run takes, for figures and report.
 RUN_BYTES = 2**20
-# Seconds for which the speed of the machine is measured.
-MEASURED = 0.1
-# A step of training computes the pass twice more, backwards.
-TRAINING = 3
 Rows = list[tuple[str, str]]
 """Rows of a plan: heading and words."""
 Passes = Mapping[str, int]
@@ -207,7 +202,7 @@ class Job:
 
         low, high, device = memory(size, self.model, trained=bool(steps))
         if self.texts is not None:
-            rows += _computed(parts, device)
+            rows += _computed(parts)
         memory_words = f"{byte_size(low)} to {byte_size(high)} on {device}"
         rows.append(("memory", Stated(memory_words, {"low_bytes": low, "high_bytes": high, "device": device})))
         return rows
@@ -294,26 +289,19 @@ def _forward_passes(parts: Sequence[Job]) -> Stated:
     return Stated(f"{total.total():,} texts ({work})", by_reader)
 
 
-def _computed(parts: Sequence[Job], device: str) -> Rows:
-    """Tokens that are computed in all parts, and minutes, where the processor of this machine computes them."""
+def _computed(parts: Sequence[Job]) -> Rows:
+    """Tokens that are computed in all parts."""
     total = Tokens(0, 0, 0)
-    operations = 0.0
     for model, jobs in _by_model(parts).items():
-        size = model_size(model.model, model.revision)
-        if size is None:
+        if model_size(model.model, model.revision) is None:
             return [("tokens", Stated(f"unknown before the download of {model.model}", None))]
         lengths = _lengths(jobs, model)
         for job in jobs:
-            tokens = job.tokens(lengths)
-            total = total.plus(tokens)
-            operations += 2 * size.parameters * (tokens.scored + TRAINING * tokens.trained)
+            total = total.plus(job.tokens(lengths))
     scored = f"{total.scored:,} in scoring"
     words = f"about {scored}, {total.trained:,} in training; {total.read:,} in the texts to score"
     values = {"scoring": total.scored, "training": total.trained, "texts": total.read}
-    rows: Rows = [("tokens", Stated(words, values))]
-    if device == "cpu":
-        rows.append(("time", _duration(operations)))
-    return rows
+    return [("tokens", Stated(words, values))]
 
 
 def _by_model(parts: Sequence[Job]) -> dict[ModelConfig, list[Job]]:
@@ -334,34 +322,6 @@ def _lengths(jobs: Sequence[Job], model: ModelConfig) -> dict[str, int]:
     texts = sorted(every)
     tokenizer, _ = load_tokenizer(model.model, revision=model.revision)
     return dict(zip(texts, map(len, token_ids(tokenizer, texts)), strict=True))
-
-
-def _duration(operations: float) -> Stated:
-    """How long the model computes, as a range, by how fast this machine multiplies matrices."""
-    minutes = operations / _speed() / 60
-    # Small models reach a sixth to two thirds of the speed of large matrices.
-    low = max(0.1, 1.5 * minutes)
-    high = max(0.2, 6 * minutes)
-    return Stated(
-        f"{low:,.1f} to {high:,.1f} minutes of computing, if this processor has nothing else to do",
-        {"low_minutes": round(low, 1), "high_minutes": round(high, 1)},
-    )
-
-
-def _speed() -> float:
-    """Operations a second of the fastest of some products of matrices, which take a tenth of a second together."""
-    import numpy as np
-
-    matrix = np.ones((512, 512), np.float32)
-    # The first one starts the threads.
-    matrix @ matrix
-    seconds: list[float] = []
-    while sum(seconds) < MEASURED:
-        started = time.perf_counter()
-        matrix @ matrix
-        seconds.append(time.perf_counter() - started)
-    # The fastest, since other processes only make a product slower.
-    return float(2 * 512**3 / min(seconds))
 
 
 def check_name(flag: str, name: str) -> None:

@@ -69,14 +69,6 @@ def _cut(text: str, width: int) -> str:
     return shorten(text, width, placeholder=" …")
 
 
-def words(action: Action) -> list[str]:
-    """The flag of an action, and the values that it allows, if they are few."""
-    values = set(map(str, action.choices or ()))
-    # No flag says "none" so: it is the default.
-    values.discard("None")
-    return [_flag(action), *sorted(values)]
-
-
 def _name(action: Action) -> str:
     """The flag without its hyphens; of an argument the word that stands for it."""
     flag = _flag(action)

@@ -6,7 +6,7 @@ SHA-256 of the manifest: publish it, or have it time-stamped. `fsd verify` finds
 
 Examples:
     fsd bundle 0a1b2c3d4e5f60718293a4b5c6d7e8f9 --out evidence.zip
-    fsd bundle 0a1b2c3d4e5f60718293a4b5c6d7e8f9 --without-texts --sign ssh:~/.ssh/id_ed25519
+    fsd bundle 0a1b2c3d4e5f60718293a4b5c6d7e8f9 --without-texts
 """
 
 import json
@@ -22,7 +22,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from fsd.config import OptionalPath
 from fsd.errors import UsageError, counted
-from pipelines.common.bundles import Key, files_in, pack, parse_key, sign
+from pipelines.common.bundles import files_in, pack
 from pipelines.common.cli import command
 from pipelines.common.context import ASKING, stage
 from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
@@ -46,8 +46,6 @@ class BundleConfig:
     """New folder, or a file that ends in .zip. Default: the folder evidence-RUN."""
     without_texts: FlagCreatePairsOff[bool] = False
     """Leave out all texts, which stand as SHA-256: the inputs, and what quotes them in tables and pages."""
-    sign: Annotated[str | None, arg(metavar="ssh:FILE|minisign:FILE", help_behavior_hint="")] = None
-    """Key by which ssh-keygen or minisign signs the manifest. Default: none; publish the printed SHA-256."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,6 @@ def prepare(config: BundleConfig) -> Job:
         check_path(out)
     else:
         check_new_folder(out)
-    key = parse_key("sign", config.sign) if config.sign else None
     source = fetch(config.run_id)
     check_inputs(source.provenance)
     command = source.provenance.command
@@ -77,7 +74,7 @@ def prepare(config: BundleConfig) -> Job:
         reads[f"input {entry.flag}"] = Stated(
             f"{entry.name}: {counted(count, 'file')}", {"name": entry.name, "files": count}
         )
-    return Job(partial(run, config, source, out, key), reads, writes=[out])
+    return Job(partial(run, config, source, out), reads, writes=[out])
 
 
 def fetch(name: str) -> Source:
@@ -116,23 +113,23 @@ def _place(entry: "Input", file: "InputFile") -> Path:
     return Path(entry.name) / file.name if file.name else Path(entry.name)
 
 
-def run(config: BundleConfig, source: Source, out: Path, key: Key | None) -> None:
-    """Copy, hash, sign, and print the hash of the manifest."""
+def run(config: BundleConfig, source: Source, out: Path) -> None:
+    """Copy, hash, and print the hash of the manifest."""
     from fsd.leftovers import temporary_folder
 
     with stage("recording"):
         if out.suffix.lower() == ".zip":
             with temporary_folder() as folder:
-                manifest = fill(folder, source, config, key)
+                manifest = fill(folder, source, config)
                 write_file(out, partial(pack, folder))
         else:
             with new_folder(out) as folder:
-                manifest = fill(folder, source, config, key)
+                manifest = fill(folder, source, config)
     show(report(manifest, out, config))
 
 
-def fill(folder: Path, source: Source, config: BundleConfig, key: Key | None) -> "Bundled":
-    """Write the files of a bundle and its manifest, signed by a key if there is one."""
+def fill(folder: Path, source: Source, config: BundleConfig) -> "Bundled":
+    """Write the files of a bundle and its manifest."""
     from fsd.evidence.bundle import MANIFEST, Manifest, sha256
     from fsd.leftovers import write_whole
     from fsd.tracking import versions
@@ -177,8 +174,6 @@ def fill(folder: Path, source: Source, config: BundleConfig, key: Key | None) ->
     )
     content = json.dumps(asdict(manifest), indent=1, ensure_ascii=False) + "\n"
     write_whole(folder / MANIFEST, content.encode())
-    if key:
-        sign(folder / MANIFEST, key)
     return Bundled(manifest, sha256(content.encode()))
 
 
@@ -256,10 +251,7 @@ def report(bundled: Bundled, out: Path, config: BundleConfig) -> "Report":
 
     manifest = bundled.manifest
     findings = [Finding(f"{out} holds {len(manifest.files)} files; SHA-256 of its manifest: {bundled.sha256}")]
-    if config.sign:
-        findings.append(Finding(f"the manifest is signed with {config.sign}", FOR))
-    else:
-        findings.append(Finding("publish this hash, or have it time-stamped: it proves that nothing changed later"))
+    findings.append(Finding("publish this hash, or have it time-stamped: it proves that nothing changed later"))
     if manifest.protocol:
         findings.append(Finding(f"the run is that of the protocol with SHA-256 {manifest.protocol}", FOR))
     if manifest.left_out:

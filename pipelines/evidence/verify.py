@@ -1,12 +1,12 @@
-"""Is this bundle of evidence as it was made? Checks every hash, the manifest's own, and its signature.
+"""Is this bundle of evidence as it was made? Checks every hash, and the manifest's own.
 
-`fsd verify BUNDLE` needs no model and no network. `--sha256` is the hash that was published, `--signed-by` the public
-key of whoever made the bundle: without one of them somebody could have replaced files and manifest together. With
-`--recompute` the command of the bundle runs again, with the weights, and the numbers that differ are named.
+`fsd verify BUNDLE` needs no model and no network. `--sha256` is the hash that was published: without it somebody could
+have replaced files and manifest together. With `--recompute` the command of the bundle runs again, with the weights,
+and the numbers that differ are named.
 
 Examples:
     fsd verify evidence.zip --sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
-    fsd verify evidence.zip --signed-by ssh:their_key.pub --recompute --model ./their-model
+    fsd verify evidence.zip --recompute --model ./their-model
 """
 
 import json
@@ -24,7 +24,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from fsd.config import OptionalModel, OptionalName
 from fsd.errors import CheckFailed, UsageError
-from pipelines.common.bundles import SIGNATURE, Bundle, Key, is_signed, parse_key
+from pipelines.common.bundles import Bundle
 from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
@@ -49,8 +49,6 @@ class VerifyConfig:
     """Folder or zip file that `fsd bundle` made."""
     sha256: OptionalName = None
     """SHA-256 of the manifest as it was published."""
-    signed_by: Annotated[str | None, arg(metavar="ssh:FILE|minisign:FILE", help_behavior_hint="")] = None
-    """Public key of whoever signed the manifest."""
     recompute: FlagCreatePairsOff[bool] = False
     """Run the command of the bundle again, and compare its numbers; needs the weights and the texts."""
     model: OptionalModel = None
@@ -65,7 +63,6 @@ def prepare(config: VerifyConfig) -> Job:
         raise UsageError(f"sha256 must be 64 hexadecimal digits; got {config.sha256!r}")
     if config.model and not config.recompute:
         raise UsageError("model must come with --recompute; got it alone")
-    key = parse_key("signed-by", config.signed_by) if config.signed_by else None
     bundle = Bundle(config.bundle)
     content = bundle.read(MANIFEST) or b""
     manifest = read_manifest(content, f"{config.bundle}: {MANIFEST}")
@@ -77,7 +74,7 @@ def prepare(config: VerifyConfig) -> Job:
         f"{config.bundle}: {count} files of a run of {recorded_command}",
         {"path": config.bundle, "files": count, "command": recorded_command},
     )
-    return Job(partial(run, config, bundle, manifest, content, key), {"bundle": stated})
+    return Job(partial(run, config, bundle, manifest, content), {"bundle": stated})
 
 
 def check_repeatable(manifest: "Manifest", model: str | None) -> None:
@@ -99,12 +96,12 @@ def check_repeatable(manifest: "Manifest", model: str | None) -> None:
             raise UsageError(f"weights must be those of the bundle; the files of {name} have other hashes")
 
 
-def run(config: VerifyConfig, bundle: Bundle, manifest: "Manifest", content: bytes, key: Key | None) -> None:
+def run(config: VerifyConfig, bundle: Bundle, manifest: "Manifest", content: bytes) -> None:
     """Compare, repeat the run if asked to, print, and end with exit code 1 if something is not as it was."""
     from fsd.evidence.bundle import alterations, sha256
 
     with stage("hashing"):
-        altered = check_manifest(config, bundle, content, key)
+        altered = check_manifest(config, content)
         altered += alterations(manifest, bundle.files())
         if not altered:
             altered = check_contents(bundle, manifest)
@@ -126,20 +123,13 @@ def _further(items: Sequence[object]) -> str:
     return f"; {len(items) - 1} more" if len(items) > 1 else ""
 
 
-def check_manifest(config: VerifyConfig, bundle: Bundle, content: bytes, key: Key | None) -> "list[Alteration]":
-    """Whether the manifest is the one that was published, or signed."""
+def check_manifest(config: VerifyConfig, content: bytes) -> "list[Alteration]":
+    """Whether the manifest is the one that was published."""
     from fsd.evidence.bundle import MANIFEST, Alteration, sha256
 
-    altered = []
     if config.sha256 and config.sha256.lower() != sha256(content):
-        altered.append(Alteration(MANIFEST, f"edited: SHA-256 {sha256(content)}, published {config.sha256.lower()}"))
-    if key:
-        signature = bundle.read(SIGNATURE[key.kind])
-        if signature is None:
-            altered.append(Alteration(SIGNATURE[key.kind], "missing"))
-        elif not is_signed(content, signature, key):
-            altered.append(Alteration(MANIFEST, f"not signed by {config.signed_by}"))
-    return altered
+        return [Alteration(MANIFEST, f"edited: SHA-256 {sha256(content)}, published {config.sha256.lower()}")]
+    return []
 
 
 def check_contents(bundle: Bundle, manifest: "Manifest") -> "list[Alteration]":
@@ -281,12 +271,9 @@ def report(
     else:
         result = f"nothing was altered: {files} files are as in the manifest, whose SHA-256 is {digest}"
     findings = [Finding(result), Finding(f"the answer of the run: {manifest.headline}", not altered)]
-    if not (config.sha256 or config.signed_by):
+    if not config.sha256:
         findings.append(
-            Finding(
-                "the manifest is not proven: compare its SHA-256 with the published one (--sha256, --signed-by)",
-                AGAINST,
-            )
+            Finding("the manifest is not proven: compare its SHA-256 with the published one (--sha256)", AGAINST)
         )
     if manifest.protocol and not altered:
         findings.append(

@@ -62,13 +62,3 @@ def test_the_description_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, caps
         assert example in lines
         assert all(len(line) <= columns for line in lines if line != example)
         assert any(line.startswith("A paragraph") for line in lines)
-
-
-def test_stdout_may_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)  # as Python does for `fsd … >&-`
-    monkeypatch.setattr(sys, "argv", ["fsd tool", "--seed", "3"])
-    assert parse(Settings, TEXT).seed == 3
-    monkeypatch.setattr(sys, "argv", ["fsd tool", "--help"])
-    with pytest.raises(SystemExit) as end:
-        parse(Settings, TEXT)
-    assert not end.value.code

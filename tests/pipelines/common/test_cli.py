@@ -13,22 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from fsd.config import FSDConfig
 from fsd.errors import StorageError, UsageError
-from fsd.scoring.cache import SQLiteStore
-from fsd.token_stats import Prompt, TokenStats
 from pipelines.__main__ import main
 from pipelines.collect import Collect
 from pipelines.common.cli import command, parse, read
-from pipelines.common.job import Job
-from pipelines.common.output import write_table
 from pipelines.detect.__main__ import DetectConfig
 from pipelines.research.study.grid import StudyConfig
 
@@ -105,38 +98,6 @@ def test_an_expected_end_is_one_line_and_an_exit_code(error, code, message, monk
 
     assert ended.value.code == code
     assert capsys.readouterr().err == f"{message}\n"
-
-
-@pytest.mark.parametrize(("umask", "file", "folder"), [(0o022, 0o600, 0o700), (0o002, 0o660, 0o770)])
-def test_what_a_command_makes_is_for_its_user_alone(umask, file, folder, monkeypatch, tmp_path) -> None:
-    """In a folder that a group shares, for the group; a file that is replaced keeps its mode."""
-
-    def work() -> None:
-        Path("mlruns").mkdir()
-        SQLiteStore(Path("cache/statistics.sqlite")).save("key", [(Prompt("a"), stats)])
-        for name in ("scores.csv", "old.csv"):
-            write_table(pd.DataFrame({"text": ["a"]}), Path(name))
-
-    stats = TokenStats("a", *([np.ones(1)] * 4))
-    monkeypatch.chdir(tmp_path)
-    Path("old.csv").touch()
-    Path("old.csv").chmod(0o604)
-    monkeypatch.setattr(sys, "argv", ["fsd x"])
-    before = os.umask(umask)
-    try:
-        command(Words, lambda _: Job(work, {}), "x")
-    finally:
-        os.umask(before)
-    modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
-    assert modes.pop("old.csv") == 0o604
-    assert modes.pop("cache/statistics.sqlite") == file & 0o644  # as SQLite makes it
-    assert modes == {"mlruns": folder, "cache": folder, "scores.csv": file}
-
-
-def test_an_argument_that_is_not_in_utf_8_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["fsd run", "--data", os.fsdecode(b"caf\xe9.jsonl")])
-    with pytest.raises(UsageError, match="arguments and names of files must be in UTF-8; got 'caf"):
-        parse(FSDConfig, "")
 
 
 def test_a_list_flag_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,22 +303,6 @@ def test_memory_is_freed_before_its_lack_is_told(monkeypatch, capsys) -> None:
     with pytest.raises(SystemExit):
         command(Words, failing, "x")
     assert "it does not (Held)" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("where", "what", "message"),
-    [
-        ("sys.flags", SimpleNamespace(optimize=2), "Python must keep docstrings, which transformers reads"),
-        ("resource.getrlimit", lambda _: (2**18, -1), "the stack must have at least 1,048,576 bytes; got 262,144"),
-    ],
-)
-def test_a_python_in_which_libraries_fail_is_refused(where, what, message, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(f"pipelines.common.cli.{where}", what)
-    monkeypatch.setattr(sys, "argv", ["fsd x", "--words", "a"])
-    with pytest.raises(SystemExit) as ended:
-        command(Words, lambda _: None, "x")
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_working_folder_that_was_removed_is_one_line(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -82,7 +82,6 @@ def test_the_main_job(plan, values):
     computed, trained, read = (int(number.replace(",", "")) for number in tokens.groups())
     assert computed == pytest.approx(4 * read, abs=1)
     assert trained > 0
-    assert re.fullmatch(r"\S+ to \S+ minutes of computing, if this processor has nothing else to do", rows["time"])
     assert rows["writes"] == "a registered adapter, a run of the experiment fsd-arxiv"
     assert values["forward passes"] == {"base": 2 * scored, "tuned": 2 * scored}
     assert values["training steps"] == 2 * -(-unseen // 4)
@@ -90,7 +89,6 @@ def test_the_main_job(plan, values):
     assert values["tokens"] == {"scoring": computed, "training": trained, "texts": read}
     assert values["writes"] == ["a registered adapter", {"experiment": "fsd-arxiv"}]
     assert values["memory"]["low_bytes"] < values["memory"]["high_bytes"]
-    assert values["time"]["low_minutes"] < values["time"]["high_minutes"]
     assert values["model"]["bytes"] > values["model"]["parameters"] > 1000
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -212,49 +211,6 @@ def test_an_input_that_has_changed_since_the_run_is_refused(made: Made, fails: C
     file.unlink()
     assert "there is no new.jsonl" in fails(f"bundle {made.run} --out other", 2)
     file.write_bytes(content)
-
-
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
-def test_a_signature_by_the_users_own_key(
-    made: Made, run_command: Callable, fails: Callable, tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.chdir(made.folder)
-    for name in ("mine", "other"):
-        line = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
-        subprocess.run(line, check=True)
-    run_command(f"bundle {made.run} --out {tmp_path}/signed --sign ssh:{tmp_path}/mine")
-    signed = f"verify {tmp_path}/signed --signed-by ssh:{tmp_path}"
-    assert run_command(f"{signed}/mine.pub").startswith("nothing was altered")
-    assert "not signed by" in fails(f"{signed}/other.pub")
-    edit(tmp_path / "signed", lambda content: content.update(headline="yes"))
-    assert "not signed by" in fails(f"{signed}/mine.pub")
-    (tmp_path / "signed/manifest.json.sig").unlink()
-    assert "manifest.json.sig is missing" in fails(f"{signed}/mine.pub")
-
-
-@pytest.mark.skipif(shutil.which("minisign") is None, reason="needs minisign")
-def test_a_signature_by_minisign(
-    made: Made, run_command: Callable, fails: Callable, tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.chdir(made.folder)
-    for name in ("mine", "other"):
-        # -W: a key without a password, which no terminal would be asked for.
-        line = ["minisign", "-G", "-W", "-p", str(tmp_path / f"{name}.pub"), "-s", str(tmp_path / f"{name}.key")]
-        subprocess.run(line, check=True, capture_output=True)
-    run_command(f"bundle {made.run} --out {tmp_path}/signed --sign minisign:{tmp_path}/mine.key")
-    signed = f"verify {tmp_path}/signed --signed-by minisign:{tmp_path}"
-    assert run_command(f"{signed}/mine.pub").startswith("nothing was altered")
-    assert "not signed by" in fails(f"{signed}/other.pub")
-    edit(tmp_path / "signed", lambda content: content.update(headline="yes"))
-    assert "not signed by" in fails(f"{signed}/mine.pub")
-    (tmp_path / "signed/manifest.json.minisig").unlink()
-    assert "manifest.json.minisig is missing" in fails(f"{signed}/mine.pub")
-
-
-def test_a_program_that_is_missing_is_one_line(copy: Path, fails: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("key.pub").write_text("x")
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert "must have the program minisign" in fails("verify bundle --signed-by minisign:key.pub", 2)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Hostile command lines: see __main__.py."""
