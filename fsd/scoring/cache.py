@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import xxhash
@@ -38,11 +38,14 @@ BUSY_SECONDS = 30
 # Precision of the time of last use, so that most reading needs no writing.
 TOUCH_SECONDS = 3600
 
+# The table of earlier versions had no kinds.
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS statistics (
-    model TEXT NOT NULL, prompt BLOB NOT NULL, used INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (model, prompt)
+DROP TABLE IF EXISTS statistics;
+CREATE TABLE IF NOT EXISTS results (
+    model TEXT NOT NULL, prompt BLOB NOT NULL, used INTEGER NOT NULL, kind TEXT NOT NULL, width INTEGER NOT NULL,
+    data BLOB NOT NULL, PRIMARY KEY (model, prompt)
 );
-CREATE INDEX IF NOT EXISTS statistics_by_use ON statistics (used);
+CREATE INDEX IF NOT EXISTS results_by_use ON results (used);
 """
 
 
@@ -91,40 +94,41 @@ def prompt_hash(prompt: Prompt) -> bytes:
     return xxhash.xxh3_128_digest(identity + json.dumps(prompt.marked).encode(), seed=1)
 
 
-# Marks beside the size of a number: the numbers are of two models; and neither gives the same of the text alone.
-PAIR = 64
-NOT_ALONE = 128
-# The numbers are of the whole text: its hidden states.
-WHOLE = 32
-# There are no numbers, but JSON: a result that depends on more than one text.
-TEXT = 16
+# Kinds of rows: results in JSON that depend on more than one text, continuations, hidden states of a whole text, and
+# statistics of its tokens under one model or two, whose numbers are those of the text alone, or are not.
+TEXT = "text"
+CONTINUATIONS = "continuations"
+STATES = "states"
+TOKENS = "tokens"
+PAIR = "pair"
+PAIR_NOT_ALONE = "pair, not alone"
 # Numbers of a token under one model, and under two.
 SINGLE_ROWS = 4
 PAIR_ROWS = 11
 
 
-def encode(key: str, prompt: bytes, stats: TokenStats | PairStats | Continuations | FloatArray | str) -> bytes:
-    """A checksum, the size of a number, T token ids (int32), and 4T numbers: float32 where that loses nothing.
+class Row(NamedTuple):
+    """What is stored of a result: its kind, the bytes of each of its numbers (0 without any), and its content."""
 
-    Of two models there are 11T numbers, and the size is marked. Continuations are JSON after a size of 0. (D,) hidden
-    states are D numbers after a marked size. A result in JSON has a mark alone before it.
-    """
-    if isinstance(stats, str):
-        body = bytes([TEXT]) + stats.encode()
-    elif isinstance(stats, Continuations):
-        body = bytes(1) + json.dumps(stats).encode()
-    elif isinstance(stats, np.ndarray):
-        numbers = _narrowed(stats)
-        body = bytes([WHOLE | numbers.itemsize]) + numbers.tobytes()
-    else:
-        mark = 0
-        token_ids = stats.token
-        if isinstance(stats, PairStats):
-            mark = PAIR if stats.alone else PAIR | NOT_ALONE
-        numbers = _narrowed(np.stack(_numbers(stats)))
-        size = bytes([mark | numbers.itemsize])
-        body = size + token_ids.astype("<i4").tobytes() + numbers.tobytes()
-    return _checksum(key, prompt, body) + body
+    kind: str
+    width: int
+    data: bytes
+
+
+def encode(result: TokenStats | PairStats | Continuations | FloatArray | str) -> Row:
+    """The row of a result; of tokens there are T ids (int32), then 4T numbers, of two models 11T."""
+    if isinstance(result, str):
+        return Row(TEXT, 0, result.encode())
+    if isinstance(result, Continuations):
+        return Row(CONTINUATIONS, 0, json.dumps(result).encode())
+    if isinstance(result, np.ndarray):
+        numbers = _narrowed(result)
+        return Row(STATES, numbers.itemsize, numbers.tobytes())
+    kind = TOKENS
+    if isinstance(result, PairStats):
+        kind = PAIR if result.alone else PAIR_NOT_ALONE
+    numbers = _narrowed(np.stack(_numbers(result)))
+    return Row(kind, numbers.itemsize, result.token.astype("<i4").tobytes() + numbers.tobytes())
 
 
 def _narrowed(values: FloatArray) -> Any:
@@ -146,31 +150,23 @@ def _numbers(stats: TokenStats | PairStats) -> list[FloatArray]:
     return [stats.logp, stats.mean, stats.std, stats.top]
 
 
-def _checksum(key: str, prompt: bytes, body: bytes) -> bytes:
-    """8 bytes that also depend on the row's place: a row under a wrong key is as damaged as one of wrong bytes."""
-    return xxhash.xxh3_64_digest(key.encode() + prompt + body)
-
-
-def _decode(key: str, prompt: bytes, text: str, data: bytes) -> Any:
-    body = data[8:]
-    if _checksum(key, prompt, body) != data[:8]:
-        raise ValueError("wrong checksum")
-    if body[0] == TEXT:
-        return body[1:].decode()
-    size = body[0] & ~(PAIR | NOT_ALONE | WHOLE)
-    if size == 0:
-        truth, samples, greedy = json.loads(body[1:])
+def decode(text: str, row: Row) -> Any:
+    """The result of a text that has this row."""
+    if row.kind == TEXT:
+        return row.data.decode()
+    if row.kind == CONTINUATIONS:
+        truth, samples, greedy = json.loads(row.data)
         return Continuations(truth, tuple(samples), greedy)
-    if body[0] & WHOLE:
-        return np.frombuffer(body, f"<f{size}", offset=1).astype(np.float64)
-    rows = PAIR_ROWS if body[0] & PAIR else SINGLE_ROWS
-    tokens = (len(body) - 1) // (4 + rows * size)
-    token = np.frombuffer(body, "<i4", tokens, 1).astype(np.int64)
-    stored = np.frombuffer(body, f"<f{size}", offset=1 + 4 * tokens)
-    values = stored.reshape(rows, tokens).astype(np.float64)
-    if rows == SINGLE_ROWS:
+    if row.kind == STATES:
+        return np.frombuffer(row.data, f"<f{row.width}").astype(np.float64)
+    count = SINGLE_ROWS if row.kind == TOKENS else PAIR_ROWS
+    tokens = len(row.data) // (4 + count * row.width)
+    token = np.frombuffer(row.data, "<i4", tokens).astype(np.int64)
+    stored = np.frombuffer(row.data, f"<f{row.width}", offset=4 * tokens)
+    values = stored.reshape(count, tokens).astype(np.float64)
+    if row.kind == TOKENS:
         return TokenStats(text, token, *values)
-    return from_rows(text, token, values, alone=not body[0] & NOT_ALONE)
+    return from_rows(text, token, values, alone=row.kind == PAIR)
 
 
 def from_rows(text: str, token: IntArray, rows: FloatArray, *, alone: bool) -> PairStats:
@@ -205,24 +201,24 @@ class MemoryStore:
 class SQLiteStore:
     """Token statistics in an SQLite file of at most `limit` bytes, shared by any number of processes and threads.
 
-    An error of the file costs speed and one line, never the run: a damaged file is deleted and made anew, a damaged row
-    is missing, and what cannot be written is read as far as possible. Every call opens its own connection, so that none
-    is shared between threads or inherited by a child process. A `required` file must be writable at the first `load`.
+    A file that cannot be read or written costs speed and one line, never the run. Every call opens its own connection,
+    so that none is shared between threads or inherited by a child process. A `required` file must be writable at the
+    first `load`.
     """
 
     file: Path = field(default_factory=lambda: default_folder() / FILE)
     limit: int | None = LIMIT
     required: bool = False
-    readable = writable = True
+    usable = True
 
     def load(self, key: str, prompts: Iterable[Prompt]) -> Stored:
         """The stored statistics of those of the prompts that have any."""
         if self.required:
             # Taking the lock for writing is the one trial that changes nothing.
-            self._run(lambda db: db.execute("BEGIN IMMEDIATE"), writes=True)
+            self._run(lambda db: db.execute("BEGIN IMMEDIATE"))
             self.required = False
         by_hash = {prompt_hash(prompt): prompt for prompt in prompts}
-        query = "SELECT prompt, used, data FROM statistics WHERE model = ? AND prompt = ?"
+        query = "SELECT prompt, used, kind, width, data FROM results WHERE model = ? AND prompt = ?"
 
         def select(db: sqlite3.Connection) -> list[Any]:
             selected: list[Any] = []
@@ -230,22 +226,16 @@ class SQLiteStore:
                 selected += db.execute(query, (key, digest))
             return selected
 
-        rows = self._run(select) or []
         stored: Stored = {}
-        for digest, _, data in rows:
-            prompt = by_hash[digest]
-            # A damaged row may hold anything, also another type than bytes.
-            with contextlib.suppress(ValueError, TypeError):
-                stored[prompt] = _decode(key, digest, prompt.text, data)
-        if len(stored) < len(rows):
-            note(f"cache: {len(rows) - len(stored)} damaged rows of {self.file} are computed again")
-        now = int(time.time())
         old = []
-        for digest, used, _ in rows:
+        now = int(time.time())
+        for digest, used, *row in self._run(select) or []:
+            prompt = by_hash[digest]
+            stored[prompt] = decode(prompt.text, Row(*row))
             if used < now - TOUCH_SECONDS:
                 old.append((now, key, digest))
         if old:
-            self._write("UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?", old)
+            self._write("UPDATE results SET used = ? WHERE model = ? AND prompt = ?", old)
         return stored
 
     def save(self, key: str, results: Sequence[tuple[Prompt, Any]]) -> None:
@@ -254,14 +244,13 @@ class SQLiteStore:
         rows = []
         size = 0
         for prompt, stats in results:
-            digest = prompt_hash(prompt)
-            data = encode(key, digest, stats)
-            rows.append((key, digest, now, data))
-            size += len(data)
+            row = encode(stats)
+            rows.append((key, prompt_hash(prompt), now, *row))
+            size += len(row.data)
         room = None if self.limit is None else self.limit - size
         # Rows larger than the whole file are not stored, as nothing that is deleted would make room for them.
         if rows and (room is None or room >= 0):
-            self._write("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows, room)
+            self._write("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?)", rows, room)
 
     def delete(self) -> None:
         """Delete the file, and what SQLite keeps beside it."""
@@ -277,30 +266,21 @@ class SQLiteStore:
                     _shrink(db, room)
                 db.executemany(query, rows)
 
-        self._run(write, writes=True)
+        self._run(write)
 
-    def _run(self, action: Callable[[sqlite3.Connection], T], *, writes: bool = False) -> T | None:
+    def _run(self, action: Callable[[sqlite3.Connection], T]) -> T | None:
         """The result of an action on the database; None if it is not possible."""
-        while self.writable if writes else self.readable:
-            try:
-                with contextlib.closing(self._connect()) as db:
-                    return action(db)
-            except (sqlite3.Error, OSError) as error:
-                why = getattr(error, "strerror", None) or str(error)
-                if self.required:
-                    raise UsageError(f"{self.file} must be a database that can be written; got: {why}") from error
-                # The lowest byte is the kind of error, the others are its variants.
-                kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) and self.writable:
-                    with contextlib.suppress(OSError):
-                        self.delete()
-                        note(f"cache: {self.file} was damaged ({why}); it is deleted, and a new one is made")
-                        continue
-                if self.writable:
-                    note(f"cache: nothing more is stored, because {self.file} cannot be written: {why}")
-                # What cannot be written may still be read; what cannot be read is given up.
-                self.readable = writes
-                self.writable = False
+        if not self.usable:
+            return None
+        try:
+            with contextlib.closing(self._connect()) as db:
+                return action(db)
+        except (sqlite3.Error, OSError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            if self.required:
+                raise UsageError(f"{self.file} must be a database that can be written; got: {why}") from error
+            note(f"cache: {self.file} cannot be used: {why}; the run goes on without it")
+            self.usable = False
         return None
 
     def _connect(self) -> sqlite3.Connection:
@@ -325,8 +305,8 @@ def _shrink(db: sqlite3.Connection, limit: int) -> None:
     if excess > 0:
         # Rows are deleted while those used before them, themselves left out, have not freed enough.
         total = "SUM(length(data)) OVER (ORDER BY used, rowid) - length(data) AS before"
-        older = f"SELECT rowid FROM (SELECT rowid, {total} FROM statistics) WHERE before < ?"
-        db.execute(f"DELETE FROM statistics WHERE rowid IN ({older})", (excess,))
+        older = f"SELECT rowid FROM (SELECT rowid, {total} FROM results) WHERE before < ?"
+        db.execute(f"DELETE FROM results WHERE rowid IN ({older})", (excess,))
 
 
 class Store(Protocol):
