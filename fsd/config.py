@@ -209,8 +209,6 @@ class ShardConfig:
     """Workers, each with a model of its own. Default: one a GPU of the cluster, or one a CPU if it has none."""
     actor_gpus: OptionalFloat = None
     """GPUs of a worker; parts are allowed. Default: 1 if the cluster has any."""
-    shard_seconds: float = 3600
-    """Seconds after which a worker that has not finished its shard, or has not loaded its model, is replaced."""
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,6 @@ EMBEDDED_TWIN = "embedded-twin"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 # Bytes of a configuration or an index of weights.
 LARGEST_JSON = 2**28
-LARGEST_NUMBERS = {"layer": 10_000, "head": 10_000, "experts": 100_000, "vocab_size": 2**24, "_size": 2**24}
-"""Part of the name of a number in a configuration → the largest that is taken, far above that of any model."""
 CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 """Numbers of a configuration that may tell how many tokens the model reads."""
 DATASETS = "hf://datasets/"
@@ -155,27 +153,11 @@ def _check_folder(model: str, folder: Path) -> None:
     if not file.exists():
         raise UsageError(f"model folder must hold config.json and weights; {model} has no config.json")
     config = _json_object(file, "configuration")
-    _check_numbers(file, config)
     # These would be loaded in place of those that the fingerprint is of.
     if "transformers_weights" in config:
         raise UsageError(f"model folder must hold its weights under their usual names; {file} names others")
     if _names_kernel("", config):
         raise UsageError(f"model must run without code from the hub; {file} names a kernel there")
-
-
-def _check_numbers(file: Path, config: JSON) -> None:
-    """Refuse sizes of no model, with which a library would fill the memory before it looks at the weights."""
-    for name, value in config.items():
-        if isinstance(value, dict):
-            _check_numbers(file, value)
-            continue
-        if not isinstance(value, int) or isinstance(value, bool):
-            continue
-        most = next((most for part, most in LARGEST_NUMBERS.items() if part in name), None)
-        if most is not None and abs(value) > most:
-            raise UsageError(f"{name} of a model must be at most {most:,}; {file} has {quoted(value)}")
-        if name in CONTEXTS and value < 2:
-            raise UsageError(f"{name} of a model must be at least 2; {file} has {quoted(value)}")
 
 
 def _names_kernel(key: str, value: Any) -> bool:

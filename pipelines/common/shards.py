@@ -305,9 +305,16 @@ def _share(text: str | None, shards: Sequence[Shard]) -> Sequence[Shard]:
     return shards[int(number) - 1 :: int(count)]
 
 
-def final(result: bytes | Exception, attempt: int) -> bool:
-    """Whether a shard is not tried again."""
-    return not isinstance(result, Exception) or isinstance(result, UsageError) or attempt == ATTEMPTS
+def attempted(worker: Worker, shard: Shard, key: str) -> bytes | Exception:
+    """The file of a shard, or why there is none after some attempts; a mistake of the user's stays one."""
+    for _ in range(ATTEMPTS):
+        try:
+            return worker.compute(shard, key)
+        except Exception as error:
+            failure = error
+            if isinstance(error, UsageError):
+                break
+    return failure
 
 
 def here(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
@@ -315,14 +322,7 @@ def here(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
     worker = work.open()
     key = agree(worker.identity)
     for shard in shards:
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                result: bytes | Exception = worker.compute(shard, key)
-            except Exception as error:
-                result = error
-            if final(result, attempt):
-                break
-        yield shard, result
+        yield shard, attempted(worker, shard, key)
 
 
 def run(
