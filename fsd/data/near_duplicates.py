@@ -368,7 +368,7 @@ def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> 
 def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
     """Near-duplicates `i` of the suspect texts and `j` of the non-members, and all copies of the latter."""
     size = len(suspect)
-    texts = [document.text for document in [*suspect, *nonmembers]]
+    texts = [document.whole for document in [*suspect, *nonmembers]]
     links = near_duplicates(texts)
     between = [link for link in links if link.i < size <= link.j]
     # Many copies are linked in a chain, in which a non-member may be linked to other ones alone.
