@@ -6,6 +6,13 @@ import numpy as np
 
 from fsd.token_stats import TokenStats
 
+UNCHANGED = "no word of the text can be replaced; its score is 0"
+
+
+def fallback(text: TokenStats, neighbours: Sequence[TokenStats]) -> str | None:
+    """Why every neighbour is the text itself; None if one is another."""
+    return UNCHANGED if all(copy is text for copy in neighbours) else None
+
 
 def neighbour(text: TokenStats, neighbours: Sequence[TokenStats]) -> float:
     """Mean log-probability of the text minus the average over its neighbours, in nats.
@@ -26,6 +33,9 @@ def neighbour(text: TokenStats, neighbours: Sequence[TokenStats]) -> float:
     """
     if not neighbours:
         raise ValueError(f"neighbour needs at least one neighbour of the text {text.text[:40]!r}, got none")
+    # Rounding would rank the texts of which no word can be replaced.
+    if all(copy is text for copy in neighbours):
+        return 0.0
     sizes = np.array([copy.logp.size for copy in neighbours])
     # One segmented sum is six times as fast as 25 separate means.
     sums = np.add.reduceat(np.concatenate([copy.logp for copy in neighbours]), sizes.cumsum() - sizes)

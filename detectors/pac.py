@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fsd.search_space import Range
 from fsd.token_stats import FloatArray, TokenStats, lowest_mean
 
+UNCHANGED = "no two words of the text can change places; its score is 0"
 SEARCH = {"low": Range(0.05, 1.0, step=0.05), "high": Range(0.05, 0.5, step=0.05)}
 AUTO = False
 
@@ -14,7 +15,7 @@ def pac(text: TokenStats, swapped: Sequence[TokenStats], *, low: float = 0.3, hi
 
     The polarised distance is the mean of the n highest log-probabilities, n = max(1, int(high·T)), minus that of the
     max(1, int(low·T)) lowest. A training text has few tokens that the model did not expect, until its words change
-    places. The paper's PAC is the negative of this score, and lower for members. Each copy costs a forward pass.
+    places. A text of which no two words differ has the score 0. The paper's PAC is the negative of this score, and lower for members. Each copy costs a forward pass.
 
     Args:
         text: token statistics under the target model; logp is (T,).
@@ -31,8 +32,14 @@ def pac(text: TokenStats, swapped: Sequence[TokenStats], *, low: float = 0.3, hi
     """
     if not swapped:
         raise ValueError(f"pac needs at least one copy of the text {text.text[:40]!r}, got none")
-    copies = [_distance(copy.logp, low, high) for copy in swapped]
-    return sum(copies) / len(copies) - _distance(text.logp, low, high)
+    distance = _distance(text.logp, low, high)
+    # One by one, so that a copy that is the text itself adds exactly 0.
+    return sum(_distance(copy.logp, low, high) - distance for copy in swapped) / len(swapped)
+
+
+def fallback(text: TokenStats, swapped: Sequence[TokenStats], *, low: float, high: float) -> str | None:  # noqa: ARG001
+    """Why every copy is the text itself; None if one is another."""
+    return UNCHANGED if all(copy is text for copy in swapped) else None
 
 
 def _distance(logp: FloatArray, low: float, high: float) -> float:

@@ -142,21 +142,21 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     def score(self, X: "Texts", y: "Iterable[object]") -> float:  # noqa: N803
         """The AUC of the deviations, which model selection compares where it is told no other measure."""
-        from fsd.library import members_by
+        from fsd.library import joined, members_by
 
-        return float(roc_auc_score(members_by(y), self.decision_function(X)))
+        return float(roc_auc_score(members_by(joined("y", y, "X", X)), self.decision_function(X)))
 
 
 def _nonmembers(texts: "Texts", labels: "Iterable[object] | None") -> "list[str | Prompt]":
     """The texts that are labelled 0; all of them without labels."""
-    from fsd.library import LABEL, check_length, columns_of, listed, members_by
+    from fsd.library import LABEL, check_length, columns_of, joined, listed, members_by
 
     strings = listed("unseen", texts)
     if labels is None:
         if LABEL not in columns_of(texts):
             return strings
         labels = texts
-    members = members_by(labels)
+    members = members_by(joined("y", labels, "X", texts))
     check_length("labels", members, "texts", strings)
     nonmembers = [text for text, member in zip(strings, members, strict=True) if not member]
     if not nonmembers:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 TEXT = "text"
 LABEL = "label"
 GROUP = "group"
+NUMBERED = "rows of a list"
+"""Mark in the `attrs` of scores whose index is the numbers of texts that had none."""
 ANSWERS = frozenset({"messages", "completion", "context"})
 """Columns of a table of texts; all but the first may be missing, and that one where a row is a chat."""
 
@@ -215,8 +217,10 @@ def evaluate(
     Args:
         scores: N rows with columns `<detector>.base` and `<detector>.fsd`, as `score` and `deviation` return them.
         labels: N labels; True for a member. Or a `pandas.DataFrame` or `datasets.Dataset` with a column `label`, whose
-            column `group`, if there is one, has the groups.
-        groups: N groups (article, paper, book) that intervals resample as one; None or "" for a text by itself.
+            column `group`, if there is one, has the groups. What has an index of pandas is joined to the scores by it,
+            anything else by position.
+        groups: N groups (article, paper, book) that intervals resample as one; None or "" for a text by itself. They
+            are joined as labels are.
         resamples: bootstrap resamples.
         seed: random seed of the bootstrap.
 
@@ -226,16 +230,17 @@ def evaluate(
 
     Raises:
         UsageError: with fewer than two groups of members or of non-members, a label that is missing or another,
-            another number of labels or groups than of rows, scores without such a column, or resamples below 1.
+            another number of labels or groups than of rows, an index with other rows than that of the scores, scores
+            without such a column, or resamples below 1.
     """
     from fsd.evaluation.results import Evaluation, evaluate
 
     at_least(1, resamples=resamples)
     members = _members(scores, labels)
     if groups is None and GROUP in columns_of(labels):
-        groups = _column(labels, GROUP)
+        groups = _column(joined("labels", labels, "scores", scores), GROUP)
     if groups is not None:
-        groups = list(groups)
+        groups = list(joined("groups", groups, "scores", scores))
         check_length("groups", groups, "rows of scores", scores)
     return Evaluation(evaluate(scores, members, groups, resamples=resamples, seed=seed))
 
@@ -245,7 +250,7 @@ def plot(scores: "pd.DataFrame", labels: "Sequence[bool] | Table") -> "tuple[Fig
 
     Args:
         scores: N rows with columns `<detector>.base` and `<detector>.fsd`, as `score` and `deviation` return them.
-        labels: N labels; True for a member. Or a table with a column `label`.
+        labels: N labels; True for a member. Or a table with a column `label`. They are joined as by `evaluate`.
 
     Returns:
         Two matplotlib figures: ROC curves with a panel per detector, and distributions with one per detector and state.
@@ -266,9 +271,32 @@ def _members(scores: "pd.DataFrame", labels: "Sequence[bool] | Table") -> list[b
     if not any(name.endswith((".base", ".fsd")) for name in columns):
         came = f"the columns {', '.join(columns)}" if columns else type(scores).__name__
         raise UsageError(f"scores must be a data frame with columns <detector>.base or <detector>.fsd; got {came}")
-    members = members_by(labels)
+    members = members_by(joined("labels", labels, "scores", scores))
     check_length("labels", members, "rows of scores", scores)
     return members
+
+
+def joined(name: str, values: Any, what: str, rows: Any) -> Any:
+    """The values in the order of the rows, by the index that pandas gave both; by position where one has none.
+
+    A join by position would give a sorted or filtered table the labels of other rows.
+
+    Raises:
+        UsageError: for an index that has other labels than that of the rows, or the same ones twice in another order.
+    """
+    # A list has a method of that name.
+    if not (hasattr(values, "iloc") and hasattr(rows, "iloc")) or values.index.equals(rows.index):
+        return values
+    check_length(name, values, f"rows of {what}", rows)
+    both_unique = values.index.is_unique and rows.index.is_unique
+    # The rows of a list are known by their numbers alone: a shuffled table has the same numbers for others.
+    numbered = NUMBERED not in rows.attrs or list(values.index) == list(range(len(values)))
+    if both_unique and numbered and values.index.isin(rows.index).all():
+        return values.loc[rows.index]
+    raise UsageError(
+        f"{name} must have the index of {what}, or none, so that each row meets its own; the two have other labels, "
+        f"the same ones twice, or {what} come from a list without an index: give list({name}) in the order of {what}"
+    )
 
 
 def members_by(labels: "Iterable[object] | Table") -> list[bool]:
@@ -359,6 +387,7 @@ def _with_index(scores: "pd.DataFrame", texts: "Texts") -> "pd.DataFrame":
     """The scores with the index of the texts' own DataFrame or Series, so that they can be joined to it."""
     if hasattr(texts, "iloc"):
         return scores.set_index(texts.index)
+    scores.attrs[NUMBERED] = True
     return scores
 
 

@@ -146,6 +146,9 @@ forms in `COMMON`, `Continuations` for forms in `DRAWS`, and `PairStats` for for
 PAIRS = {"difference": {"base": "reference", "tuned": "reference"}, "change": {"base": "tuned", "tuned": "base"}}
 """Form for which two models are compared over the whole vocabulary → reader → the other reader."""
 
+COPIES = frozenset({"lower", "neighbours", "swapped"})
+"""Forms of changed copies, which of some texts are the text itself."""
+
 LISTS = frozenset({"neighbours", "swapped", "repeated"})
 """Forms of several prompts per text, for which the detector receives a list."""
 

@@ -54,6 +54,11 @@ class Corpus(tuple[Document, ...]):
         return [document.text for document in self]
 
     @cached_property
+    def wholes(self) -> list[str]:
+        """The texts after their contexts: what a model sees of each, and so what every control must see."""
+        return [document.whole for document in self]
+
+    @cached_property
     def prompts(self) -> list[Prompt]:
         """What is scored of each document: its text, after its context, or the answers of a chat."""
         return [document.prompt for document in self]

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from fsd.data.documents import Document, Documents
 from fsd.errors import UsageError
 from fsd.token_stats import IntArray
-from fsd.unspaced import IS_UNSPACED, UNSPACED
+from fsd.unspaced import IS_UNSPACED, UNSPACED, single, spelled
 
 NGRAM = 7
 OPENING = 10
@@ -48,9 +48,10 @@ COMMON = 10
 LISTED = 5
 """Maximum number of pairs that an error or a remark lists."""
 
-# combining vowel signs and accents are part of the word (Indic scripts, Arabic, Hebrew)
-_MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
-_WORD = re.compile(rf"(?=\w)[{UNSPACED}]|(?:[^\W{UNSPACED}]|[{_MARKS}])+")
+_WORD = re.compile(single(UNSPACED) + "|" + spelled(rf"^\W{UNSPACED}"))
+
+# Soft hyphens, zero-width spaces and joiners, marks of direction: copies of one text differ in them, its words do not.
+_INVISIBLE = dict.fromkeys([0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF])
 
 Hashes = NDArray[np.uint64]
 Pairs = IntArray
@@ -79,7 +80,7 @@ class _Texts(NamedTuple):
 def words(text: str) -> list[str]:
     """Lower-cased words without punctuation, normalised (NFKC); in scripts without spaces each character is a word."""
     if not text.isascii():  # ASCII text is normal already, and normalising costs more than the rest
-        text = unicodedata.normalize("NFKC", text)
+        text = unicodedata.normalize("NFKC", text.translate(_INVISIBLE))
     return _WORD.findall(text.lower())
 
 
@@ -368,7 +369,7 @@ def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> 
 def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
     """Near-duplicates `i` of the suspect texts and `j` of the non-members, and all copies of the latter."""
     size = len(suspect)
-    texts = [document.text for document in [*suspect, *nonmembers]]
+    texts = [document.whole for document in [*suspect, *nonmembers]]
     links = near_duplicates(texts)
     between = [link for link in links if link.i < size <= link.j]
     # Many copies are linked in a chain, in which a non-member may be linked to other ones alone.

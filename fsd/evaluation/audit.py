@@ -33,7 +33,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from fsd.data.ablations import stamps
 from fsd.data.corpus import Corpus, Split, as_corpus
 from fsd.data.documents import Documents, Texts
-from fsd.data.near_duplicates import families, near_duplicates, words
+from fsd.data.near_duplicates import Link, families, near_duplicates, words
 from fsd.errors import UsageError
 from fsd.evaluation.audited import Audit, Control, Leak, Leaks, Overlap, Telling
 from fsd.statistics.bootstrap import Bootstrap
@@ -87,7 +87,7 @@ def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
         leaks(split),
         **controls(labelled, labelled.members, labelled.family.tolist(), seed=seed, repeats=repeats),
         overlaps=overlaps(labelled, seed=seed),
-        telling=most_telling(labelled.texts, labelled.members, labelled.family, seed=seed),
+        telling=most_telling(labelled.wholes, labelled.members, labelled.family, seed=seed),
     )
 
 
@@ -95,17 +95,17 @@ def leaks(split: Split) -> Leaks:
     """Families that span more than one part, and the pairs of texts that show it."""
     documents = Corpus(chain.from_iterable(split))
     part = np.repeat(np.arange(3), list(map(len, split)))
-    links = near_duplicates(documents.texts)
-    reasons = {(i, j): reason for i, j, reason, _ in links if part[i] != part[j]}
+    links = near_duplicates(documents.wholes)
+    family = _families_of(split, documents, links)
+    reasons = {(i, j): reason for i, j, reason, _ in links if part[i] != part[j] and family[i] == family[j]}
     groups = pd.DataFrame({"group": [document.group for document in documents], "part": part})
     # one text of a group stands for all of its texts in a part: every pair of them would be too many
     one_per_part = groups.query("group != ''").drop_duplicates()
     for representatives in one_per_part.groupby("group").groups.values():
         reasons |= dict.fromkeys(combinations(representatives, 2), "group")
     names = [Split._fields[number] for number in part]
-    texts = documents.texts
+    texts = documents.wholes
     pairs = [Leak(names[i], names[j], reason, texts[i], texts[j]) for (i, j), reason in sorted(reasons.items())]
-    family = np.array(families(documents, links), dtype=np.int64)
     occurs = np.zeros((3, family.max(initial=-1) + 1), dtype=bool)
     occurs[part, family] = True
     test = family[part == 2]
@@ -119,13 +119,22 @@ def leaks(split: Split) -> Leaks:
     )
 
 
+def _families_of(split: Split, documents: Corpus, links: Sequence[Link]) -> IntArray:
+    """(N,) family of each text: those by which the split was made, else those of its parts together."""
+    home = split.unseen.home
+    # A passage of many texts links none of them; among the few that are left of these it would look like a leak.
+    if home is not None and home is split.validation.home and home is split.test.home:
+        return home.family[np.concatenate([texts.positions for texts in split])]
+    return np.array(families(documents, links), dtype=np.int64)
+
+
 def overlaps(documents: Documents, *, seed: int = 0) -> dict[str, Overlap]:
     """Overlap of members and non-members in length, vocabulary and, if every text has one, date."""
     corpus = as_corpus(documents)
     member = corpus.members
     if not _has_both(member):
         return {}
-    tokens = list(map(words, corpus.texts))
+    tokens = list(map(words, corpus.wholes))
     respects = {"length": _spread(list(map(len, tokens))), "vocabulary": _vocabulary(tokens)}
     dates = [document.date.toordinal() for document in documents if document.date]
     if len(dates) == len(documents):
@@ -184,8 +193,11 @@ def _vocabulary(tokens: Sequence[Sequence[str]]) -> Callable[[BoolArray], float]
 def controls(
     documents: Documents, labels: ArrayLike, groups: Groups, *, seed: int = 0, repeats: int | None = None
 ) -> dict[str, Control]:
-    """What a classifier of the text (`blind`), the length and the date alone reach, without the language model."""
-    texts = as_corpus(documents).texts
+    """What a classifier of the text (`blind`), the length and the date alone reach, without the language model.
+
+    They see what the model sees, each text after its context: the contexts may tell the sides apart as well.
+    """
+    texts = as_corpus(documents).wholes
     lengths = [len(words(text)) for text in texts]
     dates = [document.date.toordinal() if document.date else None for document in documents]
     by_text = blind(texts, labels, groups, seed=seed, repeats=repeats)

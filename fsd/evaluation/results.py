@@ -607,7 +607,7 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
         nonmembers = Corpus(nonmembers + parts.unseen)
     read_as = dict.fromkeys(document.read_as for document in nonmembers)
     return Reference(
-        texts=tuple(nonmembers.texts),
+        texts=tuple(nonmembers.wholes),
         families=tuple(nonmembers.family.tolist()),
         sources=tuple(nonmembers.sources),
         power={},

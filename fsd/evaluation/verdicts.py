@@ -95,7 +95,7 @@ class VerdictMaker:
 
     def outside(self, documents: Documents, family: Sequence[int]) -> tuple[list[str], FloatArray | None]:
         """(N,) reason why each text is not of the kind of its source's non-members, or "", and (N, D) hidden states."""
-        texts = np.array(as_corpus(documents).texts, dtype=object)
+        texts = np.array(as_corpus(documents).wholes, dtype=object)
         states = self._states(texts.tolist()) if self._states else None
         sources = np.array(self.sources(documents))
         group = np.array(family)
@@ -153,7 +153,7 @@ class VerdictMaker:
                 "selected": False,
             }
         )
-        texts = np.array(as_corpus(documents).texts, dtype=object)
+        texts = np.array(as_corpus(documents).wholes, dtype=object)
         scored = inside.copy()
         bases = []
         for name in dict.fromkeys(sources[allowed].tolist()):

@@ -16,6 +16,7 @@ import numpy as np
 
 from fsd.data.documents import Texts
 from fsd.token_stats import FloatArray
+from fsd.unspaced import spelled
 
 MEASURES = (
     "capital letters",
@@ -36,7 +37,7 @@ PHRASE = 4
 """Words of a phrase that counts as repeated when it occurs again."""
 
 _GAP = re.compile(r"\s+")
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(spelled(r"^\W\d_"))
 _CLOSING = "\"'”’»)]} \t\n"
 """Signs that may follow the end of a last sentence."""
 
@@ -76,7 +77,8 @@ def _shares(text: str, *, complete: bool) -> list[float]:
         _share(broken, len(gaps)),
         _share(wide, len(gaps)),
         _repeated(words),
-        float(last.isalnum()),
+        # A vowel sign at the end belongs to a letter.
+        float(last != "" and unicodedata.category(last)[0] in "LMN"),
         float(opening.islower()),
     ]
 

@@ -26,9 +26,20 @@ from fsd.scores import (
     ScoreColumns,
     StatePair,
 )
-from fsd.token_stats import AnyTexts, FloatArray, Scorers, as_prompt, chats_of, score_rows, texts_of
+from fsd.token_stats import (
+    AnyTexts,
+    FloatArray,
+    Prompt,
+    Scorers,
+    TokenStats,
+    as_prompt,
+    chats_of,
+    score_rows,
+    texts_of,
+)
 from fsd.views import (
     COMMON,
+    COPIES,
     FORMS,
     LISTS,
     NO_INPUTS,
@@ -134,6 +145,10 @@ class ViewStatistics:
                 rows = score_rows(scorer, copies[form])
             columns[view] = rows if form in LISTS else [statistics for (statistics,) in rows]
             columns = _halves_of(view, columns[view]) | columns
+        for view in views:
+            own = columns.get(view._replace(form="plain"))
+            if own and view.form in COPIES:
+                columns[view] = _unchanged_are(own, prompts, columns[view], copies[view.form])
         return cls(columns)
 
     def scores(self, detector: Detector, state: str) -> FloatArray:
@@ -161,6 +176,22 @@ class ViewStatistics:
         state = "base" if state == "fsd" else state
         columns = [self.columns[view_in(state, name)] for name in detector.views]
         return [dict(zip(detector.views, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _unchanged_are(
+    own: Sequence[TokenStats], prompts: Sequence[Prompt], rows: Sequence[Any], copies: Sequence[Sequence[Prompt]]
+) -> list[Any]:
+    """The rows of copies, with the text's own statistics for a copy that is the text itself.
+
+    A second reading beside other texts differs by rounding, which would rank texts whose copies cannot differ.
+    """
+    changed = []
+    for text, prompt, row, of_row in zip(own, prompts, rows, copies, strict=True):
+        if isinstance(row, list):
+            changed.append([text if copy == prompt else read for read, copy in zip(row, of_row, strict=True)])
+        else:
+            changed.append(text if of_row == [prompt] else row)
+    return changed
 
 
 def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:

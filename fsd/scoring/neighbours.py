@@ -24,9 +24,11 @@ from fsd.models.gguf import reading
 from fsd.models.weights import check_complete
 from fsd.net.hub import locate
 from fsd.token_stats import UNIT, UNSPACED
+from fsd.unspaced import single, spelled
 
+_LETTERS = spelled(rf"^\W\d_{UNSPACED}")
 # Letters with inner apostrophes; in scripts without spaces (Chinese, Japanese), each character.
-WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W\d_])+(?:['’](?:(?![{UNSPACED}])[^\W\d_])+)*")
+WORD = re.compile(f"{single(UNSPACED)}|{_LETTERS}(?:['’]{_LETTERS})*")
 
 # Case and length class of a word.
 WordClass = tuple[str, int]
@@ -233,6 +235,7 @@ class MaskedModel:
             return_overflowing_tokens=True,
             verbose=False,
         )
+        borders = {border for word in WORD.finditer(text) for border in word.span()}
         proposals: list[Proposal] = []
         for window, ids in enumerate(encoded["input_ids"]):
             offsets = encoded["offset_mapping"][window]
@@ -242,8 +245,9 @@ class MaskedModel:
             allowed = self.allowed[x].tolist()
             alone = []
             for t, word in enumerate(words):
-                # A word of several tokens has no single token to take its place.
-                if tokens_of[word] == 1 and allowed[t]:
+                # A word of several tokens has no single token to take its place, and what a tokenizer takes apart, as
+                # "wasn't", or without its marks, would leave the rest of a word.
+                if tokens_of[word] == 1 and allowed[t] and borders.issuperset(_span(text, offsets[t])):
                     alone.append(t)
             for begin in range(0, len(alone), ROWS):
                 places = alone[begin : begin + ROWS]
@@ -278,15 +282,14 @@ class MaskedModel:
         for name, token in names.items():
             if token in special or (spaced and not name.startswith(SPACES)):
                 continue
-            plain[token] = self.tokenizer.decode([token]).strip().isalpha()
+            decoded = self.tokenizer.decode([token]).strip()
+            plain[token] = bool(decoded) and not WORD.sub("", decoded)
         return plain
 
     def _in_case(self, text: str, span: tuple[int, int], weights: list[float], tokens: list[int]) -> Iterator[Proposal]:
         """The words of the tokens in the case of the original, which they must differ from."""
-        begin, end = span
-        # The offsets of some tokenizers include the space before a word.
-        original = text[begin:end].strip()
-        begin = text.index(original, begin)
+        begin, end = _span(text, span)
+        original = text[begin:end]
         case, _ = word_class(original)
         for weight, token in zip(weights, tokens, strict=True):
             word = self.tokenizer.decode([token]).strip()
@@ -295,4 +298,12 @@ class MaskedModel:
             elif case == "title":
                 word = word[:1].upper() + word[1:]
             if weight > 0 and word.casefold() != original.casefold():
-                yield Proposal(begin, begin + len(original), word, weight)
+                yield Proposal(begin, end, word, weight)
+
+
+def _span(text: str, offsets: tuple[int, int]) -> tuple[int, int]:
+    """Where the word of a token begins and ends: the offsets of some tokenizers include the space before it."""
+    begin, end = offsets
+    original = text[begin:end].strip()
+    begin = text.index(original, begin)
+    return begin, begin + len(original)

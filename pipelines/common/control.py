@@ -1,10 +1,10 @@
 """The control model of a run: one that was trained on none of the texts."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from fsd.config import FSDConfig
 from fsd.data import benchmarks, embedded
-from fsd.data.corpus import as_corpus
 from fsd.data.documents import Document
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN
 
@@ -63,7 +63,6 @@ def never_saw(config: FSDConfig, documents: Sequence[Document]) -> bool:
     return not trained_on & _domains_of(documents)
 
 
-def _domains_of(documents: Sequence[Document]) -> set[str]:
-    """The domains of the embedded corpora in which one of the documents is."""
-    texts = as_corpus(documents).texts
-    return {domain for domain in embedded.CORPORA if not embedded.texts(domain).isdisjoint(texts)}
+def _domains_of(documents: Sequence[Document]) -> frozenset[str]:
+    """The domains of the embedded corpora with which a document or its context shares a run of words."""
+    return embedded.domains_of(tuple(chain.from_iterable((document.text, document.context) for document in documents)))

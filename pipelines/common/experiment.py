@@ -304,7 +304,7 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
     further = {}
     if splitting.has_both(judged.kind):
         compared = set(reference.texts)
-        nonmembers = judged.take(~judged.members).texts
+        nonmembers = judged.take(~judged.members).wholes
         further[LATER] = [text for text in nonmembers if text not in compared]
     states = hidden_state_reader(model, config.model)
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
 from detectors import Detector
 from fsd import distributed, tracking
 from fsd.collection import domains
@@ -23,7 +25,8 @@ from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
 from fsd.files import digest
 from fsd.net.hub import EMBEDDED, locate
-from fsd.token_stats import IDS
+from fsd.token_stats import IDS, UNIT
+from fsd.views import DRAWS, VIEWS
 from pipelines.common.adapter_files import UNSEEN
 from pipelines.common.control import EMBEDDED_TARGET, control_model
 from pipelines.common.detector_settings import load_detectors
@@ -65,12 +68,13 @@ class Inputs(NamedTuple):
             return self
         config = self.config
         texts = load_texts(config.data, config.model)
-        check_tokenizers(config, texts.documents)
-        split, left_out = split_texts(texts.documents, config.data, config.seed)
-        remarks = [*texts.remarks, *left_out]
+        documents, too_short = continuable(texts.documents, self.detectors)
+        check_tokenizers(config, documents)
+        split, left_out = split_texts(documents, config.data, config.seed)
+        remarks = [*texts.remarks, *too_short, *left_out]
         return self._replace(
             texts_are_local=True,
-            documents=texts.documents,
+            documents=documents,
             split=split,
             sources=texts.sources,
             remarks=remarks,
@@ -150,6 +154,18 @@ def read_cleaned(files: Sequence[str], columns: str, cleaning: CleaningConfig, *
     documents, skipped = read_own(files, columns, cleaning, contexts=contexts)
     documents, dropped = _without_contradictions(documents, cleaning)
     return documents, skipped + dropped
+
+
+def continuable(documents: Corpus, detectors: Sequence[Detector]) -> tuple[Corpus, list[str]]:
+    """Without the texts of fewer than two words, where a detector continues the first half of a text."""
+    names = [detector.name for detector in detectors if any(VIEWS[name].form in DRAWS for name in detector.views)]
+    long_enough = np.array([len(UNIT.findall(document.text)) > 1 for document in documents], dtype=bool)
+    # Where nothing is left, the first such text is named instead.
+    if not names or long_enough.all() or not long_enough.any():
+        return documents, []
+    kept = Corpus(documents.take(long_enough))
+    reason = f"fewer than two words, of which {' and '.join(names)} can continue nothing"
+    return kept, _left_out("texts", {reason: len(documents) - len(kept)})
 
 
 def _without_contradictions(documents: Documents, cleaning: CleaningConfig) -> Cleaned:

@@ -23,7 +23,7 @@ from fsd.views import Detector
 from pipelines.common import detector_settings, shards
 from pipelines.common.context import stage
 from pipelines.common.deliver import publish, run_name, show, tracked_run
-from pipelines.common.inputs import read_cleaned, read_own
+from pipelines.common.inputs import continuable, read_cleaned, read_own
 from pipelines.common.job import Job, api_cost, files
 from pipelines.common.output import check_table_path, text_table, write_table
 
@@ -58,11 +58,12 @@ def prepare(config: ScoreConfig) -> Job:
         return shards.job("score", work, config.data, finish=_forget_answers, checks=checks)
     check_table_path(config.out, filter(None, (*config.data, config.unseen, config.model.frequencies)))
     documents, left_out = read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
+    documents, too_short = continuable(documents, detectors)
     unseen, blank = _read_unseen(config)
     # Texts without a label are scored too, and say nothing about the dates of members and non-members.
     labelled = [document for document in documents if document.member is not None]
     labels = labels_for(config.model.model, labelled, last=parse_cutoff(config.cutoff))
-    remarks = labels.notes + left_out + blank
+    remarks = labels.notes + left_out + too_short + blank
     model = outline(config.model, ("base",), chat=config.chat, seed=config.seed)
     inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
     plan = model.plan(detectors, documents.prompts, inputs, strict=config.detection.named)
@@ -104,6 +105,7 @@ def run(
     """Announce the requests to an API, score, write, evaluate labelled texts, track and print."""
     with stage("model"):
         # They load scikit-learn, for which a dry run need not wait.
+        from fsd.evaluation.results import fallback_remarks
         from pipelines.score.report import make_report, measure
 
         model = _open(config, f"{config.out}.partial")
@@ -115,13 +117,14 @@ def run(
         has_contexts = any(document.context for document in documents)
         # Without any context, a column of blanks would only widen the table.
         columns = [name for name in COLUMNS if name != "context" or has_contexts]
-        table = text_table(documents, *columns).join(plan.score().frame())
+        scored = plan.score()
+        table = text_table(documents, *columns).join(scored.frame())
         measured = measure(documents, table, seed=config.seed)
         write_table(table, config.out)
         # Only now: an answer that was paid for is kept until it is in the table.
         if model.answers:
             model.answers.delete()
-    report = make_report(config, table, measured, plan, remarks)
+    report = make_report(config, table, measured, plan, [*remarks, *fallback_remarks(scored, len(documents))])
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     name = run_name(config.model.model, config.data, "score")
     with tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:

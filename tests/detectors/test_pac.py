@@ -1,6 +1,7 @@
+import numpy as np
 import pytest
 
-from detectors.pac import pac
+from detectors.pac import UNCHANGED, fallback, pac
 
 
 def test_by_hand(make):
@@ -21,6 +22,16 @@ def slow(text, swapped, low, high):
 
 def test_equals_a_loop(agree):
     agree(pac, slow, "text", "swapped", low=(0.05, 0.3, 1.0), high=(0.05, 0.5, 1.0))
+
+
+def test_copies_that_are_the_text_itself_give_exactly_zero(make):
+    rng = np.random.default_rng(0)
+    for size in range(1, 40):
+        text = make((-rng.exponential(2, size)).tolist())
+        assert pac(text, [text] * 5) == 0
+        assert fallback(text, [text] * 5, low=0.3, high=0.05) == UNCHANGED
+        other = make((-rng.exponential(2, size)).tolist())
+        assert fallback(text, [text, other], low=0.3, high=0.05) is None
 
 
 def test_no_copy_is_refused(make):

@@ -86,6 +86,81 @@ def test_labels_of_any_type_are_those_of_files():
         pd.testing.assert_frame_equal(fsd.evaluate(scores, labels, resamples=20), expected)
 
 
+def _auc(scores, labels, groups=None):
+    found = fsd.evaluate(scores, labels, groups, resamples=20)
+    return found.query("metric == 'auc'")["value"].item()
+
+
+def test_rows_of_pandas_meet_by_their_index_and_lists_by_position():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"label": [1, 0] * 10, "group": [f"g{row // 2}" for row in range(20)]})
+    frame.index = [f"row {row}" for row in range(20)]
+    scores = pd.DataFrame({"loss.base": rng.normal(size=20) + frame["label"]})
+    in_order = scores.sort_values("loss.base")
+    expected = fsd.evaluate(scores, frame, resamples=20)
+    for labels, groups in (
+        (frame, None),
+        (frame["label"], frame["group"]),
+        (frame.sample(frac=1, random_state=1), None),
+        (list(frame["label"].loc[in_order.index]), list(frame["group"].loc[in_order.index])),
+        (frame["label"].loc[in_order.index].to_numpy(), frame["group"].sample(frac=1, random_state=2)),
+    ):
+        found = fsd.evaluate(in_order, labels, groups, resamples=20)
+        # The order of the rows has a part in which families a resample draws.
+        assert found["value"].tolist() == pytest.approx(expected["value"].tolist())
+    # The labels of other rows have another value, and a list says that it is meant so.
+    assert _auc(in_order, list(frame["label"])) != pytest.approx(_auc(scores, frame))
+
+
+def test_a_plot_meets_its_labels_by_their_index(monkeypatch):
+    drawn = []
+    monkeypatch.setattr("fsd.reporting.figures.roc", lambda members, *_: drawn.append(list(members)))
+    frame = pd.DataFrame({"label": [1, 0, 0, 1]}, index=list("abcd"))
+    scores = pd.DataFrame({"loss.base": [3.0, 1.0, 4.0, 2.0]}, index=list("abcd"))
+    for labels in (frame, frame["label"], frame[::-1]):
+        fsd.plot(scores.sort_values("loss.base"), labels)
+    assert drawn == [[False, True, True, False]] * 3
+
+
+@pytest.mark.parametrize("index", [range(5, 25), [0, *range(19)], [f"row {row}" for row in range(20)]])
+def test_another_index_is_refused(index):
+    scores = pd.DataFrame({"loss.base": np.arange(20.0)})
+    frame = pd.DataFrame({"label": [1, 0] * 10, "group": "a"}, index=index)
+    message = r"labels must have the index of scores, or none.*give list\(labels\) in the order of scores"
+    for judge in (fsd.evaluate, fsd.plot):
+        with pytest.raises(UsageError, match=message):
+            judge(scores, frame)
+    with pytest.raises(UsageError, match="groups must have the index of scores"):
+        fsd.evaluate(scores, [1, 0] * 10, frame["group"])
+    # Twice the same index in the same order is no question.
+    scores.index = frame.index
+    assert _auc(scores, frame["label"]) < 0.5
+
+
+def test_scores_of_a_list_are_not_joined_to_a_shuffled_table(tiny, make_rows):
+    frame = pd.DataFrame(make_rows(8, 8)).sample(frac=1, random_state=0)
+    scores = fsd.score(str(tiny), frame["text"].tolist(), ["loss"])
+    with pytest.raises(UsageError, match="scores come from a list without an index"):
+        fsd.evaluate(scores, frame["label"])
+    by_position = _auc(scores, list(frame["label"]))
+    assert _auc(fsd.score(str(tiny), frame, ["loss"]), frame) == pytest.approx(by_position)
+    # The numbers of a table that was never shuffled are those of the list.
+    assert _auc(scores.sort_values("loss.base"), frame["label"].reset_index(drop=True)) == pytest.approx(by_position)
+
+
+def test_an_estimator_joins_texts_and_labels_by_their_index(tiny, make_rows):
+    frame = pd.DataFrame(make_rows(4, 4))
+    backwards = frame["label"][::-1]
+    detector = fsd.MembershipDetector(str(tiny), "loss", training=AdapterConfig(epochs=1))
+    detector.fit(frame["text"], backwards)
+    assert detector.unseen_ == frame.query("label == 0")["text"].tolist()
+    members = pd.DataFrame(make_rows(6, 6)).query("text not in @detector.unseen_")
+    members.loc[members.index[:3], "label"] = 0
+    assert detector.score(members["text"], members["label"][::-1]) == detector.score(members["text"], members["label"])
+    with pytest.raises(UsageError, match="y must have the index of X"):
+        detector.fit(frame["text"], backwards.set_axis(range(3, 7)))
+
+
 def test_a_text_whose_group_is_missing_is_its_own_group():
     scores, labels = pd.DataFrame({"loss.base": np.arange(6.0)}), [True, False] * 3
     expected = fsd.evaluate(scores, labels, resamples=20)

@@ -56,3 +56,19 @@ def test_equal_answers_to_different_prompts_do_not_contradict_each_other(tiny, t
     assert pd.read_json("scores.jsonl", lines=True)["context"].tolist() == [QUESTION, OTHER]
     with pytest.raises(SystemExit):  # other commands look at the text alone
         run_command(f"run {given}")
+
+
+def test_texts_that_cannot_be_continued_are_left_out_and_counted(tiny, tmp_path, monkeypatch, run_command, make_rows):
+    monkeypatch.chdir(tmp_path)
+    rows = [*make_rows(3, 0), {"text": "One", "label": 0}, {"text": "...", "label": 1}]
+    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    common = f"score --data data.jsonl --model {tiny} --device cpu --out scores.csv --samples 2 --json"
+    notes = json.loads(run_command(f"{common} --detectors samia,loss"))["notes"]
+    table = pd.read_csv("scores.csv")
+    assert len(table) == 3
+    assert table["samia.base"].notna().all()
+    assert "texts: 2 left out: fewer than two words, of which samia can continue nothing" in notes
+    # What continues nothing reads them all, and says where two words could not change places.
+    notes = json.loads(run_command(f"{common} --detectors pac"))["notes"]
+    assert pd.read_csv("scores.csv")["pac.base"].tolist()[3:] == [0, 0]
+    assert "pac: no two words of the text can change places in 2 of 5 texts; its score is 0" in notes

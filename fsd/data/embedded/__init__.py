@@ -7,11 +7,12 @@ The models of `wikipedia` were made from its articles; the twin, trained on the 
 
 from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the field `date` would hide it
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from fsd.data.documents import Document
+from fsd.data.near_duplicates import SHORTEST_OPENING, ngrams, words
 from fsd.data.readers import document, read_rows
 
 HERE = Path(__file__).parent
@@ -37,10 +38,30 @@ CORPORA = {
 """Domain → its embedded corpus."""
 
 
+RUN = 13
+"""Words in a row by which a text was read with a corpus, as in the papers' tests for contamination."""
+
+
+@lru_cache(maxsize=4)  # a run asks for the same texts several times
+def domains_of(texts: tuple[str, ...]) -> frozenset[str]:
+    """The domains of which one of the texts shares a run of words with the corpus, or all its words if it is shorter.
+
+    What was cut out of a corpus, laid out anew or put behind other words was read with it all the same.
+    """
+    found = set()
+    for text in texts:
+        size = min(RUN, len(words(text)))
+        # So few words stand in other texts by chance.
+        if size < SHORTEST_OPENING:
+            continue
+        runs = ngrams(text, size)
+        found |= {domain for domain in CORPORA.keys() - found if not runs.isdisjoint(_runs(domain, size))}
+    return frozenset(found)
+
+
 @cache
-def texts(domain: str) -> frozenset[str]:
-    """The texts of a domain's corpus, read once: of every run it is asked which of them it holds."""
-    return frozenset(document.text for document in corpus(domain))
+def _runs(domain: str, size: int) -> frozenset[tuple[str, ...]]:
+    return frozenset().union(*(ngrams(document.text, size) for document in corpus(domain)))
 
 
 def unread() -> list[str]:

@@ -8,7 +8,7 @@ from scipy import stats
 
 from fsd.data import embedded
 from fsd.data.documents import Document
-from fsd.data.splitting import Split
+from fsd.data.splitting import Split, split
 from fsd.evaluation import audit as module
 from fsd.evaluation.audit import audit, blind, leaks, most_telling, overlaps, single_number_auc
 from fsd.evaluation.audited import Overlap
@@ -48,6 +48,48 @@ def test_planted_leaks_are_found_with_both_texts():
         assert (leak.reason == "group") == (kind == "group")
     found = leaks(Split(*map(tuple, [*clean[:2], [*clean[2], *clean[1][:2]]])))
     assert (found.groups, found.tested, found.calibrated) == (2, 0, 2)
+
+
+def test_two_questions_with_one_short_answer_are_no_leak():
+    rng = np.random.default_rng(2)
+    answers = ["yes it is the case in all of the years that were asked about", *_texts(rng, 1)]
+    questions = [Document(answers[0], i % 2 == 0, context=text) for i, text in enumerate(_texts(rng, 60))]
+    parts = split(questions, seed=3)
+    assert (leaks(parts).pairs, leaks(parts).groups) == ((), 0)
+    # One question with two answers is one.
+    answered = [replace(document, text=text) for document, text in zip(parts.unseen[:2], answers * 2, strict=False)]
+    answered = [replace(document, context=parts.test[0].context, member=False) for document in answered]
+    (leak,) = leaks(Split(answered[:1], parts.validation, parts.test)).pairs
+    assert leak.text.startswith(leak.other_text[:300])
+
+
+def test_a_passage_of_many_texts_links_none_of_those_that_a_part_keeps():
+    rng = np.random.default_rng(2)
+    template = " ".join(_texts(rng, 1, 30))
+    documents = [Document(f"{text} {template}", i % 2 == 0) for i, text in enumerate(_texts(rng, 40))]
+    parts = split(documents, seed=3)
+    fewer = parts.replace(**{name: texts.take(np.arange(3)) for name, texts in parts._asdict().items()})
+    assert (leaks(fewer).pairs, leaks(fewer).groups) == ((), 0)
+
+
+def test_what_tells_the_contexts_apart_is_seen():
+    rng = np.random.default_rng(4)
+    members = np.arange(80) % 2 == 0
+    contexts = [f"{text} {'Question' if member else 'Query'}" for text, member in zip(_texts(rng, 80), members, strict=True)]
+    lengths = [60 if member else 30 for member in members]
+    documents = [
+        Document(text, bool(member), context=context)
+        for text, member, context in zip(_texts(rng, 80, 20), members, contexts, strict=True)
+    ]
+    for changed in (documents, [replace(d, context="", text=d.whole) for d in documents]):
+        found = audit(Split([], [], changed), repeats=1)
+        assert found.blind.auc.low > 0.9
+        assert found.telling.phrase in ("“question”", "“query”")
+    # Of equal texts, the length of the contexts tells the sides.
+    longer = [replace(d, context=" ".join(d.context.split()[:n])) for d, n in zip(documents, lengths, strict=True)]
+    found = audit(Split([], [], longer), repeats=1)
+    assert found.length.auc.value == 1
+    assert found.overlaps["length"].value == 0
 
 
 def _reached(texts, labels, groups=None, **more):

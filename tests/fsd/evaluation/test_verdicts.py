@@ -1,5 +1,7 @@
 """No accusation across sources: texts of another source score as high as can be, and none is called a member."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,20 @@ def test_texts_of_another_source_are_never_called(judge, count, groups, same_sou
         assert called == 0
         assert result.table["p_value"].isna().all()
         assert not result.table["selected"].any()
+
+
+def test_the_tests_see_the_context_that_the_model_reads(judge):
+    """The texts are of the kind, what stands before them is not: the scores are of both."""
+    own = [Document(text, group=str(row)) for row, text in enumerate(ABSTRACTS[150:190])]
+    foreign = [replace(document, context=article) for document, article in zip(own, ARTICLES, strict=False)]
+    shares = []
+    for documents in (own, foreign):
+        reasons, _ = judge.outside(documents, list(range(len(documents))))
+        shares.append(np.mean([reason != "" for reason in reasons]))
+        table = judge.classify(documents, lambda at: {LOSS: np.full(len(at), 9.0)}, Rules()).table
+    assert shares[0] < 0.2
+    assert shares[1] > 0.9
+    assert MEMBER not in set(table["verdict"])
 
 
 def test_what_was_not_tested_has_not_passed_unless_it_is_asserted(judge):

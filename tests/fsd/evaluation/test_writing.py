@@ -1,5 +1,7 @@
 """Shares of short texts counted by hand, and every edit of a text of a few words."""
 
+import unicodedata
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,18 @@ def test_every_share_of_a_text_by_hand():
 )
 def test_a_share_of_nothing_is_zero(text, expected):
     assert above_zero(text) == pytest.approx(expected)
+
+
+def test_marks_belong_to_their_words():
+    """Five words twice: of the seven phrases of four words, two are repeated, as with letters alone."""
+    hindi = "हिन्दी में लिखी किताबें मिलती हिन्दी में लिखी किताबें मिलती"
+    letters = "abc de fgh ijk lmn abc de fgh ijk lmn"
+    measured = above_zero(hindi)
+    assert measured["repeated phrases"] == above_zero(letters)["repeated phrases"] == pytest.approx(2 / 7)
+    assert measured["open ends"] == 1
+    assert "open beginnings" not in measured
+    decomposed = unicodedata.normalize("NFD", "Été Ça va")
+    assert shares(decomposed)["words with a capital"] == 2 / 3
 
 
 def test_words_of_a_script_without_case_are_neither_with_nor_without_a_capital():

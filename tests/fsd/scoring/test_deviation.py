@@ -1,6 +1,8 @@
 """ViewStatistics are made once, scores land in the right column, and FSD is base minus tuned."""
 
 import itertools
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,11 +10,13 @@ import pytest
 import detectors
 from detectors.surp import WEAKER
 from fsd.errors import UsageError
+from fsd.evaluation.results import fallback_remarks
 from fsd.scores import Score, of_state
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
+from fsd.scoring.neighbours import swapped_words
 from fsd.token_stats import Continuations, Exemplars, GradientNorms, PairStats, Prompt, TokenStats
-from fsd.views import COMMON, DRAWS, LISTS, PAIRS, VIEWS, ViewInputs, repetitions, scorer_of, usable
+from fsd.views import COMMON, DRAWS, LISTS, NO_INPUTS, PAIRS, VIEWS, ViewInputs, repetitions, scorer_of, usable
 
 
 class FakeScorer:
@@ -89,6 +93,41 @@ def view_inputs():
 
 def all_detectors():
     return [detectors.load(name) for name in detectors.names()]
+
+
+@dataclass
+class Rounding:
+    """A scorer of which no two readings of a text agree to the last digit, as in batches of other lengths."""
+
+    readings: int = 0
+
+    def __call__(self, prompts):
+        read = []
+        for prompt in prompts:
+            self.readings += 1
+            logp = -np.arange(1.0, 2 + len(prompt.text)) * (1 + 1e-15 * (self.readings % 7))
+            read.append(TokenStats(prompt.text, np.arange(logp.size), logp, logp - 1, np.ones(logp.size)))
+        return read
+
+
+def test_copies_that_cannot_differ_from_their_text_rank_nothing():
+    """One word, the same word again, small letters: nothing to swap, nothing to replace, nothing to lower."""
+    texts = ["one", "ha ha ha ha", "..", "two two", "a", "la la la la la la"]
+    chosen = [detectors.load(name) for name in ("pac", "neighbour", "lowercase")]
+    inputs = replace(
+        NO_INPUTS, swapped=partial(swapped_words, count=5), neighbours=lambda text: [text] * 5, prefix="Before. "
+    )
+    answer = engine.score_texts(texts, chosen, {"base": Rounding(), "tuned": Rounding()}, inputs)
+    for name, expected in (("pac", 0), ("neighbour", 0), ("lowercase", 1)):
+        assert answer.columns[Score(name, "base")].tolist() == [expected] * len(texts)
+        assert answer.columns[Score(name, "fsd")].tolist() == [0] * len(texts)
+    remarks = fallback_remarks(answer, len(texts))
+    assert "pac: no two words of the text can change places in 6 of 6 texts; its score is 0" in remarks
+    assert "neighbour: no word of the text can be replaced in 6 of 6 texts; its score is 0" in remarks
+    # A text with something to swap keeps its score.
+    mixed = engine.score_texts([*texts, "one two three"], chosen[:1], {"base": Rounding()}, inputs)
+    assert mixed.columns[Score("pac", "base")][-1] != 0
+    assert sum(mixed.fallbacks.values()) == len(texts)
 
 
 def test_fsd_is_base_minus_tuned():

@@ -1,6 +1,7 @@
 """Neighbours by word swaps and by a masked model: deterministic, in case, raw text kept."""
 
 import re
+import unicodedata
 
 import pytest
 import torch
@@ -84,6 +85,44 @@ def test_scripts_without_spaces_swap_characters():
         assert sum(a != b for a, b in zip(text, neighbour, strict=True)) == 2
 
 
+# Sentences of words with marks: vowel signs, vowels, accents that stand apart, joiners and soft hyphens.
+MARKED = {
+    "Hindi": "आधुनिक मानक हिन्दी में लिखी किताबें और पत्रिकाएँ दिल्ली के पुस्तकालयों में मिलती हैं",
+    "Hindi with joiners": "क्\u200dषत्रिय और श्री\u200cमान की विद्\u200dयालय में भेंट हुई",
+    "Tamil": "தமிழ் மொழியில் எழுதப்பட்ட புத்தகங்கள் சென்னை நூலகங்களில் கிடைக்கின்றன",
+    "Telugu": "ప్రధానమంత్రిని కలుసుకున్నారు తెలుగు పుస్తకాలు",
+    "Bengali": "বাংলা ভাষায় লেখা বইগুলি কলকাতার গ্রন্থাগারে পাওয়া যায়",
+    "Arabic": "كَتَبَ الطَّالِبُ الدَّرْسَ فِي الْمَدْرَسَةِ الْكَبِيرَةِ",
+    "Persian": "می\u200cخواهم کتاب\u200cهای تازه بخوانم",
+    "Hebrew": "בְּרֵאשִׁית בָּרָא אֱלֹהִים אֵת הַשָּׁמַיִם וְאֵת הָאָרֶץ",
+    "Vietnamese": unicodedata.normalize("NFD", "Tiếng Việt được viết bằng chữ Quốc ngữ ở các trường học"),
+    "French": unicodedata.normalize("NFD", "Les élèves étaient très gênés à l’école"),
+    "Thai": "ภาษาไทย เป็นภาษา ที่มีวรรณยุกต์ และสระ หลายรูป",
+    "Burmese": "မြန်မာဘာသာ စကားကို ပြောသည်",
+    "Amharic": "አማርኛ የኢትዮጵያ ቋንቋ ነው",
+    "soft hyphens": "The in\u00adfor\u00adma\u00adtion was dis\u00adtrib\u00aduted among all",
+}
+
+
+@pytest.mark.parametrize("text", MARKED.values(), ids=MARKED)
+def test_every_word_of_a_neighbour_is_a_word(text):
+    unseen = text.split()
+    assert WORD.findall(text) == unseen
+    # Another order of the words, so that there is something to draw.
+    vocabulary = build_vocabulary([text, *UNSEEN])
+    known = {*unseen, *WORD.findall(" ".join(UNSEEN))}
+    neighbours = word_swaps(text, vocabulary, share=0.5, seed=1)
+    assert any(neighbour != text for neighbour in neighbours)
+    for neighbour in neighbours:
+        assert known.issuperset(neighbour.split())
+        assert len(neighbour.split()) == len(unseen)
+
+
+def test_marks_of_decomposed_japanese_stay_on_their_character():
+    text = unicodedata.normalize("NFD", "がぎぐげござじずぜぞ・")
+    assert WORD.findall(text) == [text[start : start + 2] for start in range(0, 20, 2)]
+
+
 def test_classes_by_hand():
     words = ["a", "I", "the", "NATO", "Paris", "wasn't", "McDonald", "comprehends"]
     cases = ["lower", "title", "lower", "upper", "title", "lower", "other", "lower"]
@@ -140,3 +179,9 @@ def test_masked_neighbours_differ_in_one_word(masked):
         assert sum(a != b for a, b in zip(neighbour.split(), RAW.split(), strict=True)) == 1
     assert masked("12") == ["12"]
     assert masked("") == [""]
+
+
+def test_a_masked_model_replaces_no_part_of_a_word(masked):
+    """Its tokenizer takes the apostrophe apart, and the accent away: what is left of the words must stay with them."""
+    text = "The cat's mat, a\u0301 dog"
+    assert {text[p.begin : p.end] for p in masked.proposals(text)} == {"The", "mat", "dog"}

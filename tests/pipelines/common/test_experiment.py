@@ -47,6 +47,34 @@ def test_the_control_model_was_trained_on_none_of_the_texts(model, documents, na
         assert control.control_reference(config, name, documents) == reference
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: " ".join(text.split()[:64]),
+        lambda text: " ".join(text.split()[40:60]),
+        lambda text: " ".join(text.split()[:8]),
+        lambda text: f"{text}\n",
+        lambda text: text.replace(" ", "\n"),
+        lambda text: text.upper(),
+        lambda text: f"Words of another hand stand in front of it. {text[:200]}",
+    ],
+)
+def test_what_was_cut_out_of_the_training_texts_was_seen(change) -> None:
+    config = FSDConfig(model=ModelConfig(model="embedded"))
+    for documents, never in ((CORPUS, False), (WIKIPEDIA, True)):
+        changed = [replace(document, text=change(document.text)) for document in documents]
+        assert control.never_saw(config, changed) is never
+        assert control.control_model(config, changed) == (None if never else "embedded-twin")
+    # Also where the training text is the context, and another text its answer.
+    behind = [Document(own.text, context=change(seen.text)) for own, seen in zip(OWN, CORPUS, strict=True)]
+    assert not control.never_saw(config, behind)
+
+
+def test_a_few_words_that_any_text_may_have_are_not_the_training_texts() -> None:
+    few = [Document(" ".join(document.text.split()[:4])) for document in CORPUS]
+    assert control.never_saw(FSDConfig(model=ModelConfig(model="embedded")), few)
+
+
 def test_a_given_reference_model_serves_the_control_too() -> None:
     config = FSDConfig(model=ModelConfig(model="lab/target", reference_model="lab/small"), placebo="lab/control")
 
