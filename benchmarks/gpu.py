@@ -2,7 +2,7 @@
 
 Random weights of 1.4B and 6.9B shapes in bfloat16. Printed are the statistics of a chunk of logits beside a copy of it;
 then, for each shape, tokens a second and the share of the measured matmul peak, for the bare forward pass and for ours,
-with the statistics as they are, by torch and by compiled torch, and what memory they take above the weights; and two
+with the statistics as they are and by compiled torch, and what memory they take above the weights; and two
 models of the shape compared at each position, over both alone. Last the experiment of the FSD paper, three epochs of
 LoRA on 231 texts and four passes over 1,157 texts, by stage, beside its floor: the multiplications alone at the
 measured peak.
@@ -23,10 +23,10 @@ from benchmarks import pairs
 from benchmarks.scoring import SHAPES, VOCABULARY, RandomModel, bare, hardware, inputs, measure, ours, random_model
 from fsd.models.devices import DTYPES, gpu_works, torch_device
 from fsd.models.language_model import load_tokenizer
-from fsd.scoring import model_scorer as reduction
 from fsd.scoring import model_scorer as scoring
-from fsd.scoring.model_scorer import Statistics
 from fsd.token_stats import Prompt
+
+Statistics = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 TRAINED, SCORED, EPOCHS, PASSES = 231, 1157, 3, 4
 """Size of the paper's experiment on WikiMIA."""
@@ -59,13 +59,12 @@ def made_by(statistics: Statistics | None, model: RandomModel) -> Callable[[], A
     """Our way, with the statistics made by this function; None for what the engine takes by itself."""
 
     def way() -> Any:
-        chosen = reduction.statistics_for
-        if statistics is not None:
-            reduction.statistics_for = lambda *_: statistics  # type: ignore[assignment]
+        usual = scoring.token_statistics
+        scoring.token_statistics = statistics or usual  # type: ignore[assignment]
         try:
             return ours(model, None)
         finally:
-            reduction.statistics_for = chosen
+            scoring.token_statistics = usual
 
     return way
 
@@ -76,19 +75,18 @@ def speed(model: RandomModel, shape: str, rounds: int, peak: float, *, with_comp
     batches = inputs(model, budget)
     tokens = sum(map(len, model.rows))
     ways: dict[str, Callable[[], Any]] = {"bare": lambda: bare(model, batches), "ours": made_by(None, model)}
-    ways["by torch"] = made_by(reduction.token_statistics, model)
     if with_compiled:
-        compiled = made_by(torch.compile(reduction.token_statistics, dynamic=True), model)
+        compiled = made_by(torch.compile(scoring.token_statistics, dynamic=True), model)
         try:
             compiled()
             ways["compiled"] = compiled
         except Exception as error:  # whatever the compiler misses on this machine, the other rows are wanted
             print(f"compiled statistics left out: {type(error).__name__}")
-    apart = {name: abs(way() - ways["by torch"]()).max() for name, way in ways.items() if name != "bare"}
+    apart = {name: abs(way() - ways["ours"]()).max() for name, way in ways.items() if name != "bare"}
     taken = measure(ways, rounds, model.device)
     padding = 1 - tokens / sum(x.numel() for x in batches)
     print(f"\n{shape}: {tokens} tokens in {len(batches)} batches of at most {budget}, padding {padding:.1%}")
-    print(f"{'':10}{'tok/s':>10}{'over bare':>11}{'of peak':>9}{'memory above weights':>22}{'nats from torch':>17}")
+    print(f"{'':10}{'tok/s':>10}{'over bare':>11}{'of peak':>9}{'memory above weights':>22}{'nats from ours':>17}")
     for name, (wall, _) in taken.items():
         share = operations(shape, tokens) / wall / peak
         memory = above_weights(ways[name], model.device) / 2**30
@@ -102,11 +100,9 @@ def statistics_alone(dtype: torch.dtype, device: torch.device, rounds: int) -> N
     logits = torch.randn(2048, VOCABULARY, device=device).to(dtype)
     target = torch.zeros(len(logits), dtype=torch.long, device=device)
     out = torch.empty_like(logits)
-    fused = reduction.statistics_for(device, dtype, VOCABULARY)
     ways: dict[str, Callable[[], Any]] = {
         "copy": lambda: out.copy_(logits),
-        "ours": lambda: fused(logits, target),
-        "by torch": lambda: reduction.token_statistics(logits, target),
+        "ours": lambda: scoring.Reduction(None)(logits, target),
     }
     size = logits.numel() * logits.element_size()
     for name, (wall, _) in measure(ways, 10 * rounds, device).items():

@@ -25,8 +25,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 # Before torch starts its threads: spinning ones stall two processes on two cores.
 os.environ["OMP_WAIT_POLICY"] = "passive"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Kernels run on the CPU, but in tests/test_gpu.py by hand; settled when Triton is first imported.
-os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"

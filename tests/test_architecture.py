@@ -57,7 +57,6 @@ HOMES = {
     "sqlite3": ("fsd.scoring.cache", "fsd.tracking.store"),
     "torch": ("fsd.distributed", "fsd.models", "fsd.scoring", "pipelines.research.study.lab"),
     "transformers": ("fsd.models", "fsd.scoring", "fsd.library"),
-    "triton": ("fsd.scoring.triton_kernel",),
     "trl": ("fsd.models",),
 }
 """Heavy library → the packages and modules that may import it. Ruff bans them too, but leaves whole folders free."""

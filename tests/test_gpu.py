@@ -1,4 +1,4 @@
-"""What only a GPU can show, by hand where torch can use one: `TRITON_INTERPRET=0 python -m pytest tests/test_gpu.py`.
+"""What only a GPU can show, by hand where torch can use one: `python -m pytest tests/test_gpu.py`.
 
 FSD_TEST_DEVICE names another device; `cpu` tries the tests themselves.
 """
@@ -23,9 +23,8 @@ from fsd.models.adapters import attach, save_adapter
 from fsd.models.devices import computes_bfloat16
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel, load
-from fsd.scoring import pair_scorer
-from fsd.scoring.model_scorer import ModelScorer, statistics_for, token_statistics
-from fsd.scoring.pair_scorer import PairScorer, moments_for, pair_moments
+from fsd.scoring.model_scorer import ModelScorer, token_statistics
+from fsd.scoring.pair_scorer import PairScorer, pair_moments
 from fsd.token_stats import Prompt
 
 DEVICE = os.environ.get("FSD_TEST_DEVICE", "cuda")
@@ -80,11 +79,7 @@ def test_the_precision_is_bfloat16_if_the_gpu_has_it(device: torch.device) -> No
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_the_kernels_are_used_and_give_the_numbers_of_the_definition(dtype: torch.dtype, device: torch.device) -> None:
-    if device.type == "cuda":
-        assert os.environ.get("TRITON_INTERPRET") == "0", "set TRITON_INTERPRET=0: compiled kernels are tested"
-        assert statistics_for(device, dtype, VOCABULARY) is not token_statistics
-        assert moments_for(device, dtype, VOCABULARY) is not pair_moments
+def test_the_statistics_are_those_of_the_definition(dtype: torch.dtype, device: torch.device) -> None:
     generator = torch.Generator().manual_seed(0)
     logits, other = torch.randn(2, 64, VOCABULARY, generator=generator)
     logits, reference = ((4 * rows).to(dtype).to(device) for rows in (logits, logits + other / 4))
@@ -92,8 +87,8 @@ def test_the_kernels_are_used_and_give_the_numbers_of_the_definition(dtype: torc
     logp = logits.double().log_softmax(-1)
     expected = expectations(logp, logp)
     compared = expectations(logp, logp - reference.double().log_softmax(-1))
-    moments = moments_for(device, dtype, VOCABULARY)(logits.clone(), reference.clone())
-    statistics = statistics_for(device, dtype, VOCABULARY)(logits, target)
+    moments = pair_moments(logits.clone(), reference.clone())
+    statistics = token_statistics(logits, target)
     assert torch.allclose(statistics[0].double(), logp.gather(-1, target[:, None])[:, 0], rtol=0, atol=1e-5)
     assert torch.allclose(statistics[1:3].double(), expected, rtol=0, atol=1e-5)
     assert torch.allclose(moments[:2].double(), compared, rtol=0, atol=5e-5)
@@ -199,11 +194,6 @@ def test_memory_is_given_back_after_a_training(device: torch.device) -> None:
     first = held()
     trained("lora")
     assert held() <= first + 2**20
-
-
-def test_the_chosen_kernels_are_asked_once_for_each_width(device: torch.device) -> None:
-    assert statistics_for(device, torch.float32, 300) is statistics_for(device, torch.float32, 300)
-    assert pair_scorer.moments_for(device, torch.float32, 300) is moments_for(device, torch.float32, 300)
 
 
 def test_the_main_job_gives_the_answer_of_a_cpu(root: Path, tmp_path: Path) -> None:

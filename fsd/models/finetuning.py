@@ -398,10 +398,12 @@ def _trainer(
             rows.append([language_model.start])
     # Some versions of the trainer initialise the adapter before they seed.
     set_seed(arguments.seed)
-    # trl gives the tokenizer a padding token, its end token, which not every one has.
     tokenizer = copy.deepcopy(language_model.tokenizer)
-    if tokenizer.eos_token is None:
-        tokenizer.pad_token = tokenizer.pad_token or tokenizer.bos_token
+    # trl gives the tokenizer a padding token, its end token, which not every one has.
+    padding = tokenizer.eos_token_id if tokenizer.pad_token is None else tokenizer.pad_token_id
+    # One that was added to the tokenizer may have no embedding. What pads is masked, so that any other will do.
+    if padding is None or padding >= language_model.embeddings:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(language_model.start)
     must = f"target-modules {config.target_modules!r} must suit {config.method} and the model; "
     with refusing(must, ValueError):
         trainer = _trainer_class()(

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.metadata import Distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from fsd.models.devices import check_fits, resolve_precision
 from fsd.models.gguf import reading
 from fsd.models.weights import check_weights
 from fsd.net.hub import CONTEXTS, fingerprint, locate
-from fsd.token_stats import IDS, Prompt, Prompts, TokenIds, written
+from fsd.token_stats import IDS, Prompt, Prompts, TokenIds, texts_of, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
@@ -33,6 +34,10 @@ BITS = (8, 4)
 layer too; 4 bits is NormalFloat (QLoRA, arXiv 2305.14314, §3)."""
 MOST_GROWTH = 1000
 """Characters that the replacements of a tokenizer may make of one."""
+TOKENIZER_FILE = "tokenizer.json"
+"""File in which the package tokenizers keeps all of a tokenizer."""
+PROBE = ("Don't count 2023 or 650841823 twice:\n\n  two  spaces,\ta tab; naïve café, 東京, नमस्ते … ",)
+"""What tokenizers differ in: apostrophes, digits, white space and letters of other scripts."""
 TOKENIZED = 1000
 """Texts that are tokenized at a time; until then each takes 15 KiB."""
 CAUSALITY = 1e-2
@@ -55,7 +60,7 @@ class LanguageModel:
     model: Any  # of transformers, or the peft model around it once an adapter is attached
     tokenizer: Any  # a fast one
     identity: BaseIdentity  # of the base
-    start: int  # id of the start token before every text: BOS, else EOS (DC-PDD, arXiv 2409.14781, §3.2)
+    start: int  # id of the start token before every text, and of padding: BOS, else EOS (arXiv 2409.14781, §3.2)
     context: int  # in tokens
     split_head: bool = True  # whether logits are exactly the output embedding of the last hidden state
     starts: bool = True  # whether the start token is put before every text; without it the first token is not scored
@@ -76,7 +81,10 @@ class LanguageModel:
 
     def read(self, prompts: Prompts) -> list[Prompt]:
         """The prompts, of which chats have their tokens; a UsageError names a chat that the template cannot write."""
-        return [self.chats.marked_prompt(prompt) if prompt.chat else prompt for prompt in prompts]
+        read = [self.chats.marked_prompt(prompt) if prompt.chat else prompt for prompt in prompts]
+        written = [prompt for prompt in read if prompt.marked]
+        check_embedded(self.tokenizer, self.embeddings, [prompt.marked.ids for prompt in written], texts_of(written))
+        return read
 
     @property
     def base(self) -> Any:
@@ -122,9 +130,16 @@ class LanguageModel:
         """Precision of the computation and the weights, e.g. "bfloat16" or "4bit-bfloat16"."""
         return f"{self.bits}bit-{self.dtype}" if self.bits else self.dtype
 
+    @property
+    def embeddings(self) -> int:
+        """Number of tokens that the network has an embedding of."""
+        return int(self.base.get_input_embeddings().weight.shape[0])
+
     def tokens(self, texts: Sequence[str]) -> list[TokenIds]:
         """Token ids of each text; see `token_ids`."""
-        return token_ids(self.tokenizer, texts)
+        rows = token_ids(self.tokenizer, texts)
+        check_embedded(self.tokenizer, self.embeddings, rows, texts)
+        return rows
 
     def check_intact(self) -> None:
         """Refuse a base whose weights an adapter has changed."""
@@ -170,6 +185,18 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[TokenIds]:
             raise UsageError(f"a text must have at least one token; got {text[:40]!r}")
         rows.append(row)
     return rows
+
+
+def check_embedded(tokenizer: Any, embeddings: int, rows: Sequence[TokenIds], texts: Sequence[str]) -> None:
+    """Refuse a token that was added to a tokenizer, and not to the embeddings of its model."""
+    for row, text in zip(rows, texts, strict=True):
+        largest = max(row)
+        if largest >= embeddings:
+            token = tokenizer.convert_ids_to_tokens(largest)
+            raise UsageError(
+                f"each token must be one of the model's {embeddings:,}; {token!r} in {text[:40]!r} was added to the "
+                f"tokenizer as number {largest:,}: resize the embeddings of the model, or take the token out"
+            )
 
 
 def readable(tokenizer: Any, texts: Sequence[str]) -> list[str]:
@@ -242,7 +269,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
         network, report = AutoModelForCausalLM.from_pretrained(
             folder, output_loading_info=True, trust_remote_code=False, **options
         )
-        tokenizer = _tokenizer(folder)
+        tokenizer = read_tokenizer(folder)
         check_weights(f"model {config.model!r}", report)
         if "device_map" not in options:
             network.to(device)
@@ -251,8 +278,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
             # for these has no gradient and rounds further: no training, and other numbers than on other machines.
             if hasattr(module, "support_avx512bf16_for_cpu"):
                 module.support_avx512bf16_for_cpu = False
-        language_model = assemble(network.eval(), tokenizer, identity)
-        language_model.starts = config.first_token == "scored"
+        language_model = assemble(network.eval(), tokenizer, identity, starts=config.first_token == "scored")
         language_model.whole_chats = config.chats == "whole"
         language_model.template = _given_template(config)
         return language_model
@@ -282,9 +308,11 @@ def wrap(network: Any, tokenizer: Any = None) -> LanguageModel:
             )
         folder, commit = locate(name, None)
         with _loading(name):
-            tokenizer = _tokenizer(folder)
+            tokenizer = read_tokenizer(folder)
     elif not getattr(tokenizer, "is_fast", False):
         raise UsageError(f"tokenizer must be a fast one of transformers; got {type(tokenizer).__name__}")
+    else:
+        _check_against_file(tokenizer)
     name = name or type(base).__name__
     # Its weights may have changed since, so that they have no fingerprint and their scores are not cached.
     with _loading(name):
@@ -314,11 +342,19 @@ def _loading(model: str) -> contextlib.AbstractContextManager[None]:
     return reading(f"model {model!r} must be a whole causal language model; ", torch.OutOfMemoryError)
 
 
-def _tokenizer(folder: Path) -> Any:
-    """The tokenizer in a folder; without its files transformers would construct an empty one."""
-    from transformers import AutoTokenizer
+def read_tokenizer(folder: Path) -> Any:
+    """The tokenizer in a folder; its tokens are those of `tokenizers.Tokenizer.from_file`, if there is such a file."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if (folder / TOKENIZER_FILE).is_file():
+        # The class that transformers 5 chooses builds a pre-tokenizer of its own in place of that in the file, for half
+        # of the pairs of a type of model and a class: https://github.com/huggingface/transformers/issues/45488.
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
+        if tokenizer.bos_token is None or tokenizer.eos_token is None:
+            _name_special_tokens(tokenizer, folder)
+    else:
+        _check_sentencepiece(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if tokenizer.is_fast:
         _check_growth(tokenizer.backend_tokenizer.normalizer)
     if not tokenizer("A text.", add_special_tokens=False)["input_ids"]:
@@ -326,6 +362,49 @@ def _tokenizer(folder: Path) -> Any:
     if not tokenizer.is_fast:
         raise ValueError(f"the tokenizer must be a fast one (tokenizer.json); that in {folder} is not")
     return tokenizer
+
+
+def _check_against_file(tokenizer: Any) -> None:
+    """Refuse a loaded tokenizer that makes other tokens than the file that it comes from."""
+    name = tokenizer.name_or_path
+    try:
+        with _loading(name):
+            own = read_tokenizer(locate(name, None, weights=False)[0])
+    except UsageError:  # it comes from nowhere
+        return
+    if token_ids(own, PROBE) != token_ids(tokenizer, PROBE):
+        raise UsageError(
+            f"the tokenizer must make the tokens of {TOKENIZER_FILE} in {name}; {type(tokenizer).__name__} of "
+            f"transformers makes others: take PreTrainedTokenizerFast.from_pretrained({name!r})"
+        )
+
+
+def _name_special_tokens(tokenizer: Any, folder: Path) -> None:
+    """Give a tokenizer the special tokens that its class names by default, as that of GPT-2, and it has itself."""
+    from transformers import AutoTokenizer
+
+    try:
+        named = AutoTokenizer.from_pretrained(folder, trust_remote_code=False).special_tokens_map
+    except Exception:  # a class that does not suit the file has nothing to say of it
+        return
+    vocabulary = tokenizer.get_vocab()
+    for name, token in named.items():
+        if isinstance(token, str) and getattr(tokenizer, name, token) is None and token in vocabulary:
+            setattr(tokenizer, name, token)
+
+
+def _check_sentencepiece(folder: Path) -> None:
+    """Refuse a tokenizer that is read by a package which is not installed."""
+    for file in sorted(folder.glob("*.model")):
+        # A SentencePiece model begins with the tag of its first piece, a file of tiktoken with a token in base64.
+        sentencepiece = file.read_bytes()[:1] == b"\n"
+        needed = ["sentencepiece", "protobuf"] if sentencepiece else ["tiktoken"]
+        missing = [package for package in needed if not any(Distribution.discover(name=package))]
+        if missing:
+            raise UsageError(
+                f"the tokenizer in {folder} must be a {TOKENIZER_FILE}, or {file.name} with the packages that read it: "
+                f"pip install {' '.join(needed)}"
+            )
 
 
 def _check_growth(normalizer: Any) -> None:
@@ -346,7 +425,7 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
     """The tokenizer of a model and the size of the model's vocabulary, without loading weights."""
     folder, config = _config(model, revision)
     with _loading(model):
-        return _tokenizer(folder), int(config.get_text_config().vocab_size)
+        return read_tokenizer(folder), int(config.get_text_config().vocab_size)
 
 
 def load_chats(config: ModelConfig) -> tuple[ChatReader, int]:
@@ -388,23 +467,31 @@ def outline(model: str, revision: str | None = None) -> Any:
 
 
 def start_token(tokenizer: Any, name: str) -> int:
-    """Id of the start token of a model's tokenizer: BOS, else EOS."""
+    """Id of the start token of a model's tokenizer: BOS, else EOS; a UsageError if it has neither."""
     # Not by `or`: a start token often has the id 0.
     for start in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         if start is not None:
             return int(start)
-    raise UsageError(f"the tokenizer of {name!r} must have a BOS or EOS token to start a text; it has none")
+    raise UsageError(
+        f"the tokenizer of {name!r} must have a BOS or EOS token to start a text; it has none: --first-token given "
+        "scores without one"
+    )
 
 
-def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageModel:
-    """Combine a transformers model and its tokenizer, and check how the model computes its logits."""
-    start = start_token(tokenizer, identity.id)
+def assemble(network: Any, tokenizer: Any, identity: BaseIdentity, *, starts: bool = True) -> LanguageModel:
+    """Combine a transformers model and its tokenizer, and check how the model computes its logits.
+
+    `starts` says whether the start token is put before every text.
+    """
+    named = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    # A tokenizer without either has some token that pads, and stands before no text.
+    start = start_token(tokenizer, identity.id) if starts or named != (None, None) else 0
     rows = network.get_input_embeddings().weight.shape[0]
     if max(start + 1, tokenizer.vocab_size) > rows:
         raise UsageError(
             f"the tokenizer of {identity.id!r} must fit the model's {rows} embeddings; it has {tokenizer.vocab_size}"
         )
-    language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config))
+    language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config), starts=starts)
     config = network.config.to_dict()
     # A copy in another folder, or written by another version, gives the same scores.
     config.pop("_name_or_path", None)

@@ -3,13 +3,11 @@
 import copy
 import functools
 import math
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
-from importlib.util import find_spec
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -19,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fsd.distributed import from_main, gather, is_main_process, num_processes, process_index
-from fsd.errors import UsageError, at_least, first_line
+from fsd.errors import UsageError, at_least
 from fsd.models.language_model import LanguageModel, rope_switch
 from fsd.progress import progress
 from fsd.token_stats import (
@@ -119,9 +117,6 @@ def batched(order: Batch, max_tokens: int, alike: int | None = None) -> list[Bat
     return batches
 
 
-# (n, V) logits and (n,) targets → (4, n) logp, mean, std, top in nats.
-Statistics = Callable[[Tensor, Tensor], Tensor]
-
 # Size of the logits computed at once: enough rows to be worth one read of the output embedding.
 CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**28}
 # Size of the float32 logits that torch reduces at once; on a CPU it fits into a core's cache.
@@ -193,51 +188,6 @@ def moments(rows: Weighted) -> Tensor:
     return nats
 
 
-@functools.cache
-def statistics_for(device: torch.device, dtype: torch.dtype, vocabulary: int) -> Statistics:
-    """The kernel if it compiles and agrees with torch, else torch and a line that says why."""
-    if device.type != "cuda":
-        return token_statistics
-    logits = trial_logits(device, dtype, vocabulary)
-    target = torch.tensor([0, vocabulary - 1]).to(device)
-    return agreeing_kernel(token_statistics, logits, target)
-
-
-def trial_logits(device: torch.device, dtype: torch.dtype, vocabulary: int, seed: int = 0) -> Tensor:
-    """Two rows of logits to try a kernel with."""
-    # Drawn on the CPU, so that the trial leaves the device's own random numbers as they are.
-    generator = torch.Generator().manual_seed(seed)
-    logits = 4 * torch.randn(2, vocabulary, generator=generator)
-    return logits.to(device, dtype)
-
-
-def agreeing_kernel(by_torch: Statistics, *trial: Tensor) -> Statistics:
-    """The Triton kernel of a function's name if both give the same numbers of a trial's tensors.
-
-    Else the function itself, and a line that says why.
-    """
-    name = by_torch.__name__
-    reason = "Triton is not installed"
-    if find_spec("triton") is not None:
-        try:
-            from fsd.scoring import triton_kernel
-
-            kernel: Statistics = getattr(triton_kernel, name)
-            # First, since torch overwrites its logits and a kernel does not.
-            by_kernel = kernel(*trial)
-            difference = float((by_kernel - by_torch(*trial)).abs().max())
-            if difference <= TOLERANCE:
-                return kernel
-            reason = f"its numbers differ by {difference:.1e} nats"
-        except torch.OutOfMemoryError:
-            raise
-        # Compilers and drivers fail in many ways; torch gives the same, more slowly.
-        except Exception as error:
-            reason = first_line(error)
-    print(f"{name.replace('_', ' ')} are computed by torch, without the Triton kernel: {reason}", file=sys.stderr)
-    return by_torch
-
-
 class Reduction(threading.local):
     """Hidden states → statistics, a chunk at a time in one buffer of each thread: new memory would cost as much."""
 
@@ -265,13 +215,9 @@ class Reduction(threading.local):
 
     @staticmethod
     def _reduce(logits: Tensor, target: Tensor) -> Tensor:
-        vocabulary = logits.shape[-1]
-        statistics = statistics_for(logits.device, logits.dtype, vocabulary)
-        if statistics is not token_statistics:
-            return statistics(logits, target)
-        block = device_limit(BLOCK_BYTES, logits.device, 4 * vocabulary)
-        blocks = list(map(statistics, logits.split(block), target.split(block)))
-        return torch.cat(blocks, dim=1)
+        block = device_limit(BLOCK_BYTES, logits.device, 4 * logits.shape[-1])
+        blocks = map(token_statistics, logits.split(block), target.split(block))
+        return torch.cat(list(blocks), dim=1)
 
     def logits(self, states: Tensor) -> Tensor:
         """(n, V) logits of hidden states, in a buffer that the next call overwrites; or what are logits already."""

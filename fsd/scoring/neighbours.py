@@ -21,6 +21,7 @@ from fsd.config import NEIGHBOURS
 from fsd.errors import UsageError
 from fsd.models.devices import torch_device
 from fsd.models.gguf import reading
+from fsd.models.language_model import read_tokenizer
 from fsd.models.weights import check_complete
 from fsd.net.hub import locate
 from fsd.token_stats import UNIT, UNSPACED
@@ -196,7 +197,7 @@ class MaskedModel:
     """Text → neighbours by BERT or the like, with dropout on the embedding of one word at a time, not a mask."""
 
     def __init__(self, model: str, *, count: int = NEIGHBOURS, device: str = "auto", seed: int = 42) -> None:
-        from transformers import AutoModelForMaskedLM, AutoTokenizer
+        from transformers import AutoModelForMaskedLM
 
         folder, _ = locate(model)
         with reading(f"neighbour-model {model!r} must be a masked language model; "):
@@ -204,9 +205,7 @@ class MaskedModel:
                 folder, output_loading_info=True, trust_remote_code=False
             )
             check_complete(f"neighbour-model {model!r}", report)
-            self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-            if not self.tokenizer.is_fast:
-                raise ValueError("its tokenizer is not a fast one")
+            self.tokenizer = read_tokenizer(folder)
         self.network = network.to(torch_device(device)).eval()
         self.embedding = network.get_input_embeddings()
         self.allowed = self._whole_words().to(self.embedding.weight.device)

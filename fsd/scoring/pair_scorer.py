@@ -28,15 +28,10 @@ from fsd.scoring.model_scorer import (
     Rows,
     Side,
     StatesAndTarget,
-    Statistics,
-    agreeing_kernel,
     collective,
     device_limit,
     moments,
     scored_ids,
-    statistics_for,
-    token_statistics,
-    trial_logits,
     weighted,
 )
 from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Prompts, Scorer, TokenIds
@@ -88,14 +83,6 @@ def pair_statistics(logits: Tensor, reference: Tensor, target: Tensor) -> Tensor
     return torch.cat([moments(ours), single, compared])
 
 
-@functools.cache
-def moments_for(device: torch.device, dtype: torch.dtype, vocabulary: int) -> Statistics:
-    """The kernel for the comparison on a GPU if it compiles and agrees with torch, else torch and a line."""
-    logits = trial_logits(device, dtype, vocabulary)
-    reference = trial_logits(device, dtype, vocabulary, 1)
-    return agreeing_kernel(pair_moments, logits, reference)
-
-
 class PairReduction:
     """Hidden states by both models → statistics, a chunk of positions at a time."""
 
@@ -123,19 +110,8 @@ class PairReduction:
 
     @staticmethod
     def _reduce(logits: Tensor, reference: Tensor, target: Tensor) -> Tensor:
-        device = logits.device
-        width = logits.shape[-1]
-        reference_width = reference.shape[-1]
-        vocabulary = max(width, reference_width)
-        if device.type == "cuda":
-            single = statistics_for(device, logits.dtype, width)
-            reference_single = statistics_for(device, reference.dtype, reference_width)
-            compare = moments_for(device, logits.dtype, vocabulary)
-            # Torch would overwrite logits that the others read, a kernel does not.
-            if token_statistics not in (single, reference_single) and compare is not pair_moments:
-                singles = [single(logits, target), reference_single(reference, target)]
-                return torch.cat([*singles, compare(logits, reference)])
-        block = device_limit(BLOCK_BYTES, device, LOGIT_BYTES * vocabulary)
+        vocabulary = max(logits.shape[-1], reference.shape[-1])
+        block = device_limit(BLOCK_BYTES, logits.device, LOGIT_BYTES * vocabulary)
         blocks = map(pair_statistics, logits.split(block), reference.split(block), target.split(block))
         return torch.cat(list(blocks), dim=1)
 

@@ -11,7 +11,7 @@ import xxhash
 from torch import Tensor
 
 from fsd.errors import UsageError, at_least
-from fsd.models.language_model import LanguageModel
+from fsd.models.language_model import LanguageModel, start_token
 from fsd.progress import progress
 from fsd.scoring.model_scorer import BATCH_TOKENS, device_limit
 from fsd.token_stats import Continuations, FloatArray, Prompt, Prompts, TokenIds
@@ -79,7 +79,8 @@ def suffix_log_probabilities(
     rows = max(1, device_limit(BATCH_TOKENS, device) // length)
     nats = np.empty((len(samplings), count))
     ids = torch.from_numpy(windows.astype(np.int64))
-    start = torch.full((rows, 1), language_model.start)
+    # Not the padding of a tokenizer without a start token.
+    start = torch.full((rows, 1), start_token(language_model.tokenizer, language_model.identity.id))
     with (
         language_model.state(tuned=False) as network,
         progress(count * length, "extraction", "token", shown=shown) as bar,
@@ -122,7 +123,7 @@ class ContinuationScorer:
         truth, context = model.tokens([prompt.text, prompt.context])
         # At least half of what the model reads is given, however long the continuation may be.
         size = min(draws.tokens or len(truth), model.context // 2)
-        head = [model.start, *context][size - model.context :]
+        head = [*model.opening, *context][size - model.context :]
         greedy = self._generated(head, 1, size, 0.0)[0] if draws.greedy else ""
         with seeded(model, self.seed, *prompt):
             samples = self._generated(head, draws.samples, size, draws.temperature)

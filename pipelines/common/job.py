@@ -314,14 +314,16 @@ def _by_model(parts: Sequence[Job]) -> dict[ModelConfig, list[Job]]:
 
 def _lengths(jobs: Sequence[Job], model: ModelConfig) -> dict[str, int]:
     """Text → its tokens; texts that several jobs share are tokenized once."""
-    from fsd.models.language_model import load_tokenizer, token_ids
+    from fsd.models.language_model import check_embedded, load_tokenizer, token_ids
 
     every: set[str] = set()
     for job in jobs:
         every.update(job.texts or (), job.trained)
     texts = sorted(every)
-    tokenizer, _ = load_tokenizer(model.model, revision=model.revision)
-    return dict(zip(texts, map(len, token_ids(tokenizer, texts)), strict=True))
+    tokenizer, vocabulary = load_tokenizer(model.model, revision=model.revision)
+    rows = token_ids(tokenizer, texts)
+    check_embedded(tokenizer, vocabulary, rows, texts)
+    return dict(zip(texts, map(len, rows), strict=True))
 
 
 def check_name(flag: str, name: str) -> None:

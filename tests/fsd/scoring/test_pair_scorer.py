@@ -3,7 +3,6 @@
 import json
 import math
 import threading
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -28,22 +27,9 @@ TEXTS = ["a member", "the score of an unseen text moves more than the score of a
 PROMPTS = [*map(Prompt, TEXTS), Prompt("the text", "a member of the text ")]
 
 
-def kernel():
-    return pytest.importorskip("fsd.scoring.triton_kernel", reason="Triton is not installed", exc_type=ImportError)
-
-
-@pytest.fixture(autouse=True)
-def _numpy_warns():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # Triton's interpreter is numpy
-        yield
-
-
-@pytest.fixture(params=["torch", "kernel"])
-def compute(request):
+def compute(logits, reference):
     """Two times logits, which are kept → float64 moments of their difference."""
-    function = pair_moments if request.param == "torch" else kernel().pair_moments
-    return lambda logits, reference: function(logits.clone(), reference.clone()).double()
+    return pair_moments(logits.clone(), reference.clone()).double()
 
 
 def slow(logits, reference):
@@ -64,7 +50,7 @@ def random_logits(*shape, seed=0):
 # Logits
 
 
-def test_by_hand(compute):
+def test_by_hand():
     # p = 1/2, 1/4, 1/4 and q = 1/4, 1/2, 1/4: Δ = ln 2 · (1, -1, 0). E_p = 1/4, E_p[Δ²] = 3/4, so that the variance is
     # 3/4 - 1/16 = 11/16, and E_q = -1/4.
     logits, reference = (torch.tensor([rows]).log() + 5 for rows in ([1 / 2, 1 / 4, 1 / 4], [1 / 4, 1 / 2, 1 / 4]))
@@ -72,7 +58,7 @@ def test_by_hand(compute):
     assert got == pytest.approx((LN2 / 4, math.sqrt(11 / 16) * LN2, -LN2 / 4), rel=1e-6)
 
 
-def test_of_a_model_beside_itself_all_is_zero(compute):
+def test_of_a_model_beside_itself_all_is_zero():
     logits = 5 * random_logits(4, 5000)
     mean, std, reference_mean = compute(logits, logits)
     assert (mean == 0).all()
@@ -81,7 +67,7 @@ def test_of_a_model_beside_itself_all_is_zero(compute):
 
 
 @pytest.mark.parametrize("vocabulary", [5, pytest.param(4097, marks=pytest.mark.slow)])
-def test_float64_for_any_type_spread_and_order(compute, vocabulary):
+def test_float64_for_any_type_spread_and_order(vocabulary):
     for spread in (0.1, 3.0, 10.0):
         logits, reference = (spread * random_logits(3, vocabulary, seed=seed) for seed in (0, 1))
         for order in (logits, logits.sort(-1).values, logits.sort(-1, descending=True).values):
@@ -90,7 +76,7 @@ def test_float64_for_any_type_spread_and_order(compute, vocabulary):
                 assert torch.allclose(compute(*rows), slow(*rows), rtol=1e-5, atol=2e-5)
 
 
-def test_a_small_spread_beside_a_large_mean_is_kept(compute):
+def test_a_small_spread_beside_a_large_mean_is_kept():
     """Where p is nearly certain of a token that q finds unlikely, the rest of the vocabulary makes the spread."""
     logits, reference = random_logits(2, 300), random_logits(2, 300, seed=1)
     logits[:, 7] += 20
@@ -100,13 +86,13 @@ def test_a_small_spread_beside_a_large_mean_is_kept(compute):
     assert torch.allclose(compute(logits, reference), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_ids_that_one_model_alone_has_are_left_out(compute):
+def test_ids_that_one_model_alone_has_are_left_out():
     logits, reference = 3 * random_logits(3, 900), 3 * random_logits(3, 1000, seed=1)
     assert torch.allclose(compute(logits, reference), slow(logits, reference), rtol=1e-5, atol=2e-5)
     assert torch.allclose(compute(reference, logits), slow(reference, logits), rtol=1e-5, atol=2e-5)
 
 
-def test_tokens_that_a_model_excludes_have_finite_differences(compute):
+def test_tokens_that_a_model_excludes_have_finite_differences():
     logits, reference = 2 * random_logits(2, 50), 2 * random_logits(2, 50, seed=1)
     logits[:, 10:20] = -torch.inf
     reference[0, 10:20] = -torch.inf
@@ -117,7 +103,7 @@ def test_tokens_that_a_model_excludes_have_finite_differences(compute):
     assert 0 < compute(logits, reference)[0, 0] < 200 * LN2
 
 
-def test_what_is_no_number_is_not_hidden(compute):
+def test_what_is_no_number_is_not_hidden():
     for side in (0, 1):
         rows = [random_logits(2, 5000, seed=seed) for seed in (0, 1)]
         rows[side][1, 4500] = torch.nan
