@@ -137,6 +137,11 @@ class AdapterConfig:
     weight_decay: float = 5e-4
     """Weight decay of the AdamW optimiser."""
 
+    def __post_init__(self) -> None:
+        # One spelling of one set of modules, for the cache, the parameters of a run and the registered version.
+        names = {name.strip() for name in self.target_modules.split(",")}
+        object.__setattr__(self, "target_modules", ",".join(sorted(names - {""})))
+
 
 @dataclass(frozen=True)
 class DetectorConfig:

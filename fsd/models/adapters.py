@@ -5,6 +5,8 @@ leave the base as it was, its weights are read from safetensors alone, and the b
 """
 
 import contextlib
+import copy
+import functools
 import json
 import math
 import re
@@ -45,8 +47,8 @@ RESTORABLE: dict[str, tuple[Any, ...]] = {
     "layer_replication": (None,),
 }
 """Settings of peft that change the base itself → values with which they do not."""
-NAME = re.compile(r"\^?[\w.-]*")
-"""Name of a module, which is no pattern; a ^ at its beginning is peft's own sign for the whole path."""
+NAME = re.compile(r"(\^|\.\*\\\.)?[\w.-]*")
+"""Name of a module, which is no pattern; peft writes ^ before all of a path, and .*\\. before the end of one."""
 MOST_NAMES = 10_000
 """Of modules in a list, each of which peft compares with all modules of the base; and the highest rank."""
 LARGEST_WEIGHT = 1e6
@@ -110,6 +112,7 @@ class Settings(BaseModel, extra="allow"):
     beta2: Number = 0
     orth_reg_weight: Number = 0
     target_modules: Names = None
+    target_parameters: Names = None
     exclude_modules: Names = None
     feedforward_modules: Names = None
     layers_pattern: Names = None
@@ -219,10 +222,17 @@ def strip(language_model: LanguageModel) -> None:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     base = language_model.model
-    for name, module in list(base.named_modules()):
-        if isinstance(module, BaseTunerLayer):
-            parent, _, child = name.rpartition(".")
-            setattr(base.get_submodule(parent), child, module.get_base_layer())
+
+    def restore(parent: Any) -> None:
+        for name, module in list(parent.named_children()):
+            original = module
+            # Fused experts have one within the other, whose base is that of both.
+            if isinstance(module, BaseTunerLayer):
+                original = module.get_base_layer()
+                setattr(parent, name, original)
+            restore(original)
+
+    restore(base)
     vars(base).pop("peft_config", None)
     base.eval()
 
@@ -233,6 +243,11 @@ def check_trainable(language_model: LanguageModel) -> None:
         raise UsageError(
             "the model's adapter must be attached by peft, as PeftModel.from_pretrained(base, folder); transformers "
             "has put it into the network itself: attach it so, or give the model without it"
+        )
+    if any(weight.is_inference() for weight in language_model.base.parameters()):
+        raise UsageError(
+            "the model must have weights of which gradients can be taken; they were made within torch.inference_mode: "
+            "load it outside of that"
         )
 
 
@@ -356,6 +371,11 @@ def save_adapter(language_model: LanguageModel, folder: Path) -> None:
         # Not the folder in which the base lies on this machine.
         config.base_model_name_or_path = identity.id
         config.revision = identity.revision or None
+        for name in ("target_modules", "target_parameters", "feedforward_modules"):
+            modules = getattr(config, name, None)
+            # The order of a set differs from process to process, and with it the checksum.
+            if isinstance(modules, set):
+                setattr(config, name, sorted(modules))
     # To find out whether embeddings were resized, peft would look for the base on the hub.
     try:
         language_model.model.save_pretrained(str(folder), save_embedding_layers=False)
@@ -409,12 +429,55 @@ def _as_json(value: object) -> object:
 
 def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: int) -> Any:
     """The peft configuration of an adapter that suits the architecture; AdaLoRA plans its budget over the steps."""
+    _check_precision(language_model, config.method)
+    base = language_model.base
+    # Without weights, so that a trial changes nothing.
+    with torch.device("meta"):
+        network = type(base)(copy.deepcopy(base.config))
+    return _configuration(network, config, steps)
+
+
+def check_targets(model: str, revision: str | None, config: AdapterConfig) -> None:
+    """Refuse modules that peft would not adapt, without the weights of the model, which take memory."""
+    _configuration(outline(model, revision), config, ADALORA_MIN_STEPS)
+
+
+def _configuration(network: Any, config: AdapterConfig, steps: int) -> Any:
+    """The first configuration of those that mean the same which peft takes for a network without weights."""
+    architecture = network.config.model_type
+    if config.method == "adalora" and steps < ADALORA_MIN_STEPS:
+        raise UsageError(f"adalora must have at least {ADALORA_MIN_STEPS} steps to move its budget; got {steps}")
+    reason = ""
+    for preference, targets in enumerate(_targets(network, config)):
+        # peft has no dropout for experts that are fused into one parameter.
+        for dropout in dict.fromkeys((config.dropout, 0.0)):
+            made = _made(architecture, config, targets, dropout, steps)
+            failure = _refusal(network, made)
+            reason = reason or failure
+            if failure:
+                continue
+            if preference:
+                adapted = targets if isinstance(targets, str) else ", ".join(targets)
+                asked = f"target-modules {config.target_modules} for {config.method} on {architecture}"
+                _remark(f"{asked}: peft names none that it can adapt, so that {adapted} are adapted")
+            if dropout != config.dropout:
+                _remark(f"dropout 0, not {config.dropout}: peft has none for the fused experts of {architecture}")
+            return made
+    must = f"target-modules {config.target_modules!r} must suit {config.method} and architecture {architecture!r}"
+    raise UsageError(f"{must}; {reason}")
+
+
+@functools.cache
+def _remark(line: str) -> None:
+    """Say it once; trials and control models have the same configuration."""
+    note(line)
+
+
+def _made(architecture: str, config: AdapterConfig, targets: str | list[str], dropout: float, steps: int) -> Any:
+    """The peft configuration with these targets."""
     from peft import AdaLoraConfig, IA3Config, LoraConfig
     from peft.utils import constants
 
-    _check_precision(language_model, config.method)
-    architecture = language_model.base.config.model_type
-    targets = _targets(language_model.base, config)
     settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": targets}
     if config.method == "ia3":
         modules = constants.TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING.get(architecture, [])
@@ -422,11 +485,9 @@ def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: 
         forward = [] if targets == "all-linear" else [name for name in modules if name in targets]
         return IA3Config(**settings, feedforward_modules=forward)
     rank = config.rank
-    settings |= {"lora_alpha": config.alpha, "lora_dropout": config.dropout, "bias": "none"}
+    settings |= {"lora_alpha": config.alpha, "lora_dropout": dropout, "bias": "none"}
     if config.method == "lora":
         return LoraConfig(**settings, r=rank)
-    if steps < ADALORA_MIN_STEPS:
-        raise UsageError(f"adalora must have at least {ADALORA_MIN_STEPS} steps to move its budget; got {steps}")
     return AdaLoraConfig(
         **settings,
         init_r=math.ceil(ADALORA_START * rank),
@@ -438,38 +499,78 @@ def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: 
     )
 
 
-def check_targets(model: str, revision: str | None, config: AdapterConfig) -> None:
-    """Refuse modules that a model does not have; its weights, which take memory, are not needed for that."""
-    _targets(outline(model, revision), config)
+def _refusal(network: Any, made: Any) -> str:
+    """Why peft does not take a configuration for a network without weights; "" if it does."""
+    from peft import get_peft_model
+
+    if not made.target_modules:
+        return "there are none"
+    # peft writes into both.
+    try:
+        with quiet_peft():
+            get_peft_model(copy.deepcopy(network), copy.deepcopy(made), low_cpu_mem_usage=True)
+    # Its errors have no common type.
+    except Exception as error:
+        return first_line(error)
+    return ""
 
 
-def _targets(base: Any, config: AdapterConfig) -> str | list[str]:
-    """Names of the modules that get an adapter."""
+def _targets(network: Any, config: AdapterConfig) -> Iterator[str | list[str]]:
+    """Modules that may get an adapter; first those that are usual, which may be none."""
     from peft.utils import constants
-    from transformers.pytorch_utils import Conv1D
 
-    if config.target_modules == "all-linear":
-        return "all-linear"
+    architecture = network.config.model_type
+    linear = _linear(network)
     if config.target_modules == "auto":
-        architecture = base.config.model_type
         mapping = getattr(constants, f"TRANSFORMERS_MODELS_TO_{config.method.upper()}_TARGET_MODULES_MAPPING")
-        if architecture not in mapping:
-            raise UsageError(
-                f"target-modules must be given for {config.method} on architecture {architecture!r}, which has no "
-                "known targets; allowed: all-linear, or module names separated by commas"
-            )
-        return list(mapping[architecture])
-    # Without the output embedding, whose plain weights trl reads.
-    head = base.get_output_embeddings()
-    linear = set()
-    for path, module in base.named_modules():
-        if isinstance(module, torch.nn.Linear | Conv1D) and module is not head:
-            linear.add(path.rpartition(".")[2])
-    targets = [name.strip() for name in config.target_modules.split(",") if name.strip()]
+        yield mapping.get(architecture, [])
+        yield sorted(set().union(*linear.values()))
+    if config.target_modules in ("auto", "all-linear"):
+        # One that only inherits from a linear layer has other outputs, such as the router of Llama 4.
+        special = any(isinstance(module, torch.nn.Linear) and not _is_linear(module) for module in network.modules())
+        yield [] if special else "all-linear"
+        # Of a state-space model peft refuses some.
+        alone = {name: _made(architecture, config, [name], 0.0, ADALORA_MIN_STEPS) for name in sorted(linear)}
+        yield [name for name, made in alone.items() if not _refusal(network, made)]
+        return
+    targets = [name for name in config.target_modules.split(",") if name]
     missing = [name for name in targets if name not in linear]
     if missing or not targets:
-        raise UsageError(f"target-modules must be auto, all-linear or of {', '.join(sorted(linear))}; got {missing}")
-    return targets
+        known = ", ".join(sorted(linear))
+        raise UsageError(f"target-modules must be auto, all-linear or of {known}; got {missing}")
+    yield targets
+
+
+def _is_linear(module: Any) -> bool:
+    """Whether a module is a linear layer, and none that only inherits from one."""
+    from transformers.pytorch_utils import Conv1D
+
+    return type(module).forward in (torch.nn.Linear.forward, Conv1D.forward)
+
+
+def _linear(network: Any) -> dict[str, set[str]]:
+    """Name of each linear layer → its names with that of the attention that it is part of, if it is."""
+    # Without the output embedding, whose plain weights trl reads.
+    head = network.get_output_embeddings()
+    linear: dict[str, set[str]] = {}
+    for path, module in network.named_modules():
+        if not _is_linear(module) or module is head:
+            continue
+        above, _, name = path.rpartition(".")
+        parent = above.rpartition(".")[2]
+        projections = linear.setdefault(name, set())
+        if "attn" in parent or "attention" in parent:
+            projections.add(f"{parent}.{name}")
+    return linear
+
+
+def target_names(language_model: LanguageModel) -> str:
+    """Names of the modules and parameters that the attached adapter changes; a pattern as it is."""
+    config = language_model.model.active_peft_config
+    modules = config.target_modules
+    if isinstance(modules, str):
+        return modules
+    return ", ".join(sorted([*modules, *(getattr(config, "target_parameters", None) or ())]))
 
 
 def orthogonal_penalty(model: Any) -> torch.Tensor | float:

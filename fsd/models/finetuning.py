@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,8 @@ KEEP_DAYS = 14
 """Days after which a training that was not used again is deleted."""
 KEEP_BYTES = 2 * 2**30
 """Size of the finished trainings beyond which those used longest ago are deleted."""
+HEAD = 0.05
+"""Difference of a token's log-probability that rounding may cause between the network's own head and trl's."""
 ADAPTER = "adapter"
 """Adapter of a finished training in its folder."""
 FINISHED = "finished.json"
@@ -75,6 +78,8 @@ _OPTIONS = {
     "report_to": "none",
     "disable_tqdm": True,
     "ddp_find_unused_parameters": False,
+    # The loss of the router of a mixture of experts is no part of the language-modelling loss.
+    "router_aux_loss_coef": 0.0,
 }
 
 
@@ -101,6 +106,29 @@ def finetune(
     continues, bitwise, after its last epoch that is saved in `cache` (one of adalora starts again); one that was
     finished logs its steps again and trains nothing.
     """
+    # The caller may have turned gradients off, for the whole process or around this call.
+    with torch.inference_mode(mode=False), torch.enable_grad(), _unlogged():
+        _finetune(language_model, texts, config, seed, log, after_epoch, shown=shown, cache=cache)
+
+
+def _unlogged() -> contextlib.AbstractContextManager[None]:
+    """Without MLflow's autologging, which would make a run of its own of the training, or write into the caller's."""
+    # It cannot be on where it was never imported, and is not imported for this.
+    autologging = sys.modules.get("mlflow.utils.autologging_utils")
+    return autologging.disable_autologging() if autologging else contextlib.nullcontext()
+
+
+def _finetune(
+    language_model: LanguageModel,
+    texts: AnyTexts,
+    config: AdapterConfig,
+    seed: int,
+    log: StepLog | None,
+    after_epoch: Callable[[int], None] | None,
+    *,
+    shown: bool,
+    cache: Path | None,
+) -> None:
     check_trainable(language_model)
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
@@ -357,18 +385,26 @@ def _restored(language_model: LanguageModel, config: AdapterConfig) -> Iterator[
 def _settings_kept(base: Any) -> Iterator[None]:
     """Leave the network's settings as they were, of which the trainer changes use of the cache, padding and tags.
 
-    Also those of accelerate, which would hold for the whole process: a later `Accelerator` could have no others.
+    Also those of accelerate, which would hold for the whole process: a later `Accelerator` could have no others. What
+    `accelerate config` and an earlier `Accelerator` have chosen, such as bfloat16, is not used by this training.
     """
     from accelerate.state import AcceleratorState, PartialState
 
     holders = [vars(base.config), AcceleratorState._shared_state, PartialState._shared_state]
+    # Of a model of text and images, a configuration within the other.
+    holders.append(vars(base.config.get_text_config()))
     if getattr(base, "generation_config", None) is not None:
         holders.append(vars(base.generation_config))
     settings = [(current, dict(current)) for current in holders]
     tags = base.model_tags
+    chosen = {name: value for name, value in os.environ.items() if name.startswith("ACCELERATE_")}
+    for name in chosen:
+        del os.environ[name]
+    AcceleratorState._shared_state.clear()
     try:
         yield
     finally:
+        os.environ.update(chosen)
         for current, kept in settings:
             current.clear()
             current.update(kept)
@@ -414,11 +450,43 @@ def _trainer(
             processing_class=tokenizer,
         )
     trainer.remove_callback(PrinterCallback)
+    _correct_head(language_model)
     for weight in trainer.model.parameters():
         # On quantized weights, trl makes them bfloat16, which would not survive saving.
         if weight.requires_grad:
             weight.data = weight.data.float()
     return trainer
+
+
+def _correct_head(language_model: LanguageModel) -> None:
+    """Let the network make its own logits where the head that trl has put on it makes others, or fails."""
+    base = language_model.base.eval()
+    fused = base.forward
+    (text,) = language_model.tokens(["The quick brown fox jumps over it."])
+    row = [language_model.start, *text][: language_model.context]
+    ids = torch.tensor([row], device=language_model.device)
+
+    def own(*args: Any, fused_lm_head: bool = False, labels: Any = None, **inputs: Any) -> Any:
+        outputs = type(base).forward(base, *args, **inputs)
+        if not fused_lm_head:
+            return outputs
+        predicted = labels[:, 1:].to(outputs.logits.device)
+        known = predicted != IGNORED
+        logp = outputs.logits[:, :-1].float().log_softmax(-1)
+        logp = logp.gather(-1, predicted.clamp(min=0)[..., None])[..., 0]
+        # The trainer logs certainty and hits too, which nobody reads.
+        unread = torch.zeros_like(logp)
+        return SimpleNamespace(log_probs=logp * known, label_mask=known, entropy=unread, is_top1=unread)
+
+    with torch.no_grad():
+        expected = own(input_ids=ids, labels=ids, fused_lm_head=True, use_cache=False).log_probs
+        try:
+            same = torch.allclose(fused(input_ids=ids, labels=ids, fused_lm_head=True).log_probs, expected, atol=HEAD)
+        # It takes for granted where a network has its layers.
+        except (AttributeError, TypeError, RuntimeError):
+            same = False
+    if not same:
+        base.forward = own
 
 
 def _arguments(device: torch.device, config: AdapterConfig, steps: int, seed: int, folder: str) -> Any:

@@ -238,6 +238,7 @@ def _common(row: Sequence[int], again: Sequence[int]) -> int:
     return len(again)
 
 
+@torch.inference_mode(mode=False)
 def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
     """Load a causal language model: "embedded", "smollm2", a GGUF file, a folder or a hub id, or as configured.
 

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import math
+import os
 import shlex
 import shutil
 import subprocess
@@ -44,6 +45,9 @@ FSD_VERSION = "fsd_version"
 COMMIT = "mlflow.source.git.commit"
 # Tag with the identity of the process that opened the run.
 _PROCESS = "process"
+# Tag with the id of the caller's own run, in which the command was started.
+OUTER = "outer_run"
+_RUN_ID = "MLFLOW_RUN_ID"
 # Tag with the tables that the evaluation view of the user interface offers.
 _TABLES = "mlflow.loggedArtifacts"
 _RECORD = "run.json"
@@ -440,19 +444,36 @@ def _start(run: Run, parent: Run | None) -> None:
         tags[_PROCESS] = this_process()
         tags = {name: value for name, value in tags.items() if value}
         name = _text(run.record.name, _LONGEST_NAME)
-        active = mlflow.start_run(
-            experiment_id=run.experiment_id,
-            run_name=name,
-            nested=parent is not None,
-            parent_run_id=parent.id if parent else None,
-            tags=tags,
-        )
+        around = mlflow.active_run()
+        with _callers_run_kept() as outer:
+            if parent is None and around:
+                outer = around.info.run_id
+            if outer:
+                tags[OUTER] = outer
+            active = mlflow.start_run(
+                experiment_id=run.experiment_id,
+                run_name=name,
+                nested=around is not None,
+                parent_run_id=parent.id if parent else None,
+                tags=tags,
+            )
         run.id = active.info.run_id
         run.root = str(active.info.artifact_uri)
         # The settings are stored before the computation, so that a killed run has them.
         run.upload()
     if not run.id:
         run.gone = run.unsent
+
+
+@contextmanager
+def _callers_run_kept() -> Iterator[str]:
+    """Hide from MLflow the id of a run that `mlflow run` or Azure ML has opened, which it would go on and end."""
+    outer = os.environ.pop(_RUN_ID, "")
+    try:
+        yield outer
+    finally:
+        if outer:
+            os.environ[_RUN_ID] = outer
 
 
 def _end(run: Run, status: str) -> None:
@@ -465,7 +486,7 @@ def _end(run: Run, status: str) -> None:
     problem = run.problem
     if problem and status == "FINISHED":
         status = "FAILED"
-    with run.storing(again=True):
+    with run.storing(again=True), _callers_run_kept():
         active = mlflow.active_run()
         if active and active.info.run_id == run.id:
             # This also stops the thread that records the load of the machine.

@@ -14,7 +14,7 @@ from fsd.data.documents import content_hash, digest
 from fsd.data.splitting import VALIDATION, Split
 from fsd.evaluation import sentences
 from fsd.evaluation.results import Results
-from fsd.models.adapters import save_adapter
+from fsd.models.adapters import save_adapter, target_names
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.net.hub import EMBEDDED
 from fsd.reporting.report import Picture, Report, document, limits, markdown
@@ -107,8 +107,12 @@ def chosen_params(
     config: FSDConfig, detectors: Sequence[Detector], model: LanguageModel | None = None
 ) -> dict[str, object]:
     """The settings that tuning may choose: of the training, and of every detector."""
-    by_detector = {d.name: {**d.settings, BASE: dict(d.base_settings)} for d in detectors}
-    return {**training_params(_training(config), model), "detector": by_detector}
+    settings = training_params(_training(config), model)
+    if model is None:
+        # It waits as well: experts that are fused have none.
+        settings.pop("dropout", None)
+    settings["detector"] = {d.name: {**d.settings, BASE: dict(d.base_settings)} for d in detectors}
+    return settings
 
 
 def training_params(training: AdapterConfig | None, model: LanguageModel | None = None) -> dict[str, object]:
@@ -116,11 +120,13 @@ def training_params(training: AdapterConfig | None, model: LanguageModel | None 
     if training is None:
         return {}
     settings = asdict(training)
-    if model and model.adapted:
-        settings["target_modules"] = ", ".join(sorted(model.model.active_peft_config.target_modules))
     # MLflow refuses another value of a parameter, so that `auto` must wait for the modules that it stands for.
     if settings["target_modules"] == "auto":
         del settings["target_modules"]
+        if model and model.adapted:
+            settings["target_modules"] = target_names(model)
+    if model and model.adapted:
+        settings["dropout"] = getattr(model.model.active_peft_config, "lora_dropout", None)
     if training.method == "ia3":
         for name in OF_LORA:
             del settings[name]

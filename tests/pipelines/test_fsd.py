@@ -132,6 +132,23 @@ def test_what_cannot_be_is_refused_and_leaves_no_run_behind(finished: Any, other
     assert len(tracking.find_runs("fsd-arxiv", {})) == before
 
 
+@pytest.mark.parametrize(
+    "spellings",
+    [("query_key_value,dense", "dense, query_key_value"), pytest.param(("all-linear", None), marks=pytest.mark.slow)],
+)
+def test_modules_are_logged_once_however_they_are_spelt(job: FSDConfig, spellings: Any, capsys: Any) -> None:
+    for modules in spellings:
+        config = replace(job, training=replace(job.training, target_modules=modules or "auto"))
+        prepare(config if modules else replace(job, adapter="models:/fsd-arxiv/1")).run()
+    runs = tracking.find_runs("fsd-arxiv", {})
+    logged = spellings[0] if None in spellings else "dense,query_key_value"
+    assert [run.params["target_modules"] for run in runs] == [logged, logged]
+    assert [run.params["dropout"] for run in runs] == ["0.05", "0.05"]
+    # A reused adapter is a version of its own.
+    assert tracking.version_info("models:/fsd-arxiv/latest").number == (2 if None in spellings else 1)
+    assert "could not be stored" not in capsys.readouterr().err
+
+
 def test_the_reading_of_the_texts_counts_as_time_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     load = inputs.load_texts
 
