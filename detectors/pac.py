@@ -37,7 +37,7 @@ def pac(text: TokenStats, swapped: Sequence[TokenStats], *, low: float = 0.3, hi
     return sum(_distance(copy.logp, low, high) - distance for copy in swapped) / len(swapped)
 
 
-def fallback(text: TokenStats, swapped: Sequence[TokenStats], *, low: float, high: float) -> str | None:  # noqa: ARG001
+def fallback(text: TokenStats, swapped: Sequence[TokenStats], *, low: float, high: float) -> str | None:
     """Why every copy is the text itself; None if one is another."""
     return UNCHANGED if all(copy is text for copy in swapped) else None
 

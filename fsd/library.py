@@ -19,6 +19,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsd.config import ALL, AUTO, AdapterConfig, ModelConfig
@@ -53,6 +54,8 @@ LABEL = "label"
 GROUP = "group"
 NUMBERED = "rows of a list"
 """Mark in the `attrs` of scores whose index is the numbers of texts that had none."""
+TRIED = 100
+"""Texts on which an adapter that has an effect has one."""
 ANSWERS = frozenset({"messages", "completion", "context"})
 """Columns of a table of texts; all but the first may be missing, and that one where a row is a chat."""
 
@@ -63,6 +66,7 @@ def score(
     detectors: "str | Sequence[str | Detector]" = "auto",
     *,
     unseen: "Texts" = (),
+    adapter: str | PathLike[str] | None = None,
     shots: int = 2,
     seed: int = 42,
 ) -> "pd.DataFrame":
@@ -76,6 +80,7 @@ def score(
         detectors: "auto" for the default set, "all" for every detector, as far as they can be computed here, or names
             and `detectors.load(...)` objects.
         unseen: texts that the model cannot have seen; `recall` and `neighbour` need some.
+        adapter: folder of a saved adapter that is part of the model, which is named and not loaded.
         shots: unseen texts in the prefix of `recall`.
         seed: random seed for the prefix and the neighbours.
 
@@ -89,7 +94,7 @@ def score(
     strings = listed("texts", texts)
     to_read = unseen_texts(unseen)
     with _given_back(model):
-        plan, _ = prepare(model, strings, to_read, detectors, ("base",), shots=shots, seed=seed)
+        plan, _ = prepare(model, strings, to_read, detectors, ("base",), adapter=adapter, shots=shots, seed=seed)
         return _with_index(plan.score().frame(), texts)
 
 
@@ -100,14 +105,15 @@ def deviation(
     detectors: "str | Sequence[str | Detector]" = "auto",
     *,
     training: AdapterConfig | None = None,
+    adapter: str | PathLike[str] | None = None,
     shots: int = 2,
     seed: int = 42,
 ) -> "pd.DataFrame":
     """Score texts before and after fine-tuning the model on unseen texts: Fine-tuned Score Deviation.
 
     FSD(x) = S(x; base) − S(x; tuned), arXiv 2410.10880, eq. 5. A model without an adapter is fine-tuned, and returned
-    to its base afterwards. The adapter of a loaded model counts as the fine-tuning: nothing is trained, and the adapter
-    stays.
+    to its base afterwards. The adapter of a loaded model, or a saved one, counts as the fine-tuning: nothing is
+    trained, and the adapter of a loaded model stays.
 
     Args:
         model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, a loaded model of transformers, peft or
@@ -119,6 +125,7 @@ def deviation(
         detectors: "auto" for the default set, "all" for every detector, as far as they can be computed here, or names
             and `detectors.load(...)` objects.
         training: how the adapter is trained; by default as in the paper. None for a model that has an adapter.
+        adapter: folder of a saved adapter of the model, which is named and not loaded.
         shots: unseen texts in the prefix of `recall`.
         seed: random seed for the adapter, the order of training, the prefix and the neighbours.
 
@@ -139,10 +146,20 @@ def deviation(
     to_train = unseen_texts(unseen)
     check_apart(strings, to_train)
     with _given_back(model):
-        plan, language_model = prepare(model, strings, to_train, detectors, STATES, shots=shots, seed=seed)
+        own = adapter is not None or has_adapter(model)
+        if own and training is not None:
+            raise UsageError(
+                "training must be None for a model that has an adapter, which counts as the fine-tuning; to train "
+                "another one, give its base, model.unload(), or model.merge_and_unload() where the adapter is part of "
+                "the model"
+            )
+        plan, language_model = prepare(
+            model, strings, to_train, detectors, STATES, adapter=adapter, shots=shots, seed=seed
+        )
         # An adapter that came with the model is the caller's, and stays.
-        if language_model.adapted:
-            _check_own_adapter(language_model, training, strings)
+        if own:
+            if language_model.adapted:
+                _check_own_adapter(language_model, strings)
             note("the model's own adapter counts as the fine-tuning: nothing is trained")
             return _with_index(plan.score().frame(), texts)
         finetune(language_model, to_train, training or AdapterConfig(), seed=seed)
@@ -185,19 +202,19 @@ def _placeless(text: "str | Prompt") -> "Prompt":
     return prompt._replace(chat=prompt.chat._replace(origin=""))
 
 
-def _check_own_adapter(
-    language_model: "LanguageModel", training: AdapterConfig | None, texts: "Sequence[str | Prompt]"
-) -> None:
-    """Refuse an adapter that would make every deviation zero, and settings of a training that does not take place."""
+def has_adapter(model: "Model") -> bool:
+    """Whether a model is loaded, and with an adapter."""
+    network: Any = model[0] if isinstance(model, tuple | list) and model else model
+    return bool(getattr(network, "adapted", hasattr(network, "get_base_model")))
+
+
+def _check_own_adapter(language_model: "LanguageModel", texts: "Sequence[str | Prompt]") -> None:
+    """Refuse an adapter that would make every deviation zero, or that leaves another base behind where it is off."""
     from fsd.models.adapters import check_restorable, has_effect
 
-    if training is not None:
-        raise UsageError(
-            "training must be None for a model that has an adapter, which counts as the fine-tuning; to train another "
-            "one, give its base, model.unload(), or model.merge_and_unload() where the adapter is part of the model"
-        )
     check_restorable(language_model)
-    if texts and not has_effect(language_model, as_prompt(texts[0]).text):
+    # Some adapters change a few tokens alone, which the first texts may not have.
+    if texts and not any(has_effect(language_model, as_prompt(text).text) for text in texts[:TRIED]):
         raise UsageError(
             "the model's adapter must have been trained, as it counts as the fine-tuning; it changes nothing, so that "
             "every deviation would be zero: give the model without it, and it is fine-tuned on the unseen texts"
@@ -391,7 +408,7 @@ def _with_index(scores: "pd.DataFrame", texts: "Texts") -> "pd.DataFrame":
     return scores
 
 
-def prepare(
+def prepare(  # noqa: PLR0913 - each is a choice of its own, most of them with a default
     model: "Model",
     texts: "Sequence[str | Prompt]",
     unseen: "Sequence[str | Prompt]",
@@ -399,6 +416,7 @@ def prepare(
     states: Sequence[str],
     *,
     config: ModelConfig | None = None,
+    adapter: str | PathLike[str] | None = None,
     shots: int = 2,
     seed: int,
 ) -> "tuple[ScoringPlan, LanguageModel]":
@@ -409,7 +427,7 @@ def prepare(
     # What was named must be computable; of a set, what can be computed.
     strict = not isinstance(detectors, str) or detectors not in (AUTO, ALL)
     requested = chosen(detectors)
-    to_score = opened(model, states=states, config=config, seed=seed)
+    to_score = opened(model, states=states, config=config, adapter=adapter, seed=seed)
     inputs = to_score.inputs(unseen, shots=shots)
     return to_score.plan(requested, texts, inputs, strict=strict), to_score.language_model
 
@@ -429,24 +447,42 @@ def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
 
 
 def opened(
-    model: "Model", *, states: Sequence[str], config: ModelConfig | None = None, seed: int = 42
+    model: "Model",
+    *,
+    states: Sequence[str],
+    config: ModelConfig | None = None,
+    adapter: str | PathLike[str] | None = None,
+    seed: int = 42,
 ) -> "OpenedModel":
     """The model, loaded if it is not yet, with its scorers; for `states` see `fsd.scoring.model.open_model`.
 
     Of a model that is opened in the base state alone, an adapter is part.
     """
+    from fsd.models.adapters import as_it_is, check_unloaded
     from fsd.scoring.model import open_model
 
     if isinstance(model, str | PathLike):
         model = ModelConfig(model=fspath(model))
     if isinstance(model, ModelConfig):
-        return open_model(model, states=states, seed=seed)
+        folder = None
+        if adapter is not None:
+            folder = Path(adapter)
+            check_unloaded(folder, model.model, model.revision)
+        return open_model(model, states=states, adapter=folder, seed=seed)
+    if adapter is not None:
+        raise UsageError("adapter must be left out for a loaded model; name the model, so that it is loaded with it")
     local = loaded(model)
-    if local.adapted and "tuned" not in states:
-        local = _as_it_is(local)
+    whole = None
+    if local.adapted:
+        whole = as_it_is(local)
+    if whole and "tuned" not in states:
+        local = whole
+    # Learned prompts are no part of the base.
+    elif whole and whole.model is not local.base:
+        local = replace(local, model=local.base)
     # Without a configuration a loaded model has neither a reference model nor token frequencies.
     config = config or ModelConfig(model=local.identity.id, chats="whole" if local.whole_chats else "answers")
-    return open_model(config, local=local, states=states, seed=seed)
+    return open_model(config, local=local, whole=whole, states=states, seed=seed)
 
 
 def loaded(model: "LanguageModel | Loaded | tuple[Loaded, PreTrainedTokenizerFast]") -> "LanguageModel":
@@ -461,9 +497,3 @@ def loaded(model: "LanguageModel | Loaded | tuple[Loaded, PreTrainedTokenizerFas
         raise UsageError(f"model must be one, or a pair (model, tokenizer); got {len(model)} objects")
     network, tokenizer = model
     return wrap(network, tokenizer)
-
-
-def _as_it_is(language_model: "LanguageModel") -> "LanguageModel":
-    """The network with its adapter in place of the base; without the base's fingerprint, under which it is cached."""
-    identity = replace(language_model.identity, fingerprint="")
-    return replace(language_model, model=language_model.base, identity=identity)

@@ -28,7 +28,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
 )
 """Each row imports only from rows above it and from itself. `fsd.tracking` and `detectors` stand beside this order."""
 SIDE = {
-    "fsd.tracking": {"fsd.tracking", "fsd.errors", "fsd.files", "fsd.leftovers"},
+    "fsd.tracking": {"fsd.tracking", "fsd.errors", "fsd.files", "fsd.leftovers", "fsd.net"},
     "detectors": {
         "detectors",
         "fsd.errors",

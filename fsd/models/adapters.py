@@ -1,7 +1,7 @@
-"""Adapters: configuration for an architecture, saving with the identity of the base, attaching to that base only.
+"""Adapters: configuration for an architecture, saving with the identity of the base, attaching by peft's own network.
 
-An adapter may come from somebody else, so `attach` trusts none of its files: its settings are limited to those that
-leave the base as it was, its weights are read from safetensors alone, and the base is compared bitwise afterwards.
+An adapter may come from somebody else. Its weights are read by safetensors or torch's restricted unpickler, and its
+settings name no further file or model. Whether it leaves its base alone is measured, not read from its settings.
 """
 
 import contextlib
@@ -9,16 +9,16 @@ import copy
 import functools
 import json
 import math
-import re
+import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import xxhash
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel
 
 from fsd.config import AdapterConfig
 from fsd.distributed import is_main_process
@@ -26,19 +26,19 @@ from fsd.errors import UsageError, first_line, refusing
 from fsd.files import CHECKSUMS, SMALL, check_regular, checksum_lines, checksums, digest, read_json
 from fsd.leftovers import write_whole
 from fsd.models.gguf import gguf_file
-from fsd.models.language_model import BaseIdentity, LanguageModel, outline
+from fsd.models.language_model import BaseIdentity, LanguageModel, has_split_head, outline
 from fsd.net.hub import fingerprint, model_size
 from fsd.progress import note
 
 BASE_FILE = "base.json"
-"""File beside the adapter with the identity of its base model."""
+"""File beside the adapter with the identity of its base model; adapters that peft or trl save have none."""
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
+WEIGHTS_FILES = (WEIGHTS_FILE, "adapter_model.bin")
+"""Names of the weights, the preferred one first, as peft reads them."""
 ADALORA_START = 1.5
 """Initial over final rank budget of AdaLoRA (arXiv 2303.10512, §4.1)."""
 ADALORA_MIN_STEPS = 5
-ADAPTERS = ("LORA", "IA3", "ADALORA")
-"""Adapters whose modules can be bypassed one by one, so that the base is restored bitwise when they are off."""
 INITIALISATIONS = (True, False, "gaussian", "orthogonal")
 """Values of `init_lora_weights` that read and write the adapter alone; pissa, olora and others rewrite the base."""
 RESTORABLE: dict[str, tuple[Any, ...]] = {
@@ -47,154 +47,207 @@ RESTORABLE: dict[str, tuple[Any, ...]] = {
     "layer_replication": (None,),
 }
 """Settings of peft that change the base itself → values with which they do not."""
-NAME = re.compile(r"(\^|\.\*\\\.)?[\w.-]*")
-"""Name of a module, which is no pattern; peft writes ^ before all of a path, and .*\\. before the end of one."""
-MOST_NAMES = 10_000
-"""Of modules in a list, each of which peft compares with all modules of the base; and the highest rank."""
-LARGEST_WEIGHT = 1e6
-"""Absolute value of a weight above which no score can be trusted, if it is finite at all."""
-
-
-def _names(value: Any) -> Any:
-    """Refuse patterns, which peft takes a string or a key for and which may take for ever, and too many names."""
-    if value is None:
-        return value
-    names = value if isinstance(value, list | dict) else [value]
-    if len(names) > MOST_NAMES or not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
-        raise ValueError(f"must be at most {MOST_NAMES:,} names of modules without patterns; got {str(value)[:60]!r}")
-    return value
-
-
-Names = Annotated[Any, AfterValidator(_names)]
-Rank = Annotated[int, Field(ge=1, le=MOST_NAMES)]
-Count = Annotated[int, Field(ge=1)]
-Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-FREE = frozenset(
-    (
-        "task_type",
-        "base_model_name_or_path",
-        "revision",
-        "inference_mode",
-        "auto_mapping",
-        "peft_version",
-        "fan_in_fan_out",
-        "use_rslora",
-        "use_dora",
-        "lora_bias",
-        "init_ia3_weights",
-    )
-)
-"""Settings of peft that leave the base as it is with any value."""
+UNREADABLE = {
+    "LILY": "lets what follows a token change its probability",
+    "MULTITASK_PROMPT_TUNING": "needs a task with each text",
+    "POLY": "needs a task with each text",
+    "SHADOW": "names a further model",
+    "XLORA": "names further adapters",
+}
+"""Kinds of adapters that give no scores of a text alone, or that a folder does not hold whole → why."""
+WHOLE = "a merged or fully fine-tuned model is given by --tuned (fsd adapter-audit) or --model"
+"""The way on for an adapter that cannot be read."""
 
 
 class Settings(BaseModel, extra="allow"):
-    """Settings of peft that leave the base as it is with any value of their type; `FREE` ones are not read at all.
-
-    All others must have their default.
-    """
+    """What is read of an adapter's settings before peft reads them all."""
 
     peft_type: str
-    rank_pattern: Annotated[dict[str, Rank | list[bool]] | None, AfterValidator(_names)] = None
-    alpha_pattern: Annotated[dict[str, Number] | None, AfterValidator(_names)] = None
-    layers_to_transform: int | list[int] | None = None
-    r: Rank = 1
-    target_r: Rank = 1
-    init_r: Rank = 1
-    total_step: Count = 1
-    deltaT: Count = 1  # noqa: N815 - peft's name
-    lora_alpha: Number = 0
-    lora_dropout: Number = 0
-    tinit: Number = 0
-    tfinal: Number = 0
-    beta1: Number = 0
-    beta2: Number = 0
-    orth_reg_weight: Number = 0
-    target_modules: Names = None
-    target_parameters: Names = None
-    exclude_modules: Names = None
-    feedforward_modules: Names = None
-    layers_pattern: Names = None
+    base_model_name_or_path: str | None = None
+    revision: str | None = None
+    # Code of a package that peft would import by the name that stands here.
+    megatron_config: None = None
 
 
-def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str], None] = note) -> None:
-    """Attach a saved adapter to the base model that it was trained on.
+def attach(language_model: LanguageModel, folder: Path) -> None:
+    """Attach a saved adapter, which can be switched off, to the base model that it was trained on.
 
-    The base is hashed before and after: if an adapter changes it in spite of all checks, the model gives no more
-    numbers. A UsageError if the adapter is none, damaged, cannot be switched off bitwise or was trained on another
-    base. `warn` receives a line if it has no checksums.
+    A UsageError if the adapter is none, damaged, was trained on another base, or cannot be switched off so that the
+    base is bitwise as before; `adapted` gives the fine-tuned model then.
     """
-    from peft import PeftModel
+    adapted(language_model, folder)
+    if not language_model.adapted:
+        raise UsageError(
+            f"adapter must leave its base bitwise as it was; {folder} does not: give it as adapter=FOLDER to fsd.score "
+            "or fsd.deviation, which load the base twice"
+        )
 
+
+def adapted(language_model: LanguageModel, folder: Path) -> LanguageModel:
+    """The fine-tuned model that a saved adapter makes of its base, by peft's own network.
+
+    Where the adapter can be switched off so that the base is bitwise as before, it is attached to `language_model`,
+    too (`LanguageModel.adapted`). Else that has none; and if its network was changed, it gives no more numbers.
+    """
     _check_precision(language_model, check_adapter(folder))
     check_base(language_model.identity, folder)
-    if is_main_process() and not (folder / CHECKSUMS).exists():
-        warn(f"adapter: it has no {CHECKSUMS}, so damage to its files would go unnoticed")
     detach(language_model)
-    digest_without = _base_digest(language_model.base)
-    device = str(language_model.device)
-    failure: Exception | None = None
+    # Peft warns of what is checked here, or meant.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _adapted(language_model, folder, _peft_config(folder))
+
+
+def _adapted(language_model: LanguageModel, folder: Path, config: Any) -> LanguageModel:
+    base = language_model.model
+    weights = _places(base)
+    x = _example(language_model, config)
+    with language_model.state(tuned=False):
+        logits = _logits(base, x)
     try:
-        with quiet_peft():
-            # Weights that are missing would stay as they were drawn by chance.
-            warnings.filterwarnings("error", message="Found missing adapter keys")
-            language_model.model = PeftModel.from_pretrained(language_model.model, str(folder), torch_device=device)
+        network = _loaded(language_model, folder, config)
     # What peft raises for a configuration that makes no sense has no common type.
     except Exception as error:
-        failure = error
         strip(language_model)
-    # Also after a failure, which may come after a change of the base.
-    if _base_digest(language_model.base) != digest_without:
+        language_model.intact = _places(base) == weights
+        name = language_model.identity.id
+        raise UsageError(
+            f"adapter must fit its base {name!r}; {folder} does not: {first_line(error)}; {WHOLE}"
+        ) from error
+    tuned = as_it_is(replace(language_model, model=network))
+    with torch.inference_mode(), network.disable_adapter():
+        restored = _places(base) == weights and torch.equal(_logits(network.get_base_model(), x), logits)
+    # With trained biases, peft itself does not promise it.
+    if restored and tuned.model is network.get_base_model() and getattr(config, "bias", "none") == "none":
+        language_model.model = network
+    # Learned prompts stand before a network that has nothing of them.
+    elif not (restored and network.base_model is base):
         language_model.intact = False
-        raise UsageError(f"adapter must leave its base bitwise as it was; {folder} changes it: load the base again")
-    if failure:
-        base = language_model.identity.id
-        raise UsageError(f"adapter must fit its base {base!r}; {folder} does not: {first_line(failure)}") from failure
-    language_model.model.eval()
+    return tuned
 
 
-def _base_digest(base: Any) -> str:
-    """Hash of a network's modules and tensors in the order of their traversal, with the adapter's modules bypassed."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
+def as_it_is(language_model: LanguageModel) -> LanguageModel:
+    """The network with the attached adapter as part of it, in place of the base."""
+    network = language_model.model
+    identity = language_model.identity
+    # Under the fingerprint of the base its numbers would be cached as those of the base.
+    both = identity.fingerprint and identity.fingerprint + adapter_fingerprint(language_model)
+    tuned = replace(
+        language_model, model=network.get_base_model(), identity=replace(identity, fingerprint=both), intact=True
+    )
+    config = network.active_peft_config
+    x = _example(language_model, config)
+    with torch.inference_mode():
+        by_peft = _logits(network, x)
+        alike = torch.equal(by_peft, _logits(tuned.model, x))
+    if alike:
+        tuned.split_head = has_split_head(tuned)
+        return tuned
+    tuned.model = Adapted(network)
+    tuned.split_head = False
+    tuned.context -= getattr(config, "num_virtual_tokens", 0)
+    return tuned
 
-    digest = xxhash.xxh3_128()
-    numbers: dict[int, int] = {}
 
-    def add(module: Any, path: str) -> None:
-        if isinstance(module, BaseTunerLayer):
-            module = module.get_base_layer()
-        digest.update(f"{path} {type(module).__name__}".encode())
-        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-            # Tied tensors are hashed once, and as tied: untying them would change the base as well.
-            new = id(tensor) not in numbers
-            number = numbers.setdefault(id(tensor), len(numbers))
-            digest.update(f"{_outline(name, tensor)} {number}".encode())
-            # accelerate keeps offloaded weights elsewhere.
-            if new and not tensor.is_meta:
-                digest.update(_bytes(tensor))
-        for name, child in module.named_children():
-            add(child, f"{path}.{name}")
+class Adapted(torch.nn.Module):
+    """A network whose adapter works in peft's own pass alone, such as learned prompts before what is read."""
 
-    add(base, "")
-    return digest.hexdigest()
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, input_ids: torch.Tensor, **options: Any) -> Any:
+        """What the network answers, without the logits of learned prompts."""
+        answer = self.network(input_ids=input_ids, **options)
+        answer.logits = answer.logits[:, -input_ids.shape[1] :]
+        return answer
+
+    def generate(self, ids: torch.Tensor, **options: Any) -> Any:
+        """The ids with those that follow."""
+        return self.network.generate(input_ids=ids, **options)
+
+    @property
+    def generation_config(self) -> Any:
+        """How peft's network generates."""
+        return self.network.generation_config
+
+    @generation_config.setter
+    def generation_config(self, config: Any) -> None:
+        self.network.generation_config = config
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.network.get_base_model(), name)
+
+
+def _example(language_model: LanguageModel, config: Any) -> torch.Tensor:
+    """(1, n) ids on which networks are compared; among them those by which an activated LoRA is switched on."""
+    (ids,) = language_model.tokens(["The quick brown fox jumps over it."])
+    ids = [language_model.start, *(getattr(config, "alora_invocation_tokens", None) or ()), *ids]
+    return torch.tensor([ids[: language_model.context]], device=language_model.device)
+
+
+def _logits(network: Any, x: torch.Tensor) -> torch.Tensor:
+    logits: torch.Tensor = network(input_ids=x, use_cache=False).logits
+    return logits
+
+
+def _places(network: Any) -> list[tuple[int, int]]:
+    """Where each weight of a base lies, and how often it was written; both change if an adapter changes the weight."""
+    return [(weight.data_ptr(), weight._version) for weight in base_weights(network)]
+
+
+def _loaded(language_model: LanguageModel, folder: Path, config: Any) -> Any:
+    """Peft's network around the base, with all weights that an adapter's file holds."""
+    from peft import PeftModelForCausalLM
+
+    class Told(PeftModelForCausalLM):  # type: ignore[misc] # peft is not typed
+        """Keeps which weights were not used, of which peft does not tell."""
+
+        def load_adapter(self, *arguments: Any, **options: Any) -> Any:
+            """As peft's, whose answer is kept."""
+            self.loading = super().load_adapter(*arguments, **options)
+            return self.loading
+
+    task = config.task_type
+    # With a task, peft would choose the class by it.
+    config.task_type = None
+    # Weights that are missing would stay as they were drawn by chance.
+    warnings.filterwarnings("error", message="Found missing adapter keys")
+    device = str(language_model.device)
+    network = Told.from_pretrained(language_model.model, str(folder), config=config, torch_device=device)
+    config.task_type = task
+    left_out = network.loading.unexpected_keys
+    # Learned prompts are not weights of a module.
+    if left_out and not config.is_prompt_learning:
+        raise ValueError(f"the base has no place for {len(left_out)} of its weights, such as {left_out[0]}")
+    return network.eval()
 
 
 def base_weights(network: Any) -> list[torch.nn.Parameter]:
     """The weights of a base, each once, without those of an adapter in it."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
     weights: dict[torch.nn.Parameter, None] = {}
 
     def add(module: Any) -> None:
-        if isinstance(module, BaseTunerLayer):
-            module = module.get_base_layer()
+        module = _of_base(module)
         weights.update(dict.fromkeys(module.parameters(recurse=False)))
         for child in module.children():
             add(child)
 
-    add(network)
+    add(network.network.get_base_model() if isinstance(network, Adapted) else network)
     return list(weights)
+
+
+def _of_base(module: Any) -> Any:
+    """The module of the base in whose place peft has put one of its own; any other is itself."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper
+
+    if isinstance(module, AuxiliaryTrainingWrapper):
+        module = module.original_module
+    return module.get_base_layer() if isinstance(module, BaseTunerLayer) else module
 
 
 def _outline(name: str, tensor: torch.Tensor) -> str:
@@ -219,20 +272,12 @@ def detach(language_model: LanguageModel) -> None:
 
 def strip(language_model: LanguageModel) -> None:
     """Restore the modules of the base that peft replaced in place; also after training or loading failed half-way."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
     base = language_model.model
-
-    def restore(parent: Any) -> None:
-        for name, module in list(parent.named_children()):
-            original = module
-            # Fused experts have one within the other, whose base is that of both.
-            if isinstance(module, BaseTunerLayer):
-                original = module.get_base_layer()
-                setattr(parent, name, original)
-            restore(original)
-
-    restore(base)
+    for name, module in list(base.named_modules()):
+        restored = _of_base(module)
+        if restored is not module:
+            parent, _, child = name.rpartition(".")
+            setattr(base.get_submodule(parent), child, restored)
     vars(base).pop("peft_config", None)
     base.eval()
 
@@ -283,79 +328,126 @@ def _check_precision(language_model: LanguageModel, method: str) -> None:
 
 
 def check_adapter(folder: Path) -> str:
-    """Method of a saved adapter, if it is whole, by its checksums if any, and leaves its base as it is."""
-    method = _check_config(folder)
+    """Kind of a saved adapter, if peft can read it and it is whole, by its checksums if any."""
+    kind = _settings(folder).peft_type
+    file = _weights_file(folder)
     expected = checksums(folder)
     # Adapters of other programs have no checksums.
     if expected is not None:
-        for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE):
-            file = folder / name
-            if not file.exists() or expected.get(name) != digest(file):
-                raise UsageError(f"adapter must be as it was saved; {file} differs from its checksum in {CHECKSUMS}")
-    _check_weights(folder / WEIGHTS_FILE)
+        for name in (CONFIG_FILE, file.name, BASE_FILE):
+            if not (folder / name).exists() or expected.get(name) != digest(folder / name):
+                raise UsageError(
+                    f"adapter must be as it was saved; {folder / name} differs from its checksum in {CHECKSUMS}"
+                )
+    _check_weights(file)
     _trained_on(folder)
-    return method
+    return kind.lower()
+
+
+def _settings(folder: Path) -> Settings:
+    """The settings of an adapter of a kind that can be read."""
+    from peft import PeftType
+
+    file = folder / CONFIG_FILE
+    if not file.exists():
+        raise UsageError(f"adapter must be a folder with {CONFIG_FILE}; {folder} has none: {WHOLE}")
+    settings = read_json(Settings, file, "an adapter's configuration", largest=SMALL)
+    kind = settings.peft_type
+    reason = UNREADABLE.get(kind)
+    if kind not in list(PeftType):
+        reason = "is not known to this version of peft"
+    if reason:
+        raise UsageError(f"adapter must be of a kind that gives scores of texts; {kind} {reason}: {WHOLE}")
+    return settings
+
+
+def _peft_config(folder: Path) -> Any:
+    """Peft's configuration of a saved adapter, to be read alone, by whichever version of peft it was written."""
+    from peft import PEFT_TYPE_TO_CONFIG_MAPPING
+
+    settings = _settings(folder).model_dump(exclude_unset=True)
+    kind = PEFT_TYPE_TO_CONFIG_MAPPING[settings["peft_type"]]
+    defaults = {field.name: field.default for field in fields(kind) if field.init}
+    known = {}
+    for name, value in settings.items():
+        if name in defaults:
+            known[name] = value
+        # What is empty does nothing, whatever it means.
+        elif value:
+            note(f"adapter: this version of peft does not know its setting {name}, which is left out")
+        # Some programs write all numbers as floats.
+        if isinstance(value, float) and value.is_integer() and type(defaults.get(name)) is int:
+            known[name] = int(value)
+    # Steps of a training that is over, which peft wants to know all the same.
+    if "total_step" in known:
+        known["total_step"] = known["total_step"] or 1 + known.get("tinit", 0) + known.get("tfinal", 0)
+    return kind.from_peft_type(**kind.check_kwargs(**known | {"inference_mode": True}))
+
+
+def _weights_file(folder: Path) -> Path:
+    for name in WEIGHTS_FILES:
+        if (folder / name).exists():
+            return folder / name
+    raise UsageError(f"adapter must hold its weights as {' or '.join(WEIGHTS_FILES)}; {folder} does not: {WHOLE}")
 
 
 def _check_weights(file: Path) -> None:
     """Refuse weights that would make every score infinite or no number."""
-    from safetensors import SafetensorError, safe_open
+    from peft.utils import load_peft_weights
 
-    check_regular(file, f"adapter must hold its weights as {WEIGHTS_FILE}; {file} cannot be read")
-    must = f"adapter must hold its weights as a whole {WEIGHTS_FILE}; {file} is damaged: "
-    with refusing(must, SafetensorError, OSError, RuntimeError), safe_open(file, "pt") as tensors:
-        for name in tensors.keys():  # noqa: SIM118 - no mapping
-            largest = tensors.get_tensor(name).float().abs().max()
-            # Not `>`, which is false for NaN.
-            if not largest <= LARGEST_WEIGHT:
-                raise UsageError(f"adapter must have weights up to {LARGEST_WEIGHT:g}; {file} has others: {name}")
-
-
-def _check_config(folder: Path) -> str:
-    """Method of a saved adapter, which must be one that can be switched off and leaves the base as it is."""
-    from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftType
-
-    file = folder / CONFIG_FILE
-    if not file.exists():
-        raise UsageError(f"adapter must be a folder with {CONFIG_FILE}; {folder} has none")
-    if not (folder / WEIGHTS_FILE).exists():
-        raise UsageError(f"adapter must hold its weights as {WEIGHTS_FILE}; {folder} does not")
-    config = read_json(Settings, file, "an adapter's configuration", largest=SMALL)
-    kind = config.peft_type
-    if kind not in ADAPTERS:
-        raise UsageError(f"adapter must be one of {', '.join(ADAPTERS)}, so that it can be switched off; got {kind}")
-    defaults = PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(kind)]
-    # Whatever a setting of another version of peft means: an empty one does nothing.
-    empty: tuple[Any, ...] = (None, False, [], {})
-    for name, value in (config.model_extra or {}).items():
-        allowed = (getattr(defaults, name, None), *empty)
-        if name == "init_lora_weights":
-            allowed = INITIALISATIONS
-        if name not in FREE and value not in allowed:
-            raise UsageError(f"adapter must be of a kind that leaves its base as it was; {name} is {value!r} in {file}")
-    return kind.lower()
+    check_regular(file, f"adapter must hold its weights as files; {file} cannot be read")
+    # Of the restricted unpickler and of safetensors, which have no common type.
+    with refusing(f"adapter must hold its weights as a whole file of tensors; {file} is damaged, or holds more: "):
+        weights = load_peft_weights(str(file.parent), device="cpu")
+    for name, weight in weights.items():
+        if not weight.isfinite().all():
+            raise UsageError(f"adapter must have finite weights; {file} has others: {name}")
 
 
-def _trained_on(folder: Path) -> BaseIdentity:
+def _trained_on(folder: Path) -> BaseIdentity | None:
+    """The base of an adapter, where its hash is recorded."""
     file = folder / BASE_FILE
     if not file.exists():
-        raise UsageError(f"adapter must record the base it was trained on; {folder} has no {BASE_FILE}")
+        return None
     return read_json(BaseIdentity, file, "the identity of a base", largest=SMALL)
 
 
 def check_unloaded(folder: Path, model: str, revision: str | None = None) -> None:
-    """Refuse a saved adapter that is damaged, or that was trained on another base, without loading the base."""
+    """Refuse a saved adapter that is damaged, or that was trained on another base, without loading the base.
+
+    Of one that does not record the hash of its base, a line says what is taken on the user's word.
+    """
+    if model.startswith("api:"):
+        raise UsageError(f"adapter must come with a base model on this machine; {model} is behind an API")
     check_adapter(folder)
+    line = on_your_word(folder, model, revision)
+    if line and is_main_process():
+        note(line)
     base = model_size(model, revision)
     # A GGUF file is converted, and a hub id downloaded, before its weights have a fingerprint.
     if base and not gguf_file(model):
         check_base(BaseIdentity(model, "", fingerprint(base.folder)), folder)
 
 
+def on_your_word(folder: Path, model: str, revision: str | None = None) -> str:
+    """What nobody can check of an adapter's base, as peft and trl record no hash of its weights; "" if nothing."""
+    if _trained_on(folder):
+        return ""
+    settings = _settings(folder)
+    named = settings.base_model_name_or_path or "a base that it does not name"
+    if named == model and settings.revision in (None, revision):
+        return (
+            f"adapter: that its base is {model} is taken on your word: it records the name, but no hash of the weights"
+        )
+    if settings.revision:
+        named += f" at {settings.revision}"
+    return f"adapter: it was trained on {named}; that {model} has the same weights is taken on your word"
+
+
 def check_base(identity: BaseIdentity, folder: Path) -> None:
-    """Refuse a saved adapter that does not record `identity` as its base."""
+    """Refuse a saved adapter that records another base than `identity`."""
     trained = _trained_on(folder)
-    if trained.fingerprint != identity.fingerprint:
+    if trained and trained.fingerprint != identity.fingerprint:
         raise UsageError(
             f"adapter must be used on its own base model {trained.id!r} (weights {trained.fingerprint[:12]}); "
             f"got {identity.id!r} (weights {identity.fingerprint[:12]})"
@@ -383,8 +475,19 @@ def save_adapter(language_model: LanguageModel, folder: Path) -> None:
     except SafetensorError as error:
         raise OSError(f"the weights cannot be written to {folder}: {error}") from error
     (folder / "README.md").unlink(missing_ok=True)
+    _complete(folder, identity)
+
+
+def copy_adapter(adapter: Path, identity: BaseIdentity, folder: Path) -> None:
+    """Copy what makes a saved adapter, with checksums and the identity of the base that it was used on."""
+    for name in (CONFIG_FILE, _weights_file(adapter).name):
+        shutil.copyfile(adapter / name, folder / name)
+    _complete(folder, identity)
+
+
+def _complete(folder: Path, identity: BaseIdentity) -> None:
     base = (json.dumps(asdict(identity), indent=2) + "\n").encode()
-    contents = {name: (folder / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
+    contents = {file.name: file.read_bytes() for file in (folder / CONFIG_FILE, _weights_file(folder))}
     lines = checksum_lines(contents | {BASE_FILE: base})
     write_whole(folder / CHECKSUMS, lines.encode())
     write_whole(folder / BASE_FILE, base)

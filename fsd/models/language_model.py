@@ -296,9 +296,6 @@ def wrap(network: Any, tokenizer: Any = None) -> LanguageModel:
             "model must be embedded, a folder, a hub id, a loaded model, or a pair (model, tokenizer); got "
             f"{type(network).__name__}"
         )
-    # Its prompts are no part of the base, and would have no effect on any score.
-    if getattr(getattr(network, "active_peft_config", None), "is_prompt_learning", False):
-        raise UsageError("the model's adapter must be one of layers, such as LoRA; it is one of learned prompts")
     name = base.config.name_or_path
     commit = ""
     if tokenizer is None:
@@ -498,12 +495,12 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity, *, starts: bo
     config.pop("_name_or_path", None)
     config.pop("transformers_version", None)
     language_model.settings = xxhash.xxh3_128_hexdigest(json.dumps(config, sort_keys=True, default=str).encode())
-    language_model.split_head = _has_split_head(language_model)
+    language_model.split_head = has_split_head(language_model)
     return language_model
 
 
 @torch.inference_mode()
-def _has_split_head(language_model: LanguageModel) -> bool:
+def has_split_head(language_model: LanguageModel) -> bool:
     """Whether the head applied to the hidden state gives the logits bitwise; refuse those that see later tokens."""
     network = language_model.base
     start = language_model.start

@@ -41,6 +41,7 @@ DATASETS = "hf://datasets/"
 # Folder in the cache with converted GGUF files.
 GGUF_FOLDER = "gguf"
 Result = TypeVar("Result")
+_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
 
@@ -102,6 +103,16 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
         raise UsageError(f"model {model!r} must be a folder or a hub id; {first_line(error)}") from error
     _check_folder(model, folder)
     return folder, folder.name
+
+
+def adapter_folder(name: str) -> Path | None:
+    """The folder of an adapter on the hub, OWNER/NAME or OWNER/NAME@REVISION, downloaded if necessary; else None."""
+    repository, _, revision = name.partition("@")
+    if not _REPOSITORY.fullmatch(repository):
+        return None
+    must = f"adapter must be a folder or on the hub, and open to you; there is no folder {name}, and the hub says: "
+    with refusing(must):
+        return _snapshot(repository, revision or None, "adapter_model.*", local=not hub_reachable())
 
 
 def check_located(model: str, revision: str | None = None) -> None:
@@ -179,7 +190,7 @@ def _snapshot(model: str, revision: str | None, pattern: str, *, local: bool) ->
         snapshot_download(
             model,
             revision=revision,
-            allow_patterns=["*.json", "*.model", "*.txt", pattern],
+            allow_patterns=["*.json", "*.jinja", "*.model", "*.txt", pattern],
             # Folders hold other formats, such as ONNX; `consolidated` is the same model once more.
             ignore_patterns=["*/*", "consolidated*"],
             local_files_only=local,

@@ -26,17 +26,7 @@ from fsd.scores import (
     ScoreColumns,
     StatePair,
 )
-from fsd.token_stats import (
-    AnyTexts,
-    FloatArray,
-    Prompt,
-    Scorers,
-    TokenStats,
-    as_prompt,
-    chats_of,
-    score_rows,
-    texts_of,
-)
+from fsd.token_stats import AnyTexts, FloatArray, Prompt, Scorers, TokenStats, as_prompt, chats_of, score_rows, texts_of
 from fsd.views import (
     COMMON,
     COPIES,

@@ -265,6 +265,7 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     adapter: Path | None = None,
     tuned: str | None = None,
     local: "LanguageModel | None" = None,
+    whole: "LanguageModel | None" = None,
     api: APIConfig | None = None,
     answers: str | Path = "",
     chat: bool = False,
@@ -275,10 +276,11 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     Args:
         config: which model, and how it is loaded and scored.
         states: "base" and "tuned", the model with its adapter; by default "tuned" only if it has one. An adapter may
-            be trained later.
-        adapter: folder of an adapter, which is attached.
+            be trained later. In the base state alone, an adapter is part of the model.
+        adapter: folder of an adapter.
         tuned: a whole fine-tuned model, as a folder or hub id, in place of an adapter.
         local: the model, if it is loaded already.
+        whole: the fine-tuned model, if it is loaded already, and not by an adapter that `local` switches.
         api: how to reach a model whose name begins with `api:`.
         answers: file that keeps the answers of an API, so that an interrupted command goes on.
         chat: the API gives texts alone.
@@ -290,25 +292,33 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     """
     if api and config.model.startswith(API):
         return _open_api(config, api, Path(answers), chat=chat, seed=seed)
-    from fsd.models.adapters import attach, check_adapter
+    from fsd.models.adapters import adapted, check_adapter
     from fsd.models.chats import template_beside
     from fsd.models.language_model import load
 
     if adapter:
         check_adapter(adapter)  # before the base, which takes long
-    local = local or load(config)
-    # Chats are read as the adapter was trained on them.
-    local.template = local.template or template_beside(adapter)
+    base = local or load(config)
     if adapter:
-        attach(local, adapter)
+        whole = adapted(base, adapter)
+        if states is not None and "tuned" not in states:
+            base = whole
+        elif not base.intact:
+            base = load(config)
+    # Chats are read as the adapter was trained on them.
+    for model in filter(None, (base, whole)):
+        model.template = model.template or template_beside(adapter)
     if states is None:
-        states = STATES if local.adapted else ("base",)
+        states = STATES if base.adapted or whole else ("base",)
     # Before the scorers of the base, which read chats as the fine-tuned model does.
     further = {}
     if tuned:
-        further = _whole_model(tuned, local, config)
-    scorers = build_scorers(local, config, states, seed=seed) | further
-    return Model(config, scorers, local.tokens, local.tokenizer.decode, local.tokenizer, local, seed=seed)
+        further = _whole_model(tuned, base, config)
+    elif whole and "tuned" in states and not base.adapted:
+        states = ("base",)
+        further = whole_model_scorers(base, whole, config, seed=seed)
+    scorers = build_scorers(base, config, states, seed=seed) | further
+    return Model(config, scorers, base.tokens, base.tokenizer.decode, base.tokenizer, base, seed=seed)
 
 
 def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:

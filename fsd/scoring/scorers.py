@@ -256,15 +256,22 @@ def _pair(
     return pair_scorer(target, reference, config, store, _title(f"{state} beside {compared}"))
 
 
-def whole_model_scorers(base: "LanguageModel", tuned: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
-    """The scorers of a fine-tuned model that is no adapter of its base: its own, and beside the base."""
+def whole_model_scorers(
+    base: "LanguageModel", tuned: "LanguageModel", config: ModelConfig, *, seed: int = 42
+) -> dict[str, Scorer]:
+    """The scorers of a fine-tuned model that is apart from its base: its own, and beside the base."""
     from fsd.scoring.pair_scorer import PairMember, pair_scorer
 
-    target = PairMember(lambda: tuned)
-    reference = PairMember(lambda: base)
-    change = pair_scorer(target, reference, config, cache_store(config), _title("tuned beside base"))
-    single = build_scorers(tuned, config, ("base",))["base"]
-    return {"tuned": single, "tuned.change": change}
+    members = {"tuned": PairMember(lambda: tuned), "base": PairMember(lambda: base)}
+    store = cache_store(config)
+    scorers = {}
+    for name, scorer in build_scorers(tuned, config, ("base",), seed=seed).items():
+        if name.startswith("base"):
+            scorers[name.replace("base", "tuned", 1)] = scorer
+    for state, compared in PAIRS["change"].items():
+        title = _title(f"{state} beside {compared}")
+        scorers[f"{state}.change"] = pair_scorer(members[state], members[compared], config, store, title)
+    return scorers
 
 
 def _unigram(file: Path, name: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:

@@ -1,7 +1,8 @@
 """Download adapters and the files registered with them, by URI.
 
 A URI is `models:/fsd-arxiv@champion`, `models:/fsd-arxiv/3`, `models:/fsd-arxiv/latest`, `runs:/<id>`,
-`runs:/<id>/<folder>`, or the path of a local folder. Downloads are copies that are deleted when Python exits.
+`runs:/<id>/<folder>`, the path of a local folder, or a hub id. Downloads of the store are copies that are deleted when
+Python exits.
 """
 
 import atexit
@@ -14,6 +15,7 @@ from typing import Any
 
 from fsd.errors import UsageError, disk_failure, first_line
 from fsd.files import CHECKSUMS, checksums, digest
+from fsd.net.hub import adapter_folder
 from fsd.tracking.registry import Version
 from fsd.tracking.store import exists, load_mlflow, open_store, quiet
 
@@ -34,18 +36,29 @@ def fetch_adapter(uri: str) -> Path:
         run_id, subfolder = _parse_run(uri)
         folder = fetch_artifact(run_id, subfolder or "adapter")
     else:
-        folder = Path(uri)
-        if not folder.is_dir():
+        folder = Path(uri).expanduser()
+        found = folder if folder.is_dir() else adapter_folder(uri)
+        if found is None:
             raise UsageError(
-                f"an adapter must be models:/name@alias, models:/name/version, runs:/id or a folder; "
+                f"an adapter must be a folder, a hub id, models:/name@alias, models:/name/version or runs:/id; "
                 f"got {uri!r}, and there is no such folder"
             )
+        folder = found
     for candidate in (folder, folder / "adapter"):
         if (candidate / _ADAPTER_CONFIG).is_file():
             return candidate
+    # The checkpoints of a trainer, or adapters that peft saved under their names.
+    inner = [file.parent for file in sorted(folder.glob(f"*/{_ADAPTER_CONFIG}"))]
+    if len(inner) == 1:
+        return inner[0]
     names = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
+    if inner:
+        names = f"several: name one, as {inner[-1]}, of {', '.join(path.name for path in inner)}"
     # A run or a folder may hold other things than an adapter.
-    raise UsageError(f"an adapter's folder must hold {_ADAPTER_CONFIG}; {uri} holds {names}")
+    raise UsageError(
+        f"an adapter's folder must hold {_ADAPTER_CONFIG}; {uri} holds {names} (a merged or fully fine-tuned model is "
+        "given by --tuned of fsd adapter-audit, or by --model)"
+    )
 
 
 def fetch_model_file(uri: str, name: str) -> Path | None:

@@ -124,7 +124,7 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     parts = [name, installed("fsd"), sums]
     # Only what makes the adapter: peft writes a card of its own into the folder.
     for path in sorted(adapter.iterdir()):
-        if path.suffix in (".safetensors", ".json"):
+        if path.suffix in (".safetensors", ".bin", ".json"):
             run.log(f"adapter/{path.name}", path)
             parts.append(digest(path))
     checksums = adapter / CHECKSUMS

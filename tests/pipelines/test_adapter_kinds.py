@@ -1,0 +1,121 @@
+"""Every kind of adapter that peft saves gives peft's own numbers in every command, and leaves the base as it was."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import fsd
+from fsd.errors import UsageError
+from fsd.models.adapters import adapted
+from fsd.models.language_model import load
+
+KINDS: dict[str, dict[str, Any]] = yaml.safe_load(
+    (Path(__file__).parents[1] / "data" / "adapters.yaml").read_text(encoding="utf-8")
+)
+READ = [name for name, kind in KINDS.items() if kind["how"] != "refused"]
+
+
+def tiers(names: list[str]) -> list[Any]:
+    """The kinds as parameters of a test: one of each way in the small tier, the others in the slow one."""
+    return [name if KINDS[name].get("fast") else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+def save(kind: str, base: Path, folder: Path) -> Path:
+    """An adapter of a kind for a base, all of whose weights are moved by chance, saved by peft."""
+    import peft
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    made = KINDS[kind]
+    config = {cls.__name__: cls for cls in peft.PEFT_TYPE_TO_CONFIG_MAPPING.values()}[made["config"]]
+    settings = dict(made["settings"])
+    if kind != "xlora":
+        settings["task_type"] = "CAUSAL_LM"
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if made["how"] == "refused":
+            config(**settings).save_pretrained(str(folder))
+            return folder
+        network = get_peft_model(AutoModelForCausalLM.from_pretrained(base), config(**settings))
+        for weight in network.parameters():
+            if weight.requires_grad and weight.is_floating_point():
+                weight.data.add_(0.1 * torch.randn_like(weight))
+        network.save_pretrained(str(folder))
+    return folder
+
+
+def log_probabilities(base: str, adapter: Path | None, rows: list[list[int]]) -> list[np.ndarray[Any, Any]]:
+    """Of each row of ids, the nats of all but the first one, by plain forward passes of transformers and peft."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    network: Any = AutoModelForCausalLM.from_pretrained(base)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if adapter:
+            network = PeftModel.from_pretrained(network, str(adapter))
+    network.eval()
+    nats = []
+    with torch.no_grad():
+        for row in rows:
+            ids = torch.tensor([row])
+            # Learned prompts come first, and have logits of their own.
+            logits = network(input_ids=ids, use_cache=False).logits[:, -len(row) :]
+            logp = logits.log_softmax(-1)[0, :-1].gather(-1, ids[0, 1:, None])
+            nats.append(logp.squeeze(-1).double().numpy())
+    return nats
+
+
+TEXTS = ["the score of an unseen text moves", "more than the score of a member", "text of a member moves"]
+
+
+@pytest.fixture(scope="session")
+def base(make_model: Callable[..., Path]) -> Callable[[str], Path]:
+    """The base of a kind of adapter."""
+    return lambda kind: make_model(KINDS[kind].get("base", "llama"))
+
+
+@pytest.fixture(scope="session")
+def saved(base: Callable[[str], Path], once: Callable[..., Path]) -> Callable[[str], Path]:
+    return lambda kind: once(f"peft-{kind}", lambda folder: save(kind, base(kind), folder))
+
+
+def losses(base: str, adapter: Path | None) -> Any:
+    """The score `loss`, the mean log-probability, of the texts."""
+    model = load(base)
+    rows = [[model.start, *ids] for ids in model.tokens(TEXTS)]
+    return np.array([nats.mean() for nats in log_probabilities(base, adapter, rows)])
+
+
+@pytest.mark.parametrize("kind", tiers(READ))
+def test_every_kind_of_adapter_has_the_numbers_of_peft(
+    base: Callable[[str], Path], saved: Callable[[str], Path], kind: str
+) -> None:
+    model, folder = str(base(kind)), saved(kind)
+    alone, tuned = losses(model, None), losses(model, folder)
+
+    both = fsd.deviation(model, TEXTS, ["an unseen text"], ["loss"], adapter=folder)
+    part = fsd.score(model, TEXTS, ["loss"], adapter=folder)
+
+    assert both["loss.base"].to_numpy() == pytest.approx(alone, abs=1e-6)
+    assert both["loss.tuned"].to_numpy() == pytest.approx(tuned, abs=1e-6)
+    assert part["loss.base"].to_numpy() == pytest.approx(tuned, abs=1e-6)
+    assert np.abs(tuned - alone).max() > 1e-3
+    opened = load(model)
+    adapted(opened, folder)
+    assert opened.adapted == (KINDS[kind]["how"] == "switched")
+
+
+@pytest.mark.parametrize("kind", tiers([name for name in KINDS if name not in READ]))
+def test_an_adapter_that_reads_no_text_alone_is_refused(
+    base: Callable[[str], Path], saved: Callable[[str], Path], kind: str
+) -> None:
+    with pytest.raises(UsageError, match=r"adapter must be of a kind that gives scores of texts; .*--tuned"):
+        fsd.score(str(base(kind)), TEXTS, ["loss"], adapter=saved(kind))
