@@ -104,7 +104,8 @@ def audit_of(members: Sequence[str], nonmembers: Sequence[str], loud: Sequence[s
     reference = tried(
         Reference(tuple(nonmembers), numbers, ("",) * len(nonmembers), {}), states=partial(hidden_states, base)
     )
-    calibration = calibrate(label, audit_scores(base, target, compared), reference=reference)
+    is_test = np.arange(len(label)) % 2 == 1
+    calibration = calibrate(label, audit_scores(base, target, compared), reference=reference, is_test=is_test)
     return Audit(VerdictMaker(calibration, partial(hidden_states, base)), base, target)
 
 
@@ -114,7 +115,7 @@ def measure(
     """One row: what the edited texts count as, alone and as half of requests beside plain unread texts."""
     judge = audit.judge
     scores = audit.scores(changed)
-    unchecked = judge.calibration.p_values(scores) <= settings.fpr + TOLERANCE
+    unchecked = judge.calibration.p_values(scores[judge.calibration.score]) <= settings.fpr + TOLERANCE
     requests = []
     half = REQUEST // 2
     for begin in range(0, len(changed) - half + 1, half):

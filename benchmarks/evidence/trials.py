@@ -24,7 +24,7 @@ from fsd.models import adapters, language_model
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import pretrain
-from fsd.scores import BASE, IN_AUDIT, columns_of, of_state
+from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
@@ -283,7 +283,7 @@ def audits(seed: int, size: Size) -> list[dict[str, Any]]:
         best = results.calibration.detector
         numbers = by_key(results.table)
         test = results.scores[results.scores["split"] == "test"]
-        p = results.calibration.p_values(columns_of(test, IN_AUDIT))
+        p = results.calibration.p_values(test[str(results.calibration.score)])
         found.append(
             {
                 "epochs": epochs,

@@ -100,9 +100,7 @@ class Judge:
 
     def called(self, rows: Rows, fpr: float) -> NDArray[np.bool_]:
         """(N,) whether each text is called a member without any check."""
-        scores = {}
-        for candidate in self.calibration.candidates:
-            scores[candidate.score] = self.table[str(candidate.score)].to_numpy()[rows]
+        scores = self.table[str(self.calibration.score)].to_numpy()[rows]
         return self.calibration.p_values(scores) <= fpr + TOLERANCE
 
 
@@ -132,9 +130,10 @@ def calibrated(
     benchmark = np.concatenate([validation, tested, np.flatnonzero(unseen)])
     families = tuple(range(benchmark.size))
     reference = Reference(tuple(texts[benchmark]), families, ("",) * benchmark.size, {})
-    chosen = np.concatenate([np.flatnonzero(member), validation])
+    chosen = np.concatenate([np.flatnonzero(member), validation, tested])
+    is_test = np.arange(chosen.size) >= chosen.size - tested.size
     scores = {Score.parse(name): table[name].to_numpy()[chosen] for name in score_columns(table)}
-    calibration = calibrate(member[chosen], scores, reference=reference)
+    calibration = calibrate(member[chosen], scores, reference=reference, is_test=is_test)
     pool = list(chain.from_iterable(other_kinds(reference.texts).values()))
     check = DomainCheck(reference.texts, None, states[benchmark], pool)
     power = {}

@@ -83,6 +83,11 @@ class Audit:
         return values
 
 
+def below_chance(auc: Estimate | None) -> bool:
+    """Whether the interval of an AUC is wholly below .5, as where labels are reversed."""
+    return auc is not None and auc.high < 0.5
+
+
 def explains(blind: Estimate | None, auc: Estimate) -> bool:
     """Whether a blind classifier explains a detector's result: it is above .5, and not clearly below the detector."""
     return blind is not None and blind.low > 0.5 and blind.high >= auc.low

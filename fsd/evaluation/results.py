@@ -243,6 +243,7 @@ class Results:
     states: StatePair = IN_RUN
     ranked: Sequence[str] = ()  # the detectors, the best by either state first
     control: FloatArray | None = None  # the headline score of the texts `judged` on the control model
+    uncontrolled: str = ""  # why the control model that was named has no headline score; "" without one
 
     @cached_property
     def rows(self) -> Rows:
@@ -353,7 +354,7 @@ def compute_results(
     rows = [*test_rows, *contrast_rows(texts, control_fsd, test_rows)]
     reported = [choice.headline]
     calibration = None
-    # without validation texts nothing is calibrated: the texts that measure must not give p-values as well
+    # without validation texts nothing is calibrated: those that chose the score must not give p-values as well
     if parts.validation:
         calibration = calibration_of(texts, detectors)
     if calibration:
@@ -563,29 +564,30 @@ def validation_rows(validation: Part, cross_validated: ByScore) -> list[Row]:
 
 
 def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibration | None:
-    """The calibration of the best score on the validation texts; None if all need labelled texts."""
+    """The calibration of the best score on validation by the test non-members; None if all need labelled texts."""
     # new texts come without labelled ones
     unlabelled = {detector.name: detector for detector in detectors if not detector.needs_labels}
-    validation = texts.validation
+    judged = texts.part(texts.compared)
     scores: ScoreColumns = {}
     settings = {}
     # Of equally good scores the first is chosen. Scores of both models stand before those of one, as in the headline:
     # False is sorted before True.
-    for score in sorted(validation.columns, key=lambda score: score.state == texts.scored.states.single):
+    for score in sorted(judged.columns, key=lambda score: score.state == texts.scored.states.single):
         detector = unlabelled.get(score.detector)
         if detector:
-            scores[score] = validation.columns[score]
+            scores[score] = judged.columns[score]
             settings[score] = detector.settings_in(score.state)
     if not scores:
         return None
-    sources = compress(texts.parts.judged.sources, texts.chosen_on)
+    sources = compress(texts.parts.judged.sources, texts.compared)
     return calibrate(
-        validation.member.tolist(),
+        judged.member,
         scores,
-        validation.family,
+        judged.family,
         reference=reference_of(texts.parts),
         sources=list(sources),
         settings=settings,
+        is_test=texts.is_test[texts.compared],
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from fsd.config import FPR
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.evaluation.advice import advice
-from fsd.evaluation.audited import Audit, Leaks, Telling, explains
+from fsd.evaluation.audited import Audit, Leaks, Telling, below_chance, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Contrast, Results
 from fsd.scores import BASE, FSD, IN_AUDIT, Score
@@ -23,6 +23,9 @@ LARGE_FAMILY = 0.2
 """Share of a kind's test texts above which one family is remarked on."""
 WITHIN = f"auc_{MEMBERSHIP.name}"
 """Metric that says how well members are told from non-members of their own period."""
+REVERSED = "wholly below .5: are labels reversed, in all texts or in some (1 is a member, 0 is none)?"
+"""What an interval below .5 asks."""
+_WRONG_WAY = "It is right less often than guessing: are labels reversed, in all texts or in some?"
 _TEXTS = "a difference of the texts, which the control model shows as well"
 
 
@@ -66,6 +69,13 @@ GROUNDS = {
         "no control model: name one by --placebo",
         "There was no control model: one that was trained on none of these texts would show what they explain.",
         ": the same procedure on one trained on none of these texts would show how much of the result is not "
+        "membership",
+    ),
+    "control without the score": Ground(
+        AGAINST,
+        "{results.uncontrolled}: name another control by --placebo",
+        "The control model could not compute this score: another one would show what the texts explain.",
+        "; a control model that can, trained on none of these texts, would show how much of the result is not "
         "membership",
     ),
     "no lead": Ground(
@@ -130,7 +140,7 @@ def _control(results: Results) -> str:
     """The ground that a control model gives."""
     lead = results.lead
     if lead is None:
-        return "no control"
+        return "control without the score" if results.uncontrolled else "no control"
     return "lead" if lead.low > 0 else "no lead"
 
 
@@ -158,13 +168,19 @@ def _grounds(results: Results) -> list[Ground]:
         ground = GROUNDS[state]
         pairs = _pairs(auc) if auc else ""
         short = ground.short.format(auc=auc, results=results)
-        grounds.append(ground._replace(short=short, plain=ground.plain.format(pairs=pairs, results=results)))
+        plain = ground.plain.format(pairs=pairs, results=results)
+        ground = ground._replace(short=short, plain=plain)
+        if below_chance(auc):
+            ground = ground._replace(sign=AGAINST, short=f"{short}; that is {REVERSED}", plain=f"{plain} {_WRONG_WAY}")
+        grounds.append(ground)
     return grounds
 
 
 def notes(results: Results) -> list[str]:
     """The conclusions, and whatever was left out or replaced along the way, one line each."""
     lines = conclusions(results)
+    if contradiction(results):
+        lines.append(f"no verdicts: {contradiction(results)}")
     if not results.parts.validation:
         lines.append("no validation texts: the accuracy is at the best threshold on the test texts themselves")
     return lines + advice(results) + caveats(results) + list(results.remarks)
@@ -194,7 +210,9 @@ def _result(results: Results) -> str:
     blind = results.audit.blind
     line = f"{results.headline_title} {auc}{_choice(results)}"
     # what chance explains needs no other cause: none is sought below
-    if auc.low <= 0.5:
+    if below_chance(auc):
+        line += f": {REVERSED}"
+    elif auc.low <= 0.5:
         line += ": not distinguishable from chance, this shows nothing about membership"
     if blind.auc is None:
         line += f"; no blind classifier could be trained ({blind.reason})"
@@ -203,7 +221,9 @@ def _result(results: Results) -> str:
         return line
     line += f"; a blind classifier, which never sees the model, reaches {blind.auc} here"
     meaning = _meaning_of_blind(blind.auc, auc, "this")
-    if not meaning:
+    if below_chance(blind.auc):
+        meaning = f", {REVERSED}"
+    elif not meaning:
         meaning = ", no better than chance"
         if not _tells(results.audit.telling):
             meaning += ": without the model, members and non-members were not distinguishable"
@@ -261,12 +281,14 @@ def _placebo(results: Results) -> str:
     if control is None or lead is None:
         # a control model may lack the best score alone
         of_score = f" for {name}" if _measured(results, "placebo_auc") else ""
-        return f"no control model{of_score}{meaning}"
+        return f"{results.uncontrolled or f'no control model{of_score}'}{meaning}"
     if state == "lead":
         if control.low > 0.5:
             meaning = " is the most that can be due to membership"
         if _period(results) == "no contemporaries":
             meaning += "; a control model cannot exclude that it is familiarity with the members' period"
+    if below_chance(control):
+        meaning += f"; the control model is {REVERSED}"
     return (
         f"control model, trained on none of these texts: {name} reaches {control}; the difference, "
         f"{lead.signed},{meaning}"
@@ -491,8 +513,8 @@ class AuditSummary:
 
     @property
     def void(self) -> bool:
-        """Whether no verdict can follow: the texts explain the result, or the labels do not hold."""
-        return self.explains or not self.labels.hold
+        """Whether no verdict can follow: the texts explain the result, or the labels do not hold or are reversed."""
+        return self.explains or below_chance(self.auc) or not self.labels.hold
 
     @property
     def of_one_period(self) -> bool:
@@ -513,7 +535,7 @@ class AuditSummary:
     @property
     def short(self) -> str:
         """Its numbers, and that there are no contemporaries; all of it where the texts or the labels explain more."""
-        if self.blind is None or self.explains or not self.labels.hold:
+        if self.blind is None or self.void:
             return self.sentence
         numbers = f"blind classifier {self.blind}, {self._score} {self.auc}{self._part_of_base}"
         if self.of_one_period:
@@ -548,6 +570,8 @@ class AuditSummary:
                 f"a blind classifier, which never sees the model, reaches {self.blind} on the adapter's benchmark, "
                 f"{self._score} {self.auc}{meaning}"
             )
+        if below_chance(self.auc):
+            return f"{finding}: the score {self.auc} is {REVERSED}"
         finding += self._part_of_base
         if self.explains or self.of_one_period:
             return finding
@@ -596,6 +620,10 @@ JUDGEMENTS = {
         "This run is a control: the model was trained on none of these texts",
         "a model that may have been trained on these texts",
     ),
+    "reversed": Judgement(
+        "Not shown: the scores of the non-members are higher, as where labels are reversed",
+        "labels the right way round: 1 for a member, 0 for a non-member",
+    ),
     "chance": Judgement(
         "Not shown: the scores do not distinguish the two kinds of texts better than guessing",
         "more texts, which narrow the interval, or another detector, which has to be chosen on the validation texts",
@@ -603,6 +631,10 @@ JUDGEMENTS = {
     "texts": Judgement(
         "Not shown: a classifier that never sees the model distinguishes these texts about as well",
         "members and non-members of one period and kind, which a classifier without the model cannot distinguish",
+    ),
+    "unvalidated": Judgement(
+        "Open: the scores distinguish the two kinds of texts, but the best of them was chosen on these very texts",
+        "validation texts, which choose the score (--validation 0.2)",
     ),
     "unexplained": Judgement(
         "Open: the scores distinguish the two kinds of texts, but nothing shows why",
@@ -632,15 +664,20 @@ def judgement(results: Results) -> str:
         return "labels"
     if results.never_saw:
         return "control"
+    if below_chance(results.auc):
+        return "reversed"
     if results.auc.low <= 0.5:
         return "chance"
     if _texts_alone(results.audit.blind.auc, results.auc) == "texts explain":
         return "texts"
     control = _control(results)
-    if control == "no control":
+    if results.lead is None:
         return "unexplained"
     if control == "no lead":
         return "placebo"
+    # the best of many scores on the same texts may be so by chance
+    if not results.parts.validation:
+        return "unvalidated"
     return "lead" if results.has_contemporaries else "period"
 
 
@@ -649,17 +686,41 @@ def barred(results: Results) -> str:
     if not results.labels.hold:
         return results.labels.doubt
     audit = audit_summary(results)
-    if audit.explains:
+    if audit.void:
         return audit.sentence
+    if not results.parts.validation:
+        return "its score was chosen on the texts that measure it: set others aside by --validation 0.2"
     score = results.verdict_score
+    controls = {"blind classifier": audit.blind, "control model": results.number(score, "placebo_auc")}
+    for name, auc in controls.items():
+        if below_chance(auc):
+            return f"the {name} reaches {auc}, {REVERSED}"
     lead = results.number(score, "placebo_lead")
-    if lead is None or lead.low > 0:
+    if lead is not None and lead.low <= 0:
+        return f"the lead of {score.detector} over the control model, {lead}, may be zero"
+    return contradiction(results)
+
+
+def contradiction(results: Results) -> str:
+    """Why the own non-members of a source allow no verdicts at the usual rate; empty if they do, or none are given."""
+    calibration = results.calibration
+    rate = _supported_rate(results)
+    if calibration is None or rate is None:
         return ""
-    return f"the lead of {score.detector} over the control model, {lead}, may be zero"
+    reasons = [calibration.of(source).contradiction(rate) for source in calibration.judged]
+    return next(filter(None, reasons), "")
 
 
 def verdict_rate(results: Results) -> float | None:
     """The usual false-positive rate of verdicts, or the smallest one that is possible; None if there are none."""
+    rate = _supported_rate(results)
+    if rate is None or results.calibration is None or not results.calibration.judged_at(rate):
+        return None
+    return rate
+
+
+def _supported_rate(results: Results) -> float | None:
+    """The rate of `verdict_rate`, even if the own non-members contradict it."""
     if results.calibration is None or audit_summary(results).void:
         return None
     calibration = results.calibration
@@ -711,6 +772,8 @@ def signs(results: Results) -> list[Finding]:
         if not gains:
             line += "; read base scores"
         lines.append(Finding(line, gains))
+    if contradiction(results):
+        lines.append(Finding(f"no verdicts: {contradiction(results)}", AGAINST))
     lines += as_findings(_remarks_with_a_remedy(results), AGAINST)
     if not results.parts.validation:
         lines.append(Finding("chosen on the test texts, which flatters: set others aside by --validation 0.2", AGAINST))

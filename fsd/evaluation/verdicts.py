@@ -15,7 +15,7 @@ from fsd.data.near_duplicates import families
 from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.domain_check import States
 from fsd.evaluation.exchangeability import FEWEST, Exchangeability, exchangeability
-from fsd.scores import ALL_STATES, ScoreColumns, columns_of
+from fsd.scores import ScoreColumns
 from fsd.statistics.multiplicity import check_fdr, discoveries
 from fsd.token_stats import FloatArray, IntArray
 
@@ -129,8 +129,9 @@ class VerdictMaker:
 
         The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; `OUT_OF_DOMAIN` for a text of another kind, which is not
         scored; and `NO_VERDICT`, without a p-value, where nothing shows that the error rate holds: neither a test nor
-        `same_source`. A failed test goes before the assertion. `score` gives the scores of some texts, by position, by
-        each candidate of the calibration; `excluded` are (N,) other reasons why a text cannot be judged, or "".
+        `same_source`. A failed test goes before the assertion, and a calibration that its own non-members contradict
+        before both. `score` gives scores of some texts, by position, that of the calibration among them; `excluded` are
+        (N,) other reasons why a text cannot be judged, or "".
         """
         # before work of any kind
         self.check_rates(documents, rules)
@@ -166,18 +167,17 @@ class VerdictMaker:
                 test = exchangeability(
                     self._check(name), own_texts, family[is_own].tolist(), states=own_states, outside=~inside[is_own]
                 )
-            basis = self._basis(name, test, asserted=rules.same_source)
+            basis = self._basis(name, test, rules)
             bases.append(basis)
             table.loc[is_own & inside, ["basis", "warning"]] = basis.verdict, basis.reason
             if test and test.rejected:
                 scored[is_own] = False
         if scored.any():
-            columns = score(np.flatnonzero(scored).tolist())
-            table.loc[scored, "score"] = columns[self.calibration.score]
+            column = score(np.flatnonzero(scored).tolist())[self.calibration.score]
+            table.loc[scored, "score"] = column
             # without a basis a text has a score and a rank, but no p-value
             judged = (table["basis"] != "").to_numpy()
-            of_judged = {name: column[judged[scored]] for name, column in columns.items()}
-            p_values = self.calibration.p_values(of_judged, sources[judged].tolist())
+            p_values = self.calibration.p_values(column[judged[scored]], sources[judged].tolist())
             called = p_values <= rules.fpr + TOLERANCE
             table.loc[judged, "p_value"] = p_values
             table.loc[judged, "verdict"] = np.where(called, MEMBER, NOT_SHOWN)
@@ -187,7 +187,7 @@ class VerdictMaker:
         table["rank"] = table["score"].rank(ascending=False, method="min").astype("Int64")
         return Verdicts(table, bases, family, rules)
 
-    def _basis(self, name: str, test: Exchangeability | None, *, asserted: bool) -> Basis:
+    def _basis(self, name: str, test: Exchangeability | None, rules: Rules) -> Basis:
         """Whether something shows that the rate holds for the texts of a source: tests that can refuse, or the user."""
         if test is None:
             return Basis(name, reason=self.unknown(name))
@@ -195,10 +195,13 @@ class VerdictMaker:
             p = f"p = {test.p:.2g}" if test.p >= 0.001 else "p < .001"
             reason = f"the texts together are not exchangeable with the benchmark's non-members ({p})"
             return Basis(name, reason=reason, test=test)
+        contradiction = self.calibration.of(name).contradiction(rules.fpr)
+        if contradiction:
+            return Basis(name, reason=contradiction, test=test)
         lacking = self._lacking(test)
         if not lacking:
             return Basis(name, TESTED, test=test)
-        if asserted:
+        if rules.same_source:
             return Basis(name, ASSERTED, test=test)
         reason = f"{lacking}; --same-source asserts that they are of one source and kind"
         return Basis(name, reason=reason, test=test)
@@ -220,9 +223,8 @@ def called_at(calibration: Calibration, scores: pd.DataFrame, fpr: float) -> pd.
 
     Texts of another source would count as not called.
     """
-    supported = [name for name in calibration.judged if calibration.of(name).finest <= fpr + TOLERANCE]
     sources = calibration.judging(list(scores.get("source", [""] * len(scores))))
     of_source = scores.assign(source=sources)
-    judged = of_source[of_source["source"].isin(supported)]
-    p_values = calibration.p_values(columns_of(judged, ALL_STATES), judged["source"].tolist())
+    judged = of_source[of_source["source"].isin(calibration.judged_at(fpr))]
+    p_values = calibration.p_values(judged[str(calibration.score)], judged["source"].tolist())
     return judged.assign(called=p_values <= fpr + TOLERANCE)

@@ -109,8 +109,8 @@ def served_rows(parts: Split, calibration: "Calibration | None") -> ServedRows:
 
 def _example(parts: Split) -> dict[str, Any]:
     """A row that gets a verdict: of the non-members that the calibration compares with, the one of middle length."""
-    validation = parts.without_later().validation
-    nonmembers = validation.take(~validation.members)
+    test = parts.without_later().test
+    nonmembers = test.take(~test.members)
     if not nonmembers:
         return {"text": "The text to be judged, as long as those of the benchmark."}
     middle = sorted(nonmembers, key=lambda document: len(document.text))[len(nonmembers) // 2]
@@ -136,7 +136,7 @@ def served_columns(calibration: "Calibration | None") -> list[InputColumn]:
         strings = not chats or name in OF_TEXTS
         columns.append(InputColumn(name, strings, required))
     # Verdicts are then by source.
-    if calibration and any(calibration.sources):
+    if calibration and any(calibration.test.sources):
         columns.append(InputColumn("source", required=False))
     return columns
 

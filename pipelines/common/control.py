@@ -7,6 +7,8 @@ from fsd.config import FSDConfig
 from fsd.data import benchmarks, embedded
 from fsd.data.documents import Document
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN
+from fsd.views import Detector
+from pipelines.common.detector_settings import cheap
 
 EMBEDDED_TARGET = "embedded"
 """The default model: the embedded one of the domain."""
@@ -49,6 +51,23 @@ def control_reference(config: FSDConfig, control: str, documents: Sequence[Docum
         if domain not in trained_on:
             return corpus.model
     return None
+
+
+def uncontrolled(config: FSDConfig, documents: Sequence[Document], detectors: Sequence[Detector]) -> str:
+    """Which of these detectors of the model its control cannot compute, and why; "" for none, or without a control."""
+    control = control_model(config, documents)
+    if control is None:
+        return ""
+    computed = {detector.name for detector in cheap(detectors)}
+    compares = {"reference", "difference"}
+    if control_reference(config, control, documents):
+        compares = set()
+    lacking = [one.name for one in detectors if one.name not in computed or not compares.isdisjoint(one.views)]
+    if not lacking:
+        return ""
+    if control == config.model.reference_model:
+        return f"the control model {control} is itself the reference model, and has no {', '.join(lacking)}"
+    return f"the control model {control} cannot compute {', '.join(lacking)}"
 
 
 def never_saw(config: FSDConfig, documents: Sequence[Document]) -> bool:

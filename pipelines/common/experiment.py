@@ -27,7 +27,7 @@ from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import STATES, cache_folder, cache_store, frequency_file, hidden_state_reader, reference_name
 from fsd.tracking import Run
 from pipelines.common.adapter_files import recorded_training
-from pipelines.common.control import control_model, control_reference, never_saw
+from pipelines.common.control import control_model, control_reference, never_saw, uncontrolled
 from pipelines.common.detector_settings import cheap, shots_of
 from pipelines.common.inputs import Inputs, labelled_texts
 from pipelines.common.job import Job, Stated, files, names
@@ -63,7 +63,11 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     counts: Mapping[str, int] = {}
     if texts:
         model = outline(config.model, states_of(split), seed=config.seed)
-        counts = planned(model, split, inputs.detectors, config).passes
+        plan = planned(model, split, inputs.detectors, config)
+        counts = plan.passes
+        lacking = uncontrolled(config, split.judged, plan.detectors)
+        if lacking:
+            notes.append(f"{lacking}: where one of these is the best, the answer stays open")
     scored = texts if inputs.texts_are_local else None  # those of a benchmark are counted when it has been downloaded
     trained = split.unseen.texts
     training = None if config.adapter else config.training
@@ -282,7 +286,9 @@ def compute_results(
     judged = results.compute_results(
         split, scored, control, inputs.detectors, remarks=remarks, seed=config.seed, audited=audited, **how
     )
-    judged = replace(judged, never_saw=never_saw(config, inputs.documents), labels=inputs.labels)
+    best = [detector for detector in inputs.detectors if detector.name == judged.headline.detector]
+    lacking = "" if judged.lead else uncontrolled(config, split.judged, best)
+    judged = replace(judged, never_saw=never_saw(config, inputs.documents), labels=inputs.labels, uncontrolled=lacking)
     # Error rates are shares of the non-members, which therefore must be non-members.
     if not inputs.labels.hold:
         return replace(judged, calibration=None)

@@ -16,7 +16,7 @@ def pictures(results: Results) -> list[Picture]:
     columns = columns_of(results.judged)
     drawn = [_headline_picture(results), *_pictures_of_detectors(results, columns)]
     if results.calibration:
-        drawn.append(_reliability_picture(results, results.calibration, columns))
+        drawn.append(_reliability_picture(results, results.calibration))
     if results.contrasts:
         drawn.append(_contrasts_picture(results))
     return drawn
@@ -96,12 +96,11 @@ def _pictures_of_detectors(results: Results, columns: ScoreColumns) -> list[Pict
     return [roc, distributions]
 
 
-def _reliability_picture(results: Results, calibration: Calibration, columns: ScoreColumns) -> Picture:
-    """The p-values of the test texts that are no members, which should be uniform."""
-    nonmember = ~results.judged["label"].to_numpy(bool)
-    of_nonmembers = {score: column[nonmember] for score, column in columns.items()}
-    p_values = calibration.p_values(of_nonmembers)
-    groups = results.judged.loc[nonmember, "group"].nunique()
+def _reliability_picture(results: Results, calibration: Calibration) -> Picture:
+    """The p-values of the validation non-members by those of the test, which should be uniform, or larger."""
+    validation = calibration.validation
+    p_values = calibration.test.p_values(validation.scores)
+    groups = validation.n_families
     name = results.title(calibration.score)
     figure = figures.reliability(
         name, p_values, calibration=calibration.n_families, texts=groups, colour=_colour(results, calibration.score)
@@ -109,9 +108,9 @@ def _reliability_picture(results: Results, calibration: Calibration, columns: Sc
     return Picture(
         figures.png(figure),
         f"How often “{name}” wrongly calls a text a member: for each chosen error rate, the share of "
-        "the non-members among the test texts that is called members. If the error rates are right, the whole "
-        "line stays in the grey band in 95 of 100 such tests. Above the band are more wrong calls than chosen, "
-        "below it fewer. This figure says nothing about membership.",
+        "the validation non-members that those of the test call members. If the error rates are right, the whole "
+        "line stays in the grey band in 95 of 100 such tests, or below it, since these texts chose the score. Above "
+        "the band are more wrong calls than chosen. This figure says nothing about membership.",
         f"Share of the held-out non-members that {name} calls members, against the chosen error rate, "
         "with the band for valid error rates.",
         "reliability.png",

@@ -164,7 +164,7 @@ def run(
         from fsd.data.knowledge_cutoffs import labels_for
         from fsd.evaluation.verdicts import Rules
         from pipelines.detect.classifier import MembershipClassifier
-        from pipelines.detect.error_rates import comparable_sides, compare_dataset, on_labelled, on_test
+        from pipelines.detect.error_rates import comparable_sides, compare_dataset, on_held_out, on_labelled
         from pipelines.detect.owners import owners_table
         from pipelines.detect.report import Findings, report
 
@@ -172,7 +172,7 @@ def run(
         adapter = version.uri if version else config.adapter
         classifier = MembershipClassifier(adapter, model=config.model, device=config.device)
         classifier.calibration.threshold_at(config.fpr)  # refuses a rate that the calibration does not support
-        measured = on_test(adapter, classifier.calibration, config.fpr)
+        measured = on_held_out(adapter, classifier.calibration, config.fpr)
         model = classifier.language_model.identity.id
         # a text that is not labelled a non-member may be a member, whose age says nothing against the labels
         dated_texts = [replace(document, member=document.member is not False) for document in documents]

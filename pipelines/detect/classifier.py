@@ -16,7 +16,7 @@ from fsd.data.documents import Document, Documents
 from fsd.data.near_duplicates import NGRAM, ngrams, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError, quoted
-from fsd.evaluation.calibration import VERSION, Calibration, Candidate
+from fsd.evaluation.calibration import VERSION, Calibration
 from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import Rules, VerdictMaker, Verdicts
 from fsd.files import read_json
@@ -78,20 +78,19 @@ class CalibratedAdapter:
         self.columns = served_columns(self.calibration)
         self.setup = setup_in(self.files[SETUP])
         self.config = _model_config(self.setup, self.files.get(TABLE), overrides, self.files.get(TEMPLATE))
-        self.candidates = self._load_candidates()
+        self.detector = self._load_detector()
 
-    def _load_candidates(self) -> list[Detector]:
-        """The detectors of the calibration."""
-        candidates = _detectors_of(self.calibration.candidates)
+    def _load_detector(self) -> Detector:
+        """The detector of the calibration."""
+        detector = detectors.load(self.calibration.detector, **self.calibration.settings)
+        if detector.needs_labels:
+            raise UsageError(
+                "adapter must be calibrated by a detector that needs no known members, which detect has not; this one "
+                f"is by {detector.name}: run again with other --detectors"
+            )
         if self.audited:
-            candidates = for_adapter_audit(candidates)
-        for detector in candidates:
-            if detector.needs_labels:
-                raise UsageError(
-                    f"adapter must be calibrated by detectors that need no known members, which detect has not; this "
-                    f"one is by {detector.name}: run again with other --detectors"
-                )
-        return candidates
+            (detector,) = for_adapter_audit([detector])
+        return detector
 
     def check(self, fpr: float, documents: Documents = ()) -> None:
         """Refuse a damaged adapter, a base model that is none or another, and a rate or rows that are not supported."""
@@ -123,8 +122,7 @@ class MembershipClassifier(CalibratedAdapter):
 
     def __init__(self, uri: str, **overrides: Any) -> None:
         super().__init__(uri, **overrides)
-        chosen = next(detector for detector in self.candidates if detector.name == self.calibration.detector)
-        self.score_title = self.calibration.score.title(paired=chosen.paired)
+        self.score_title = self.calibration.score.title(paired=self.detector.paired)
         # an audited adapter comes without the texts that it was trained on: they are the question
         unseen = Corpus()
         if UNSEEN in self.files:
@@ -141,8 +139,8 @@ class MembershipClassifier(CalibratedAdapter):
         self._in_use = Lock()
 
     def _open(self, adapter: Path) -> Model:
-        """The model with the adapter; without it where all candidates are scores of the base model."""
-        if any(candidate.state != BASE for candidate in self.calibration.candidates):
+        """The model with the adapter; without it where the score is one of the base model."""
+        if self.calibration.state != BASE:
             return open_model(self.config, adapter=adapter, seed=self.setup.seed)
         # the adapter still tells which base the calibration is of
         check_adapter(adapter)
@@ -151,8 +149,8 @@ class MembershipClassifier(CalibratedAdapter):
         return model
 
     def scores(self, texts: Sequence[str | Prompt], *, every: bool = False) -> ScoreTable:
-        """(N,) scores, higher = more likely a member, of the candidates, or of `every` cheap detector."""
-        chosen = self.candidates
+        """(N,) scores, higher = more likely a member, of the calibration, or of `every` cheap detector."""
+        chosen = [self.detector]
         if every:
             of_run = [detectors.load(name, **settings) for name, settings in self.setup.detectors.items()]
             suitable = for_adapter_audit(of_run) if self.audited else cheap(of_run)
@@ -216,20 +214,6 @@ def open_worker(config: Any) -> Worker:
 
     made_by = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])
     return Worker(made_by, table_by_documents(config, table, classifier.check_read_as))
-
-
-def _detectors_of(candidates: Sequence[Candidate]) -> list[Detector]:
-    """The detectors of some scores, each once, with the settings of its base score and of the others."""
-    loaded: dict[str, Detector] = {}
-    # the settings of a base score are laid over those of the other scores, so that these come first
-    for candidate in sorted(candidates, key=lambda candidate: candidate.state == BASE):
-        name = candidate.detector
-        detector = loaded.get(name)
-        if detector and candidate.state == BASE:
-            loaded[name] = detector.with_base_settings(**candidate.settings)
-        else:
-            loaded[name] = detectors.load(name, **candidate.settings)
-    return list(loaded.values())
 
 
 def _audit_in(files: Mapping[str, Path]) -> AuditSummary | None:

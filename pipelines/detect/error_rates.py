@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from fsd import tracking
-from fsd.data import splitting
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Documents
 from fsd.data.near_duplicates import refuse_members, refuse_related
@@ -15,7 +14,6 @@ from fsd.errors import UsageError
 from fsd.evaluation.audited import Control
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict, check_sizes, compare_sets
-from fsd.evaluation.results import kinds_in
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts, called_at
 from fsd.scores import of_state
 from fsd.statistics.intervals import Estimate, observed_rate
@@ -26,12 +24,16 @@ class Measured(NamedTuple):
     """Error rates measured on labelled texts; None where there are no texts of a side."""
 
     key: str
-    """Part of metric names: `test` for the test texts of the adapter's run, `labelled` for the user's texts."""
+    """Part of metric names: `test` for held-out texts of the adapter's run, `labelled` for the user's texts."""
     name: str
     nonmembers: int
     fpr: Estimate | None
     members: int
     tpr: Estimate | None
+
+    def contradicts(self, fpr: float) -> bool:
+        """Whether significantly more non-members were called than the rate allows."""
+        return self.fpr is not None and self.fpr.low > fpr
 
     @classmethod
     def of(cls, key: str, name: str, texts: pd.DataFrame) -> "Measured":
@@ -50,27 +52,38 @@ def _rate_of(texts: pd.DataFrame) -> Estimate | None:
     return observed_rate(texts["called"].to_numpy(), texts["group"].tolist())
 
 
-def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
-    """The rates on the test texts of the run that made the adapter, if its scores.parquet is still there."""
+def on_held_out(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
+    """The rates on held-out texts of the run that made the adapter, for each source on whose texts verdicts are given.
+
+    The test non-members calibrate, so that those of validation try the rate. The members are those of the test, if the
+    scores.parquet of the run is still there.
+    """
+    members = called_at(calibration, _test_members(uri, calibration), fpr)
+    rates = []
+    for source in calibration.judged_at(fpr):
+        own = calibration.of(source)
+        called = members[members["source"] == source]
+        name = "the adapter's own texts (non-members of validation, members of the test)"
+        if source:
+            name += f", source {source!r}"
+        rates.append(Measured("test", name, len(own.validation.scores), own.tried(fpr), len(called), _rate_of(called)))
+    return [rate for rate in rates if rate.fpr or rate.tpr]
+
+
+def _test_members(uri: str, calibration: Calibration) -> pd.DataFrame:
+    """The rows of the test members in the scores of the run that made the adapter; none if these are gone."""
     version = tracking.version_info(uri)
     # the scores stay with the run; a registered version has the adapter's files alone
     run = f"runs:/{version.run_id}" if version else uri
     try:
         path = tracking.fetch_model_file(run, "scores.parquet")
     except UsageError:  # the run was deleted; its registered model remains
-        return []
+        path = None
     # an adapter from a folder has none
     if path is None:
-        return []
+        return pd.DataFrame(columns=["group", str(calibration.score)])
     scores = pd.read_parquet(path)
-    scores = scores[scores["label"].notna()]  # an audit's table also has the texts that it judged
-    compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
-    is_test = (scores["split"] == "test").to_numpy()
-    texts = called_at(calibration, scores[is_test & compared], fpr)
-    if texts.empty:
-        return []
-    texts["member"] = texts["label"] == 1
-    return [Measured.of("test", "the adapter's own test texts", texts)]
+    return scores[(scores["label"] == 1) & (scores["split"] == "test")]
 
 
 def on_labelled(documents: Documents, verdicts: Verdicts) -> list[Measured]:

@@ -150,15 +150,15 @@ def _reader(findings: Findings) -> Reader:
         f"Of 1,000 texts on which the model was not trained, about {1000 * fpr:.0f} are called {findings.data} all "
         "the same."
     ]
-    if called + unshown > 1:
+    if called + unshown > 1 and not any(measured.contradicts(fpr) for measured in findings.measured):
         chance = chance_sentence(verdicts, findings.classifier.calibration, findings.data, findings.data)
         errors.append(_sentence(chance.text))
     errors += [_sentence(_measurement(measured, fpr).text) for measured in findings.measured]
     calibration = findings.calibration
     rule = (
-        f"The score of each text was compared with those of {len(calibration.families)} texts that are known not to be "
-        f"in the {findings.data}. A text is called {findings.data} if at most {100 * fpr:g} of 100 of these score as "
-        "high."
+        f"The score of each text was compared with those of {len(calibration.test.scores)} texts that are known not to "
+        f"be in the {findings.data}. A text is called {findings.data} if at most {100 * fpr:g} of 100 of these score "
+        "as high."
     )
     compared = [
         _scoring(findings.classifier),
@@ -177,11 +177,12 @@ def _gate_numbers(findings: Findings) -> dict[str, float | None]:
     """The numbers of the answer, by the names of a gate."""
     called = findings.verdicts.count(MEMBER)
     judged = called + findings.verdicts.count(NOT_SHOWN)
+    # Where nothing was judged, nothing was found to be in order.
     return {
-        "found": called,
+        "found": called if judged else None,
         "share": called / judged if judged else None,
         "judged": judged,
-        "selected": int(findings.verdicts.table["selected"].sum()),
+        "selected": int(findings.verdicts.table["selected"].sum()) if judged else None,
         "p": findings.dataset.verdict.p if findings.dataset else None,
     }
 
@@ -214,7 +215,7 @@ def _facts(findings: Findings, adapter: str, files: Mapping[str, str]) -> list[t
     if calibration.settings:
         settings = ", ".join(f"{key} {value}" for key, value in calibration.settings.items())
         score += f" ({settings})"
-    calibrated = f"{len(calibration.families)} non-members in {calibration.n_families} groups"
+    calibrated = f"{len(calibration.test.families)} non-members in {calibration.n_families} groups"
     rate = f"{findings.fpr:g}; the smallest possible here is {calibration.finest:.4g}"
     facts = [
         ("Model", identity_text(classifier.language_model.identity)),
@@ -245,7 +246,9 @@ def conclusions(findings: Findings) -> list[Finding]:
         lines.append(_unjudged(verdicts))
     lines += basis_sentences(verdicts.bases)
     if judged > 1:
-        lines.append(chance_sentence(verdicts, calibration, "training data", "members"))
+        # beside texts that contradict the rate, nothing is more than it explains
+        if not any(measured.contradicts(findings.fpr) for measured in findings.measured):
+            lines.append(chance_sentence(verdicts, calibration, "training data", "members"))
         lines.append(_selection(verdicts))
     lines += rate_sentences(verdicts, calibration)
     lines += [_measurement(measured, findings.fpr) for measured in findings.measured]
@@ -277,9 +280,9 @@ def _power(findings: Findings) -> Finding:
         if measured.tpr:
             return measured_power(measured.tpr, f"the {measured.members:,} known members of {measured.name}", fpr)
     calibration = findings.calibration
-    scores = np.array(calibration.chosen.scores)
+    scores = np.array(calibration.test.scores)
     threshold = calibration.threshold_at(fpr)
-    groups = list(calibration.families)
+    groups = list(calibration.test.families)
     powers = by_times(READ, lambda shift: raised_above(scores, threshold, shift, groups))
     return simulated_power("texts of the calibrated kind", powers, f"a rate of {fpr:.1%}")
 
@@ -337,7 +340,7 @@ def _measurement(measured: Measured, fpr: float) -> Finding:
     if measured.tpr:
         rates.append(f"{_percent(measured.tpr)} of {measured.members} known members were found")
     line = f"measured on {measured.name}: {', '.join(rates)}"
-    if measured.fpr and measured.fpr.low > fpr:
+    if measured.contradicts(fpr):
         return Finding(f"WARNING: {line}; that is significantly above the nominal rate of {fpr:.1%}", AGAINST)
     # Whose texts these are is in the report, and how many members are found in the sentence on power.
     short = rates[0] if measured.fpr else line
@@ -409,7 +412,7 @@ def _method(findings: Findings) -> list[str]:
     calibration = findings.calibration
     trained_on = "; nor does a text on which the model was fine-tuned" if calibration.state == FSD else ""
     p_values = (
-        f"The p-value of a text is the share of {len(calibration.families)} texts, known not to be in the training "
+        f"The p-value of a text is the share of {len(calibration.test.scores)} texts, known not to be in the training "
         "data and not trained on, that score at least as high. A text is called a member if its p-value is at most "
         f"{rules.fpr:g}; otherwise its membership is “not shown”, which does not mean that it was not in the training "
         "data."
@@ -532,7 +535,7 @@ def _picture(findings: Findings) -> Picture:
     _, judged_families = findings.verdicts.calls()
     threshold = calibration.threshold_at(fpr)
     figure = figures.verdicts(
-        calibration.chosen.scores,
+        calibration.test.scores,
         judged["score"].to_numpy(),
         judged["p_value"].to_numpy(),
         threshold=threshold,

@@ -90,7 +90,8 @@ def test_the_adapter_is_trained_on_later_texts_and_calibrated_on_contemporaries(
     table = scores(finished)
     contemporaries = table[kinds_in(table) == "contemporary"]
     calibration = read_json(Calibration, finished.artifact("calibration.json"), "")
-    assert len(calibration.families) == (contemporaries["split"] == "validation").sum()
+    assert len(calibration.test.scores) == (contemporaries["split"] == "test").sum()
+    assert len(calibration.validation.scores) == (contemporaries["split"] == "validation").sum()
     assert sorted(calibration.reference.texts) == sorted(contemporaries["text"])
     assert "later texts" in calibration.reference.power
     audit = json.loads(finished.artifact("audit.json").read_text())

@@ -40,7 +40,7 @@ class AuditConfig:
     detection: DetectorConfig = field(default_factory=DetectorConfig)
     columns: Columns = ""
     validation: float = 0.5
-    """Share of the labelled texts on which the detector is chosen and calibrated; the others measure it."""
+    """Share of the labelled texts on which the detector is chosen; the others measure and calibrate it."""
     fpr: float = FPR
     """False-positive rate of the verdicts on texts without a label."""
     same_source: bool = False

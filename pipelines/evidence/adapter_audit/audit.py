@@ -17,11 +17,12 @@ from fsd.data.readers import parse_columns, read_files, read_rows
 from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
+from fsd.evaluation.audited import below_chance
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.domain_check import tried
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
-from fsd.evaluation.sentences import AuditSummary, audit_summary, verdict_rate
+from fsd.evaluation.sentences import REVERSED, AuditSummary, audit_summary, contradiction, verdict_rate
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts, called_at
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
@@ -113,13 +114,13 @@ def texts_of(config: AuditConfig) -> tuple[Split, Corpus]:
     refuse_contradictions(labelled)
     parts = split_labelled(labelled, validation=config.validation, seed=config.seed)
     # refused before anything is scored: the calibration would refuse the rate, but only at the end
-    nonmembers = parts.validation.take(~parts.validation.members)
+    nonmembers = parts.test.take(~parts.test.members)
     groups = len(set(nonmembers.family.tolist()))
     lowest = 1 / (groups + 1)
     if judged and config.fpr < lowest:
         raise UsageError(
             f"fpr must be at least {lowest:.4g} = 1/({groups}+1), with {groups} families of other texts in "
-            f"validation; got {config.fpr:g}"
+            f"the test; got {config.fpr:g}"
         )
     return parts, judged
 
@@ -198,7 +199,7 @@ class Audit:
 
 
 def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) -> Audit:
-    """Score all texts by both models, measure on test, calibrate on validation, give verdicts on the others.
+    """Score all texts by both models, choose on validation, measure and calibrate on test, judge the others.
 
     The model is an audited one, see `fsd.scoring.model.Model.audited`.
     """
@@ -221,7 +222,7 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         of_judged = scored.take(slice(labelled, None))
         summary = audit_summary(measured)
         # as `detect` refuses the version that is registered of such an audit
-        refusal = summary.sentence if summary.explains else ""
+        refusal = summary.sentence if summary.void else ""
         maker = VerdictMaker(calibration, states, refusal=refusal)
         verdicts = maker.classify(
             judged, lambda rows: of_judged.take(rows).columns, Rules(config.fpr, same_source=config.same_source)
@@ -333,18 +334,13 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
     summary = audit.summary
     title = audit.results.title(audit.calibration.score)
     start = f"{title}, best on validation: AUC {summary.auc} on {len(audit.results.parts.test)} test texts"
-    if summary.auc.low <= 0.5:
-        result = f"{start}: not distinguishable from chance"
-    elif summary.texts_explain:
-        result = f"{start}; a blind classifier reaches {summary.blind}: the two sides differ without the model"
-    elif summary.base_explains:
-        result = f"{start}; the base model reaches {summary.base}: the two sides differ before the fine-tuning"
-    else:
-        result = f"{start}: texts of the fine-tuning data can be distinguished from others"
     blind = f"no blind classifier could be trained: {summary.reason}"
     if summary.blind is not None:
         blind = f"a blind classifier, which never sees the model, reaches {summary.blind}"
-    findings = [Finding(result), Finding(blind, summary.blind is not None and summary.blind.low <= 0.5)]
+    if below_chance(summary.blind):
+        blind += f", {REVERSED}"
+    in_order = summary.blind is not None and summary.blind.low <= 0.5 <= summary.blind.high
+    findings = [Finding(f"{start}{_meaning(summary)}"), Finding(blind, in_order)]
     if summary.base is not None:
         sentence = f"the base model, which never saw the fine-tuning data, reaches {summary.base}"
         findings.append(Finding(sentence, summary.base.low <= 0.5))
@@ -352,7 +348,22 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
         findings += _power(audit, fpr)
     if audit.verdicts is not None:
         findings += verdict_sentences(audit.verdicts, audit.calibration)
+    elif contradiction(audit.results):
+        findings.append(Finding(f"no verdicts: {contradiction(audit.results)}", AGAINST))
     return findings + as_findings(audit.remarks)
+
+
+def _meaning(summary: AuditSummary) -> str:
+    """What the AUC of an audit means."""
+    if below_chance(summary.auc):
+        return f", {REVERSED}"
+    if summary.auc.low <= 0.5:
+        return ": not distinguishable from chance"
+    if summary.texts_explain:
+        return f"; a blind classifier reaches {summary.blind}: the two sides differ without the model"
+    if summary.base_explains:
+        return f"; the base model reaches {summary.base}: the two sides differ before the fine-tuning"
+    return ": texts of the fine-tuning data can be distinguished from others"
 
 
 def _power(audit: Audit, fpr: float) -> list[Finding]:
@@ -426,7 +437,9 @@ def reader(audit: Audit, base: str, name: str) -> Reader:
     summary = audit.summary
     right, low, high = (round(100 * number) for number in summary.auc)
     verdict = "The texts of the fine-tuning data can be distinguished from others."
-    if summary.auc.low <= 0.5:
+    if below_chance(summary.auc):
+        verdict = "No answer: the other texts score higher, as where labels are reversed."
+    elif summary.auc.low <= 0.5:
         verdict = "Not shown: guessing distinguishes the texts of the fine-tuning data from others as well."
     elif summary.texts_explain:
         verdict = "No answer: the two groups of texts differ without the model."
@@ -471,7 +484,8 @@ def gate_numbers(audit: Audit) -> dict[str, float | None]:
     if audit.verdicts is not None:
         called = audit.verdicts.count(MEMBER)
         judged = called + audit.verdicts.count(NOT_SHOWN)
-        answer |= {"called": called, "share": called / judged if judged else None}
+        # Where nothing was judged, nothing was found to be in order.
+        answer |= {"called": called if judged else None, "share": called / judged if judged else None}
     return answer
 
 
@@ -518,7 +532,7 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     }
     validation_auc = audit.results.validation_auc
     judged = judged_words(parts, f"audit of {adapter}", config.seed)
-    barred = summary.sentence if summary.explains else ""
+    barred = summary.sentence if summary.void else contradiction(audit.results)
     rows = adapter_files.served_rows(parts, audit.calibration)
     folder = tracking.fetch_adapter(adapter)
     model = f"fsd-{config.domain}"

@@ -86,6 +86,7 @@ def test_the_choice_of_the_detector_is_stated():
     assert on_test.startswith("zlib .95 [.90, .99], the best of 2 scores on the test texts themselves")
 
 
+LOW_AUC = Estimate(0.20, 0.15, 0.26)
 MAY_BE_PERIOD = "; a control model cannot exclude that it is familiarity with the members' period"
 GAINS = [
     _row((gain, gain - 0.1, gain + 0.1), "auc_gain", name, "", p)
@@ -259,6 +260,7 @@ def test_what_the_base_knows_is_said_of_an_audit(base, state, explains, said):
     ("auc", "blind", "lead", "periods", "judgement", "barred"),
     [
         (POOR, CHANCE, None, "", "chance", ""),
+        (LOW_AUC, CHANCE, LEAD, "", "reversed", f"{BLIND} .52"),
         (GOOD, HIGH, None, "", "texts", f"{BLIND} .99"),
         (GOOD, CHANCE, None, "", "unexplained", ""),
         (GOOD, CHANCE, NO_LEAD, "", "placebo", f"the lead of loss over the control model, {NO_LEAD}, may be zero"),
@@ -268,7 +270,7 @@ def test_what_the_base_knows_is_said_of_an_audit(base, state, explains, said):
 )
 def test_the_headline_judges_and_bars(auc, blind, lead, periods, judgement, barred):
     rows = [_row(auc), _row((0.4, 0.3, 0.5), "tpr_at_5fpr"), *(_placebo(MIDDLE, lead) if lead else [])]
-    results = _results(rows, blind=Control(blind, "few"), validated=False, periods=periods)
+    results = _results(rows, blind=Control(blind, "few"), periods=periods)
 
     assert sentences.judgement(results) == judgement
     assert sentences.judgement(replace(results, never_saw=True)) == "control"
@@ -293,9 +295,73 @@ def test_the_headline_judges_and_bars(auc, blind, lead, periods, judgement, barr
     assert results.metrics()["headline/auc"] == auc.value
     assert ("headline/lead" in results.metrics()) == bool(lead)
     assert "40 of 100 training texts are found (30 to 50)" in sentences.answer(results)[2]
-    _, texts, chosen = sentences.changes(results)
+    _, texts = sentences.changes(results)
     assert "rests on 30 independent texts from the training data and 40 from outside it" in texts
-    assert chosen.startswith("The detector was chosen on these very texts")
+
+
+@pytest.mark.parametrize("periods", ["", "2020"])
+def test_without_validation_texts_the_answer_is_open_at_most_and_makes_no_champion(periods):
+    """The best of many scores on the texts that measure it is so by chance in 6 to 9 of 100 runs."""
+    rows = [_row(GOOD), _row((0.4, 0.3, 0.5), "tpr_at_5fpr"), *_placebo(MIDDLE, LEAD)]
+    results = _results(rows, validated=False, periods=periods)
+    assert sentences.judgement(results) == "unvalidated"
+    assert sentences.headline(results).startswith("Was it in the training data? Open: AUC")
+    assert sentences.barred(results).endswith("set others aside by --validation 0.2")
+    assert sentences.changes(results)[0].endswith("(--validation 0.2).")
+    assert sentences.changes(results)[-1].startswith("The detector was chosen on these very texts")
+    nothing = _results([_row(POOR), _row((0.1, 0.0, 0.2), "tpr_at_5fpr")], validated=False)
+    assert sentences.judgement(nothing) == "chance"
+
+
+ASKED = "wholly below .5: are labels reversed, in all texts or in some (1 is a member, 0 is none)?"
+
+
+def test_an_interval_below_one_half_asks_whether_labels_are_reversed():
+    """MIMIR and open-unlearning code members as 0: .20 is no chance, neither by the score nor by a control."""
+    rate = _row((0.4, 0.3, 0.5), "tpr_at_5fpr")
+    first = _said([_row(LOW_AUC)])[0]
+    assert first.startswith(f"loss {LOW_AUC}: {ASKED}")
+    assert "chance" not in first.partition(";")[0]
+    results = _results([_row(LOW_AUC), rate])
+    assert sentences.description(results).endswith("1 for a member, 0 for a non-member.")
+    summary = audit_summary(results)
+    assert summary.void
+    assert summary.sentence.endswith(f"the score {LOW_AUC} is {ASKED}")
+    assert sentences.verdict_rate(results) is None
+
+    blind = _results([_row(GOOD), rate, *_placebo(MIDDLE, LEAD)], blind=Control(LOW_AUC))
+    assert f"reaches {LOW_AUC} here, {ASKED}" in sentences.conclusions(blind)[0]
+    assert sentences.barred(blind) == f"the blind classifier reaches {LOW_AUC}, {ASKED}"
+    control = _results([_row(GOOD), rate, *_placebo(LOW_AUC, LEAD)])
+    assert sentences.conclusions(control)[1].endswith(f"; the control model is {ASKED}")
+    assert sentences.barred(control) == f"the control model reaches {LOW_AUC}, {ASKED}"
+    for result in (blind, control):
+        (sign,) = [finding for finding in sentences.signs(result) if ASKED in finding.text]
+        assert sign.sign is AGAINST
+        assert sum("right less often than guessing" in line for line in sentences.sure(result)) == 1
+
+
+@pytest.mark.parametrize(
+    ("uncontrolled", "short", "long"),
+    [
+        ("", "no control model: name one by --placebo", "no control model: the same procedure"),
+        (
+            "the control model ./base is itself the reference model, and has no loss",
+            "the control model ./base is itself the reference model, and has no loss: name another control by",
+            "is itself the reference model, and has no loss; a control model that can",
+        ),
+        (
+            "the control model ./base cannot compute loss",
+            "the control model ./base cannot compute loss: name another control by --placebo",
+            "cannot compute loss; a control model that can",
+        ),
+    ],
+)
+def test_why_there_is_no_control_is_told_apart(uncontrolled, short, long):
+    results = replace(_results([_row(GOOD)]), uncontrolled=uncontrolled)
+    assert sentences.judgement(results) == "unexplained"
+    assert any(finding.text.startswith(short) for finding in sentences.signs(results))
+    assert long in sentences.conclusions(results)[1]
 
 
 def test_the_headline_is_the_best_score_of_all_states():

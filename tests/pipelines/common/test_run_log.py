@@ -15,6 +15,7 @@ import detectors
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
+from fsd.evaluation.calibration import NonMembers
 from fsd.evaluation.results import compute_results
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting.report import page
@@ -120,13 +121,13 @@ def test_nothing_is_said_to_be_found_of_texts_that_the_model_never_read(results)
 
 
 def test_the_rate_of_verdicts_is_one_that_detect_takes(results):
-    """Eight non-members allow no rate below 1/9; where the texts alone explain a result, detect refuses every one."""
+    """Twelve non-members allow no rate below 1/13; where the texts alone explain a result, detect refuses every one."""
 
     def rate(auc):
         audit = replace(results.audit, blind=replace(results.audit.blind, auc=auc))
         return main_report.sentences.verdict_rate(replace(results, audit=audit))
 
-    assert rate(None) == 0.112
+    assert rate(None) == 0.077
     assert results.calibration.threshold_at(rate(None))
     assert rate(Estimate(0.99, 0.98, 1.0)) is None
     assert main_report.sentences.verdict_rate(_results(validation=0)) is None
@@ -139,12 +140,9 @@ def test_the_rate_of_verdicts_is_one_that_every_source_allows(results, sizes, ra
     """Twelve non-members of a source allow no rate below 1/13; of less than ten no verdicts are given."""
     sources = [name for name, size in zip("abc", sizes, strict=False) for _ in range(size)]
     calibration = results.calibration
-    candidates = [
-        replace(candidate, scores=tuple(map(float, range(len(sources))))) for candidate in calibration.candidates
-    ]
-    of_sources = replace(
-        calibration, candidates=tuple(candidates), families=tuple(range(len(sources))), sources=tuple(sources)
-    )
+    scores = tuple(map(float, range(len(sources))))
+    test = NonMembers(scores, tuple(range(len(sources))), tuple(sources))
+    of_sources = replace(calibration, test=test, validation=NonMembers((), (), ()))
     audit = replace(results.audit, blind=replace(results.audit.blind, auc=None))
     judged = replace(results, audit=audit, calibration=of_sources)
     assert main_report.sentences.verdict_rate(judged) == rate

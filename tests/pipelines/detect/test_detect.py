@@ -238,7 +238,7 @@ def test_selected_texts_are_in_the_table_the_report_and_the_metrics(
     monkeypatch.setattr(
         MembershipClassifier,
         "scores",
-        lambda self, texts: ScoreTable({one.score: np.full(len(texts), 1e6) for one in self.calibration.candidates}),
+        lambda self, texts: ScoreTable({self.calibration.score: np.full(len(texts), 1e6)}),
     )
     file = jsonl(tmp_path / "t.jsonl", [{"text": row["text"]} for row in make_rows(20, 14)])
     table = detect(tmp_path / "v.parquet", file, fdr=0.2, report=str(tmp_path / "r.html"))
@@ -368,9 +368,8 @@ def test_a_setup_chooses_no_file_of_this_machine():
 def test_a_version_by_a_base_score_is_asked_without_its_adapter(working_folder, make_rows, tmp_path, monkeypatch):
     folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "copy")
     calibration = json.loads((folder / CALIBRATION).read_text())
-    of_loss = {"detector": "loss", "state": "base"}
-    candidate = calibration["candidates"][0] | of_loss | {"settings": {}}
-    (folder / CALIBRATION).write_text(json.dumps(calibration | of_loss | {"candidates": [candidate]}))
+    of_loss = {"detector": "loss", "state": "base", "settings": {}}
+    (folder / CALIBRATION).write_text(json.dumps(calibration | of_loss))
     (folder / "adapter" / CHECKSUMS).unlink()
     monkeypatch.setattr("fsd.models.adapters.attach", lambda *_: pytest.fail("the adapter was attached"))
     classifier = MembershipClassifier(str(folder))
@@ -390,11 +389,7 @@ def test_a_setup_or_calibration_of_another_form_names_what_is_wrong(tmp_path):
     folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "changed")
     (folder / "adapter" / "SHA256SUMS").unlink()
     setup, calibration = (json.loads((folder / name).read_text()) for name in ("setup.json", CALIBRATION))
-    candidates = [{**one, "settings": {"k": -5}} for one in calibration["candidates"]]
-    known = {
-        name: {"detector": name, "candidates": [{**candidates[0], "detector": name, "settings": {}}]}
-        for name in ("con_recall", "camia_lr")
-    }
+    known = {name: {"detector": name, "settings": {}} for name in ("con_recall", "camia_lr")}
     for name, content, message in (
         ("setup.json", {}, "setup.json must be the settings of a run; model: field required"),
         ("setup.json", [1], "settings of a run; content: input should be an object"),
@@ -404,8 +399,8 @@ def test_a_setup_or_calibration_of_another_form_names_what_is_wrong(tmp_path):
         ("setup.json", setup | {"detectors": {"surp": {"k": -5}}}, "k must be"),
         ("setup.json", setup | {"detectors": {"../../x": {}}}, "detector must be one of"),
         ("setup.json", setup | {"detectors": {"loss": {"name": "x"}}}, "setting of loss must be one of"),
-        (CALIBRATION, calibration | {"detector": "loss "}, r"candidates must hold the score 'loss \.fsd'"),
-        (CALIBRATION, calibration | {"candidates": candidates}, "setting|k must be"),
+        (CALIBRATION, calibration | {"detector": "loss "}, "detector must be one of"),
+        (CALIBRATION, calibration | {"settings": {"k": -5}}, "setting|k must be"),
         *((CALIBRATION, calibration | one, f"no known members, .* is by {name}") for name, one in known.items()),
     ):
         (folder / "setup.json").write_text(json.dumps(setup))

@@ -4,19 +4,23 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from fsd.evaluation.calibration import calibrate
+from fsd.evaluation.calibration import NonMembers, calibrate
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.verdicts import NOT_SHOWN, TESTED, Basis, Rules, Verdicts
 from fsd.scores import Score
 from pipelines.detect import error_rates, report
 
+NONE = NonMembers((), (), ())
 
-def test_the_rates_on_the_test_texts_are_of_those_on_which_verdicts_can_be_given(tmp_path, monkeypatch):
+
+def test_the_rates_on_held_out_texts_are_of_the_sources_on_which_verdicts_are_given(tmp_path, monkeypatch):
     """Of 40 members 30 are of sources with no calibration non-members, too few, and too few for the rate."""
     sources = ("physics",) * 40 + ("few",) * 5 + ("maths",) * 15
     reference = Reference(tuple(map(str, range(60))), tuple(range(60)), sources, {})
     scores = {Score("loss"): np.append(np.linspace(-1, 0, 60), 9.0)}
     calibration = calibrate(np.arange(61) == 60, scores, reference=reference, sources=[*sources, "physics"])
+    tried = NonMembers((-2.0,) * 20 + (5.0,), tuple(range(100, 121)), ("physics",) * 20 + ("maths",))
+    calibration = replace(calibration, validation=tried)
     table = pd.DataFrame(
         {
             "label": [1] * 40 + [0] * 40,
@@ -29,15 +33,28 @@ def test_the_rates_on_the_test_texts_are_of_those_on_which_verdicts_can_be_given
     monkeypatch.setattr(error_rates.tracking, "version_info", lambda uri: None)
     monkeypatch.setattr(error_rates.tracking, "fetch_model_file", lambda uri, name: tmp_path / name)
     table.to_parquet(tmp_path / "scores.parquet")
-    (measured,) = error_rates.on_test("folder", calibration, 0.05)
+    (measured,) = error_rates.on_held_out("folder", calibration, 0.05)
+    assert measured.name.endswith(", source 'physics'")
     assert (measured.members, measured.tpr.value) == (10, 1)
-    assert (measured.nonmembers, measured.fpr.value) == (10, 0)
-    table[table["source"] != "physics"].to_parquet(tmp_path / "scores.parquet")
-    assert error_rates.on_test("folder", calibration, 0.05) == []
+    # the 40 non-members in the file calibrated it, and try nothing
+    assert (measured.nonmembers, measured.fpr.value) == (20, 0)
+    monkeypatch.setattr(error_rates.tracking, "fetch_model_file", lambda uri, name: None)
+    (measured,) = error_rates.on_held_out("folder", calibration, 0.05)
+    assert (measured.members, measured.tpr, measured.nonmembers) == (0, None, 20)
     # a calibration that names no sources judges texts of any
-    unnamed = replace(calibration, sources=("",) * 60)
-    (measured,) = error_rates.on_test("folder", unnamed, 0.05)
-    assert (measured.members, measured.tpr.value) == (30, 1)
+    monkeypatch.setattr(error_rates.tracking, "fetch_model_file", lambda uri, name: tmp_path / name)
+    unnamed = replace(calibration, test=replace(calibration.test, sources=("",) * 60), validation=NONE)
+    (measured,) = error_rates.on_held_out("folder", unnamed, 0.05)
+    assert (measured.members, measured.tpr.value, measured.fpr) == (40, 1, None)
+
+
+def test_nothing_is_more_than_chance_explains_beside_non_members_that_contradict_the_rate():
+    """Of 20 known non-members of the request 5 were called: .25 [.09, .49]."""
+    called = pd.DataFrame({"member": False, "called": [True] * 5 + [False] * 15, "group": range(20)})
+    loud = error_rates.Measured.of("labelled", "the labelled texts given", called)
+    assert loud.contradicts(0.05)
+    assert not loud.contradicts(0.1)
+    assert report._measurement(loud, 0.05).text.startswith("WARNING: measured on the labelled texts given: 25.0 %")
 
 
 def rates_of(*sources):

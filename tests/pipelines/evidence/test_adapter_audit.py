@@ -278,7 +278,8 @@ def test_unread_texts_are_not_called_because_they_are_in_capitals(capitals, mixe
     detect(DetectConfig(("asked.jsonl",), "models:/fsd-adapter-audit/1", out="detect.parquet")).run()
 
     classifier = MembershipClassifier("models:/fsd-adapter-audit/1")
-    unchecked = classifier.calibration.p_values(classifier.scores(loud).columns) <= 0.05
+    calibration = classifier.calibration
+    unchecked = calibration.p_values(classifier.scores(loud).columns[calibration.score]) <= 0.05
     assert unchecked.mean() > 0.6
     for file in ("audit.parquet", "detect.parquet"):
         table = pd.read_parquet(file)
