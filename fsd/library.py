@@ -180,7 +180,7 @@ def _placeless(text: "str | Prompt") -> "Prompt":
     prompt = as_prompt(text)
     if prompt.chat is None:
         return prompt
-    return prompt._replace(chat=prompt.chat._replace(origin=""))
+    return prompt._replace(chat=prompt.chat._replace(origin="", layout=""))
 
 
 def _check_own_adapter(
