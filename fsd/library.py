@@ -199,7 +199,7 @@ def _placeless(text: "str | Prompt") -> "Prompt":
     prompt = as_prompt(text)
     if prompt.chat is None:
         return prompt
-    return prompt._replace(chat=prompt.chat._replace(origin=""))
+    return prompt._replace(chat=prompt.chat._replace(origin="", layout=""))
 
 
 def has_adapter(model: "Model") -> bool:

@@ -104,6 +104,7 @@ class Chat(NamedTuple):
         whole: whether all turns are scored, as a model is trained that learns prompts too.
         tools: the tools that the template describes, as a JSON list; "" for none.
         settings: what else the template is given, as a JSON object; "" for nothing.
+        layout: what a file's columns are read as, where they are not those of TRL; for messages.
     """
 
     turns: tuple[Turn, ...]
@@ -112,6 +113,7 @@ class Chat(NamedTuple):
     whole: bool = False
     tools: str = ""
     settings: str = ""
+    layout: str = ""
 
     @property
     def identity(self) -> list[Any]:

@@ -2,26 +2,29 @@
 
 Formats: https://huggingface.co/docs/trl/dataset_formats. A message is an object with `role` and `content`, or with the
 tools that it calls; in a CSV file a list of them is written as JSON. Where a row has several of these columns,
-`messages` win over `prompt` and `completion`, and these over `text`.
+`messages` win over `prompt` and `completion`, and these over `text`. Files of other tools: `conversations` of ShareGPT,
+whose messages have `from` and `value`, and the columns of `fsd.data.layouts`, over which `text` wins.
 """
 
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fsd.data.cells import Row, RowError, check_characters, checked_text, is_missing
+from fsd.data.layouts import COMPLETION, CONVERSATIONS, OWN, PROMPT, TEXTS, check_one, is_empty, layouts_in
 from fsd.errors import UsageError, quoted, refusing
 from fsd.files import JSON
 from fsd.token_stats import REASONING, TOOL, TOOL_CALLS, Chat, Turn
 
 MESSAGES = "messages"
-PROMPT = "prompt"
-COMPLETION = "completion"
 FIELDS = (MESSAGES, PROMPT, COMPLETION)
 """Fields of a chat, and their default columns."""
 TOOLS = "tools"
 SETTINGS = "chat_template_kwargs"
 """Columns of what a template is given besides the turns."""
+NOT_READ = "-"
+"""In place of a column: the field is not read."""
 FURTHER = (TOOL_CALLS, "tool_call_id", "name", *REASONING)
 """Fields that a message may have besides role and content."""
 TAKEN = frozenset(
@@ -51,23 +54,30 @@ MOST_TURNS = 10_000
 """Turns of a chat."""
 NO_ANSWER = "no answer"
 """Why a row was left out: nothing in it could be scored."""
+SPEAKERS = {
+    "human": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "observation": TOOL,
+    **{role: role for role in ("user", "assistant", "system", TOOL)},
+}
+"""Who a message of ShareGPT is `from` → its role."""
 Value = Callable[[str], Any]
 """Field → its value in a row, None where the row has no such column."""
+NONE_NAMED: Mapping[str, str] = MappingProxyType({})
 
 
-def chat_in(row: Row, value: Value, origin_url: str) -> Chat | None:
-    """The chat of a row; None if its columns hold none.
+def chat_in(row: Row, value: Value, origin_url: str, columns: Mapping[str, str] = NONE_NAMED) -> Chat | None:
+    """The chat of a row; None if its columns hold none; `columns` are those that a user names.
 
-    RowError for a chat without an answer, or with a blank one; UsageError for what is no chat.
+    RowError for a chat without an answer, or with a blank one; UsageError for what is no chat, and for a row that fits
+    several layouts.
     """
-    messages = value(MESSAGES)
-    completion = value(COMPLETION)
-    if is_missing(messages) and is_missing(completion):
+    chat = _by_name(columns, value, origin_url) or _by_layout(row, columns, value, origin_url)
+    if chat is None:
         return None
-    if not is_missing(messages):
-        chat = Chat(_turns(messages, MESSAGES, origin_url), origin=origin_url)
-    else:
-        chat = _divided(value(PROMPT), completion, origin_url)
     chat = chat._replace(tools=_tools(row, origin_url), settings=_settings(row, origin_url))
     if chat.given_to_template and not chat.templated:
         raise UsageError(
@@ -76,6 +86,56 @@ def chat_in(row: Row, value: Value, origin_url: str) -> Chat | None:
         )
     _check_answers(chat)
     return chat
+
+
+def _by_name(columns: Mapping[str, str], value: Value, origin_url: str) -> Chat | None:
+    """The chat in the columns that a user names."""
+    named = [field for field in FIELDS if columns.get(field, NOT_READ) != NOT_READ]
+    layout = ", ".join(f"{field} from {columns[field]}" for field in named if columns[field] != field)
+    if MESSAGES in named and not is_missing(value(MESSAGES)):
+        return _chat(value(MESSAGES), MESSAGES, origin_url)._replace(layout=layout)
+    if PROMPT in named and value(COMPLETION) is None:
+        raise UsageError(f"{origin_url}: prompt must come with a completion; name its column, as completion=NAME")
+    if named[-1:] in ([PROMPT], [COMPLETION]) and not is_missing(value(COMPLETION)):
+        return _divided(value(PROMPT), value(COMPLETION), origin_url)._replace(layout=layout)
+    return None
+
+
+def _by_layout(row: Row, columns: Mapping[str, str], value: Value, origin_url: str) -> Chat | None:
+    """The chat in the columns that a row has, in the one layout that it fits."""
+    unread = [field for field, name in columns.items() if name == NOT_READ]
+    turns = [name for name in (MESSAGES, *CONVERSATIONS) if name not in unread and not is_missing(row.get(name))]
+    layouts = layouts_in(row, unread)
+    foreign = [layout for layout in layouts if layout != OWN]
+    if turns or OWN in layouts:
+        # Of the columns of TRL, the first win.
+        check_one([*(turns or [OWN]), *foreign], origin_url)
+    if turns:
+        return _conversation(row, turns[0], origin_url)
+    if (OWN in layouts or not layouts) and not is_missing(value(COMPLETION)):
+        return _divided(value(PROMPT), value(COMPLETION), origin_url)
+    if not foreign or any(not is_empty(row.get(name)) for name in TEXTS):
+        return None
+    check_one(foreign, origin_url)
+    layout = foreign[0]
+    chat = _divided(layout.asked(row, origin_url), layout.answered(row, origin_url), origin_url)
+    return chat._replace(layout=str(layout))
+
+
+def _conversation(row: Row, name: str, origin_url: str) -> Chat:
+    """The turns of a column; of ShareGPT's, a column `system` has the first."""
+    chat = _chat(row[name], name, origin_url)
+    if name == MESSAGES:
+        return chat
+    system = row.get("system")
+    if not is_empty(system) and chat.turns[0].role != "system":
+        first = _turns([{"role": "system", "content": system}], "system", origin_url)
+        chat = chat._replace(turns=first + chat.turns)
+    return chat._replace(layout=f"turns from {name}")
+
+
+def _chat(messages: Any, field: str, origin_url: str) -> Chat:
+    return Chat(_turns(messages, field, origin_url), origin=origin_url)
 
 
 def _tools(row: Row, origin_url: str) -> str:
@@ -177,7 +237,9 @@ def unpacked(value: Any) -> Any:
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and "role" in value and not value.keys().isdisjoint(("content", TOOL_CALLS))
+    if not isinstance(value, dict):
+        return False
+    return {"from", "value"} <= value.keys() or ("role" in value and bool({"content", TOOL_CALLS} & value.keys()))
 
 
 def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
@@ -208,6 +270,13 @@ def _turn(message: Any, number: int, field: str, origin_url: str) -> Turn:
         raise UsageError(f"{where} must be an object with role and content; got {quoted(message)}")
     # Parquet fills in what other turns have
     filled = {name: content for name, content in message.items() if not is_missing(content)}
+    # As ShareGPT names them.
+    if "from" in filled and "role" not in filled:
+        speaker = filled.pop("from")
+        if speaker not in SPEAKERS:
+            raise UsageError(f"{where} must be from one of {', '.join(SPEAKERS)}; got {quoted(speaker)}")
+        filled["role"] = SPEAKERS[speaker]
+        filled["content"] = filled.pop("value", None)
     role = filled.pop("role", None)
     content = filled.pop("content", None)
     if not isinstance(role, str) or not role.strip():

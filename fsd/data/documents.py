@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from datetime import date as Date  # noqa: N812 - documents have a field date
 from types import MappingProxyType
@@ -40,6 +40,7 @@ class Document:
         context: what precedes the text, such as the question that it answers, and is not scored. "" for none.
         chat: the turns that the text is made of, of which the answers are scored; `text` has the words of all of them,
             without roles. None for a text that is no chat.
+        column: column or template that the text was read from, where it is not `text`; "" for that one.
     """
 
     text: str
@@ -51,6 +52,8 @@ class Document:
     source: str = ""
     context: str = ""
     chat: Chat | None = None
+    # What a text was read from makes it no other text.
+    column: str = field(default="", compare=False)
 
     @property
     def prompt(self) -> Prompt:

@@ -14,17 +14,20 @@ import json
 import math
 import os
 import re
+import shlex
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from itertools import accumulate, chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from fsd.data import cells, chats, harness
+from fsd.data import cells, chats, harness, layouts
 from fsd.data.cells import RowError, checked_text, is_missing
+from fsd.data.chats import NOT_READ
 from fsd.data.documents import Document, utc_day
 from fsd.errors import UsageError, first_line, quoted, refusing
 from fsd.files import (
@@ -45,6 +48,14 @@ from fsd.net.hub import data_files
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 PACKED = {b"\x1f\x8b": ".gz", b"PK\x03\x04": ".zip", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2"}
 """First bytes of packed files, which may have any name."""
+SPREADSHEET = ": save the sheet as CSV UTF-8"
+DOCUMENT = ": save it as plain text, .txt"
+SAVED_AS = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), SPREADSHEET),
+    **dict.fromkeys((".docx", ".doc", ".odt", ".rtf", ".pdf", ".epub", ".html", ".md"), DOCUMENT),
+    **dict.fromkeys((".feather", ".pkl", ".pickle"), ": read it with pandas and save it by to_parquet"),
+}
+"""Ending of other files → how to save what is in them."""
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 PLAIN = (".txt", ".text")
 ARROW = ".arrow"
@@ -77,7 +88,8 @@ def _format(place: str, what: str, endings: Sequence[str]) -> tuple[str, str | N
     ending = path.suffix
     if ending not in endings or (ending == ".parquet" and compression):
         allowed = f"{', '.join(endings)}, all but .parquet also with {', '.join(COMPRESSIONS)}"
-        raise UsageError(f"{what} must end in {allowed}; got {PurePosixPath(place).name!r}")
+        way = SAVED_AS.get(ending, "")
+        raise UsageError(f"{what} must end in {allowed}; got {PurePosixPath(place).name!r}{way}")
     return ending, compression
 
 
@@ -89,20 +101,59 @@ def _table(where: str, ending: str, lines: Iterable[str]) -> Rows:
 
 
 def json_rows(where: str, lines: Iterable[str], start: int = 1) -> Rows:
-    """One object a line, or one list of objects; `start` is the number of the first line."""
-    numbered = enumerate(lines, start)
-    for line, text in numbered:
-        if text.lstrip().startswith("["):  # the list may go on until the end of the file
-            content = "".join([text, *(following for _, following in numbered)])
-            rows = enumerate(_from_json(where, line, content), 1)
-        elif text.strip():
-            rows = enumerate([_from_json(where, line, text)], line)
-        else:
-            continue
-        for number, row in rows:
-            if not isinstance(row, dict):
-                raise UsageError(f"{where}:{number}: a row must be a JSON object; got {quoted(row)}")
-            yield number, row
+    """One object or one text a line, or one list of them, or a table; `start` is the number of the first line."""
+    numbered = ((line, text) for line, text in enumerate(lines, start) if text.strip())
+    head = list(islice(numbered, 2))
+    if not head:
+        return
+    line, text = head[0]
+    numbered = chain(head, numbered)
+    rows: Iterable[tuple[int, Any]] = ((line, _from_json(where, line, text)) for line, text in numbered)
+    # What begins thus goes on until the end of the file.
+    if len(head) == 1 or text.lstrip().startswith("[") or not text.rstrip().endswith(("}", '"')):
+        rows = _document_rows(where, line, _from_json(where, line, "".join(text for _, text in numbered)))
+    for number, row in rows:
+        if isinstance(row, str):
+            row = {"text": row}
+        if not isinstance(row, dict):
+            raise UsageError(f"{where}:{number}: a row must be a JSON object, or a text; got {quoted(row)}")
+        yield number, row
+
+
+TABLE_NAMES = ("data", "rows", "records", "examples", "instances", "samples", "train", "validation", "test")
+"""Under which an object holds a table."""
+
+
+def _document_rows(where: str, line: int, content: Any) -> Iterable[tuple[int, Any]]:
+    """The rows of a file that is one JSON document."""
+    table = content
+    if isinstance(content, dict):
+        table = _table_rows(where, content)
+    if isinstance(table, list):
+        return enumerate(table, 1)
+    return [(line, content)]
+
+
+def _table_rows(where: str, content: JSON) -> list[Any] | None:
+    """The rows of an object that is a table, as pandas and others write it, or that holds one; None of a row."""
+    kinds = set(map(type, content.values()))
+    if content.keys() >= {"columns", "data"}:
+        return [dict(zip(content["columns"], row, strict=False)) for row in content["data"]]
+    if kinds == {dict} or (kinds == {list} and "text" in content):
+        import pandas as pd
+
+        with refusing(f"{where} must be a table; ", ValueError):
+            frame = pd.DataFrame(content)
+        # By rows or by columns, whichever have numbers.
+        by_row = kinds == {dict} and all(map(str.isdigit, content))
+        return (frame.T if by_row else frame).to_dict("records")
+    tables = [name for name in TABLE_NAMES if isinstance(content.get(name), list)]
+    if not tables:
+        return None
+    if len(tables) > 1:
+        raise UsageError(f"{where} must hold one table; it holds {', '.join(tables)}: save each in a file of its own")
+    rows: list[Any] = content[tables[0]]
+    return rows
 
 
 def _from_json(where: str, line: int, content: str) -> Any:
@@ -124,34 +175,102 @@ def _object(pairs: list[tuple[str, Any]]) -> JSON:
 
 
 def _delimiter(head: str) -> str:
-    # spreadsheets separate columns by semicolons where the comma is the decimal sign
-    return ";" if ";" in head and "," not in head else ","
+    if "," in head:
+        return ","
+    # spreadsheets separate columns by semicolons where the comma is the decimal sign, and copied cells by tabs
+    return next((sign for sign in ";\t" if sign in head), ",")
 
 
 def _csv_rows(where: str, lines: Iterable[str], ending: str) -> Rows:
     lines = iter(lines)
     head = next(lines, "")
     delimiter = "\t" if ending == ".tsv" else _delimiter(head)
-    csv.field_size_limit(2**31 - 1)  # global; the default limit is 131,072 characters
-    reader = csv.reader(chain([head], lines), delimiter=delimiter, strict=True)
+    lines = chain([head], lines)
+    rows = _tab_cells(where, lines) if delimiter == "\t" else _quoted_cells(where, lines, delimiter)
     header: list[str] = []
+    for line, row in rows:
+        if not header:
+            header = [name.strip() for name in row]
+            _check_header(header, f"{where}:{line}")
+            continue
+        if len(row) != len(header):
+            raise UsageError(f"{where}:{line}: a row must have {len(header)} fields like the header; got {len(row)}")
+        yield line, {name: cell or None for name, cell in zip(header, row, strict=True)}
+
+
+def _quoted_cells(where: str, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row of CSV, after the line where it begins; blank lines are no rows."""
+    csv.field_size_limit(2**31 - 1)  # global; the default limit is 131,072 characters
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     line = 1
     try:
-        for cells in reader:
-            if cells and not header:
-                header = [name.strip() for name in cells]
-                _check_header(header, f"{where}:{line}")
-            elif cells:  # blank lines are no rows
-                if len(cells) != len(header):
-                    raise UsageError(
-                        f"{where}:{line}: a row must have {len(header)} fields like the header; got {len(cells)}"
-                    )
-                row = {name: cell or None for name, cell in zip(header, cells, strict=True)}
+        for row in reader:
+            if row:
                 yield line, row
             # a quoted cell may hold line breaks, so a row begins after the last line of the one before
             line = reader.line_num + 1
     except csv.Error as error:
         raise UsageError(f"{where}:{line}: must be valid CSV; {error}") from error
+
+
+QUOTED = re.compile(r'"(?:[^"]|"")*"')
+"""A whole quoted cell."""
+TAB_CELL = re.compile(rf"({QUOTED.pattern}|[^\t]*)\t")
+
+
+def _tab_cells(where: str, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row of TSV, after the line where it begins; blank lines are no rows.
+
+    TSV has no quotes of its own: a line with as many cells as the header is a row, whatever quotes are in it. Programs
+    for CSV quote cells with tabs or line breaks: lines that are no rows by themselves may be parts of such cells.
+    """
+    width = 0
+    start = 1
+    begun: list[str] = []
+    is_open = False
+    for line, text in enumerate(lines, 1):
+        is_blank = not text.strip("\r\n ")
+        is_row = not is_blank and text.count("\t") + 1 == width
+        # What begins with a whole row goes on with lines that are none.
+        if not is_open or (is_row and begun[0].count("\t") + 1 == width):
+            if begun:
+                yield start, _tab_row(where, start, begun, width)
+            start = line
+            begun = []
+            is_open = False
+            if is_blank:
+                continue
+        if begun:
+            is_open ^= text.count('"') % 2 == 1
+        else:
+            is_open = any(map(_opens, text.rstrip("\r\n").split("\t")))
+        begun.append(text)
+        width = width or text.count("\t") + 1
+    if begun:
+        yield start, _tab_row(where, start, begun, width)
+
+
+def _opens(cell: str) -> bool:
+    """Whether a cell begins with a quote that does not end in it."""
+    return cell.startswith('"') and cell.count('"') % 2 == 1
+
+
+def _tab_row(where: str, start: int, lines: list[str], width: int) -> list[str]:
+    """The cells of the lines of a row, of which those after the first are within a quoted cell."""
+    while not lines[-1].strip("\r\n "):
+        lines = lines[:-1]
+    text = "".join(lines).rstrip("\r\n")
+    row = text.split("\t")
+    if len(lines) > 1 or len(row) != width:
+        row = TAB_CELL.findall(f"{text}\t")
+    torn = [cell for cell in row if "\n" in cell and not QUOTED.fullmatch(cell)]
+    # In one column, a line within a quoted cell looks like a row.
+    if torn or (len(lines) > 1 and len(row) != width) or (width == 1 and _opens(text)):
+        raise UsageError(
+            f"{where}:{start}: a cell that begins with a quote, and goes on in the next line, must end with a quote; "
+            f"lines {start} to {start + len(lines) - 1} are no row: save the file as JSONL or CSV"
+        )
+    return [cell[1:-1].replace('""', '"') if QUOTED.fullmatch(cell) else cell for cell in row]
 
 
 def parquet_rows(where: str, file: Any, column: str | None = None, rows: range | None = None) -> Rows:
@@ -174,7 +293,7 @@ def parquet_rows(where: str, file: Any, column: str | None = None, rows: range |
             if start >= rows.stop:
                 break
             if column is None:
-                size += _size(batch)
+                size += batch.nbytes
                 _check_size(where, size)
             begin = min(max(rows.start - start, 0), len(batch))
             part = batch.slice(begin, rows.stop - start - begin)
@@ -192,55 +311,10 @@ def arrow_rows(where: str) -> Rows:
         start = 1
         size = 0
         for batch in batches:
-            size += _size(batch)
+            size += batch.nbytes
             _check_size(where, size)
             yield from enumerate(_in_python(where, batch), start)
             start += len(batch)
-
-
-def _size(batch: Any) -> int:
-    """Bytes of a batch with every value written out, as Python holds it, where a row of nothing takes memory, too."""
-    return max(EMPTY_ROW * len(batch), sum(map(_written_out, batch.columns)))
-
-
-EMPTY_ROW = 64
-"""Bytes of a row in Python, an empty dictionary."""
-_WRITTEN = ("string", "large_string", "binary", "large_binary")
-"""Arrow types of texts and bytes."""
-
-
-def _written_out(array: Any) -> int:
-    """Bytes of an array with every value written out; a dictionary holds each once, also within lists and objects."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = array.type
-    if pa.types.is_struct(kind):
-        return sum(map(_written_out, array.flatten()))
-    if pa.types.is_map(kind):
-        return _written_out(array.keys) + _written_out(array.items)
-    # Lists of every kind.
-    if hasattr(array, "flatten"):
-        return _written_out(array.flatten()) + len(array)
-    # Counted, not decoded: what is refused would have to be in memory first.
-    if pa.types.is_run_end_encoded(kind):
-        ends = np.append(0, array.run_ends)
-        if (ends[1:] <= ends[:-1]).any():
-            raise pa.ArrowInvalid("ends of runs must rise")
-        runs = np.diff(ends)
-        if str(array.values.type) not in _WRITTEN:
-            return int(runs.max(initial=0)) * _written_out(array.values)
-        lengths = pc.fill_null(pc.binary_length(array.values), 0).cast(pa.int64())
-        return int(runs @ lengths)
-    if pa.types.is_dictionary(kind) and str(array.dictionary.type) in _WRITTEN:
-        lengths = pc.binary_length(array.dictionary).cast(pa.int64())
-        return pc.sum(lengths.take(array.indices)).as_py() or 0
-    # Texts of views may all lie at one place. A view is 16 bytes, of which the first four are the length of its text.
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        views = np.frombuffer(array.buffers()[1], "<i4").reshape(-1, 4)
-        return int(views[array.offset :][: len(array), 0].sum())
-    return int(array.nbytes)
 
 
 def _in_python(where: str, batch: Any) -> list[JSON]:
@@ -513,12 +587,15 @@ CONTEXT = "context"
 
 SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
 
-LOCATION = re.compile(r"://|:\d+$|^embedded corpus: ")
-"""What files of collectors and of runs have in the column `source`: the place of one text, which is no source."""
+PLACE_OF_TEXT = re.compile(r"\.(?:jsonl|ndjson|json|csv|tsv|parquet|arrow)(?:\.\w+)?:\d+$|^embedded corpus: ")
+"""What tables of scores have in the column `source`: the place of one text, which is no collection.
+
+So have the files of collectors and of runs, which are told by their column `sha256`.
+"""
 
 PLACE = re.compile(r"\{([^{}]+)\}")
 """A column in a template, such as `{question} {answer}`, of which the text of a row is made."""
-JOINED = ("text", CONTEXT)
+JOINED = ("text", CONTEXT, chats.PROMPT, chats.COMPLETION)
 """Fields that a template may fill."""
 NEXT_FIELD = re.compile(r",(?=\s*\w*\s*=)")
 """The comma before the next field of `--columns`: a template may have commas of its own."""
@@ -546,7 +623,7 @@ def parse_columns(spec: str, *, answers: bool = False) -> dict[str, str]:
         raise UsageError(f"columns may name {', '.join(allowed)}; got {', '.join(unknown)}")
     for field, name in columns.items():
         if is_template(name) and field not in JOINED:
-            raise UsageError(f"columns may be joined by a template for {' and '.join(JOINED)}; got {field}={name!r}")
+            raise UsageError(f"columns may be joined by a template for {', '.join(JOINED)}; got {field}={name!r}")
         check_template(f"columns {field}", name)
     return columns
 
@@ -567,8 +644,8 @@ def check_template(what: str, name: str) -> None:
 def join_columns(template: str, row: Row, field: str, origin_url: str) -> str:
     r"""The template with the cells of a row in place of its columns; \n is a line break.
 
-    A number stands as it is written. UsageError for a column that the row does not have, or that holds neither text
-    nor a number; RowError for a cell that is missing or blank: the text would be of another kind than the others.
+    A number stands as it is written, an empty cell for nothing. UsageError for a column that the row does not have, or
+    that holds neither text nor a number; RowError where all cells are empty.
     """
     cells = {}
     for name in PLACE.findall(template):
@@ -579,9 +656,15 @@ def join_columns(template: str, row: Row, field: str, origin_url: str) -> str:
                 f"columns are {available}"
             )
         cell = row[name]
-        if isinstance(cell, int | float) and not is_missing(cell):
-            cell = str(cell)
-        cells[name] = checked_text(cell, origin_url, f"column {name!r}", reason=f"blank {field}")
+        if layouts.is_empty(cell):
+            # As the input of most rows of Alpaca.
+            cells[name] = ""
+        elif isinstance(cell, int | float):
+            cells[name] = str(cell)
+        else:
+            cells[name] = checked_text(cell, origin_url, f"column {name!r}")
+    if not any(cells.values()):
+        raise RowError(f"{origin_url}: the columns of the template of {field} must not all be empty", f"blank {field}")
     # The backslash is the template's: a cell keeps its own.
     pattern = template.replace("\\n", "\n")
     return PLACE.sub(lambda place: cells[place[1]], pattern)
@@ -608,8 +691,8 @@ def read_files(
             rows = list(harness.rows(str(path), contexts=contexts))
             names: Columns = {}
         else:
-            rows = read_rows([path])
             names = columns or {}
+            rows = _with_named(read_rows([path]), names)
         read = list(parse_rows(rows, names, labelled=labelled, answers=answers or contexts, skipped=skipped))
         if not read:
             raise UsageError(
@@ -617,6 +700,13 @@ def read_files(
             )
         documents += read
     return documents
+
+
+def _with_named(rows: list[tuple[str, Row]], columns: Columns) -> list[tuple[str, Row]]:
+    """The rows of a file, in which a named column may be missing in some, as in JSON an empty cell is."""
+    named = set(columns.values()).union(*map(PLACE.findall, columns.values()))
+    held = {name: None for name in named if any(name in row for _, row in rows)}
+    return [(origin_url, {**held, **row}) for origin_url, row in rows] if held else rows
 
 
 def read_rows(paths: Paths) -> list[tuple[str, Row]]:
@@ -665,14 +755,19 @@ def as_text(where: str, content: bytes, start: int = 1) -> str:
             raise UsageError(f"{where} must be encoded in UTF-8; it is packed, as files that end in {ending} are")
     position = content.find(b"\0")
     fault = "it has NUL bytes, as UTF-16 has"  # valid UTF-8, but of no text
+    encoding = "UTF-16"
     if position < 0:
         try:
             return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             position = error.start
             fault = f"byte 0x{content[position]:02x} at position {position} is not"
+            encoding = "WINDOWS-1252"
     line = content.count(b"\n", 0, position) + start
-    raise UsageError(f"{where}:{line}: must be encoded in UTF-8; {fault}")
+    raise UsageError(
+        f"{where}:{line}: must be encoded in UTF-8; {fault}: save it as UTF-8, or, if it is in {encoding}, run: iconv "
+        f"-f {encoding} -t UTF-8 {shlex.quote(where)} > utf8{PurePosixPath(where).suffix}"
+    )
 
 
 def _decompressed(path: Path, compression: str) -> bytes:
@@ -821,24 +916,14 @@ def table_documents(name: str, table: Any) -> list[Document]:
 
 def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = False, answers: bool = False) -> Document:
     """One row as a document that comes from `origin_url`; the other arguments and errors are those of `read_files`."""
-
-    def value(field: str, *, needed: bool = False) -> Any:
-        names = (columns[field],) if field in columns else NAMES.get(field, (field,))
-        for name in names:
-            if name in row:
-                return row[name]
-        if is_template(names[0]):
-            return join_columns(names[0], row, field, origin_url)
-        if needed or field in columns:
-            available = ", ".join(map(str, row)) or "none"
-            wanted = " or ".join(map(repr, names))
-            raise UsageError(
-                f"{origin_url}: {field} must be in column {wanted}; columns are {available}; name it by {SYNTAX}"
-            )
-        return None
-
+    value = partial(_value, row, columns, origin_url)
+    chat = None
     # a column that is named for the text is the text, whatever else a row has
-    chat = chats.chat_in(row, value, origin_url) if answers and "text" not in columns else None
+    if "text" not in columns:
+        if answers:
+            chat = chats.chat_in(row, value, origin_url, columns)
+        else:
+            layouts.check_text(row, origin_url)
     text = chat.words if chat else checked_text(value("text", needed=True), origin_url)
     context = _context(value(CONTEXT), origin_url) if answers and chat is None else ""
     member = _member(value("label", needed=labelled), origin_url)
@@ -848,28 +933,72 @@ def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = Fa
     group = _name("group", value("group"), origin_url)
     period = _name("period", value("period"), origin_url)
     source = _name("source", value("source"), origin_url)
-    if LOCATION.search(source):
+    if "sha256" in row or PLACE_OF_TEXT.search(source):
         source = ""
-    return Document(text, member, day, group, origin_url, period, source, context, chat)
+    column = "" if chat else _text_from(row, columns, answers=answers)
+    return Document(text, member, day, group, origin_url, period, source, context, chat, column)
+
+
+def _text_from(row: Row, columns: Columns, *, answers: bool) -> str:
+    """Where a text was read, in words; "" for the column `text`, unless the row could be read as something else."""
+    column = _column("text", row, columns)
+    others = layouts.layouts_in(row) if answers and "text" not in columns else []
+    if others:
+        return f"texts from {column}, though {others[0]} are there"
+    return "" if column == "text" else f"texts from {column}"
+
+
+def _column(field: str, row: Row, columns: Columns) -> str:
+    """The column of a field: the one that is named, else the first with a value of those that it may have."""
+    if field in columns:
+        return columns[field]
+    names = NAMES.get(field, (field,))
+    present = [name for name in names if name in row]
+    filled = [name for name in present if not is_missing(row[name])]
+    return next(iter(filled or present), names[0])
+
+
+def _value(row: Row, columns: Columns, origin_url: str, field: str, *, needed: bool = False) -> Any:
+    """The value of a field in a row; None where it has no such column, unless that is needed, or named."""
+    name = _column(field, row, columns)
+    if name in row:
+        return row[name]
+    if is_template(name):
+        return join_columns(name, row, field, origin_url)
+    if needed or (field in columns and name != NOT_READ):
+        available = ", ".join(map(str, row)) or "none"
+        wanted = repr(name) if field in columns else " or ".join(map(repr, NAMES.get(field, (field,))))
+        raise UsageError(
+            f"{origin_url}: {field} must be in column {wanted}; columns are {available}; name it by {SYNTAX}"
+        )
+    return None
 
 
 def _context(value: Any, origin_url: str) -> str:
     """What precedes a text; "" where there is none."""
-    if is_missing(value) or value == "":
+    if layouts.is_empty(value):
         return ""
+    if not isinstance(value, str):
+        raise UsageError(f"{origin_url}: context must be a text; got {quoted(value)}{_unless_read(CONTEXT)}")
     return checked_text(value, origin_url, CONTEXT)
 
 
+def _unless_read(field: str) -> str:
+    """The way on where a file has something else in the column of a field."""
+    return f"; if the column is none of ours, leave it out by --columns {field}={NOT_READ}"
+
+
 def _member(value: Any, origin_url: str) -> bool | None:
-    if value is None:
+    if layouts.is_empty(value):
         return None
     if isinstance(value, Decimal):  # of Parquet; it may be written 1.00
         value = float(value)
     key = str(value).strip().lower()
     if not isinstance(value, str | int | float) or key not in LABELS:
         raise RowError(
-            f"{origin_url}: label must be 1 or true (member), 0 or false (non-member); got {quoted(value)}",
-            "no label" if is_missing(value) or not key else "label neither 0 nor 1",
+            f"{origin_url}: label must be 1 or true (member), 0 or false (non-member); got "
+            f"{quoted(value)}{_unless_read('label')}",
+            "label neither 0 nor 1",
         )
     return LABELS[key]
 
@@ -878,7 +1007,9 @@ def _name(field: str, value: Any, origin_url: str) -> str:
     if is_missing(value):
         return ""
     if not isinstance(value, str | int | float | Decimal) or value in (math.inf, -math.inf):
-        raise UsageError(f"{origin_url}: {field} must be a string or a number; got {quoted(value)}")
+        raise UsageError(
+            f"{origin_url}: {field} must be a string or a number; got {quoted(value)}{_unless_read(field)}"
+        )
     return re.sub(r"^(-?\d+)\.0+$", r"\1", _shortest(value))  # a number that a table has turned into a decimal one
 
 
@@ -903,7 +1034,8 @@ def _date(value: Any, origin_url: str) -> date | None:
         day = date.fromisoformat(start[0])
     except (IndexError, ValueError) as error:
         raise UsageError(
-            f"{origin_url}: date must begin as year-month-day, like 2023-01-31; got {quoted(value)}"
+            f"{origin_url}: date must begin as year-month-day, like 2023-01-31; got "
+            f"{quoted(value)}{_unless_read('date')}"
         ) from error
     try:
         # a time with an offset may be of another day in UTC

@@ -153,6 +153,8 @@ class Context:
     stages: Stages | None = None
     numbers: dict[str, float | None] = field(default_factory=dict)
     """The numbers of the answer, once there is one; see `pipelines.common.gate`."""
+    read: list[str] = field(default_factory=list)
+    """What was read of files, where it is not the plain case; see `fsd.data.reading`."""
 
 
 _CONTEXT = ContextVar("context", default=Context())  # noqa: B039 - frozen

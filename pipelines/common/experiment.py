@@ -86,6 +86,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
         notes=notes,
         adapter=config.adapter,
         further=control_models,
+        read=inputs.read,
     )
 
 

@@ -21,6 +21,7 @@ from fsd.data.documents import Benchmark, Document, Documents
 from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
 from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
 from fsd.data.readers import data_files_of, parse_columns, read_files, read_texts
+from fsd.data.reading import read_otherwise
 from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
 from fsd.files import digest
@@ -61,6 +62,8 @@ class Inputs(NamedTuple):
     sources: Mapping[str, str] = MappingProxyType({})
     remarks: Sequence[str] = ()
     labels: Labels = HOLDING
+    read: str = ""
+    """What was read of files, in words, where it is not the plain case."""
 
     def fetched(self) -> "Inputs":
         """The same with the texts, downloaded if they are a published benchmark."""
@@ -79,6 +82,7 @@ class Inputs(NamedTuple):
             sources=texts.sources,
             remarks=remarks,
             labels=texts.labels(config),
+            read=read_otherwise(texts.documents) if config.data.data else "",
         )
 
 

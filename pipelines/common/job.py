@@ -17,7 +17,7 @@ from fsd import distributed, tracking
 from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
 from fsd.errors import UsageError, counted, without_credentials
 from fsd.net.hub import EMBEDDED, check_located, check_other_weights, check_tokenizer_located, model_size
-from pipelines.common.context import demands
+from pipelines.common.context import context, demands
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -84,6 +84,7 @@ class Job:
         parts: makes the jobs whose numbers are added up in place of its own, such as the cells of a study.
         asked: what a model behind an API is asked; by default each pass is a request.
         companion: is open during checks and work, such as a process beside this one.
+        read: what was read of the files, in words, where it is not the plain case; see `fsd.data.reading`.
     """
 
     work: Callable[[], object]
@@ -104,6 +105,7 @@ class Job:
     further: Mapping[str, str] = field(default_factory=dict)
     checks: Sequence[Callable[[], object]] = ()
     companion: AbstractContextManager[object] | None = None
+    read: str = ""
 
     def __post_init__(self) -> None:
         prefix, _, domain = self.experiment.partition("-")
@@ -147,6 +149,8 @@ class Job:
         """Do the work, after a check that its results can be stored."""
         with self.companion or nullcontext():
             self.check()
+            # For the end of the command, whatever it reports.
+            context().read[:] = filter(None, [self.read])
             return self.work()
 
     def plan(self) -> "Report":
@@ -160,6 +164,8 @@ class Job:
         if self.experiment:
             writes.append(Stated(f"a run of the experiment {self.experiment}", {"experiment": self.experiment}))
         rows = [*self.reads.items(), *self._model_rows()]
+        if self.read:
+            rows.insert(len(self.reads), ("read", self.read))
         rows.append(("writes", Stated(", ".join(writes) or "nothing", list(map(value_of, writes)))))
         facts = [(name, without_credentials(words)) for name, words in rows]
         values = [(name, value_of(words)) for name, words in rows]

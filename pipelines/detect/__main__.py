@@ -85,6 +85,7 @@ def prepare(config: DetectConfig) -> Job:
     from fsd.data.corpus import Corpus
     from fsd.data.near_duplicates import without_related
     from fsd.data.readers import files_of_texts
+    from fsd.data.reading import read_otherwise
     from fsd.data.splitting import parse_cutoff
     from fsd.errors import UsageError
     from fsd.files import digest
@@ -139,6 +140,7 @@ def prepare(config: DetectConfig) -> Job:
         experiment="of the adapter's domain",
         notes=[*remarks, passes],
         checks=[partial(check_adapter, config, documents + nonmembers)],
+        read=read_otherwise(documents),
     )
 
 

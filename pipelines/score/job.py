@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
 from fsd.data.knowledge_cutoffs import labels_for
+from fsd.data.reading import read_otherwise
 from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError
 from fsd.net.hub import fingerprint, locate
@@ -84,6 +85,7 @@ def prepare(config: ScoreConfig) -> Job:
         notes=remarks,
         api=api,
         asked=asked,
+        read=read_otherwise(documents),
     )
 
 

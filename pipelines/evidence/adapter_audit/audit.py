@@ -14,6 +14,7 @@ from fsd.data.documents import Document, Documents, digest
 from fsd.data.embedded import corpus
 from fsd.data.near_duplicates import refuse_contradictions
 from fsd.data.readers import parse_columns, read_files, read_rows
+from fsd.data.reading import read_otherwise
 from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
@@ -96,6 +97,7 @@ def prepare(config: AuditConfig) -> Job:
         experiment=experiment,
         adapter=config.adapter,
         further=further,
+        read=read_otherwise(documents),
     )
 
 

@@ -16,6 +16,7 @@ from fsd.data.harness import Question, is_task, questions, training_split
 from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import refuse_members, refuse_related, without_related
 from fsd.data.readers import parse_columns, read_files
+from fsd.data.reading import read_otherwise
 from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError, at_least
 from fsd.evaluation.dataset_inference import DatasetVerdict, compare_sets
@@ -192,6 +193,7 @@ def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object])
         notes=notes,
         api=config.api,
         asked=partial(api_cost, config.model, config.api, partial(asked, config, inputs)),
+        read=read_otherwise(suspect),
     )
 
 

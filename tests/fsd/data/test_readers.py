@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import os
-import struct
 import sys
 from collections import Counter
 from datetime import date, datetime
@@ -136,19 +135,21 @@ def test_a_template_that_does_not_fit_the_file_is_refused(tmp_path):
     with pytest.raises(UsageError, match="column 'choices' must be a string that is not blank; got "):
         read_files([path], parse_columns("text={question} {choices}"))
     joined = parse_columns("text={question} {answer}")
-    with pytest.raises(RowError, match=r"a\.jsonl:2: column 'answer' must be a string that is not blank"):
+    # A column may be empty in some rows, as the input of Alpaca is; but not all of a template.
+    assert [document.text for document in read_files([path], joined)] == ["who? me", "why? "]
+    assert [passage.text for passage in TextStream([path], "{question} {answer}")] == ["who? me", "why? "]
+    path.write_text(path.read_text() + '{"question": null}\n')
+    with pytest.raises(RowError, match=r"a\.jsonl:3: the columns of the template of text must not all be empty"):
         read_files([path], joined)
     skipped = Counter()
-    assert [document.text for document in read_files([path], joined, skipped=skipped)] == ["who? me"]
+    assert len(read_files([path], joined, skipped=skipped)) == 2
     assert skipped == {"blank text": 1}
-    # a row of a corpus without one of the cells has no text, like one with an empty cell
-    assert [passage.text for passage in TextStream([path], "{question} {answer}")] == ["who? me"]
     for spec in ("text={question", "text={} x", "text={{question}}", "text=question}"):
         with pytest.raises(UsageError, match="must have each column of a template in braces"):
             parse_columns(spec)
     with pytest.raises(UsageError, match="must have each column of a template in braces"):
         TextStream([path], "{question")
-    with pytest.raises(UsageError, match="columns may be joined by a template for text and context; got label="):
+    with pytest.raises(UsageError, match=r"columns may be joined by a template for .*; got label="):
         parse_columns("label={a}{b}")
     with pytest.raises(UsageError, match="columns must be written"):
         parse_columns("text=question,answer")
@@ -206,7 +207,8 @@ def test_rows_without_text_or_label_are_refused_or_skipped_and_counted(tmp_path)
     assert [(d.text, d.member, d.origin_url) for d in kept] == [("a", True, f"{path}:1"), ("f", False, f"{path}:9")]
     assert skipped == {"blank text": 3, "label neither 0 nor 1": 1, "no label": 3}
     skipped.clear()
-    assert [d.text for d in read_files([path], skipped=skipped)] == ["a", "c", "f"]
+    # NaN is what pandas writes for a missing label.
+    assert [d.text for d in read_files([path], skipped=skipped)] == ["a", "c", "d", "e", "f"]
     write(path, '{"text": 5, "label": 1}')
     with pytest.raises(UsageError, match="text must be a string that is not blank; got 5"):
         read_files([path], skipped=skipped)
@@ -316,48 +318,12 @@ def test_a_value_that_python_cannot_hold_names_its_column(kind, ending, tmp_path
         read_rows([path])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bomb.jsonl.gz",
-        "bomb.csv.zst",
-        "bomb.parquet",
-        "equal.parquet",
-        "equal.arrow",
-        "chats.arrow",
-        "views.arrow",
-        "map.arrow",
-        "runs.arrow",
-        "nothing.arrow",
-    ],
-)
+@pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet"])
 def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.setattr(readers, "LARGEST", 2**22)
     file, text = tmp_path / name, "a" * 2**23
-    equal = pa.table({"text": pa.array([text[: 2**13]] * 2**10).dictionary_encode()})
     if name == "bomb.parquet":
         pq.write_table(pa.table({"text": [text[: 2**13]] * 2**10}), file, compression="zstd")
-    elif name == "equal.parquet":
-        pq.write_table(equal, file)
-    elif name.endswith(".arrow"):
-        if name == "chats.arrow":
-            turns = pa.StructArray.from_arrays([equal["text"].combine_chunks()], ["content"])
-            equal = pa.table({"messages": pa.ListArray.from_arrays(list(range(2**10 + 1)), turns)})
-        if name == "map.arrow":
-            values = equal["text"].combine_chunks()
-            keys = pa.array([str(number) for number in range(len(values))])
-            equal = pa.table({"messages": pa.MapArray.from_arrays(list(range(2**10 + 1)), keys, values)})
-        if name == "runs.arrow":
-            equal = pa.table({"text": pa.RunEndEncodedArray.from_arrays([2, 2**30], [text[:10], "b"])})
-        if name == "nothing.arrow":
-            equal = pa.table({"text": pa.nulls(2**30)})
-        if name == "views.arrow":
-            one = pa.py_buffer(text[: 2**13].encode())
-            view = struct.pack("<i4sii", 2**13, text[:4].encode(), 0, 0)
-            views = pa.Array.from_buffers(pa.string_view(), 2**10, [None, pa.py_buffer(view * 2**10), one])
-            equal = pa.table({"text": views})
-        with pa.OSFile(str(file), "wb") as stream, pa.ipc.new_stream(stream, equal.schema) as batches:
-            batches.write_table(equal)
     else:
         with pa.CompressedOutputStream(str(file), "gzip" if name.endswith("gz") else "zstd") as stream:
             stream.write(text.encode())
