@@ -1,6 +1,5 @@
 """The objective of tuning: the value of settings on labelled texts by cross-validation, and grids over settings."""
 
-import itertools
 import json
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -215,12 +214,6 @@ def tidy(search: Search, value: Any) -> Any:
     if isinstance(search, Choice) or is_whole(search):
         return value
     return round(float(value), 12) if search.step else float(value)
-
-
-def whole_grid(space: Space) -> list[Settings]:
-    """Every combination of the settings' grid values."""
-    cells = itertools.product(*map(grid, space.values()))
-    return [dict(zip(space, cell, strict=True)) for cell in cells]
 
 
 def finite(space: Space) -> bool:

@@ -5,13 +5,11 @@ import math
 import os
 import random
 import signal
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, cast
@@ -21,29 +19,24 @@ import optuna
 import pandas as pd
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError
-from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.samplers import BaseSampler, GridSampler, RandomSampler, TPESampler
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from fsd.config import TuneConfig
 from fsd.errors import UsageError, import_failure
 from fsd.evaluation.rows import compare
-from fsd.files import check_regular
 from fsd.progress import progress
 from fsd.search_space import Choice, Search, Space
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.metrics import estimates
 from fsd.token_stats import Scores
-from fsd.tuning.objective import Settings, Task, Trial, Winner, finite, is_whole, key_of, tidy, whole_grid
+from fsd.tuning.objective import Task, Trial, Winner, finite, grid, is_whole, key_of, tidy
 
 HEARTBEAT_SECONDS = 30
 """Interval of a long trial's heartbeat; after twice that without one, Optuna fails the trial and queues it again."""
 STALE_RETRIES = 2
-STALE_AFTER = timedelta(minutes=1)
-"""Age from which a running detector trial counts as killed: those take seconds at most and send no heartbeats."""
-REPEATS = "failed_trial"
-"""System attribute in which Optuna keeps the number of the failed trial that a trial repeats."""
 MAX_FAILURES = 10
 """Consecutive failed trials after which a process stops."""
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -56,9 +49,6 @@ _LOCK_SECONDS = 60.0
 _ATTEMPTS = 5
 _SQLITE = "sqlite:///"
 _JOURNAL = "journal:"
-# How each line of a journal begins.
-_ENTRY = b'{"op_code":'
-_NO_TRIALS = "{} holds no trials of Optuna's"
 
 
 @contextmanager
@@ -74,16 +64,11 @@ def _quiet_optuna() -> Iterator[None]:
             optuna.logging.set_verbosity(verbosity)
 
 
-# Characters of a name that any system takes.
-LONGEST_NAME = 250
-
-
 def check_storage(url: str) -> None:
     """Refuse a storage that cannot be opened; one that does not exist yet is not made."""
     path = _file_of(url)
-    # pathlib raises for a name that is too long, which the database refuses better.
-    if path is None or os.path.exists(path) or len(path.name) > LONGEST_NAME:  # noqa: PTH110
-        open_storage(url, repair=False)
+    if path is None or path.exists():
+        open_storage(url)
     elif path.parent == Path("mlruns"):
         return
     elif not path.parent.is_dir():
@@ -105,17 +90,16 @@ def _refusal(url: str, reason: str) -> str:
     )
 
 
-def open_storage(url: str, *, heartbeat: bool = False, repair: bool = True) -> BaseStorage:
-    """Open or make the storage; with `heartbeat`, trials of killed processes are retried.
-
-    With `repair`, half an entry at the end of a journal is cut off; without, such a journal is only looked at.
-    """
+def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
+    """Open or make the storage; with `heartbeat`, trials of killed processes are retried."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+    # A LookupError or TypeError is that of a journal that is none.
+    errors = (SQLAlchemyError, StorageInternalError, ImportError, OSError, ValueError, LookupError, TypeError)
     for attempt in range(_ATTEMPTS):
         try:
-            return _open(url, heartbeat, repair)
-        except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
+            return _open(url, heartbeat)
+        except errors as error:
             # Of processes that create the same tables at the same time, all but one fail, and succeed a moment later.
             if isinstance(error, DBAPIError | StorageInternalError) and attempt + 1 < _ATTEMPTS:
                 time.sleep(random.uniform(0.05, 0.3))
@@ -130,7 +114,7 @@ def open_storage(url: str, *, heartbeat: bool = False, repair: bool = True) -> B
     raise AssertionError
 
 
-def _open(url: str, heartbeat: bool, repair: bool) -> BaseStorage:
+def _open(url: str, heartbeat: bool) -> BaseStorage:
     options = {}
     if heartbeat:
         options["heartbeat_interval"] = HEARTBEAT_SECONDS
@@ -146,60 +130,14 @@ def _open(url: str, heartbeat: bool, repair: bool) -> BaseStorage:
     # Any other folder must exist, since its name may be a mistake.
     if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent}")
-    # A pipe would never answer. pathlib raises for a name that is too long, which the database refuses better.
-    if os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112
-        check_regular(path, f"{path} must be a file", largest=sys.maxsize)
     if url.startswith(_JOURNAL):
-        return _journal(path, repair)
+        # Optuna's lock is a link to the path as it is given, which leads nowhere if that is relative.
+        return JournalStorage(JournalFileBackend(str(path.absolute())))
     storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}}, **options)
     # With a write-ahead log, a property of the file, readers and the writer need not wait for each other.
     with storage.engine.connect() as connection:
         connection.exec_driver_sql("pragma journal_mode=wal")
     return storage
-
-
-def _journal(path: Path, repair: bool) -> BaseStorage:
-    """A journal of Optuna's; half an entry at its end, which a full disk or a kill has left, is cut off."""
-    # Optuna's lock is a link to the path as it is given, which leads nowhere if that is relative to another folder.
-    path = path.absolute()
-    lock = JournalFileSymlinkLock(str(path))
-    _check_lock(path, Path(f"{path}.lock"))
-    content = b""
-    if path.exists():
-        content = path.read_bytes()
-    if not content.startswith(_ENTRY[: len(content)]):
-        raise ValueError(_NO_TRIALS.format(path))
-    if not content.endswith(b"\n") and content:
-        # A dry run writes nothing, and Optuna does not read half an entry.
-        if not repair:
-            return InMemoryStorage()
-        _cut_half_entry(path, lock)
-    try:
-        return JournalStorage(JournalFileBackend(str(path), lock))
-    except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(_NO_TRIALS.format(path)) from error
-
-
-def _cut_half_entry(path: Path, lock: JournalFileSymlinkLock) -> None:
-    lock.acquire()
-    try:
-        # Another process may have finished it before it gave the lock away.
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-    finally:
-        lock.release()
-
-
-def _check_lock(path: Path, lock: Path) -> None:
-    """Refuse a lock that Optuna would wait for without end."""
-    # One system call, since another process may take and release the lock at any moment.
-    try:
-        target = path.parent / lock.readlink()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise ValueError(f"its lock {lock} must be a link of Optuna's: move it away") from error
-    if not target.exists():
-        raise ValueError(f"its lock {lock} leads nowhere: remove it, unless another process tunes")
 
 
 def compare_on_test(
@@ -300,15 +238,12 @@ def create_study(name: str, setup: Mapping[str, Any], storage: str) -> optuna.St
 @_quiet_optuna()
 def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None, *, show_progress: bool) -> None:
     """Run trials in this process until the study is complete or the deadline has passed."""
-    cells = _cells(task.space, config)
     # Trials of minutes send heartbeats and may be pruned; for those of milliseconds, both would take the time.
     long = config.tune == "adapter"
-    sampler = optuna.samplers.TPESampler if config.sampler == "tpe" else optuna.samplers.RandomSampler
+    sampler = _sampler(task.space, config)
     pruner = PRUNERS[config.pruner if long else "none"]
     storage = open_storage(config.storage, heartbeat=long)
-    study = optuna.load_study(
-        study_name=name, storage=storage, sampler=_ByNumber(cells, sampler, config.base_run.seed), pruner=pruner()
-    )
+    study = optuna.load_study(study_name=name, storage=storage, sampler=sampler, pruner=pruner())
     evaluated: dict[str, Sequence[float]] = {}
     for complete in study.get_trials(states=(TrialState.COMPLETE,)):
         trial = _record(task, complete)
@@ -322,12 +257,12 @@ def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None
         parent = parent_process()
         # A worker whose command was killed would go on unseen.
         orphaned = parent is not None and not parent.is_alive()
-        if failures >= MAX_FAILURES or not _missing(study, cells, config) or orphaned:
+        if failures >= MAX_FAILURES or not _missing(study, sampler, config) or orphaned:
             study.stop()
         bar.update(1)
 
     remaining = None if deadline is None else deadline - time.time()
-    missing = _missing(study, cells, config)
+    missing = _missing(study, sampler, config)
     if not missing or (remaining is not None and remaining <= 0):
         return
     with progress(missing, name, "trial", shown=show_progress) as bar:
@@ -335,53 +270,26 @@ def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None
             lambda trial: _run_trial(task, trial, evaluated),
             timeout=remaining,
             # A training may fail for its settings alone; an error of a detector is one of the program.
-            catch=Exception if long else _NoCellError,
+            catch=Exception if long else (),
             callbacks=[after_trial],
         )
 
 
-class _NoCellError(Exception):
-    """Another process has taken the last cell of the grid."""
+def _sampler(space: Space, config: TuneConfig) -> BaseSampler:
+    """Optuna's own: the whole grid where the trials suffice for it, or else as was asked for."""
+    seed = config.base_run.seed
+    values = {name: grid(search) for name, search in space.items()}
+    cells = math.prod(map(len, values.values()))
+    if config.sampler == "grid" or (finite(space) and cells <= config.trials):
+        return GridSampler(values, seed)
+    return _Seeded(TPESampler if config.sampler == "tpe" else RandomSampler, seed)
 
 
-def _cells(space: Space, config: TuneConfig) -> list[Settings]:
-    """The grid's cells in the order of the trials that evaluate them; none if settings are sampled."""
-    # Sorted by name, so that the order does not depend on that of a detector's parameters.
-    cells = whole_grid(dict(sorted(space.items())))
-    if config.sampler != "grid" and not (finite(space) and len(cells) <= config.trials):
-        return []
-    # Optuna's GridSampler draws cells by chance, so that processes at the same time may take the same one; here the
-    # number of a trial decides. They are shuffled, so that the part of an interrupted study is spread over the space.
-    order = np.random.RandomState(config.base_run.seed).permutation(len(cells))
-    return [cells[index] for index in order]
-
-
-def _missing(study: optuna.Study, cells: Sequence[Settings], config: TuneConfig) -> int:
-    """Number of trials to begin: of a grid those that no process has begun, or that are to be repeated."""
-    # Adapter trials send heartbeats, from which Optuna itself knows the killed ones.
-    if cells and config.tune != "adapter":
-        _queue_stale(study)
-    trials = study.get_trials(deepcopy=False)
-    if not cells:
-        finished = [trial for trial in trials if trial.state in FINISHED]
-        return max(0, config.trials - len(finished))
-    waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
-    return max(0, len(cells) - _begun(trials)) + len(waiting)
-
-
-def _begun(trials: Sequence[FrozenTrial]) -> int:
-    """Number of cells that the trials have begun; one that repeats a failed trial begins none."""
-    return sum(REPEATS not in trial.system_attrs for trial in trials)
-
-
-def _queue_stale(study: optuna.Study) -> None:
-    """Fail the trials of killed processes, and queue them again."""
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if trial.datetime_start <= datetime.now() - STALE_AFTER:
-            # Another process may do so at the same time.
-            with suppress(ValueError, RuntimeError):
-                study.tell(trial.number, state=TrialState.FAIL)
-                RetryHeartbeatStaleTrialCallback()(study, trial)
+def _missing(study: optuna.Study, sampler: BaseSampler, config: TuneConfig) -> int:
+    """Number of trials that the study lacks."""
+    if isinstance(sampler, GridSampler):
+        return len(sampler._get_unvisited_grid_ids(study))
+    return max(0, config.trials - len(study.get_trials(deepcopy=False, states=FINISHED)))
 
 
 def _run_trial(task: Task, trial: optuna.Trial, evaluated: dict[str, Sequence[float]]) -> float:
@@ -397,14 +305,12 @@ def _run_trial(task: Task, trial: optuna.Trial, evaluated: dict[str, Sequence[fl
     try:
         if key not in evaluated:
             evaluated[key] = task.evaluate(settings, report).tolist()
-    except optuna.TrialPruned:
-        raise
-    except BaseException as error:
-        # A failure is repeated once, an interrupted trial at any rate, settings that are refused never.
-        if not isinstance(error, UsageError):
-            retry = RetryHeartbeatStaleTrialCallback(1 if isinstance(error, Exception) else None)
-            retry(trial.study, trial.study.get_trials(deepcopy=False)[trial.number])
+    except Exception as error:
         trial.set_user_attr("error", str(error))
+        raise
+    except KeyboardInterrupt:
+        # An interrupted trial is offered again.
+        RetryHeartbeatStaleTrialCallback()(trial.study, trial.study.get_trials(deepcopy=False)[trial.number])
         raise
     folds = evaluated[key]
     trial.set_user_attr("folds", folds)
@@ -419,36 +325,23 @@ def _suggest(trial: optuna.Trial, name: str, space: Search) -> Any:
     return tidy(space, trial.suggest_float(name, space.low, space.high, step=space.step, log=space.log))
 
 
-class _ByNumber(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optuna's types
-    """The settings of a trial by its number, grid or seeded sampler: the same whichever process draws it."""
+class _Seeded(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optuna's types
+    """One of Optuna's samplers, seeded by the trial: an interrupted study goes on as an uninterrupted one."""
 
-    def __init__(self, cells: Sequence[Settings], kind: type[BaseSampler], seed: int) -> None:
-        self.cells = cells
+    def __init__(self, kind: type[BaseSampler], seed: int) -> None:
         self.kind = kind
         self.seed = seed
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        if self.cells:
-            return {}
-        # A new sampler for each trial: the draws of one that has a state would depend on the trials of this process.
         seed = np.random.SeedSequence([self.seed, trial.number]).generate_state(1)[0]
         self.sampler = self.kind(seed=int(seed))
         return dict(self.sampler.infer_relative_search_space(study, trial))
 
     def sample_relative(self, *trial: Any) -> dict[str, Any]:
-        return {} if self.cells else dict(self.sampler.sample_relative(*trial))
+        return dict(self.sampler.sample_relative(*trial))
 
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        if not self.cells:
-            return self.sampler.sample_independent(study, trial, param_name, param_distribution)
-        # A repeated trial takes the cell of the one that failed.
-        number = trial.system_attrs.get(REPEATS, trial.number)
-        place = _begun(study.get_trials(deepcopy=False)[:number])
-        if place >= len(self.cells):
-            raise _NoCellError
-        return self.cells[place][param_name]
+    def sample_independent(self, *parameter: Any) -> Any:
+        return self.sampler.sample_independent(*parameter)
 
 
 def _record(task: Task, trial: FrozenTrial) -> Trial:

@@ -1,13 +1,11 @@
 """Studies on an invented task: nothing here reads a text."""
 
 import multiprocessing
-import os
 import subprocess
 import sys
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +17,7 @@ from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
 from fsd.tuning import optuna_study
 from fsd.tuning.objective import key_of, winner
-from fsd.tuning.optuna_study import (
-    FINISHED,
-    MAX_FAILURES,
-    check_storage,
-    create_study,
-    importance,
-    open_storage,
-    search,
-)
+from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, create_study, importance, open_storage, search
 
 GRID = {"x": Range(0.1, 1.0, step=0.1), "flag": Choice((True, False))}
 WIDE = {"x": Range(0.1, 10.0, log=True), "n": Range(1, 5)}
@@ -117,12 +107,10 @@ def test_other_settings_under_the_same_name_are_refused(storage):
 
 def test_a_storage_out_of_reach_is_refused_in_one_line_without_its_password(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "text.db").write_text("no database, but long enough to be read as one" * 50)
     for url in ("sqlite:///{}/file/optuna.db", "sqlite:///{}/text.db", "nonsense", "nosuchdatabase://host/name",
-                "journal:{}/file/x.log", "sqlite:///{}/mlflow.db", "journal:{}/rows.jsonl", "journal:{}/pipe",
-                "sqlite:///{}/pipe"):  # fmt: skip
+                "journal:{}/file/x.log", "sqlite:///{}/mlflow.db", "journal:{}/rows.jsonl"):  # fmt: skip
         with pytest.raises(UsageError, match=r"^storage must be [^\n]*$"):
             search(Hill(), "s", {}, settings(url.format(tmp_path)))
     for prefix in ("sqlite:///", "journal:"):
@@ -133,64 +121,12 @@ def test_a_storage_out_of_reach_is_refused_in_one_line_without_its_password(tmp_
     assert "secret" not in str(error.value)
 
 
-def test_half_an_entry_of_a_full_disk_is_cut_off_a_journal(tmp_path, storage):
-    whole = search(Hill(), "s", {}, settings(storage))
-    journal = tmp_path / "trials.log"
-    entries = journal.read_bytes()
-    last_trial = entries.rindex(b'{"op_code":4')
-    journal.write_bytes(entries[: last_trial + 20])
-    check_storage(storage)
-    assert journal.read_bytes() == entries[: last_trial + 20]
-    for _ in range(2):
-        assert [trial.settings for trial in search(Hill(), "s", {}, settings(storage))] == [t.settings for t in whole]
-    book = tmp_path / "book.txt"
-    book.write_text("one line of a user's own")
-    with pytest.raises(UsageError, match="holds no trials"):
-        open_storage(f"journal:{book}")
-    assert book.read_text() == "one line of a user's own"
-
-
-def test_a_lock_that_optuna_would_wait_for_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "sub"
-    folder.mkdir()
-    (folder / "log").touch()
-    lock = folder / "log.lock"
-    lock.symlink_to("sub/log")
-    with pytest.raises(UsageError, match=r"its lock \S+ leads nowhere: remove it"):
-        open_storage("journal:sub/log")
-    lock.unlink()
-    lock.mkdir()
-    with pytest.raises(UsageError, match=r"its lock \S+ must be a link"):
-        open_storage("journal:sub/log")
-    lock.rmdir()
-    taken = []
-    monkeypatch.setattr(os, "fsync", lambda _: taken.append(lock.exists()))
-    create_study("s", {}, "journal:sub/log")
-    assert set(taken) == {True}
-
-
 @several_threads
 def test_several_threads_create_a_database_at_the_same_time(database):
     with ThreadPoolExecutor(6) as pool:
         studies = pool.map(lambda _: create_study("s", {"seed": 1, "objective": "auc"}, database), range(6))
         assert {study.study_name for study in studies} == {"s"}
     assert optuna.load_study(study_name="s", storage=database).metric_names == ["auc"]
-
-
-def test_a_failed_trial_is_retried_once(database):
-    class Shaky(Hill):
-        def evaluate(self, settings, report):
-            if self.evaluated == 1:
-                self.evaluated += 1
-                raise OSError("the card is gone")
-            return super().evaluate(settings, report)
-
-    assert len(search(Shaky(WIDE), "s", {}, settings(database, trials=4, long_trials=True))) == 4
-    trials = optuna.load_study(study_name="s", storage=database).trials
-    (failed,) = [t for t in trials if t.state.name == "FAIL"]
-    (retried,) = [t for t in trials if t.system_attrs.get("failed_trial") == failed.number]
-    assert (retried.state.name, retried.params) == ("COMPLETE", failed.params)
 
 
 def test_a_study_that_only_fails_stops_with_the_reason(storage):
@@ -280,19 +216,23 @@ def test_an_interrupted_grid_is_completed(storage):
     assert task.evaluated == 13
 
 
-def test_the_grid_cell_of_a_killed_process_is_evaluated_after_a_while(storage):
-    for minutes, cells in ((0.5, 19), (5, 20)):
-        killed = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING)
-        killed.datetime_start = datetime.now() - timedelta(minutes=minutes)
-        create_study(str(cells), {}, storage)
-        optuna.load_study(study_name=str(cells), storage=open_storage(storage)).add_trial(killed)
-        task = Hill()
-        trials = search(task, str(cells), {}, settings(storage))
-        assert len(trials) == len({key_of(t.settings) for t in trials}) == task.evaluated == cells
+def test_the_grid_cell_of_a_killed_process_is_evaluated_at_the_end(storage):
+    class Killed(Hill):
+        def evaluate(self, settings, report):
+            if self.evaluated == 7:
+                raise SystemExit
+            return super().evaluate(settings, report)
+
+    with pytest.raises(SystemExit):
+        search(Killed(), "s", {}, settings(storage))
+    task = Hill()
+    trials = search(task, "s", {}, settings(storage))
+    assert len({key_of(t.settings) for t in trials}) == 20
+    assert task.evaluated == 13
 
 
 @several_threads
-def test_commands_that_share_a_study_never_evaluate_the_same_settings(storage):
+def test_commands_that_share_a_study_evaluate_all_of_it(storage):
     for name, space, sampler in (("grid", GRID, "tpe"), ("wide", WIDE, "tpe"), ("random", WIDE, "random")):
         tasks = [Hill(space, wait=0.01), Hill(space, wait=0.01)]
         with ThreadPoolExecutor(2) as pool:
@@ -300,13 +240,16 @@ def test_commands_that_share_a_study_never_evaluate_the_same_settings(storage):
             list(pool.map(lambda task, name=name, given=given: search(task, name, {}, given), tasks))
         trials = optuna.load_study(study_name=name, storage=open_storage(storage)).get_trials(states=FINISHED)
         assert all(task.evaluated for task in tasks)
-        assert len({key_of(t.params) for t in trials}) == len(trials) == sum(task.evaluated for task in tasks)
+        assert len({key_of(t.params) for t in trials}) >= 20
+        # Both may begin the last one at the same moment.
+        assert len(trials) <= 21
 
 
 @pytest.mark.slow
-def test_workers_evaluate_no_grid_cell_twice(database):
+def test_workers_share_a_grid(database):
     trials = search(Hill(wait=0.05), "s", {}, settings(database, workers=2))
-    assert len(trials) == len({key_of(t.settings) for t in trials}) == 20
+    assert len({key_of(t.settings) for t in trials}) == 20
+    assert len(trials) <= 21
 
 
 @pytest.mark.slow
