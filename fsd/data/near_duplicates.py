@@ -51,7 +51,7 @@ LISTED = 5
 _WORD = re.compile(single(UNSPACED) + "|" + spelled(rf"^\W{UNSPACED}"))
 
 # Soft hyphens, zero-width spaces and joiners, marks of direction: copies of one text differ in them, its words do not.
-_INVISIBLE = dict.fromkeys([0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF])
+INVISIBLE = dict.fromkeys([0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF])
 
 Hashes = NDArray[np.uint64]
 Pairs = IntArray
@@ -80,7 +80,7 @@ class _Texts(NamedTuple):
 def words(text: str) -> list[str]:
     """Lower-cased words without punctuation, normalised (NFKC); in scripts without spaces each character is a word."""
     if not text.isascii():  # ASCII text is normal already, and normalising costs more than the rest
-        text = unicodedata.normalize("NFKC", text.translate(_INVISIBLE))
+        text = unicodedata.normalize("NFKC", text.translate(INVISIBLE))
     return _WORD.findall(text.lower())
 
 
