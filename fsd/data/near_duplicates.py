@@ -335,8 +335,7 @@ def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") 
 
 def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Document], list[str]]:
     """The non-members that are no near-duplicates of a suspect text, and a remark that counts and names the others."""
-    links = _links_between(suspect, nonmembers)
-    kept = _not_linked(nonmembers, links)
+    kept, links = _without_linked(suspect, nonmembers)
     count = len(nonmembers) - len(kept)
     remark = f"{count:,} known texts are near-duplicates of the data set and were left out"
     if links:
@@ -344,14 +343,18 @@ def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Doc
     return kept, [remark]
 
 
-def unrelated(suspect: Documents, nonmembers: Documents) -> list[Document]:
-    """The non-members that are no near-duplicates of a suspect text."""
-    return _not_linked(nonmembers, _links_between(suspect, nonmembers))
+def _without_linked(suspect: Documents, nonmembers: Documents) -> tuple[list[Document], list[Link]]:
+    """The non-members that no link joins to a suspect text, and the links of the others.
 
-
-def _not_linked(nonmembers: Documents, links: Iterable[Link]) -> list[Document]:
-    alike = {link.j for link in links}
-    return [document for i, document in enumerate(nonmembers) if i not in alike]
+    What is left is compared again: a passage of many texts links none, until few of them are left.
+    """
+    rows = list(range(len(nonmembers)))
+    dropped: list[Link] = []
+    while links := _links_between(suspect, [nonmembers[row] for row in rows]):
+        alike = {rows[link.j] for link in links}
+        dropped += [link._replace(j=rows[link.j]) for link in links]
+        rows = [row for row in rows if row not in alike]
+    return [nonmembers[row] for row in rows], sorted(dropped)
 
 
 def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> str:
@@ -382,13 +385,14 @@ def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
 
 def drop_contradictions(documents: Documents) -> tuple[list[Document], int]:
     """What is left without copies that are labelled differently and all copies of these, and the number left out."""
-    pairs = contradictions(documents)
-    if not pairs:
-        return list(documents), 0
-    copies = [(link.i, link.j) for link in _labelled_links(documents) if link.reason == "copy"]
-    family = np.array(_connected(len(documents), copies + pairs))
-    contradicted = np.isin(family, family[np.array(pairs)])
-    return list(compress(documents, ~contradicted)), int(contradicted.sum())
+    kept = list(documents)
+    # What is left is compared again, see `_without_linked`.
+    while pairs := contradictions(kept):
+        copies = [(link.i, link.j) for link in _labelled_links(kept) if link.reason == "copy"]
+        family = np.array(_connected(len(kept), copies + pairs))
+        contradicted = np.isin(family, family[np.array(pairs)])
+        kept = list(compress(kept, ~contradicted))
+    return kept, len(documents) - len(kept)
 
 
 def families(documents: Documents, links: Iterable[Link] | None = None) -> list[int]:

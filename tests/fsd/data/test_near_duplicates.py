@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -288,3 +289,30 @@ def test_every_copy_of_a_text_to_be_judged_is_dropped(words, copies):
     assert kept == [other]
     assert remarks[0].startswith(f"{copies} known texts are near-duplicates")
     refuse_related(suspect, kept)
+
+
+def test_what_links_anew_after_a_drop_is_dropped_as_well():
+    """A passage of twelve texts links none. Where two of them leave as copies, it is of ten, and links these."""
+    shared = passage(500, 25)
+    suspect = [Document(text(shared, passage(i, 30)), origin_url=f"s:{i}") for i in range(3)]
+    copies = [Document(document.text, origin_url=f"k:{i}") for i, document in enumerate(suspect[:2])]
+    related = [Document(text(passage(i, 60), shared), origin_url=f"k:{i}") for i in range(10, 17)]
+    free = [Document(text(passage(i, 60)), origin_url=f"k:{i}") for i in range(20, 23)]
+    kept, (remark,) = without_related(suspect, [*copies, *related, *free])
+    assert kept == free
+    assert remark.startswith("9 known texts are near-duplicates of the data set and were left out")
+    refuse_related(suspect, kept)
+
+
+def test_what_contradicts_anew_after_a_drop_is_dropped_as_well():
+    """Twelve texts that differ in every tenth word: only after a pair of copies has left do the others contradict."""
+    shared = passage(500, 100)
+    documents = []
+    for i in range(11):
+        own = iter(passage(i, 10))
+        texts = [next(own) if at % 10 == 0 else word for at, word in enumerate(shared)]
+        documents.append(Document(text(texts), i % 2 == 0))
+    documents.append(replace(documents[0], member=False))
+    assert contradictions(documents) == [(0, 11)]
+    kept, count = drop_contradictions(documents)
+    assert (kept, count) == ([], 12)
