@@ -1,12 +1,15 @@
 import random
 from dataclasses import replace
-from itertools import combinations
+from difflib import SequenceMatcher
+from itertools import combinations, product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsd.data import embedded
+from fsd.data import near_duplicates as module
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import (
     COMMON,
@@ -255,6 +258,36 @@ def test_contradictions_equal_a_slow_version_over_all_pairs():
 
 def test_the_embedded_corpus_has_no_copies_across_labels():
     assert contradictions(list(embedded.corpus())) == []
+
+
+@given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=60), min_size=2, max_size=2), st.integers(0, 80))
+def test_the_bound_of_words_in_order_is_no_less_than_the_blocks(pair, rare):
+    a, b = ([f"w{number}" for number in numbers] for numbers in pair)
+    lengths = np.zeros((len(a) + 1, len(b) + 1), dtype=int)
+    for i, j in product(range(len(a)), range(len(b))):
+        longest = max(lengths[i, j + 1], lengths[i + 1, j])
+        lengths[i + 1, j + 1] = lengths[i, j] + 1 if a[i] == b[j] else longest
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "RARE", rare)
+        bound = module._most_in_order(a, b)
+        assert bound >= lengths[-1, -1]
+        assert bound >= sum(block.size for block in SequenceMatcher(None, a, b).get_matching_blocks())
+        patch.setattr(module, "RARE", 60 * 60)
+        assert module._most_in_order(a, b) == lengths[-1, -1]
+
+
+def test_books_with_one_licence_are_not_aligned_word_by_word(monkeypatch):
+    def refused(*_):
+        raise AssertionError("the blocks of two books take seconds")
+
+    monkeypatch.setattr(module, "SequenceMatcher", refused)
+    rng = random.Random(0)
+    vocabulary = [f"w{i}" for i in range(3000)]
+    often = [1 / (1 + i) for i in range(3000)]
+    licence = passage(500, 300)
+    books = [Document(text(licence, rng.choices(vocabulary, often, k=9000)), i % 2 == 0) for i in range(4)]
+    assert len(near_duplicates([book.text for book in books])) >= 3
+    assert contradictions(books) == []
 
 
 @pytest.mark.slow
