@@ -240,6 +240,16 @@ def _name(entry: str) -> str:
     return entry.partition(":")[0]
 
 
+def is_local(entry: str) -> bool:
+    """Whether an entry of --data is read from files that are here, so that nothing has to be downloaded."""
+    return not is_name(entry) or not sources()[_name(entry)].dataset
+
+
+def is_books(entry: str) -> bool:
+    """Whether an entry of --data names a benchmark that is cut from whole books."""
+    return is_name(entry) and sources()[_name(entry)].reader == "books"
+
+
 def start_of(entry: str) -> int | None:
     """The start token of a benchmark whose rows are token ids; None for one of texts, and for files."""
     return sources()[_name(entry)].start if is_name(entry) else None

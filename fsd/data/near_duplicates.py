@@ -20,7 +20,8 @@ in the number of words: an n-gram yields at most `COMMON` / 2 pairs per text tha
 
 import re
 import unicodedata
-from collections import defaultdict
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
@@ -44,6 +45,8 @@ OVERLAP = 0.2
 COPY = 0.8
 ALIGNED = 0.9
 """Share of words in the same order from which near-duplicates with different labels contradict each other."""
+RARE = 64
+"""Pairs of places, one in each of two texts, up to which a word is rare in them."""
 COMMON = 10
 LISTED = 5
 """Maximum number of pairs that an error or a remark lists."""
@@ -51,7 +54,7 @@ LISTED = 5
 _WORD = re.compile(single(UNSPACED) + "|" + spelled(rf"^\W{UNSPACED}"))
 
 # Soft hyphens, zero-width spaces and joiners, marks of direction: copies of one text differ in them, its words do not.
-_INVISIBLE = dict.fromkeys([0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF])
+INVISIBLE = dict.fromkeys([0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF])
 
 Hashes = NDArray[np.uint64]
 Pairs = IntArray
@@ -80,7 +83,7 @@ class _Texts(NamedTuple):
 def words(text: str) -> list[str]:
     """Lower-cased words without punctuation, normalised (NFKC); in scripts without spaces each character is a word."""
     if not text.isascii():  # ASCII text is normal already, and normalising costs more than the rest
-        text = unicodedata.normalize("NFKC", text.translate(_INVISIBLE))
+        text = unicodedata.normalize("NFKC", text.translate(INVISIBLE))
     return _WORD.findall(text.lower())
 
 
@@ -268,11 +271,43 @@ def contradictions(documents: Documents) -> list[Pair]:
 
 
 def _aligned(text: str, compared: str) -> float:
-    """Share of the words of the shorter text that occur in the other one in the same order."""
+    """Share of the words of the shorter text that occur in the other one in the same order; or a bound below `ALIGNED`.
+
+    Of two books, the blocks would take seconds, and hardly any two are so alike.
+    """
     a = words(text)
     b = words(compared)
+    fewer = max(1, min(len(a), len(b)))
+    bound = (Counter(a) & Counter(b)).total() / fewer
+    if bound >= ALIGNED:
+        bound = _most_in_order(a, b) / fewer
+    if bound < ALIGNED:
+        return bound
     blocks = SequenceMatcher(None, a, b).get_matching_blocks()
-    return sum(block.size for block in blocks) / max(1, min(len(a), len(b)))
+    return sum(block.size for block in blocks) / fewer
+
+
+def _most_in_order(a: Sequence[str], b: Sequence[str]) -> int:
+    """At least as many words as any common subsequence of the two has.
+
+    It has no more of the frequent words than both texts, and no more of the rare ones than their own longest common
+    subsequence, which few places make fast (Hunt and Szymanski 1977, https://doi.org/10.1145/359581.359603).
+    """
+    count = Counter(a)
+    in_both = Counter(b)
+    rare = {word for word, times in count.items() if 0 < times * in_both[word] <= RARE}
+    places = defaultdict(list)
+    for place in range(len(b) - 1, -1, -1):
+        if b[place] in rare:
+            places[b[place]].append(place)
+    # The last place of the best subsequence of each length; from the end, so that a word is taken once.
+    ends: list[int] = []
+    for word in a:
+        for place in places.get(word, ()):
+            length = bisect_left(ends, place)
+            ends[length : length + 1] = [place]
+    frequent = sum(times for word, times in (count & in_both).items() if word not in rare)
+    return frequent + len(ends)
 
 
 def listed(pairs: Sequence[str]) -> str:
@@ -335,8 +370,7 @@ def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") 
 
 def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Document], list[str]]:
     """The non-members that are no near-duplicates of a suspect text, and a remark that counts and names the others."""
-    links = _links_between(suspect, nonmembers)
-    kept = _not_linked(nonmembers, links)
+    kept, links = _without_linked(suspect, nonmembers)
     count = len(nonmembers) - len(kept)
     remark = f"{count:,} known texts are near-duplicates of the data set and were left out"
     if links:
@@ -344,14 +378,18 @@ def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Doc
     return kept, [remark]
 
 
-def unrelated(suspect: Documents, nonmembers: Documents) -> list[Document]:
-    """The non-members that are no near-duplicates of a suspect text."""
-    return _not_linked(nonmembers, _links_between(suspect, nonmembers))
+def _without_linked(suspect: Documents, nonmembers: Documents) -> tuple[list[Document], list[Link]]:
+    """The non-members that no link joins to a suspect text, and the links of the others.
 
-
-def _not_linked(nonmembers: Documents, links: Iterable[Link]) -> list[Document]:
-    alike = {link.j for link in links}
-    return [document for i, document in enumerate(nonmembers) if i not in alike]
+    What is left is compared again: a passage of many texts links none, until few of them are left.
+    """
+    rows = list(range(len(nonmembers)))
+    dropped: list[Link] = []
+    while links := _links_between(suspect, [nonmembers[row] for row in rows]):
+        alike = {rows[link.j] for link in links}
+        dropped += [link._replace(j=rows[link.j]) for link in links]
+        rows = [row for row in rows if row not in alike]
+    return [nonmembers[row] for row in rows], sorted(dropped)
 
 
 def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> str:
@@ -382,13 +420,14 @@ def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
 
 def drop_contradictions(documents: Documents) -> tuple[list[Document], int]:
     """What is left without copies that are labelled differently and all copies of these, and the number left out."""
-    pairs = contradictions(documents)
-    if not pairs:
-        return list(documents), 0
-    copies = [(link.i, link.j) for link in _labelled_links(documents) if link.reason == "copy"]
-    family = np.array(_connected(len(documents), copies + pairs))
-    contradicted = np.isin(family, family[np.array(pairs)])
-    return list(compress(documents, ~contradicted)), int(contradicted.sum())
+    kept = list(documents)
+    # What is left is compared again, see `_without_linked`.
+    while pairs := contradictions(kept):
+        copies = [(link.i, link.j) for link in _labelled_links(kept) if link.reason == "copy"]
+        family = np.array(_connected(len(kept), copies + pairs))
+        contradicted = np.isin(family, family[np.array(pairs)])
+        kept = list(compress(kept, ~contradicted))
+    return kept, len(documents) - len(kept)
 
 
 def families(documents: Documents, links: Iterable[Link] | None = None) -> list[int]:

@@ -8,10 +8,13 @@ same words.
 
 import json
 import os
+import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +22,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from fsd.data.near_duplicates import COMMON, Hashes, ngram_hashes, words
+from fsd.data.near_duplicates import COMMON, INVISIBLE, Hashes, ngram_hashes, words
 from fsd.data.readers import Passage, Passages
 from fsd.errors import UsageError, at_least
 from fsd.token_stats import BoolArray, IntArray
@@ -50,7 +53,14 @@ VERDICTS = (CONTAMINATED, PARTLY, NOT_FOUND, TOO_SHORT)
 Records = NDArray[Any]
 
 _RECORD = np.dtype([("hash", "u8"), ("at", "u8"), ("size", "u4"), ("owner", "u8")])
-_PUNCTUATION = str.maketrans("", "", f"{string.punctuation}‘’")  # it is deleted: "don't" is the word "dont"
+_PUNCTUATION = str.maketrans("", "", string.punctuation)  # it is deleted: "don't" is the word "dont"
+# The same signs in print. A letter's own marks, as of an accent alone, would part words once they are normalised.
+_PRINTED = str.maketrans("‐‑−", "---", "‘’‚‛“”„‟‹›«»′″‴´ʼ") | INVISIBLE
+_DASH = "‒–—―⸺⸻"
+# "1914--1918", and the same years with any other dash, are those with a hyphen.
+_BETWEEN_DIGITS = re.compile(rf"(?<=\d)[-{_DASH}]+(?=\d)")
+# These part words, with or without spaces around them: "so--and", "so—and"; "so...", "so…".
+_PARTING = re.compile(rf"-{{2,}}|[{_DASH}]|\.{{2,}}")
 
 
 class Overlap(NamedTuple):
@@ -122,7 +132,11 @@ def overlap(texts: Passages, corpus: Passages, folder: Path, *, n: int = NGRAM) 
 
 
 def normalised(text: str) -> list[str]:
-    """The words of a text that are compared."""
+    """The words of a text that are compared; how it is typed or printed makes no difference, nor entities of HTML."""
+    text = unescape(text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text.translate(_PRINTED))
+    text = _PARTING.sub(" ", _BETWEEN_DIGITS.sub("", text))
     return words(text.translate(_PUNCTUATION))
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from fsd import tracking
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Documents
-from fsd.data.near_duplicates import refuse_members, refuse_related
+from fsd.data.near_duplicates import refuse_members, refuse_related, without_related
 from fsd.errors import UsageError
 from fsd.evaluation.audited import Control
 from fsd.evaluation.calibration import Calibration
@@ -116,16 +116,21 @@ class Sides(NamedTuple):
     left_out: int
 
 
-def comparable_sides(classifier: MembershipClassifier, suspect: Documents, nonmembers: Documents) -> Sides:
+def comparable_sides(
+    classifier: MembershipClassifier, suspect: Documents, nonmembers: Documents, *, drop: bool = False
+) -> Sides:
     """The texts of both sides on which a verdict can be given.
 
     The scores of those that the adapter was trained on reflect fine-tuning, and a few texts in another language can
     shift the mean of their side. A UsageError if too few are left on a side, or if a known text is labelled a member,
-    shares a group with a suspect text or is a near-duplicate of one.
+    shares a group with a suspect text or is a near-duplicate of one, unless these are to be dropped.
     """
     refuse_members(nonmembers)
     comparable_suspect = _comparable(classifier, suspect, "texts")
     comparable_nonmembers = _comparable(classifier, nonmembers, "known texts")
+    # a passage of many texts links none, until texts have been left out
+    if drop:
+        comparable_nonmembers = Corpus(without_related(comparable_suspect, comparable_nonmembers)[0])
     # a text on both sides would pull them together, and a relative of one as well
     refuse_related(comparable_suspect, comparable_nonmembers, "; leave such known texts out by --near-duplicates drop")
     check_sizes(*(np.unique(side.family).size for side in (comparable_suspect, comparable_nonmembers)))

@@ -60,7 +60,7 @@ from pipelines.common.deliver import finished_cells
 from pipelines.common.detector_settings import shots_of
 from pipelines.common.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
 from pipelines.common.registration import log_texts, training_params
-from pipelines.research.study.catalogue import DetectorSpec, Study
+from pipelines.research.study.catalogue import DetectorSpec, Study, TextOptions
 from pipelines.research.study.grid import Cell
 
 METRICS = {
@@ -143,9 +143,23 @@ def _embedded(part: str) -> list[Document]:
     return [document for document in corpus if fields[document.group] in wanted]
 
 
+def _passages(entry: str, options: TextOptions) -> str:
+    """An entry of --data; of whole books, with the place and the length of the passages that a study takes of them.
+
+    A benchmark of books cuts them itself: what it gives without these cannot be cut at another place.
+    """
+    if options.where is None or not benchmarks.is_books(entry):
+        return entry
+    named = [piece.strip() for piece in entry.split(",")]
+    # The same ones, named by the user; of others there are two then, which the benchmark refuses.
+    added = [option for option in (options.where, str(options.words)) if option not in named[2:]]
+    return ",".join([*named, *added])
+
+
 def _labelled_texts(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
     """The texts of some entries, read as the settings of the cell say."""
     data = cell.config.data
+    entries = tuple(_passages(entry, cell.texts) for entry in entries)
     # Without the split and the model, on which the texts do not depend, more cells share what is read.
     reading = DataConfig(data=entries, columns=data.columns, cutoff=data.cutoff, cleaning=data.cleaning)
     if all(benchmarks.start_of(entry) is None for entry in entries):

@@ -155,7 +155,10 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     shared = _shared(study, config)
     cells = []
     for labels, varied in _combinations(study, axes):
-        cells.append(_cell(labels, {**shared, **varied}, config, models))
+        settings = {**shared, **varied}
+        if config.data and not any(map(_compares_texts, study.axes)):
+            settings["data.data"] = config.data
+        cells.append(_cell(labels, settings, config, models))
     return cells
 
 
@@ -219,9 +222,10 @@ def _check_single(study: str, flag: str, values: Sequence[object], models: int =
 
 def _levels(axis: Axis, config: StudyConfig) -> Levels:
     """The levels of an axis: the values of its flag, else those of the declaration."""
-    if axis.name not in FLAGS:
+    flag = DATA if config.data and _compares_texts(axis) else axis.name
+    if flag not in FLAGS:
         return axis.small if config.scale == "small" else axis.levels
-    values: Sequence[str] = getattr(config, axis.name)
+    values: Sequence[str] = getattr(config, flag)
     if not values:
         # With embedded models a flag's axis is small at full scale too: they have no other texts and tables.
         return axis.small if config.embedded else axis.levels
@@ -229,14 +233,20 @@ def _levels(axis: Axis, config: StudyConfig) -> Levels:
     # Folders of the same name would become one level, so that they keep their paths.
     if len(set(labels)) < len(set(values)):
         labels = values
-    setting = FLAGS[axis.name]["setting"]
+    setting = FLAGS[flag]["setting"]
     levels = {}
     for name, value in zip(labels, values, strict=True):
         level: Any = value
-        if axis.name == DATA:
+        if flag == DATA:
             level = (value,)
         levels[name] = {setting: level}
     return levels
+
+
+def _compares_texts(axis: Axis) -> bool:
+    """Whether each level has texts of its own, so that files take the levels' places; a length cuts the same texts."""
+    varied = set().union(*axis.small.values(), *axis.levels.values())
+    return axis.name == DATA or ("data.data" in varied and "texts.words" not in varied)
 
 
 def label(value: str) -> str:
@@ -264,9 +274,7 @@ def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig,
         settings["model.reference_model"] = config.reference_model[place % len(config.reference_model)]
     elif model in references:
         settings["model.reference_model"] = references[model]
-    if config.data and DATA not in labels:
-        settings["data.data"] = config.data
-    elif config.embedded and not settings.get("data.data", ("",))[0].startswith("embedded"):
+    if config.embedded and not config.data and not settings.get("data.data", ("",))[0].startswith("embedded"):
         # Nothing is downloaded for an embedded model, which was not trained on the paper's texts anyway.
         settings["data.data"] = ("embedded",)
     if config.other and "texts.unseen_from" in settings:

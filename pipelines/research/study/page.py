@@ -13,6 +13,7 @@ import pandas as pd
 
 from fsd import tracking
 from fsd.config import FSDConfig
+from fsd.data import benchmarks
 from fsd.errors import UsageError
 from fsd.evaluation.findings import Finding
 from fsd.reporting.report import Report, markdown_row
@@ -161,7 +162,7 @@ def command(name: str, study: Study) -> str:
     if not study.model and "model.model" not in settings:
         words.append("--model ID")
     if study.benchmark:
-        words.append(f"--data {study.benchmark}:FILES")
+        words.append(f"--data {study.benchmark}:{','.join(benchmarks.sources()[study.benchmark].parts)}")
     elif "data.data" not in settings:
         words.append("--data FILE")
     if any(detector.name == "dc_pdd" for detector in study.detectors):

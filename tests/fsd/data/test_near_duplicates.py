@@ -1,11 +1,15 @@
 import random
-from itertools import combinations
+from dataclasses import replace
+from difflib import SequenceMatcher
+from itertools import combinations, product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsd.data import embedded
+from fsd.data import near_duplicates as module
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import (
     COMMON,
@@ -256,6 +260,36 @@ def test_the_embedded_corpus_has_no_copies_across_labels():
     assert contradictions(list(embedded.corpus())) == []
 
 
+@given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=60), min_size=2, max_size=2), st.integers(0, 80))
+def test_the_bound_of_words_in_order_is_no_less_than_the_blocks(pair, rare):
+    a, b = ([f"w{number}" for number in numbers] for numbers in pair)
+    lengths = np.zeros((len(a) + 1, len(b) + 1), dtype=int)
+    for i, j in product(range(len(a)), range(len(b))):
+        longest = max(lengths[i, j + 1], lengths[i + 1, j])
+        lengths[i + 1, j + 1] = lengths[i, j] + 1 if a[i] == b[j] else longest
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "RARE", rare)
+        bound = module._most_in_order(a, b)
+        assert bound >= lengths[-1, -1]
+        assert bound >= sum(block.size for block in SequenceMatcher(None, a, b).get_matching_blocks())
+        patch.setattr(module, "RARE", 60 * 60)
+        assert module._most_in_order(a, b) == lengths[-1, -1]
+
+
+def test_books_with_one_licence_are_not_aligned_word_by_word(monkeypatch):
+    def refused(*_):
+        raise AssertionError("the blocks of two books take seconds")
+
+    monkeypatch.setattr(module, "SequenceMatcher", refused)
+    rng = random.Random(0)
+    vocabulary = [f"w{i}" for i in range(3000)]
+    often = [1 / (1 + i) for i in range(3000)]
+    licence = passage(500, 300)
+    books = [Document(text(licence, rng.choices(vocabulary, often, k=9000)), i % 2 == 0) for i in range(4)]
+    assert len(near_duplicates([book.text for book in books])) >= 3
+    assert contradictions(books) == []
+
+
 @pytest.mark.slow
 def test_published_benchmarks_have_no_copies_across_labels(benchmark_data):
     for name in ("wikimia_32", "wikimia_64", "wikimia_128", "wikimia_256", "arxiv_mia_dev"):
@@ -288,3 +322,30 @@ def test_every_copy_of_a_text_to_be_judged_is_dropped(words, copies):
     assert kept == [other]
     assert remarks[0].startswith(f"{copies} known texts are near-duplicates")
     refuse_related(suspect, kept)
+
+
+def test_what_links_anew_after_a_drop_is_dropped_as_well():
+    """A passage of twelve texts links none. Where two of them leave as copies, it is of ten, and links these."""
+    shared = passage(500, 25)
+    suspect = [Document(text(shared, passage(i, 30)), origin_url=f"s:{i}") for i in range(3)]
+    copies = [Document(document.text, origin_url=f"k:{i}") for i, document in enumerate(suspect[:2])]
+    related = [Document(text(passage(i, 60), shared), origin_url=f"k:{i}") for i in range(10, 17)]
+    free = [Document(text(passage(i, 60)), origin_url=f"k:{i}") for i in range(20, 23)]
+    kept, (remark,) = without_related(suspect, [*copies, *related, *free])
+    assert kept == free
+    assert remark.startswith("9 known texts are near-duplicates of the data set and were left out")
+    refuse_related(suspect, kept)
+
+
+def test_what_contradicts_anew_after_a_drop_is_dropped_as_well():
+    """Twelve texts that differ in every tenth word: only after a pair of copies has left do the others contradict."""
+    shared = passage(500, 100)
+    documents = []
+    for i in range(11):
+        own = iter(passage(i, 10))
+        texts = [next(own) if at % 10 == 0 else word for at, word in enumerate(shared)]
+        documents.append(Document(text(texts), i % 2 == 0))
+    documents.append(replace(documents[0], member=False))
+    assert contradictions(documents) == [(0, 11)]
+    kept, count = drop_contradictions(documents)
+    assert (kept, count) == ([], 12)

@@ -127,6 +127,26 @@ def test_a_match_has_a_class_and_a_text_a_verdict(tmp_path) -> None:
 
 def test_words_are_lower_case_without_punctuation() -> None:
     assert normalised("Don’t: the U.S.A.'s well-known A_B — 3.5 %!") == ["dont", "the", "usas", "wellknown", "ab", "35"]
+    for typed, printed in (
+        ("so--and so -- and", "so—and so — and"),
+        ("so---and so--and", "so–and so—and"),
+        ("1914--1918, 3-5", "1914–1918, 3—5"),
+        ("a well-known co-author", "a well‐known co‑author"),
+        ("wait...what", "wait…what"),
+        ("wait... what?...", "wait… what?…"),
+        ("\"don't\", 'it', rock 'n' roll", "“don’t”, ‘it’, rock ‘n’ roll"),
+        ("\"don't\" said she", "«donʼt» said she"),
+        ('5\'4" x 3"', "5′4″ x 3″"),
+        ("information was distributed", "in\u00adfor\u00adma\u00adtion was dis\u200btrib\u200cut\u2060ed\ufeff"),
+        ("Tom & Jerry's <b> café", "Tom &amp; Jerry&rsquo;s &lt;b&gt; caf&eacute;"),
+        ("so--and 10 km", "so&mdash;and 10&nbsp;km"),
+        ("so--and in it", "so&#8212;and &#x69;n it"),
+        ("x - 5", "x − 5"),
+        ("office file", "oﬃce ﬁle"),
+        ("naïve", "nai\u0308ve"),
+    ):
+        assert normalised(typed) == normalised(printed)
+    assert normalised("so--and...so") == ["so", "and", "so"]
     assert normalised("don't") == normalised("DON’T")
     assert normalised("六七") == ["六", "七"]
 
@@ -170,3 +190,33 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch) -> None:
 
     peak(100)
     assert peak(160) < 1.2 * peak(40)
+
+
+@pytest.mark.parametrize(
+    ("typed", "printed"),
+    [
+        ("--", "—"),
+        ("--", "–"),
+        (" -- ", "—"),
+        ("...", "…"),
+        ("'", "’"),
+        ('"', "”"),
+        ("", "\u00ad"),
+        ("", "\u200b"),
+        ("--", "&mdash;"),
+        ("'", "&rsquo;"),
+        ("...", "&hellip;"),
+        (" ", "&nbsp;"),
+    ],
+)
+def test_texts_that_are_printed_otherwise_are_found(typed, printed, tmp_path):
+    """A sign of each kind after every fifth letter or so of forty texts, of which no n-gram would be free."""
+    rng = random.Random(0)
+    letters = string.ascii_lowercase[:8]
+    texts = ["".join(rng.choice([*letters, *letters, " ", "\0"]) for _ in range(600)) for _ in range(40)]
+    sides = []
+    for sign in (typed, printed):
+        sides.append([Passage(text.replace("\0", sign), opens=True, origin_url=str(at)) for at, text in enumerate(texts)])
+    found = list(overlap(*sides, tmp_path))
+    assert len(found) == 40
+    assert min(row.share for row in found) >= 0.99

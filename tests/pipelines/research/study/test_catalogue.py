@@ -186,6 +186,19 @@ def test_flags_replace_models_and_data(tmp_path):
         assert planned("fsd-t6", **given)[0].config.model.model == model
 
 
+@pytest.mark.parametrize("model", ["embedded", "embedded-twin", "a/b"])
+@pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
+def test_files_are_read_wherever_texts_are_an_axis(study, model):
+    files = ("one.jsonl", "two.jsonl")
+    other = ("other.jsonl",) if study.has_foreign_texts else ()
+    cells = plan("it", study, StudyConfig(model=(model,), data=files, other=other, frequencies=("f.npz",)))
+    compared = {"data", "domain", "benchmark"} & {axis.name for axis in study.axes}
+    read = {cell.labels[name]: cell.config.data.data for cell in cells for name in compared}
+    assert read == ({file: (file,) for file in files} if compared else {})
+    assert {cell.config.data.data for cell in cells} == ({(file,) for file in files} if compared else {files})
+    assert {cell.config.model.model for cell in cells} == {model}
+
+
 def test_each_model_has_its_own_table_and_reference_model_or_all_share_one():
     def given(frequencies, references):
         cells = planned("dcpdd-t2", scale="full", frequencies=frequencies, reference_model=references)

@@ -14,7 +14,7 @@ from fsd.models.language_model import load_tokenizer
 from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
 from fsd.statistics import metrics
 from pipelines.common import experiment
-from pipelines.research.study import catalogue, cells
+from pipelines.research.study import catalogue, cells, grid
 from pipelines.research.study.__main__ import prepare
 from pipelines.research.study.grid import StudyConfig
 
@@ -219,3 +219,70 @@ def test_the_list_names_every_study_and_what_it_needs(capsys):
     assert all(f"\n{name}" in f"\n{lines}" for name in catalogue.studies())
     assert "--frequencies" in lines
     assert "--scale small: can run here" in lines
+
+
+@pytest.fixture
+def books(here):
+    """Eight whole books of each side, every word of which says its place: w7 is the word number 7 of its book."""
+    for side, seed in (("dolma", 1), ("new", 2)):
+        rows = []
+        for book in range(8):
+            rng = np.random.default_rng([seed, book])
+            names = rng.integers(10, 99, 4200)
+            words = [f"w{place} {name}" for place, name in enumerate(names)]
+            rows.append({"id": f"{side} {book}", "text": "\n".join(words)})
+        Path(f"{side}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return "dolma_book:dolma.jsonl,new.jsonl"
+
+
+def printed_for_books(root):
+    """Study → the flags of its command in docs/papers.md, for those of books."""
+    lines = (root / "docs" / "papers.md").read_text(encoding="utf-8").splitlines()
+    commands = [line.split("`")[1] for line in lines if "dolma_book:" in line]
+    return {command.split()[2]: command.split()[3:] for command in commands}
+
+
+def test_the_printed_commands_for_books_take_their_passages_of_them(root, books, tiny):
+    """Of 8,400 words, segments of 1,024 begin at 0, 4,096, 6,144 and 7,168, and those of 512 at 0, 4,096, 7,168, 7,680."""
+    printed = printed_for_books(root)
+    assert set(printed) == {"surp-t2", "surp-books512", "surp-fig4", "surp-fig4-tail"}
+    long = {"head": [0], "middle": [4096], "tail": [6144, 7168]}
+    begins = {"surp-t2": long, "surp-books512": {"head": [0], "middle": [4096], "tail": [7168, 7680]}}
+    begins |= {"surp-fig4": {"all": long["middle"]}, "surp-fig4-tail": {"all": long["tail"]}}
+    for name, flags in printed.items():
+        assert flags == ["--scale", "full", "--data", "dolma_book:MEMBERS,NONMEMBERS"]
+        _, study = catalogue.load(name)
+        size = 512 if name == "surp-books512" else 1024
+        for cell in grid.plan(name, study, StudyConfig(name, scale="full", model=(str(tiny),), data=(books,))):
+            expected = begins[name][cell.labels.get("passage from", "all")]
+            documents = cells.read(cell, study).split.test
+            assert len(documents) == 16 * len(expected)
+            for document in documents:
+                words = document.text.split()
+                assert len(words) == size
+                assert 2 * int(words[0].removeprefix("w")) in expected
+            assert {document.member for document in documents} == {True, False}
+
+
+def test_books_that_cannot_be_cut_are_refused_in_a_dry_run(books, tiny):
+    config = StudyConfig("surp-t2", scale="full", model=(str(tiny),), data=(f"{books},middle",))
+    with pytest.raises(UsageError, match="two files, then one of head, middle, tail or none"):
+        prepare(config).plan()
+    Path("new.jsonl").write_text('{"text": "a short book", "id": "b"}\n')
+    with pytest.raises(UsageError, match="new.jsonl must have texts of at least 1024 words"):
+        prepare(replace(config, data=(books,))).plan()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["surp-t2", "surp-books512", "surp-fig4", "surp-fig4-tail"])
+def test_the_printed_commands_for_books_run(name, root, books, tiny):
+    flags = printed_for_books(root)[name]
+    config = StudyConfig(name, scale=flags[1], model=(str(tiny),), data=(books,), device="cpu")
+    prepare(config).plan()
+    prepare(config).run()
+    (record,) = parents(study=name)
+    table = pd.read_csv(tracking.fetch_artifact(record.id, "cells.csv"))
+    assert table["value"].notna().all()
+    if name == "surp-t2":
+        aucs = table.query("detector == 'loss'")["value"]
+        assert aucs.nunique() == 3
