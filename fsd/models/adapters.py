@@ -430,11 +430,11 @@ def on_your_word(folder: Path, model: str, revision: str | None = None) -> str:
     named = settings.base_model_name_or_path or "a base that it does not name"
     if named == model and settings.revision in (None, revision):
         return (
-            f"adapter: that its base is {model} is taken on your word: it records the name, but no hash of the weights"
+            f"that the base is {model} is taken on your word: the adapter records its name, and no hash of its weights"
         )
     if settings.revision:
         named += f" at {settings.revision}"
-    return f"adapter: it was trained on {named}; that {model} has the same weights is taken on your word"
+    return f"the adapter was trained on {named}; that {model} has the same weights is taken on your word"
 
 
 def check_base(identity: BaseIdentity, folder: Path) -> None:

@@ -137,11 +137,7 @@ class Job:
             # It refuses an API too.
             check_tokenizer_located(model.model, model.revision)
         check_model(model)
-        uri = self.adapter
-        if uri:
-            from fsd.models.adapters import check_unloaded
-
-            check_unloaded(distributed.from_main(lambda: tracking.fetch_adapter(uri)), model.model, model.revision)
+        check_saved(self.adapter, model)
         # A model that is not here yet has its modules known after the download.
         if self.trained and self.training and model_size(model.model, model.revision):
             from fsd.models.adapters import check_targets
@@ -362,6 +358,14 @@ def _speed() -> float:
         seconds.append(time.perf_counter() - started)
     # The fastest, since other processes only make a product slower.
     return float(2 * 512**3 / min(seconds))
+
+
+def check_saved(adapter: str | None, model: ModelConfig) -> None:
+    """Refuse a saved adapter, if there is one, that does not belong to a model."""
+    if adapter:
+        from fsd.models.adapters import check_unloaded
+
+        check_unloaded(distributed.from_main(lambda: tracking.fetch_adapter(adapter)), model.model, model.revision)
 
 
 def check_name(flag: str, name: str) -> None:

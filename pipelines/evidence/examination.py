@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from fsd import tracking
 from fsd.evaluation.findings import Finding
 from fsd.reporting.report import Report, Section, Table
 from fsd.scoring.model import Model, open_model
@@ -11,9 +12,21 @@ from fsd.tracking import Run
 from pipelines.common.deliver import run_name, show, tracked_run
 
 
-def open_examined(config: Any, texts: str) -> Model:
-    """Open the model under test; the answers of an API are kept beside the `texts`, where no other file is named."""
-    return open_model(config.model, api=config.api, answers=config.answers or f"{texts.rstrip('/')}.answers")
+def open_examined(config: Any, texts: str, *, adapter: str | None = None) -> Model:
+    """Open the model under test, of which an adapter is part.
+
+    The answers of an API are kept beside the `texts`, where no other file is named.
+    """
+    answers = config.answers or f"{texts.rstrip('/')}.answers"
+    folder = tracking.fetch_adapter(adapter) if adapter else None
+    return open_model(config.model, states=("base",), adapter=folder, api=config.api, answers=answers)
+
+
+def examined(config: Any) -> str:
+    """The model under test in words, with its adapter if it has one."""
+    if config.adapter:
+        return f"{config.model.model} with {config.adapter}"
+    return str(config.model.model)
 
 
 def examination(

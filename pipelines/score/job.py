@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsd import tracking
 from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
 from fsd.data.knowledge_cutoffs import labels_for
@@ -24,7 +25,7 @@ from pipelines.common import detector_settings, shards
 from pipelines.common.context import stage
 from pipelines.common.deliver import publish, run_name, show, tracked_run
 from pipelines.common.inputs import read_cleaned, read_own
-from pipelines.common.job import Job, api_cost, files
+from pipelines.common.job import Job, api_cost, check_saved, files
 from pipelines.common.output import check_table_path, text_table, write_table
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def prepare(config: ScoreConfig) -> Job:
             engine=by_api and config.shards.engine,
         )
         work = shards.Work(__name__, config)
-        checks = [partial(check_model, config.model)]
+        checks = [partial(check_model, config.model), partial(check_saved, config.adapter, config.model)]
         if by_api:
             checks.append(partial(check_api, config.model, config.api))
         return shards.job("score", work, config.data, finish=_forget_answers, checks=checks)
@@ -82,6 +83,7 @@ def prepare(config: ScoreConfig) -> Job:
         experiment=experiment,
         notes=remarks,
         api=api,
+        adapter=config.adapter,
         asked=asked,
     )
 
@@ -159,7 +161,16 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
 
 def _open(config: ScoreConfig, answers: str) -> Model:
     """The model of the settings; the answers of an API are kept in a file until they are in a table."""
-    return open_model(config.model, api=config.api, answers=answers, chat=config.chat, seed=config.seed)
+    adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
+    return open_model(
+        config.model,
+        states=("base",),
+        adapter=adapter,
+        api=config.api,
+        answers=answers,
+        chat=config.chat,
+        seed=config.seed,
+    )
 
 
 def _identity(config: ScoreConfig, model: Model) -> dict[str, str]:

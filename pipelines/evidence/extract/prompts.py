@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple
 
+from fsd import tracking
 from fsd.data.cells import check_characters
 from fsd.data.readers import COMPRESSIONS, TABLES, document, read_rows
 from fsd.errors import UsageError, at_least
@@ -75,6 +76,7 @@ def prepare(config: ExtractConfig) -> Job:
         experiment=f"fsd-{config.domain}",
         notes=notes,
         api=config.api,
+        adapter=config.adapter,
         asked=lambda: cost,
     )
 
@@ -191,9 +193,10 @@ def run(config: ExtractConfig, works: Sequence[AskedWork], asked: Sequence[Asked
     """Ask, compare, track and print."""
     with stage("model"):
         answers = config.answers or f"{config.book.rstrip('/')}.answers"
-        ask = open_replies(config.model, config.api, answers, plain=config.plain)
+        adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
+        ask = open_replies(config.model, config.api, answers, adapter=adapter, plain=config.plain)
         note(cost)
-    with examination(config, "extract", config.names, method="prompts") as tracked:
+    with examination(config, "extract", config.names, method="prompts", adapter=config.adapter or "") as tracked:
         with stage("scoring"):
             replies = list(ask([entry.request for entry in asked]))
             _check_replies(replies)

@@ -15,6 +15,7 @@ from fsd.reporting import figures
 from fsd.reporting.report import Picture, Reader, Report, Section, Table, plain
 from fsd.scoring.model import Model
 from fsd.statistics.intervals import Estimate
+from pipelines.evidence.examination import examined
 from pipelines.evidence.extract import ExtractConfig
 from pipelines.evidence.extract.powers import extraction_power
 
@@ -58,15 +59,15 @@ def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Rep
     metrics, best = _metrics(table)
     return Report(
         title="Was it in the training data? Extraction",
-        question=f"Does {model.name} continue passages of {Path(work.name).name} with its own words?",
-        findings=conclusions(plain_works, model.name),
+        question=f"Does {examined(config)} continue passages of {Path(work.name).name} with its own words?",
+        findings=conclusions(plain_works, examined(config)),
         sections=sections,
         changes=[CHANGES, advice],
         next=commands,
-        facts=[("Model", model.name), ("Files", ", ".join(work.name for work in plain_works))],
+        facts=[("Model", examined(config)), ("Files", ", ".join(work.name for work in plain_works))],
         score=f"{best:.1%} at p {LEVELS[0]:.1%}",
         metrics=metrics,
-        reader=reader(plain_works, model.name),
+        reader=reader(plain_works, examined(config)),
         numbers={
             "share": coverage([work], LEVELS[0]).value,
             "control": coverage(controls, LEVELS[0]).value if controls else None,
