@@ -415,7 +415,7 @@ def check_unloaded(folder: Path, model: str, revision: str | None = None) -> Non
     check_adapter(folder)
     line = on_your_word(folder, model, revision)
     if line and is_main_process():
-        note(line)
+        note(f"adapter: {line}")
     base = model_size(model, revision)
     # A GGUF file is converted, and a hub id downloaded, before its weights have a fingerprint.
     if base and not gguf_file(model):
