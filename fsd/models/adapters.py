@@ -99,7 +99,7 @@ def adapted(language_model: LanguageModel, folder: Path) -> LanguageModel:
 def _adapted(language_model: LanguageModel, folder: Path, config: Any) -> LanguageModel:
     base = language_model.model
     weights = _places(base)
-    x = _example(language_model, config)
+    x = _ids(language_model, config=config)
     with language_model.state(tuned=False):
         logits = _logits(base, x)
     try:
@@ -134,7 +134,7 @@ def as_it_is(language_model: LanguageModel) -> LanguageModel:
         language_model, model=network.get_base_model(), identity=replace(identity, fingerprint=both), intact=True
     )
     config = network.active_peft_config
-    x = _example(language_model, config)
+    x = _ids(language_model, config=config)
     with torch.inference_mode():
         by_peft = _logits(network, x)
         alike = torch.equal(by_peft, _logits(tuned.model, x))
@@ -180,11 +180,12 @@ class Adapted(torch.nn.Module):
             return getattr(self.network.get_base_model(), name)
 
 
-def _example(language_model: LanguageModel, config: Any) -> torch.Tensor:
-    """(1, n) ids on which networks are compared; among them those by which an activated LoRA is switched on."""
-    (ids,) = language_model.tokens(["The quick brown fox jumps over it."])
-    ids = [language_model.start, *(getattr(config, "alora_invocation_tokens", None) or ()), *ids]
-    return torch.tensor([ids[: language_model.context]], device=language_model.device)
+def _ids(language_model: LanguageModel, text: str = "The quick brown fox jumps over it.", config: Any = None) -> Any:
+    """(1, n) ids of a text, after those by which an activated LoRA is switched on, if it has any."""
+    (ids,) = language_model.tokens([text])
+    switch = getattr(config, "alora_invocation_tokens", None) or []
+    window = [language_model.start, *switch, *ids][: language_model.context]
+    return torch.tensor([window], device=language_model.device)
 
 
 def _logits(network: Any, x: torch.Tensor) -> torch.Tensor:
@@ -234,7 +235,10 @@ def base_weights(network: Any) -> list[torch.nn.Parameter]:
         for child in module.children():
             add(child)
 
-    add(network.network.get_base_model() if isinstance(network, Adapted) else network)
+    # Without what peft learned beside the network.
+    if isinstance(network, Adapted):
+        network = network.network.get_base_model()
+    add(network)
     return list(weights)
 
 
@@ -245,7 +249,9 @@ def _of_base(module: Any) -> Any:
 
     if isinstance(module, AuxiliaryTrainingWrapper):
         module = module.original_module
-    return module.get_base_layer() if isinstance(module, BaseTunerLayer) else module
+    if isinstance(module, BaseTunerLayer):
+        module = module.get_base_layer()
+    return module
 
 
 def _outline(name: str, tensor: torch.Tensor) -> str:
@@ -502,15 +508,11 @@ def adapter_fingerprint(language_model: LanguageModel) -> str:
 
 def has_effect(language_model: LanguageModel, text: str) -> bool:
     """Whether the attached adapter changes any logit of a text: a new one of LoRA, whose B is zero, does not."""
-    (ids,) = language_model.tokens([text])
-    window = [language_model.start, *ids][: language_model.context]
-    x = torch.tensor([window], device=language_model.device)
-    logits = []
-    for tuned in (False, True):
-        with language_model.state(tuned=tuned) as network:
-            logits.append(network(input_ids=x, use_cache=False).logits)
-    without, with_adapter = logits
-    return not torch.equal(without, with_adapter)
+    x = _ids(language_model, text)
+    with language_model.state(tuned=False) as network:
+        logits = _logits(network, x)
+    with language_model.state(tuned=True) as network:
+        return not torch.equal(logits, _logits(network, x))
 
 
 def _as_json(value: object) -> object:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from fsd import tracking
 from fsd.evaluation.findings import Finding
 from fsd.reporting.report import Report, Section, Table
 from fsd.scoring.model import Model, open_model
 from fsd.tracking import Run
+from pipelines.common.adapter_files import fetched
 from pipelines.common.deliver import run_name, show, tracked_run
 
 
@@ -18,8 +18,7 @@ def open_examined(config: Any, texts: str, *, adapter: str | None = None) -> Mod
     The answers of an API are kept beside the `texts`, where no other file is named.
     """
     answers = config.answers or f"{texts.rstrip('/')}.answers"
-    folder = tracking.fetch_adapter(adapter) if adapter else None
-    return open_model(config.model, states=("base",), adapter=folder, api=config.api, answers=answers)
+    return open_model(config.model, states=("base",), adapter=fetched(adapter), api=config.api, answers=answers)
 
 
 def examined(config: Any) -> str:

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsd import tracking
 from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
 from fsd.data.knowledge_cutoffs import labels_for
@@ -22,6 +21,7 @@ from fsd.scoring.scorers import frequency_file
 from fsd.token_stats import Prompt
 from fsd.views import Detector
 from pipelines.common import detector_settings, shards
+from pipelines.common.adapter_files import fetched
 from pipelines.common.context import stage
 from pipelines.common.deliver import publish, run_name, show, tracked_run
 from pipelines.common.inputs import read_cleaned, read_own
@@ -73,17 +73,19 @@ def prepare(config: ScoreConfig) -> Job:
     writes = [config.out]
     scoring = partial(run, config, documents, unseen, detectors, remarks)
     experiment = f"fsd-{config.domain}"
+    adapter = config.adapter
+    target = config.model
     return Job(
         scoring,
         reads,
-        config.model,
+        target,
         texts=documents.texts,
         passes=plan.passes,
         writes=writes,
         experiment=experiment,
         notes=remarks,
         api=api,
-        adapter=config.adapter,
+        adapter=adapter,
         asked=asked,
     )
 
@@ -161,11 +163,10 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
 
 def _open(config: ScoreConfig, answers: str) -> Model:
     """The model of the settings; the answers of an API are kept in a file until they are in a table."""
-    adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
     return open_model(
         config.model,
         states=("base",),
-        adapter=adapter,
+        adapter=fetched(config.adapter),
         api=config.api,
         answers=answers,
         chat=config.chat,

@@ -160,7 +160,7 @@ def run(config: AuditConfig, parts: Split, judged: Documents) -> None:
     """Load the models, score, judge, write, track and print."""
     with context.stage("model"):
         # Before the base is loaded, so that a wrong name is refused within a second.
-        adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
+        adapter = adapter_files.fetched(config.adapter)
         model = open_model(config.model, adapter=adapter, tuned=config.tuned).audited()
     name = str(config.adapter or config.tuned)
     with examination(config, "adapter audit", config.data, adapter=name) as tracked:

@@ -81,13 +81,14 @@ def prepare(config: RankConfig) -> Job:
     }
     checks = [partial(plan, config, canaries, requested, outline(config.model, ("base",)))]
     work = partial(run, config, canaries, requested)
+    experiment = f"fsd-{config.domain}"
     return Job(
         work,
         reads,
         config.model,
         texts=texts,
         passes={"base": scored},
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
         api=config.api,
         adapter=config.adapter,
         checks=checks,

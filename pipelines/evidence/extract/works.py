@@ -77,13 +77,14 @@ def prepare(config: ExtractConfig) -> Job:
         scored = [tokenizer.decode(ids) for work in works for ids in work.passages.tolist()]
     reads = {"works": files(config.names, len(texts))}
     work = partial(run, config, texts, samplings)
+    experiment = f"fsd-{config.domain}"
     return Job(
         work,
         reads,
         config.model,
         texts=scored,
         passes={"base": len(scored or ())},
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
         api=config.api,
         adapter=config.adapter,
     )
