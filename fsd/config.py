@@ -171,7 +171,8 @@ class FSDConfig:
     training: AdapterConfig = AdapterConfig()
     detection: DetectorConfig = DetectorConfig()
     adapter: OptionalURI = None
-    """Use a saved adapter and skip fine-tuning: models:/fsd-arxiv@champion, runs:/<id>/adapter or a folder."""
+    """Use a saved adapter and skip fine-tuning: models:/fsd-arxiv@champion, runs:/<id>/adapter, a folder or a hub
+    id."""
     placebo: str = "auto"
     """Control model trained on none of these texts, for the same procedure: auto (embedded), none, folder or hub id."""
     seed: int = 42
@@ -227,6 +228,8 @@ class ScoreConfig:
     """Output file (.parquet, .csv, .jsonl), or a folder of shards. Until then, an API's answers are in PATH.partial."""
     shards: ShardConfig = ShardConfig()
     model: ModelConfig = ModelConfig()
+    adapter: OptionalURI = None
+    """Adapter that is part of the model: models:/NAME@ALIAS, runs:/<id>/adapter, a folder or a hub id."""
     api: APIConfig = APIConfig()
     detection: DetectorConfig = DetectorConfig()
     columns: Columns = ""

@@ -474,12 +474,13 @@ def opened(
     local = loaded(model)
     whole = None
     if local.adapted:
-        whole = as_it_is(local)
-    if whole and "tuned" not in states:
-        local = whole
-    # Learned prompts are no part of the base.
-    elif whole and whole.model is not local.base:
-        local = replace(local, model=local.base)
+        part = as_it_is(local)
+        if "tuned" not in states:
+            local = part
+        # Learned prompts are no part of the base.
+        elif part.model is not local.base:
+            whole = part
+            local = replace(local, model=local.base)
     # Without a configuration a loaded model has neither a reference model nor token frequencies.
     config = config or ModelConfig(model=local.identity.id, chats="whole" if local.whole_chats else "answers")
     return open_model(config, local=local, whole=whole, states=states, seed=seed)

@@ -101,7 +101,7 @@ def adapted(language_model: LanguageModel, folder: Path) -> LanguageModel:
 def _adapted(language_model: LanguageModel, folder: Path, config: Any) -> LanguageModel:
     base = language_model.model
     weights = _places(base)
-    x = _example(language_model, config)
+    x = _ids(language_model, config=config)
     with language_model.state(tuned=False):
         logits = _logits(base, x)
     try:
@@ -136,7 +136,7 @@ def as_it_is(language_model: LanguageModel) -> LanguageModel:
         language_model, model=network.get_base_model(), identity=replace(identity, fingerprint=both), intact=True
     )
     config = network.active_peft_config
-    x = _example(language_model, config)
+    x = _ids(language_model, config=config)
     with torch.inference_mode():
         by_peft = _logits(network, x)
         alike = torch.equal(by_peft, _logits(tuned.model, x))
@@ -182,11 +182,12 @@ class Adapted(torch.nn.Module):
             return getattr(self.network.get_base_model(), name)
 
 
-def _example(language_model: LanguageModel, config: Any) -> torch.Tensor:
-    """(1, n) ids on which networks are compared; among them those by which an activated LoRA is switched on."""
-    (ids,) = language_model.tokens(["The quick brown fox jumps over it."])
-    ids = [language_model.start, *(getattr(config, "alora_invocation_tokens", None) or ()), *ids]
-    return torch.tensor([ids[: language_model.context]], device=language_model.device)
+def _ids(language_model: LanguageModel, text: str = "The quick brown fox jumps over it.", config: Any = None) -> Any:
+    """(1, n) ids of a text, after those by which an activated LoRA is switched on, if it has any."""
+    (ids,) = language_model.tokens([text])
+    switch = getattr(config, "alora_invocation_tokens", None) or []
+    window = [language_model.start, *switch, *ids][: language_model.context]
+    return torch.tensor([window], device=language_model.device)
 
 
 def _logits(network: Any, x: torch.Tensor) -> torch.Tensor:
@@ -236,7 +237,10 @@ def base_weights(network: Any) -> list[torch.nn.Parameter]:
         for child in module.children():
             add(child)
 
-    add(network.network.get_base_model() if isinstance(network, Adapted) else network)
+    # Without what peft learned beside the network.
+    if isinstance(network, Adapted):
+        network = network.network.get_base_model()
+    add(network)
     return list(weights)
 
 
@@ -247,7 +251,9 @@ def _of_base(module: Any) -> Any:
 
     if isinstance(module, AuxiliaryTrainingWrapper):
         module = module.original_module
-    return module.get_base_layer() if isinstance(module, BaseTunerLayer) else module
+    if isinstance(module, BaseTunerLayer):
+        module = module.get_base_layer()
+    return module
 
 
 def _outline(name: str, tensor: torch.Tensor) -> str:
@@ -422,7 +428,7 @@ def check_unloaded(folder: Path, model: str, revision: str | None = None) -> Non
     check_adapter(folder)
     line = on_your_word(folder, model, revision)
     if line and is_main_process():
-        note(line)
+        note(f"adapter: {line}")
     base = model_size(model, revision)
     # A GGUF file is converted, and a hub id downloaded, before its weights have a fingerprint.
     if base and not gguf_file(model):
@@ -437,11 +443,11 @@ def on_your_word(folder: Path, model: str, revision: str | None = None) -> str:
     named = settings.base_model_name_or_path or "a base that it does not name"
     if named == model and settings.revision in (None, revision):
         return (
-            f"adapter: that its base is {model} is taken on your word: it records the name, but no hash of the weights"
+            f"that the base is {model} is taken on your word: the adapter records its name, and no hash of its weights"
         )
     if settings.revision:
         named += f" at {settings.revision}"
-    return f"adapter: it was trained on {named}; that {model} has the same weights is taken on your word"
+    return f"the adapter was trained on {named}; that {model} has the same weights is taken on your word"
 
 
 def check_base(identity: BaseIdentity, folder: Path) -> None:
@@ -514,15 +520,11 @@ def adapter_fingerprint(language_model: LanguageModel) -> str:
 
 def has_effect(language_model: LanguageModel, text: str) -> bool:
     """Whether the attached adapter changes any logit of a text: a new one of LoRA, whose B is zero, does not."""
-    (ids,) = language_model.tokens([text])
-    window = [language_model.start, *ids][: language_model.context]
-    x = torch.tensor([window], device=language_model.device)
-    logits = []
-    for tuned in (False, True):
-        with language_model.state(tuned=tuned) as network:
-            logits.append(network(input_ids=x, use_cache=False).logits)
-    without, with_adapter = logits
-    return not torch.equal(without, with_adapter)
+    x = _ids(language_model, text)
+    with language_model.state(tuned=False) as network:
+        logits = _logits(network, x)
+    with language_model.state(tuned=True) as network:
+        return not torch.equal(logits, _logits(network, x))
 
 
 def _as_json(value: object) -> object:

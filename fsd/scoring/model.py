@@ -292,33 +292,45 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     """
     if api and config.model.startswith(API):
         return _open_api(config, api, Path(answers), chat=chat, seed=seed)
-    from fsd.models.adapters import adapted, check_adapter
-    from fsd.models.chats import template_beside
+    from fsd.models.adapters import check_adapter
     from fsd.models.language_model import load
 
     if adapter:
         check_adapter(adapter)  # before the base, which takes long
     base = local or load(config)
     if adapter:
-        whole = adapted(base, adapter)
-        if states is not None and "tuned" not in states:
-            base = whole
-        elif not base.intact:
-            base = load(config)
-    # Chats are read as the adapter was trained on them.
-    for model in filter(None, (base, whole)):
-        model.template = model.template or template_beside(adapter)
+        base, whole = _with_adapter(base, adapter, config, states)
     if states is None:
         states = STATES if base.adapted or whole else ("base",)
     # Before the scorers of the base, which read chats as the fine-tuned model does.
     further = {}
     if tuned:
         further = _whole_model(tuned, base, config)
-    elif whole and "tuned" in states and not base.adapted:
+    elif whole:
         states = ("base",)
         further = whole_model_scorers(base, whole, config, seed=seed)
     scorers = build_scorers(base, config, states, seed=seed) | further
     return Model(config, scorers, base.tokens, base.tokenizer.decode, base.tokenizer, base, seed=seed)
+
+
+def _with_adapter(
+    base: "LanguageModel", adapter: Path, config: ModelConfig, states: Sequence[str] | None
+) -> "tuple[LanguageModel, LanguageModel | None]":
+    """A base that switches its adapter, or the fine-tuned model alone, or both apart."""
+    from fsd.models.adapters import adapted
+    from fsd.models.chats import template_beside
+    from fsd.models.language_model import load
+
+    whole = adapted(base, adapter)
+    apart = not base.adapted
+    if not base.intact:
+        base = load(config)
+    # Chats are read as the adapter was trained on them.
+    for model in (base, whole):
+        model.template = model.template or template_beside(adapter)
+    if states is not None and "tuned" not in states:
+        return whole, None
+    return base, whole if apart else None
 
 
 def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:

@@ -201,16 +201,24 @@ def utc(seconds: float) -> str:
 
 
 def open_replies(
-    config: ModelConfig, api: APIConfig, answers: str | Path, *, plain: bool = False, clock: "Time" = time.time
+    config: ModelConfig,
+    api: APIConfig,
+    answers: str | Path,
+    *,
+    adapter: Path | None = None,
+    plain: bool = False,
+    clock: "Time" = time.time,
 ) -> Replies:
     """The model under test, to be asked; `answers` keeps those of an API, so that an interrupted command goes on.
 
+    An `adapter` in a folder is part of a model on this machine.
     `plain` leaves out the chat template; of an API it asks for completions.
     """
     if not config.model.startswith(API):
-        from fsd.models.language_model import load
+        from fsd.scoring.model import open_model
 
-        return LocalReplies(load(config), plain, clock)
+        model = open_model(config, states=("base",), adapter=adapter).language_model
+        return LocalReplies(model, plain, clock)
     from fsd.scoring.api import RepliesAPI
 
     check_api(config, api)

@@ -37,18 +37,23 @@ def fetch_adapter(uri: str) -> Path:
         folder = fetch_artifact(run_id, subfolder or "adapter")
     else:
         folder = Path(uri).expanduser()
-        found = folder if folder.is_dir() else adapter_folder(uri)
-        if found is None:
+        if not folder.is_dir():
+            folder = adapter_folder(uri) or folder
+        if not folder.is_dir():
             raise UsageError(
-                f"an adapter must be a folder, a hub id, models:/name@alias, models:/name/version or runs:/id; "
+                f"an adapter must be models:/name@alias, models:/name/version, runs:/id, a folder or a hub id; "
                 f"got {uri!r}, and there is no such folder"
             )
-        folder = found
+    return _adapter_in(folder, uri)
+
+
+def _adapter_in(folder: Path, uri: str) -> Path:
+    """The adapter in a folder; or that of a trainer's only checkpoint, or that peft saved under its name."""
     for candidate in (folder, folder / "adapter"):
         if (candidate / _ADAPTER_CONFIG).is_file():
             return candidate
-    # The checkpoints of a trainer, or adapters that peft saved under their names.
-    inner = [file.parent for file in sorted(folder.glob(f"*/{_ADAPTER_CONFIG}"))]
+    inner = [file.parent for file in folder.glob(f"*/{_ADAPTER_CONFIG}")]
+    inner.sort(key=lambda path: (len(path.name), path.name))
     if len(inner) == 1:
         return inner[0]
     names = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
@@ -56,8 +61,8 @@ def fetch_adapter(uri: str) -> Path:
         names = f"several: name one, as {inner[-1]}, of {', '.join(path.name for path in inner)}"
     # A run or a folder may hold other things than an adapter.
     raise UsageError(
-        f"an adapter's folder must hold {_ADAPTER_CONFIG}; {uri} holds {names} (a merged or fully fine-tuned model is "
-        "given by --tuned of fsd adapter-audit, or by --model)"
+        f"an adapter's folder must hold {_ADAPTER_CONFIG}; {uri} holds {names}; a merged or fully fine-tuned model is "
+        "given by --tuned (fsd adapter-audit) or --model"
     )
 
 

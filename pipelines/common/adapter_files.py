@@ -141,6 +141,13 @@ def served_columns(calibration: "Calibration | None") -> list[InputColumn]:
     return columns
 
 
+def fetched(uri: str | None) -> Path | None:
+    """The folder of an adapter, if one is named."""
+    if uri is None:
+        return None
+    return tracking.fetch_adapter(uri)
+
+
 def read_setup(uri: str, *, collective: bool = True) -> Setup | None:
     """The settings with which the run of an adapter scored; None where there are none."""
 

@@ -135,7 +135,7 @@ def prepare(model: Model, split: Split, detectors: Sequence[Detector], config: F
     from fsd.models.finetuning import plan
 
     # With an adapter, or without the tuned state, nothing is trained.
-    if "tuned" in model.scorers and not model.language_model.adapted:
+    if "tuned" in model.scorers and not config.adapter and not model.language_model.adapted:
         # For its refusals: the plan itself is made anew when the training begins.
         plan(model.language_model, split.unseen.prompts, config.training)
     return planned(model, split, detectors, config)

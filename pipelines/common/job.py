@@ -134,11 +134,7 @@ class Job:
             # It refuses an API too.
             check_tokenizer_located(model.model, model.revision)
         check_model(model)
-        uri = self.adapter
-        if uri:
-            from fsd.models.adapters import check_unloaded
-
-            check_unloaded(distributed.from_main(lambda: tracking.fetch_adapter(uri)), model.model, model.revision)
+        check_saved(self.adapter, model)
         # A model that is not here yet has its modules known after the download.
         if self.trained and self.training and model_size(model.model, model.revision):
             from fsd.models.adapters import check_targets
@@ -330,6 +326,14 @@ def _lengths(jobs: Sequence[Job], model: ModelConfig) -> dict[str, int]:
     rows = token_ids(tokenizer, texts)
     check_embedded(tokenizer, vocabulary, rows, texts)
     return dict(zip(texts, map(len, rows), strict=True))
+
+
+def check_saved(adapter: str | None, model: ModelConfig) -> None:
+    """Refuse a saved adapter, if there is one, that does not belong to a model."""
+    if adapter:
+        from fsd.models.adapters import check_unloaded
+
+        check_unloaded(distributed.from_main(lambda: tracking.fetch_adapter(adapter)), model.model, model.revision)
 
 
 def check_name(flag: str, name: str) -> None:

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from detectors import Detector
-from fsd import distributed
+from fsd import distributed, tracking
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import content_hash, digest
 from fsd.data.splitting import VALIDATION, Split
 from fsd.evaluation import sentences
 from fsd.evaluation.results import Results
-from fsd.models.adapters import save_adapter, target_names
+from fsd.models.adapters import copy_adapter, save_adapter, target_names
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.net.hub import EMBEDDED
 from fsd.reporting.report import Picture, Report, document, limits, markdown
@@ -159,7 +159,10 @@ def track(
     # What cannot be stored is raised at the end of the run; the report is shown all the same.
     with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
         adapter = Path(scratch)
-        save_adapter(model, adapter)
+        if config.adapter:
+            copy_adapter(tracking.fetch_adapter(config.adapter), model.identity, adapter)
+        else:
+            save_adapter(model, adapter)
         name = f"fsd-{config.data.domain}"
         files = model_files(results, config, detectors)
         # A study that is continued registers what it chose once.

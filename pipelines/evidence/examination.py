@@ -8,12 +8,24 @@ from fsd.evaluation.findings import Finding
 from fsd.reporting.report import Report, Section, Table
 from fsd.scoring.model import Model, open_model
 from fsd.tracking import Run
+from pipelines.common.adapter_files import fetched
 from pipelines.common.deliver import run_name, show, tracked_run
 
 
-def open_examined(config: Any, texts: str) -> Model:
-    """Open the model under test; the answers of an API are kept beside the `texts`, where no other file is named."""
-    return open_model(config.model, api=config.api, answers=config.answers or f"{texts.rstrip('/')}.answers")
+def open_examined(config: Any, texts: str, *, adapter: str | None = None) -> Model:
+    """Open the model under test, of which an adapter is part.
+
+    The answers of an API are kept beside the `texts`, where no other file is named.
+    """
+    answers = config.answers or f"{texts.rstrip('/')}.answers"
+    return open_model(config.model, states=("base",), adapter=fetched(adapter), api=config.api, answers=answers)
+
+
+def examined(config: Any) -> str:
+    """The model under test in words, with its adapter if it has one."""
+    if config.adapter:
+        return f"{config.model.model} with {config.adapter}"
+    return str(config.model.model)
 
 
 def examination(

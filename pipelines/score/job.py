@@ -22,10 +22,11 @@ from fsd.scoring.scorers import frequency_file
 from fsd.token_stats import Prompt
 from fsd.views import Detector
 from pipelines.common import detector_settings, shards
+from pipelines.common.adapter_files import fetched
 from pipelines.common.context import stage
 from pipelines.common.deliver import publish, run_name, show, tracked_run
 from pipelines.common.inputs import continuable, read_cleaned, read_own
-from pipelines.common.job import Job, api_cost, files
+from pipelines.common.job import Job, api_cost, check_saved, files
 from pipelines.common.output import check_table_path, text_table, write_table
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def prepare(config: ScoreConfig) -> Job:
             engine=by_api and config.shards.engine,
         )
         work = shards.Work(__name__, config)
-        checks = [partial(check_model, config.model)]
+        checks = [partial(check_model, config.model), partial(check_saved, config.adapter, config.model)]
         if by_api:
             checks.append(partial(check_api, config.model, config.api))
         return shards.job("score", work, config.data, finish=_forget_answers, checks=checks)
@@ -74,16 +75,19 @@ def prepare(config: ScoreConfig) -> Job:
     writes = [config.out]
     scoring = partial(run, config, documents, unseen, detectors, remarks)
     experiment = f"fsd-{config.domain}"
+    adapter = config.adapter
+    target = config.model
     return Job(
         scoring,
         reads,
-        config.model,
+        target,
         texts=documents.texts,
         passes=plan.passes,
         writes=writes,
         experiment=experiment,
         notes=remarks,
         api=api,
+        adapter=adapter,
         asked=asked,
         read=read_otherwise(documents),
     )
@@ -164,7 +168,15 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
 
 def _open(config: ScoreConfig, answers: str) -> Model:
     """The model of the settings; the answers of an API are kept in a file until they are in a table."""
-    return open_model(config.model, api=config.api, answers=answers, chat=config.chat, seed=config.seed)
+    return open_model(
+        config.model,
+        states=("base",),
+        adapter=fetched(config.adapter),
+        api=config.api,
+        answers=answers,
+        chat=config.chat,
+        seed=config.seed,
+    )
 
 
 def _identity(config: ScoreConfig, model: Model) -> dict[str, str]:

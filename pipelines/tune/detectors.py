@@ -55,7 +55,7 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
             tasks.append(task)
     # With --adapter, the settings are tuned for that one.
     language_model = model.language_model
-    if not language_model.adapted:
+    if not config.base_run.adapter:
         experiment.train_adapter(language_model, data.split.unseen, config.base_run, run)
     read = partial(ViewStatistics.compute, detectors=detectors, scorers=model.scorers, inputs=plan.inputs)
     validation = replace(data.validation, statistics=read(model.prompts(data.split.validation.prompts)))

@@ -1,19 +1,26 @@
 """Every kind of adapter that peft saves gives peft's own numbers in every command, and leaves the base as it was."""
 
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
 
 import fsd
+import pipelines.fsd as main_job
+from fsd import tracking
+from fsd.config import DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.errors import UsageError
-from fsd.models.adapters import adapted
+from fsd.models.adapters import adapted, check_unloaded
 from fsd.models.language_model import load
+from pipelines.evidence.adapter_audit import AuditConfig, audit
+from pipelines.evidence.extract import ExtractConfig, works
 
 KINDS: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parents[1] / "data" / "adapters.yaml").read_text(encoding="utf-8")
@@ -119,3 +126,84 @@ def test_an_adapter_that_reads_no_text_alone_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=r"adapter must be of a kind that gives scores of texts; .*--tuned"):
         fsd.score(str(base(kind)), TEXTS, ["loss"], adapter=saved(kind))
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_rows: Callable[..., list[dict[str, Any]]]) -> Path:
+    """A working folder with 40 labelled texts that the smallest context holds, and a work of 30 words."""
+    monkeypatch.chdir(tmp_path)
+    rows = make_rows(40, seed=5)
+    for row in rows:
+        row["text"] = " ".join(row["text"].split()[-6:])
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (tmp_path / "data.jsonl").write_text("".join(lines), encoding="utf-8")
+    (tmp_path / "book.txt").write_text(" ".join(rows[0]["text"] for _ in range(6)), encoding="utf-8")
+    return tmp_path
+
+
+def as_peft(base: str, adapter: Path, table: pd.DataFrame) -> None:
+    """The scores of a table are those of plain forward passes."""
+    model = load(base)
+    rows = [[model.start, *ids] for ids in model.tokens(list(table["text"]))]
+    for state, folder in (("base", None), ("tuned", adapter)):
+        expected = [nats.mean() for nats in log_probabilities(base, folder, rows)]
+        assert table[f"loss.{state}"].to_numpy() == pytest.approx(expected, abs=1e-5)
+
+
+COMMANDS = [kind for kind in READ if kind != "modules_to_save"]
+
+
+@pytest.mark.parametrize("kind", tiers(COMMANDS))
+def test_an_adapter_is_audited(base: Any, saved: Any, there: Path, kind: str, capsys: Any) -> None:
+    config = AuditConfig(
+        data=("data.jsonl",),
+        model=ModelConfig(model=str(base(kind)), device="cpu"),
+        adapter=str(saved(kind)),
+        detection=DetectorConfig(detectors="loss"),
+        out="scores.parquet",
+    )
+    audit.prepare(config).run()
+
+    as_peft(config.model.model, saved(kind), pd.read_parquet("scores.parquet"))
+    shown = " ".join(capsys.readouterr().err.split())
+    assert f"adapter: that the base is {config.model.model} is taken on your word" in shown
+    registered = tracking.fetch_adapter("models:/fsd-adapter-audit/1")
+    check_unloaded(registered, config.model.model)
+    assert capsys.readouterr().err == ""
+    assert {file.name for file in registered.iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "base.json",
+        "SHA256SUMS",
+    }
+
+
+@pytest.mark.parametrize("kind", tiers(COMMANDS))
+def test_a_run_takes_an_adapter(base: Any, saved: Any, there: Path, kind: str) -> None:
+    config = FSDConfig(
+        audit_repeats=1,
+        data=DataConfig(data=("data.jsonl",)),
+        model=ModelConfig(model=str(base(kind)), device="cpu"),
+        adapter=str(saved(kind)),
+        detection=DetectorConfig(detectors="loss"),
+        placebo="none",
+    )
+    main_job.prepare(config).run()
+
+    (run,) = tracking.find_runs("fsd-arxiv", {})
+    as_peft(config.model.model, saved(kind), pd.read_parquet(tracking.fetch_artifact(run.id, "scores.parquet")))
+
+
+@pytest.mark.parametrize("kind", tiers(COMMANDS))
+def test_a_work_is_extracted_from_a_model_with_an_adapter(base: Any, saved: Any, there: Path, kind: str) -> None:
+    model = ModelConfig(model=str(base(kind)), device="cpu")
+    works.prepare(ExtractConfig("book.txt", (), model, str(saved(kind)), prefix=6, suffix=6, stride=4)).run()
+
+    (run,) = tracking.find_runs("fsd-extraction", {})
+    table = pd.read_parquet(tracking.fetch_artifact(run.id, "passages.parquet"))
+    opened = load(model.model)
+    (ids,) = opened.tokens([Path("book.txt").read_text(encoding="utf-8")])
+    rows = [[opened.start, *ids[start : start + 12]] for start in table["start"]]
+    expected = [nats[6:].sum() for nats in log_probabilities(model.model, saved(kind), rows)]
+    assert table["plain"].to_numpy() == pytest.approx(expected, abs=1e-4)
+    assert f"with {saved(kind)}" in tracking.fetch_artifact(run.id, "report.html").read_text(encoding="utf-8")

@@ -34,7 +34,7 @@ class AuditConfig:
     with messages, prompt and completion, or prompt, chosen and rejected in place of text."""
     model: ModelConfig = field(default_factory=ModelConfig)
     adapter: OptionalURI = None
-    """Adapter of the fine-tuned model: models:/NAME@ALIAS, runs:/<id>/adapter or a folder."""
+    """Adapter of the fine-tuned model: models:/NAME@ALIAS, runs:/<id>/adapter, a folder or a hub id."""
     tuned: OptionalModel = None
     """The fine-tuned model as a whole (merged, or fully fine-tuned), in place of --adapter: a folder or a hub id."""
     detection: DetectorConfig = field(default_factory=DetectorConfig)

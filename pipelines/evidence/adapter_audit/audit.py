@@ -1,8 +1,10 @@
 """The audit of a fine-tuned model: its scores beside those of the base, measured, calibrated and registered."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -25,6 +27,7 @@ from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
 from fsd.evaluation.sentences import REVERSED, AuditSummary, audit_summary, contradiction, verdict_rate
 from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts, called_at
+from fsd.models.adapters import copy_adapter, on_your_word
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
@@ -160,17 +163,17 @@ def run(config: AuditConfig, parts: Split, judged: Documents) -> None:
     """Load the models, score, judge, write, track and print."""
     with context.stage("model"):
         # Before the base is loaded, so that a wrong name is refused within a second.
-        adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
+        adapter = adapter_files.fetched(config.adapter)
         model = open_model(config.model, adapter=adapter, tuned=config.tuned).audited()
     name = str(config.adapter or config.tuned)
     with examination(config, "adapter audit", config.data, adapter=name) as tracked:
         with context.stage("scoring"):
             audit = measure(parts, judged, model, config)
         with context.stage("recording"):
-            result = report(audit, config, name)
+            identity = model.language_model.identity
+            result = _with_base(report(audit, config, name), identity, adapter)
             deliver.publish(result, tracked)
             write_table(audit.scores, config.out)
-            identity = model.language_model.identity
             # A model that was tuned as a whole is no adapter that could be registered, and `detect` reads no pairs.
             registered = config.adapter and not _are_pairs(parts.judged)
             version = register(tracked, audit, config, identity) if registered else None
@@ -434,6 +437,13 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
     )
 
 
+def _with_base(report: Report, identity: BaseIdentity, adapter: Path | None) -> Report:
+    """The report with the hash of the base's weights, and with what is taken on the user's word of it."""
+    word = on_your_word(adapter, identity.id, identity.revision or None) if adapter else ""
+    findings = [*report.findings, Finding(word, AGAINST)] if word else report.findings
+    return replace(report, findings=findings, facts=[*report.facts, ("Base weights", identity.fingerprint)])
+
+
 def reader(audit: Audit, base: str, name: str) -> Reader:
     """The answer for somebody who is no engineer."""
     summary = audit.summary
@@ -536,21 +546,24 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     judged = judged_words(parts, f"audit of {adapter}", config.seed)
     barred = summary.sentence if summary.void else contradiction(audit.results)
     rows = adapter_files.served_rows(parts, audit.calibration)
-    folder = tracking.fetch_adapter(adapter)
     model = f"fsd-{config.domain}"
-    return tracking.register(
-        run,
-        model,
-        folder,
-        adapter_files.SERVING,
-        validation_score=validation_auc,
-        files=files,
-        tags=tags,
-        judged_on=judged,
-        digests=digests,
-        barred=barred,
-        rows=rows,
-    )
+    with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
+        folder = Path(scratch)
+        # Peft records the name of the base alone: what is registered has its hash.
+        copy_adapter(tracking.fetch_adapter(adapter), identity, folder)
+        return tracking.register(
+            run,
+            model,
+            folder,
+            adapter_files.SERVING,
+            validation_score=validation_auc,
+            files=files,
+            tags=tags,
+            judged_on=judged,
+            digests=digests,
+            barred=barred,
+            rows=rows,
+        )
 
 
 def split_by_training(trained_on: Documents, others: Documents, config: AuditConfig) -> Split:

@@ -19,6 +19,7 @@ from fsd.config import (
     OptionalName,
     OptionalPath,
     OptionalPaths,
+    OptionalURI,
     Paths,
 )
 
@@ -78,6 +79,8 @@ class RankConfig:
     folder: Annotated[Positional[str], arg(metavar="DIR")]
     """Folder that `make` wrote."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    adapter: OptionalURI = None
+    """Adapter that is part of the model: models:/NAME@ALIAS, runs:/<id>/adapter, a folder or a hub id."""
     api: APIConfig = field(default_factory=APIConfig)
     detection: DetectorConfig = field(default_factory=lambda: DetectorConfig(detectors="loss"))
     withheld: OptionalInt = None

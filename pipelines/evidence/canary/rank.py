@@ -32,7 +32,7 @@ from pipelines.common.job import Job, Stated
 from pipelines.evidence.canary import RankConfig, files
 from pipelines.evidence.canary.files import COMMITMENT, SEALED, Canaries
 from pipelines.evidence.canary.powers import canary_power
-from pipelines.evidence.examination import examination, open_examined
+from pipelines.evidence.examination import examination, examined, open_examined
 
 CONTEXT_WORDS = 32
 """Last words of the document that precede its canary when it is scored."""
@@ -81,14 +81,16 @@ def prepare(config: RankConfig) -> Job:
     }
     checks = [partial(plan, config, canaries, requested, outline(config.model, ("base",)))]
     work = partial(run, config, canaries, requested)
+    experiment = f"fsd-{config.domain}"
     return Job(
         work,
         reads,
         config.model,
         texts=texts,
         passes={"base": scored},
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
         api=config.api,
+        adapter=config.adapter,
         checks=checks,
     )
 
@@ -119,13 +121,13 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
     """Load the model, score, test, track and print."""
     sealed = canaries.sealed
     with stage("model"):
-        model = open_examined(config, config.folder)
+        model = open_examined(config, config.folder, adapter=config.adapter)
         # By another tokenizer the variants have different numbers of tokens, and some are likelier for that alone.
         if model.tokenizer:
             name = config.api.tokenizer or config.model.model
             check_tokenizer(fingerprint(model.tokenizer), sealed.tokenizer, name)
         planned = plan(config, canaries, requested, model)
-    with examination(config, "canary", [config.folder], method="canary test") as tracked:
+    with examination(config, "canary", [config.folder], method="canary test", adapter=config.adapter or "") as tracked:
         with stage("scoring"):
             # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
             scores = score(canaries, planned.detectors, model.scorers, withheld=config.withheld, seed=config.seed)
@@ -191,7 +193,7 @@ def report(
         for detector, value in of_all[metric].items():
             metrics[f"canary_{metric}/{detector}"] = value
     sealed = canaries.sealed
-    model = config.model.model
+    model = examined(config)
     facts = [
         ("Model", model),
         ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents"),
@@ -214,7 +216,7 @@ def report(
 
 def reader(p: float, canaries: Canaries, config: RankConfig) -> Reader:
     """The answer for somebody who is no engineer."""
-    model = config.model.model
+    model = examined(config)
     answer = f"No evidence that {model} was trained on the published texts; this does not show that it was not."
     if p <= config.alpha:
         answer = f"{model} was trained on the published texts, or on something made of them."
@@ -340,7 +342,7 @@ def conclusions(
     together: pd.DataFrame, best: str, canaries: Canaries, config: RankConfig, power: Finding | None = None
 ) -> list[Finding]:
     """The results in sentences, most important first."""
-    model = config.model.model
+    model = examined(config)
     sealed = canaries.sealed
     # Corrected, as the detector was chosen among several by its p-value.
     p = float(together["p_holm"][best])

@@ -17,7 +17,16 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from fsd.config import APIConfig, Domain, ModelConfig, OptionalInt, OptionalName, OptionalPath, OptionalPaths
+from fsd.config import (
+    APIConfig,
+    Domain,
+    ModelConfig,
+    OptionalInt,
+    OptionalName,
+    OptionalPath,
+    OptionalPaths,
+    OptionalURI,
+)
 
 Prompts = Annotated[tuple[Literal["title", "opening"], ...], arg(metavar="{title,opening} ...", help_behavior_hint="")]
 
@@ -31,6 +40,8 @@ class ExtractConfig:
     control: OptionalPaths = ()
     """Text files that the model cannot have seen: by the same author unpublished, or of the same kind and period."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    adapter: OptionalURI = None
+    """Adapter that is part of the model: models:/NAME@ALIAS, runs:/<id>/adapter, a folder or a hub id."""
     api: APIConfig = field(default_factory=APIConfig)
     prefix: int = 50
     """Tokens of the work that are given; words, in a prompt by opening."""

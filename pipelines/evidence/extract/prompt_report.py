@@ -17,6 +17,7 @@ from fsd.evidence.returned import LEVEL, Exchange, Quoted, Returned, p_values
 from fsd.reporting.report import Column, Reader, Report, Section, Table, numbers, p_column, p_value, p_words, plain
 from fsd.scoring.replies import PLAIN, Reply, Request
 from fsd.statistics.multiplicity import SLACK
+from pipelines.evidence.examination import examined
 from pipelines.evidence.extract import ExtractConfig
 
 TRANSCRIPT = "transcript.jsonl"
@@ -146,7 +147,7 @@ def answer_of(model: str, results: Sequence[Returned], span: int) -> Answer:
 
 def report(config: ExtractConfig, results: Sequence[Returned], transcript: Sequence[Entry], run: str) -> Report:
     """What was returned, most important first; `run` is the id of the run that keeps it."""
-    model = config.model.model
+    model = examined(config)
     answer = answer_of(model, results, config.span)
     records = [entry.record() for entry in transcript]
     # The answer can be computed again; the time at which it was given cannot.
@@ -370,7 +371,7 @@ def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
 
 
 def _facts(config: ExtractConfig, transcript: Sequence[Entry]) -> list[tuple[str, str]]:
-    facts = [("Model", config.model.model)]
+    facts = [("Model", examined(config))]
     reply = transcript[0].reply
     if reply.fingerprint:
         facts.append(("Weights", reply.fingerprint))

@@ -17,6 +17,7 @@ from fsd.progress import note
 from fsd.scoring.api import Cost
 from fsd.scoring.replies import Reply, Request, all_sent, open_replies
 from fsd.scoring.scorers import API
+from pipelines.common.adapter_files import fetched
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver
 from pipelines.common.job import Job, files, names, on_this_machine
@@ -66,15 +67,17 @@ def prepare(config: ExtractConfig) -> Job:
     work = partial(run, config, works, asked, line)
     texts = [request.prompt for request in requests]
     passes = {"base": len(requests)}
+    experiment = f"fsd-{config.domain}"
     return Job(
         work,
         reads,
         config.model,
         texts,
         passes,
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
         notes=notes,
         api=config.api,
+        adapter=config.adapter,
         asked=lambda: cost,
     )
 
@@ -191,9 +194,9 @@ def run(config: ExtractConfig, works: Sequence[AskedWork], asked: Sequence[Asked
     """Ask, compare, track and print."""
     with stage("model"):
         answers = config.answers or f"{config.book.rstrip('/')}.answers"
-        ask = open_replies(config.model, config.api, answers, plain=config.plain)
+        ask = open_replies(config.model, config.api, answers, adapter=fetched(config.adapter), plain=config.plain)
         note(cost)
-    with examination(config, "extract", config.names, method="prompts") as tracked:
+    with examination(config, "extract", config.names, method="prompts", adapter=config.adapter or "") as tracked:
         with stage("scoring"):
             replies = list(ask([entry.request for entry in asked]))
             _check_replies(replies)

@@ -15,6 +15,7 @@ from fsd.reporting import figures
 from fsd.reporting.report import Picture, Reader, Report, Section, Table, plain
 from fsd.scoring.model import Model
 from fsd.statistics.intervals import Estimate
+from pipelines.evidence.examination import examined
 from pipelines.evidence.extract import ExtractConfig
 from pipelines.evidence.extract.powers import extraction_power
 
@@ -56,17 +57,18 @@ def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Rep
         advice = "Control works (--control) would show how much a model guesses rather than remembers."
         commands = [f"{again('extract', [config.book], config, ExtractConfig(config.book))} --control OTHER.txt"]
     metrics, best = _metrics(table)
+    name = examined(config)
     return Report(
         title="Was it in the training data? Extraction",
-        question=f"Does {model.name} continue passages of {Path(work.name).name} with its own words?",
-        findings=conclusions(plain_works, model.name),
+        question=f"Does {name} continue passages of {Path(work.name).name} with its own words?",
+        findings=conclusions(plain_works, name),
         sections=sections,
         changes=[CHANGES, advice],
         next=commands,
-        facts=[("Model", model.name), ("Files", ", ".join(work.name for work in plain_works))],
+        facts=[("Model", name), ("Files", ", ".join(work.name for work in plain_works))],
         score=f"{best:.1%} at p {LEVELS[0]:.1%}",
         metrics=metrics,
-        reader=reader(plain_works, model.name),
+        reader=reader(plain_works, name),
         numbers={
             "share": coverage([work], LEVELS[0]).value,
             "control": coverage(controls, LEVELS[0]).value if controls else None,

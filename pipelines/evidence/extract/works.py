@@ -77,14 +77,16 @@ def prepare(config: ExtractConfig) -> Job:
         scored = [tokenizer.decode(ids) for work in works for ids in work.passages.tolist()]
     reads = {"works": files(config.names, len(texts))}
     work = partial(run, config, texts, samplings)
+    experiment = f"fsd-{config.domain}"
     return Job(
         work,
         reads,
         config.model,
         texts=scored,
         passes={"base": len(scored or ())},
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
         api=config.api,
+        adapter=config.adapter,
     )
 
 
@@ -114,13 +116,13 @@ def _check(config: ExtractConfig) -> None:
 def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampling]") -> None:
     """Open the model, announce the cost, score every passage, track and print."""
     with stage("model"):
-        model = open_examined(config, config.book)
+        model = open_examined(config, config.book, adapter=config.adapter)
         assert model.tokens is not None  # `prepare` wants a tokenizer for an API
         works = cut(config.names, model.tokens(texts), config.prefix, config.suffix, config.stride)
         count = sum(work.starts.size for work in works)
         length = config.prefix + config.suffix
         note(f"{count:,} passages of {length} tokens: {count * length:,} tokens to score")
-    with examination(config, "extract", config.names) as tracked:
+    with examination(config, "extract", config.names, adapter=config.adapter or "") as tracked:
         with stage("scoring"):
             extractions = score(works, model, samplings)
         deliver(partial(report.report, extractions, model, config), tracked)

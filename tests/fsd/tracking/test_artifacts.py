@@ -69,7 +69,7 @@ WRONG = [
     ("models:/fsd-arxiv/7", r"there are versions 1 and aliases champion \(1\)$"),
     ("runs:/0123", "'0123' is none"),
     ("runs:/{bare}", "must hold 'adapter'; it holds roc.png$"),
-    (".", "must hold adapter_config.json; . holds mlruns$"),
+    (".", "must hold adapter_config.json; . holds mlruns; .*--tuned"),
 ]
 
 
@@ -85,3 +85,42 @@ def test_a_wrong_address_lists_what_exists(full):
         with pytest.raises(UsageError, match=message) as caught:
             tracking.fetch_adapter(uri.format(bare=run.id))
         assert "\n" not in str(caught.value)
+
+
+def test_the_folder_of_a_trainer_is_an_adapter_or_names_its_checkpoints(here, adapter):
+    out = Path("out")
+    shutil.copytree(adapter, out / "checkpoint-5")
+    assert tracking.fetch_adapter("out") == out / "checkpoint-5"
+    shutil.copytree(adapter, out / "checkpoint-10")
+    with pytest.raises(UsageError, match=r"several: name one, as out/checkpoint-10, of checkpoint-5, checkpoint-10; "):
+        tracking.fetch_adapter("out")
+    shutil.copytree(adapter, out, dirs_exist_ok=True)
+    assert tracking.fetch_adapter("out") == out
+
+
+FETCH = """
+import json, os, sys
+
+os.environ["HF_HUB_OFFLINE"], *names = json.loads(sys.argv[1])
+from fsd import tracking
+from fsd.errors import UsageError
+
+for name in names:
+    try:
+        print(json.dumps(sorted(path.name for path in tracking.fetch_adapter(name).iterdir())))
+    except UsageError as error:
+        print(json.dumps(str(error)))
+"""
+
+
+def test_an_adapter_of_the_hub_is_downloaded_and_kept(serve, in_fresh_process, adapter):
+    own = {path.name: path.read_bytes() for path in adapter.iterdir()}
+    url, _ = serve({"some/adapter": own | dict.fromkeys(["optimizer.pt", "checkpoint-5/adapter_config.json"], b"x")})
+    names = ["some/adapter", "some/adapter@v1"]
+    online = in_fresh_process(FETCH, url, ["0", *names, "no/adapter"])
+    assert online[:2] == [sorted(own), sorted(own)]
+    assert online[2].startswith(
+        "adapter must be a folder or on the hub, and open to you; there is no folder no/adapter"
+    )
+    assert "\n" not in online[2]
+    assert in_fresh_process(FETCH, url, ["1", "some/adapter"]) == online[:1]
