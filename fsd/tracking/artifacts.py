@@ -142,15 +142,13 @@ def check_one_base(uri: str) -> None:
     version = version_info(uri)
     if version is None or "@" not in uri:
         return
-    others = {}
+    ours = version.tags.get("base_model")
     for entry in open_store().client.search_model_versions(f"name='{version.name}'"):
         if base_of(entry.tags) != base_of(version.tags):
-            others[int(entry.version)] = f"models:/{version.name}/{entry.version} is of {entry.tags.get('base_model')}"
-    if others:
-        raise UsageError(
-            f"{uri} must be of the only base model; it is {version.uri}, of {version.tags.get('base_model')}, and "
-            f"{others[max(others)]}: name the version"
-        )
+            raise UsageError(
+                f"{uri} must be of the only base model; it is {version.uri}, of {ours}, and models:/{version.name}/"
+                f"{entry.version} is of {entry.tags.get('base_model')}: name the version"
+            )
 
 
 def _listed(values: Iterable[Any]) -> str:

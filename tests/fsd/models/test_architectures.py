@@ -16,7 +16,8 @@ from fsd.models.pretraining import train_tokenizer
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
 
-DATA = yaml.safe_load((Path(__file__).parents[2] / "data" / "architectures.yaml").read_text(encoding="utf-8"))
+ROOT = Path(__file__).parents[3]
+DATA = yaml.safe_load((ROOT / "tests" / "data" / "architectures.yaml").read_text(encoding="utf-8"))
 ARCHITECTURES = DATA["architectures"]
 TEXTS = ["the score of an unseen text moves more", "a member"]
 TRAININGS = {"lora": {}, "all-linear": {"target_modules": "all-linear"}, "ia3": {"method": "ia3"}}
@@ -27,6 +28,21 @@ CASES = [
     for name in ARCHITECTURES
     for training in TRAININGS
 ]
+
+
+def test_the_page_lists_the_matrix(request):
+    """`pytest --regenerate` writes it."""
+    kinds = {}
+    for name, about in ARCHITECTURES.items():
+        kinds.setdefault(about["kind"], []).append(f"`{name}`")
+    rows = [f"| {kind} | {len(names)} | {', '.join(names)} |\n" for kind, names in kinds.items()]
+    table = "".join(["| kind | number | architectures |\n|---|---:|---|\n", *rows])
+    page = ROOT / "docs" / "supported.md"
+    before, start, rest = page.read_text(encoding="utf-8").partition("<!-- architectures -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    if request.config.getoption("--regenerate"):
+        page.write_text(before + start + table + end + after, encoding="utf-8")
+    assert f"{start}{table}{end}" in page.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +65,7 @@ def folder_of(tmp_path_factory):
             train_tokenizer(
                 ["the score of an unseen text moves more than the score of a member"] * 4, 300
             ).save_pretrained(folder)
-        return folder
+        return made[name]
 
     return make
 
