@@ -17,15 +17,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
-from queue import Empty, Queue
-from threading import Thread
 from types import ModuleType
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import urlopen
 
 from fsd.errors import StorageError, UsageError, disk_failure, first_line, import_failure
 from fsd.leftovers import replacing
@@ -48,9 +43,6 @@ _SETTINGS = {
 }
 # Key of the lock in PostgreSQL under which the tables are created.
 _CREATION = 0x465344
-# Bytes and seconds of the first reply of a server, which is short; MLflow itself reads any reply to its end.
-_FIRST_BYTES = 2**20
-_FIRST_SECONDS = 30.0
 # A server that knows it answers anything.
 _UNKNOWN = "no experiment of this name"
 # Columns of the table of an experiment's runs, which `address` opens, and its first charts: what MLflow's pages read.
@@ -320,8 +312,6 @@ def _connect(store: Store) -> None:
         with quiet(), _database_server(store):
             # This also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder.
             mlflow.set_tracking_uri(store.uri)
-            if store.is_server and _is_endless(store.address):
-                raise MlflowException("its replies have no end")
             # Logged models are what adapters become; MLflow 2 has none.
             store.client.search_logged_models(["0"], max_results=1)
             # Other servers may answer any request with something that MLflow reads as an empty result.
@@ -341,33 +331,6 @@ def _connect(store: Store) -> None:
         os.environ.pop(_URI, None)
         if previous:
             os.environ[_URI] = previous
-
-
-def _is_endless(server: str) -> bool:
-    """Whether the reply to a first request is longer, or takes longer, than any of MLflow; what fails has an end."""
-    lengths = Queue[int]()
-    # In a thread, since a server that sends a byte now and then keeps within every time limit of a connection.
-    Thread(target=_measure_reply, args=(server, lengths), daemon=True).start()
-    try:
-        return lengths.get(timeout=_FIRST_SECONDS) > _FIRST_BYTES
-    except Empty:
-        return True
-
-
-def _measure_reply(server: str, lengths: "Queue[int]") -> None:
-    """Ask for an experiment, as MLflow does, and count the bytes of the reply up to a limit."""
-    address = f"{server.rstrip('/')}/api/2.0/mlflow/experiments/get-by-name?experiment_name={quote(_UNKNOWN)}"
-    length = 0
-    with suppress(OSError, ValueError, HTTPException):
-        try:
-            reply = urlopen(address, timeout=_FIRST_SECONDS / 2)
-        except HTTPError as refusal:
-            # It has a body too, which MLflow would read.
-            reply = refusal
-        with reply:
-            while length <= _FIRST_BYTES and (part := reply.read(_FIRST_BYTES // 16)):
-                length += len(part)
-    lengths.put(length)
 
 
 @contextmanager

@@ -1,4 +1,3 @@
-import contextlib
 import os
 import re
 import shutil
@@ -7,7 +6,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pandas as pd
@@ -197,34 +195,6 @@ def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, 
     refused(r"psycopg[^\n]*: pip install 'fsd\[postgres\]'\)$")
     assert "hunter2" not in "".join(capfd.readouterr())
     assert time.monotonic() - begun < 20
-
-
-class Endless(BaseHTTPRequestHandler):
-    """A reply that goes on as long as somebody reads, or says a byte now and then."""
-
-    pause = 0.0
-
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        with contextlib.suppress(OSError):
-            while True:
-                self.wfile.write(b" " if self.pause else b" " * 2**20)
-                time.sleep(self.pause)
-
-    def log_message(self, *_):
-        pass
-
-
-class Dripping(Endless):
-    pause = 0.05
-
-
-@pytest.mark.parametrize("server", [Endless, Dripping])
-def test_a_server_whose_reply_has_no_end_is_refused(server, here, monkeypatch, listen):
-    monkeypatch.setattr(store, "_FIRST_SECONDS", 2 if server is Endless else 0.5)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", listen(server))
-    refused("that answers; .* is not \\(its replies have no end\\)$")
 
 
 def test_a_damaged_database_is_refused_even_if_its_words_are_no_text(here):
