@@ -252,6 +252,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gpt_neox": NEOX_NAMES,
     "llama": {**NEOX_NAMES, "num_key_value_heads": 2},
     "qwen2": {**NEOX_NAMES, "num_key_value_heads": 2},
+    "mixtral": {**NEOX_NAMES, "num_key_value_heads": 2, "num_local_experts": 4},
     "gemma2": {**NEOX_NAMES, "num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0},
     "phi3": {**NEOX_NAMES, "num_key_value_heads": 4, "pad_token_id": 0},
     "gpt2": GPT2_NAMES,

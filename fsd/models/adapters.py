@@ -295,11 +295,6 @@ def check_trainable(language_model: LanguageModel) -> None:
             "the model's adapter must be attached by peft, as PeftModel.from_pretrained(base, folder); transformers "
             "has put it into the network itself: attach it so, or give the model without it"
         )
-    if any(weight.is_inference() for weight in language_model.base.parameters()):
-        raise UsageError(
-            "the model must have weights of which gradients can be taken; they were made within torch.inference_mode: "
-            "load it outside of that"
-        )
 
 
 def check_restorable(language_model: LanguageModel) -> None:
@@ -319,8 +314,8 @@ def quiet_peft() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
         warnings.filterwarnings("ignore", message=".*fan_in_fan_out")
-        # peft looks for AdaLoRA's rank pattern under other names; the outputs are those of the saved adapter.
-        warnings.filterwarnings("ignore", message=".*rank_pattern")
+        # peft looks for the patterns of AdaLoRA and of fused experts under other names; the outputs are right.
+        warnings.filterwarnings("ignore", message=".*(rank|alpha)_pattern")
         yield
 
 

@@ -83,6 +83,9 @@ _OPTIONS = {
 }
 
 
+# The caller may have turned gradients off, for the whole process or around this call.
+@torch.inference_mode(mode=False)
+@torch.enable_grad()
 def finetune(
     language_model: LanguageModel,
     texts: AnyTexts,
@@ -106,29 +109,6 @@ def finetune(
     continues, bitwise, after its last epoch that is saved in `cache` (one of adalora starts again); one that was
     finished logs its steps again and trains nothing.
     """
-    # The caller may have turned gradients off, for the whole process or around this call.
-    with torch.inference_mode(mode=False), torch.enable_grad(), _unlogged():
-        _finetune(language_model, texts, config, seed, log, after_epoch, shown=shown, cache=cache)
-
-
-def _unlogged() -> contextlib.AbstractContextManager[None]:
-    """Without MLflow's autologging, which would make a run of its own of the training, or write into the caller's."""
-    # It cannot be on where it was never imported, and is not imported for this.
-    autologging = sys.modules.get("mlflow.utils.autologging_utils")
-    return autologging.disable_autologging() if autologging else contextlib.nullcontext()
-
-
-def _finetune(
-    language_model: LanguageModel,
-    texts: AnyTexts,
-    config: AdapterConfig,
-    seed: int,
-    log: StepLog | None,
-    after_epoch: Callable[[int], None] | None,
-    *,
-    shown: bool,
-    cache: Path | None,
-) -> None:
     check_trainable(language_model)
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
@@ -138,6 +118,7 @@ def _finetune(
     with (
         training_folder(cache, training_key(language_model, pieces, config, seed)) as folder,
         tempfile.TemporaryDirectory() as scratch,
+        _unlogged(),
     ):
         # Whoever wants to measure after each epoch needs the training itself.
         if folder and after_epoch is None and _reuse_finished(language_model, folder, log):
@@ -173,6 +154,13 @@ def _finetune(
         language_model.model.eval()
         if folder and is_main_process():
             _keep(language_model, folder, history)
+
+
+def _unlogged() -> contextlib.AbstractContextManager[None]:
+    """Without MLflow's autologging, which would make a run of its own of the training, or write into the caller's."""
+    # It cannot be on where it was never imported, and is not imported for this.
+    autologging = sys.modules.get("mlflow.utils.autologging_utils")
+    return autologging.disable_autologging() if autologging else contextlib.nullcontext()
 
 
 def is_finished(
@@ -478,13 +466,11 @@ def _correct_head(language_model: LanguageModel) -> None:
         unread = torch.zeros_like(logp)
         return SimpleNamespace(log_probs=logp * known, label_mask=known, entropy=unread, is_top1=unread)
 
-    with torch.no_grad():
-        expected = own(input_ids=ids, labels=ids, fused_lm_head=True, use_cache=False).log_probs
-        try:
-            same = torch.allclose(fused(input_ids=ids, labels=ids, fused_lm_head=True).log_probs, expected, atol=HEAD)
-        # It takes for granted where a network has its layers.
-        except (AttributeError, TypeError, RuntimeError):
-            same = False
+    same = False
+    # It takes for granted where a network has its layers.
+    with torch.no_grad(), contextlib.suppress(AttributeError, TypeError, RuntimeError):
+        heads = [head(input_ids=ids, labels=ids, fused_lm_head=True).log_probs for head in (fused, own)]
+        same = torch.allclose(*heads, atol=HEAD)
     if not same:
         base.forward = own
 

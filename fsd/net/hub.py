@@ -55,7 +55,9 @@ def default_folder(folder: str | None = None) -> Path:
         if "://" in folder:
             raise UsageError(f"cache must be a folder on this machine; got {quoted(folder)}")
         return Path(folder).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
+    # The user of a container may have none.
+    with refusing("the cache of a user without a home must be in FSD_CACHE, or --cache none; ", RuntimeError):
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
 
 
 def check_memory(model: str, needed: float, free: float, memory: str, advice: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from fsd.errors import UsageError, disk_failure, first_line
 from fsd.files import CHECKSUMS, checksums, digest
 from fsd.net.hub import adapter_folder
-from fsd.tracking.registry import Version
+from fsd.tracking.registry import Version, base_of
 from fsd.tracking.store import exists, load_mlflow, open_store, quiet
 
 _ADAPTER_CONFIG = "adapter_config.json"
@@ -153,6 +153,20 @@ def version_info(uri: str) -> Version | None:
     version = versions[number]
     own_aliases = tuple(alias for alias, target in aliases.items() if target == number)
     return Version(name, number, version.run_id, version.tags, own_aliases)
+
+
+def check_one_base(uri: str) -> None:
+    """Refuse an alias of a registered model whose versions have several bases: it does not tell of which it is."""
+    version = version_info(uri)
+    if version is None or "@" not in uri:
+        return
+    ours = version.tags.get("base_model")
+    for entry in open_store().client.search_model_versions(f"name='{version.name}'"):
+        if base_of(entry.tags) != base_of(version.tags):
+            raise UsageError(
+                f"{uri} must be of the only base model; it is {version.uri}, of {ours}, and models:/{version.name}/"
+                f"{entry.version} is of {entry.tags.get('base_model')}: name the version"
+            )
 
 
 def _listed(values: Iterable[Any]) -> str:

@@ -358,6 +358,11 @@ def _judged_on(tags: Tags) -> dict[str, str]:
     return {**tags, **json.loads(digests)}
 
 
+def base_of(tags: Tags) -> str:
+    """The fingerprint of the base model of a version, or its name."""
+    return _judged_on(tags).get("base_fingerprint", tags.get("base_model", ""))
+
+
 def _score(tags: Tags) -> float:
     # A version that was registered by hand has none.
     score = float(tags.get(SCORE, "nan"))

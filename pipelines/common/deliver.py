@@ -333,6 +333,7 @@ def document(report: "Report", places: Mapping[str, str] | None, version: Versio
         "format": FORMAT,
         "command": context().command,
         "headline": report.line,
+        "model": dict(report.facts).get("Model"),
         "tables": tables,
         "notes": [*report.notes, *context().read],
         "files": files,

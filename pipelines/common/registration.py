@@ -186,7 +186,7 @@ def track(
             barred=sentences.barred(results),
             once=once,
             description=edited.description,
-            card=card(name, results, config, model.identity, sources),
+            card=card(name, results, config, model.identity, sources, model),
             rows=adapter_files.served_rows(results.parts, results.calibration),
         )
     if version and version.present:
@@ -250,10 +250,17 @@ def judged_words(parts: Split, how: str, seed: int) -> str:
     return f"{texts}; {how}, seed {seed}; by the best score of any state"
 
 
-def card(name: str, results: Results, config: FSDConfig, identity: BaseIdentity, sources: Mapping[str, str]) -> str:
-    """The adapter's card, in the form of the model hub."""
+def card(
+    name: str,
+    results: Results,
+    config: FSDConfig,
+    identity: BaseIdentity,
+    sources: Mapping[str, str],
+    model: LanguageModel | None = None,
+) -> str:
+    """The adapter's card, in the form of the model hub; of a trained `model` also what was decided for it."""
     training = _training(config)
-    settings = ", ".join(f"{key} {value}" for key, value in training_params(training).items())
+    settings = ", ".join(f"{key} {value}" for key, value in training_params(training, model).items())
     digests = []
     for part, texts in results.parts._asdict().items():
         if texts:

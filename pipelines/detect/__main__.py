@@ -146,8 +146,11 @@ def prepare(config: DetectConfig) -> Job:
 
 def check_adapter(config: DetectConfig, documents: "Sequence[Document]" = ()) -> None:
     """Refuse an adapter that gives no verdicts on such rows at this rate, before its base model is loaded."""
+    from fsd import tracking
     from pipelines.detect.classifier import CalibratedAdapter
 
+    if not config.model:
+        tracking.check_one_base(config.adapter)
     CalibratedAdapter(config.adapter, model=config.model, device=config.device).check(config.fpr, documents)
 
 

@@ -238,7 +238,7 @@ def conclusions(findings: Findings) -> list[Finding]:
     called = verdicts.count(MEMBER)
     judged = called + verdicts.count(NOT_SHOWN)
     lines = as_findings(findings.doubts, AGAINST)
-    lines.append(Finding(_answer(findings)))
+    lines.append(Finding(f"{Path(findings.classifier.language_model.identity.id).name}: {_answer(findings)}"))
     if verdicts.count(NOT_SHOWN):
         lines.append(_power(findings))
     # if no text was judged, the answer says so already

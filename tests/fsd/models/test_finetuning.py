@@ -16,12 +16,13 @@ from accelerate.state import AcceleratorState
 
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
-from fsd.models import finetuning
+from fsd.models import adapters, finetuning
 from fsd.models.adapters import adapter_fingerprint, peft_config
 from fsd.models.finetuning import finetune, orthogonal_penalty
-from fsd.models.language_model import load
+from fsd.models.language_model import load, wrap
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
+from pipelines.common.registration import training_params
 
 TEXTS = [f"the score of an unseen text {word} moves more than a member" for word in "abcdefgh"]
 METHODS = ("lora", "ia3", "adalora")
@@ -139,6 +140,60 @@ def test_random_states_settings_and_forward_are_left_as_they_were(model):
     assert (torch.rand(1).item(), random.random(), np.random.rand()) == expected  # noqa: NPY002 - see above
 
 
+def test_what_the_caller_has_set_for_other_trainings_has_no_effect(model, monkeypatch):
+    from accelerate import Accelerator
+
+    train(model, settings(epochs=1))
+    expected = adapter_fingerprint(model)
+    environment = {"MIXED_PRECISION": "bf16", "GRADIENT_ACCUMULATION_STEPS": "2", "DYNAMO_BACKEND": "eager"}
+    for name, value in environment.items():
+        monkeypatch.setenv(f"ACCELERATE_{name}", value)
+    train(model, settings(epochs=1))
+    assert adapter_fingerprint(model) == expected
+    assert os.environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    # `accelerate config` and a notebook.
+    theirs = Accelerator(mixed_precision="bf16", cpu=True)
+    with torch.inference_mode():
+        train(model, settings(epochs=1))
+        assert adapter_fingerprint(model) == expected
+    assert theirs.mixed_precision == "bf16"
+    with torch.no_grad():
+        train(model, settings(epochs=1))
+        assert adapter_fingerprint(model) == expected
+        assert not torch.is_grad_enabled()
+    AcceleratorState._reset_state()
+
+
+def test_a_model_that_was_made_without_gradients_is_trained(tiny):
+    from transformers import AutoModelForCausalLM
+
+    with torch.inference_mode():
+        ours = load(str(tiny), device="cpu")
+        theirs = wrap(AutoModelForCausalLM.from_pretrained(tiny))
+        for model in (ours, theirs):
+            train(model, settings(epochs=1))
+    assert adapter_fingerprint(ours) == adapter_fingerprint(theirs)
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow's own
+def test_autologging_makes_no_run_of_a_training(model, tmp_path, monkeypatch):
+    import mlflow
+
+    monkeypatch.chdir(tmp_path)
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    try:
+        mlflow.transformers.autolog(silent=True)
+        with mlflow.start_run() as theirs:
+            train(model, settings(epochs=1))
+        assert mlflow.get_run(theirs.info.run_id).data.params == {}
+        assert len(mlflow.search_runs(output_format="list")) == 1
+        train(model, settings(epochs=1))
+        assert len(mlflow.search_runs(output_format="list")) == 1
+    finally:
+        mlflow.transformers.autolog(disable=True)
+        mlflow.set_tracking_uri(None)
+
+
 def test_a_tokenizer_that_has_a_start_token_alone_is_trained_to_the_same_adapter(model):
     train(model, settings(epochs=1))
     expected = adapter_fingerprint(model)
@@ -251,15 +306,51 @@ def test_targets_are_found_by_architecture(make_model):
 
 
 @pytest.mark.parametrize("method", LORA_FIRST)
-def test_an_architecture_without_known_targets_is_refused_with_what_is_allowed(make_model, method):
+def test_an_architecture_that_peft_does_not_know_is_adapted_and_said(make_model, method, capsys):
     model = load(str(make_model("phi3")), device="cpu")
-    with pytest.raises(UsageError, match=rf"for {method} on architecture 'phi3', .* allowed: all-linear"):
-        train(model, settings(method))
-    train(model, settings(method, target_modules="qkv_proj, down_proj"))
+    adapters._remark.cache_clear()
+    for modules, adapted in (
+        ("auto", {"self_attn.qkv_proj", "self_attn.o_proj"}),
+        ("qkv_proj, down_proj", {"qkv_proj", "down_proj"}),
+    ):
+        train(model, settings(method, target_modules=modules))
+        assert set(model.model.peft_config["default"].target_modules) == adapted
     train(model, settings(method, target_modules="all-linear"))
     targets = set(model.model.peft_config["default"].target_modules)
     assert len(targets) >= 3
     assert "lm_head" not in targets
+    said = capsys.readouterr().err
+    assert said.count(f"target-modules auto for {method} on phi3: peft names none that it can adapt") == 1
+    assert "so that self_attn.o_proj, self_attn.qkv_proj are adapted" in said
+
+
+def test_what_peft_refuses_is_refused_before_the_model_is_loaded(make_model, capsys):
+    check = adapters.check_targets
+    adapters._remark.cache_clear()
+    check(str(make_model("mamba")), None, settings(target_modules="all-linear"))
+    assert (
+        "all-linear for lora on mamba: peft names none that it can adapt, so that dt_proj, in"
+        in capsys.readouterr().err
+    )
+    with pytest.raises(
+        UsageError, match=r"'out_proj' must suit lora and architecture 'mamba'; .* incompatible with Mamba"
+    ):
+        check(str(make_model("mamba")), None, settings(target_modules="out_proj"))
+    with pytest.raises(UsageError, match="must be auto, all-linear or of dt_proj, in_proj, out_proj, x_proj; got"):
+        check(str(make_model("mamba")), None, settings(target_modules="q_proj"))
+
+
+def test_fused_experts_are_trained_without_dropout_which_is_said(make_model, capsys):
+    adapters._remark.cache_clear()
+    model = load(str(make_model("mixtral")), device="cpu")
+    train(model, settings(epochs=1, target_modules="all-linear"))
+    config = model.model.peft_config["default"]
+    assert config.lora_dropout == 0
+    assert {"down_proj", "gate_up_proj"} <= set(config.target_parameters)
+    assert capsys.readouterr().err == "dropout 0, not 0.05: peft has none for the fused experts of mixtral\n"
+    assert training_params(settings(target_modules="all-linear"), model)["dropout"] == 0
+    adapters.detach(model)
+    assert not any("base_layer" in name for name, _ in model.base.named_modules())
 
 
 # Bad input and accidents

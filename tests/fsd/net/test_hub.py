@@ -16,7 +16,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 
 from fsd.errors import UsageError
-from fsd.net.hub import data_files, fingerprint, hub_reachable, locate, model_size, reachable
+from fsd.net.hub import data_files, default_folder, fingerprint, hub_reachable, locate, model_size, reachable
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 
@@ -24,6 +24,17 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture
 def copy(tiny: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny, tmp_path / "copy"))
+
+
+def test_a_user_without_a_home_is_asked_for_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a container that runs as a number."""
+    for name in ("HOME", "XDG_CACHE_HOME", "FSD_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    with pytest.raises(UsageError, match=r"a user without a home must be in FSD_CACHE, or --cache none; "):
+        default_folder()
+    monkeypatch.setenv("FSD_CACHE", str(tmp_path))
+    assert default_folder() == tmp_path
 
 
 def test_the_fingerprint_depends_neither_on_place_nor_on_parts(tiny: Path, copy: Path) -> None:

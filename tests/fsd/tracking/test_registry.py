@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from fsd import tracking
-from fsd.errors import StorageError
+from fsd.errors import StorageError, UsageError
 
 CHAMPION = "models:/fsd-arxiv@champion"
 
@@ -37,6 +37,14 @@ def test_a_version_is_compared_with_one_of_an_earlier_release(here, register, ad
     assert register(adapter, code, 0.9, seed=1).aliases == ("champion",)
     other = register(adapter, code, 0.95, seed=2, digests={"judging": "another"})
     assert "version 3 differs in judging," in other.champion_stays
+
+
+def test_an_alias_is_refused_where_versions_have_several_bases(full, register, adapter, code):
+    tracking.check_one_base(CHAMPION)
+    register(adapter, code, 0.9, digests={"base_fingerprint": "another"}, base_model="./my-model")
+    tracking.check_one_base("models:/fsd-arxiv/2")
+    with pytest.raises(UsageError, match=r"it is models:/fsd-arxiv/1, .* models:/fsd-arxiv/2 is of ./my-model: name"):
+        tracking.check_one_base(CHAMPION)
 
 
 def test_versions_judged_on_unknown_texts_are_not_compared(here, register, adapter, code):

@@ -47,6 +47,38 @@ def test_params_metrics_and_tags_are_logged_and_runs_found_by_them(here):
     assert tracking.find_runs("fsd-x", {"domain": "it"}) == tracking.find_runs("fsd-unknown") == []
 
 
+def test_a_run_around_a_command_is_left_alone(full, register, adapter, code, monkeypatch):
+    """As `mlflow run` and Azure ML open one, and a notebook: a run of its own in its own experiment names it."""
+    mlflow = load_mlflow()
+    client = tracking.open_store().client
+    mlflow.set_tracking_uri(tracking.open_store().uri)
+    theirs = client.create_experiment("theirs")
+    outer = client.create_run(theirs, run_name="outer")
+    before = client.get_run(outer.info.run_id).to_dictionary()
+    environment = {
+        "MLFLOW_RUN_ID": outer.info.run_id,
+        "MLFLOW_EXPERIMENT_ID": theirs,
+        "MLFLOW_EXPERIMENT_NAME": "theirs",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    version = register(adapter, code, 0.8, seed=1)
+    with tracking.run("fsd-x", "again") as run, tracking.run("fsd-x", "within", parent=run):
+        pass
+    assert os.environ["MLFLOW_RUN_ID"] == outer.info.run_id
+    for inner, experiment in ((version.run_id, "fsd-arxiv"), (run.id, "fsd-x")):
+        record = client.get_run(inner)
+        assert record.info.experiment_id == client.get_experiment_by_name(experiment).experiment_id
+        assert (record.data.tags["outer_run"], record.info.status) == (outer.info.run_id, "FINISHED")
+    assert client.get_run(outer.info.run_id).to_dictionary() == before
+    assert len(client.search_runs([theirs])) == 1
+    monkeypatch.delenv("MLFLOW_RUN_ID")
+    with mlflow.start_run(experiment_id=theirs) as notebook, tracking.run("fsd-x", "within a notebook") as run:
+        pass
+    assert client.get_run(run.id).data.tags["outer_run"] == notebook.info.run_id
+    assert client.get_run(notebook.info.run_id).data.params == {}
+
+
 def test_no_credential_is_kept(here, monkeypatch):
     """Not even those of the git remote, which MLflow records by itself."""
     from mlflow.tracking.context import git_context

@@ -87,7 +87,9 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
     for phrase in ("What was done", "How often the answer is wrong", "What this does not prove", "data:image/png"):
         assert phrase in html
     assert not re.search(r'(src|href)="(?!data:)', html)
-    assert "false-positive rate of 10.0%" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "false-positive rate of 10.0%" in printed
+    assert "tiny: " in printed
 
     run = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0]
     assert run.tags["adapter"] == "models:/fsd-arxiv/1"
@@ -338,6 +340,16 @@ def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys,
     assert warning.endswith("; same_source: true asserts that they are of one source and kind")
     for asserted, verdict in ((False, NO_VERDICT), (True, table["verdict"][0])):
         assert served.predict(table[["text"]], params={"fpr": 0.1, "same_source": asserted})["verdict"][0] == verdict
+
+
+def test_the_champion_of_one_of_several_bases_is_refused(working_folder, unlabelled, other):
+    version = tracking.version_info("models:/fsd-arxiv/1")
+    client = tracking.open_store().client
+    model = client.get_model_version("fsd-arxiv", "1")
+    client.create_model_version("fsd-arxiv", model.source, version.run_id, tags={"base_model": str(other)})
+    with pytest.raises(UsageError, match=r"@champion must be of the only base model; it is models:/fsd-arxiv/1, of "):
+        prepare(DetectConfig(files=(unlabelled,), adapter=CHAMPION)).check()
+    client.delete_model_version("fsd-arxiv", "2")
 
 
 def test_what_the_adapter_does_not_support_is_a_one_line_error(unlabelled, tmp_path):
