@@ -42,7 +42,7 @@ _alone = False
 @contextmanager
 def alone() -> Iterator[None]:
     """What is computed here makes no collective call: the main process does it when the others have ended."""
-    global _alone  # noqa: PLW0603 - the environment, which says how many there are, is one of the process, too
+    global _alone
     before, _alone = _alone, True
     try:
         yield

@@ -307,8 +307,10 @@ class TokenStats:
         """How probable the text is beside what the model would write itself: Σ (log p − its mean) / Σ std.
 
         It is 0 on average for what the model draws at temperature 1, above that for less random draws, and below it for
-        most of what others wrote. After Fast-DetectGPT (Bao et al. 2024, https://arxiv.org/abs/2310.05130, eq. 5), which
-        divides by the root of the sum of squares, a unit that grows with the length.
+        most of what others wrote.
+
+        Source: Fast-DetectGPT (Bao et al. 2024, https://arxiv.org/abs/2310.05130, eq. 5), which divides by the root of
+        the sum of squares, a unit that grows with the length.
         """
         # The first tokens of a text are a surprise whoever wrote it.
         later = slice(OPENING if self.logp.size > 2 * OPENING else 0, None)

@@ -81,6 +81,10 @@ class Before(NamedTuple):
     scores: tuple[float, ...] = ()
 
 
+NOTHING_BEFORE = Before()
+"""Where no model says how probable texts are."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """The non-members of a benchmark, with family and source, and what the domain check by them was shown to find."""
@@ -91,7 +95,7 @@ class Reference:
     power: Mapping[str, float]  # kind of other texts → share found outside
     edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
     read_as: tuple[ReadAs, ...] = ()  # what their rows were read as, each once; earlier releases do not tell
-    before: Before = Before()
+    before: Before = NOTHING_BEFORE
     own: tuple[OwnText, ...] = ()  # by which the check was tried
 
     @property

@@ -203,8 +203,8 @@ class HiddenStates(Measure):
 class Typical(Measure):
     """How probable a text is for a model that did not learn what is asked for (`Model.typicality`).
 
-    A text is probable where it was read, for the model that read it; what a model wrote is probable for others too. With
-    `both_ways`, as in audits of a fine-tuned model, a text that its base knows less than the benchmark's is as unusual.
+    A text that was read is probable for the model that read it alone; what a model wrote is probable for others too.
+    With `both_ways`, as in audits, a text that the base knows less than the benchmark's is as unusual.
     """
 
     def __init__(self, texts: Texts, read: Typicality, *, both_ways: bool = False) -> None:

@@ -23,8 +23,8 @@ from fsd.token_stats import FloatArray, IntArray
 MEMBER = "member"
 NOT_SHOWN = "not shown"
 OUT_OF_DOMAIN = "outside the calibrated domain"
-LEARNED = "learned by the adapter"
-"""The adapter was trained on the text, whose score says nothing of the model."""
+LEARNED = "trained on by the adapter"
+"""Its own fine-tuning reads the text, whose score then says nothing of the model."""
 NO_VERDICT = "no verdict"
 TESTED = "tested"
 """A verdict rests on tests that can refuse, and the texts passed them."""
@@ -140,10 +140,11 @@ class VerdictMaker:
     ) -> Verdicts:
         """Give verdicts on texts, source by source, after tests whether they are of the benchmark's kind.
 
-        The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; `OUT_OF_DOMAIN` for a text of another kind, which is not
-        scored; and `NO_VERDICT`, without a p-value, where nothing shows that the error rate holds: neither a test nor
-        `same_source`. A failed test goes before the assertion. `score` gives the scores of some texts, by position, by
-        each candidate of the calibration; `excluded` are (N,) other reasons why a text cannot be judged, or "".
+        The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; `OUT_OF_DOMAIN` for a text of another kind, and `LEARNED`
+        for one that is excluded, neither of which is scored; and `NO_VERDICT`, without a p-value, where nothing shows
+        that the error rate holds: neither a test nor `same_source`. A failed test goes before the assertion. `score`
+        gives the scores of some texts, by position, by each candidate of the calibration; `excluded` are (N,) reasons
+        why the adapter itself knows a text, or "".
         """
         # before work of any kind
         self.check_rates(documents, rules)
@@ -154,7 +155,8 @@ class VerdictMaker:
         warnings = [of_text or of_kind for of_text, of_kind in zip(excluded, outside, strict=True)]
         allowed = np.array(excluded, dtype=str) == ""
         inside = np.array(warnings, dtype=str) == ""
-        verdict = np.where(allowed, np.where(inside, NO_VERDICT, OUT_OF_DOMAIN), LEARNED)
+        verdict = np.where(inside, NO_VERDICT, OUT_OF_DOMAIN)
+        verdict = np.where(allowed, verdict, LEARNED)
         table = pd.DataFrame(
             {
                 "score": np.nan,
@@ -191,7 +193,8 @@ class VerdictMaker:
             judged = (table["basis"] != "").to_numpy()
             of_judged = {name: column[judged[scored]] for name, column in columns.items()}
             p_values = self.calibration.p_values(of_judged, sources[judged].tolist())
-            p_values = np.maximum(p_values, self._further_p(table["score"].to_numpy()[judged], texts[judged], sources[judged]))
+            further = self._further_p(table["score"].to_numpy()[judged], texts[judged], sources[judged])
+            p_values = np.maximum(p_values, further)
             called = p_values <= rules.fpr + TOLERANCE
             table.loc[judged, "p_value"] = p_values
             table.loc[judged, "verdict"] = np.where(called, MEMBER, NOT_SHOWN)

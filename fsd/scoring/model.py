@@ -36,7 +36,6 @@ from fsd.token_stats import (
     Prompt,
     Prompts,
     Scored,
-    Scorer,
     Scorers,
     TokenIds,
     Tokenize,

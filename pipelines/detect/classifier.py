@@ -136,15 +136,7 @@ class MembershipClassifier(CalibratedAdapter):
             self.model = self.model.audited()
         self.language_model = self.model.language_model
         states = hidden_state_reader(self.language_model, self.config)
-        # Another reader than that of the calibration would find other numbers.
-        before = self.calibration.reference.before
-        typicality = self.model.typicality if before.typicality else None
-        if before.model not in ("", self.model.earlier):
-            raise UsageError(
-                f"the model that read the calibration ({before.model}) must be read again; {self.model.earlier} is there "
-                "in its place: name the reference model of the run, or run again"
-            )
-        self.verdict_maker = VerdictMaker(self.calibration, states, typicality)
+        self.verdict_maker = VerdictMaker(self.calibration, states, self.model.typicality)
         self.inputs = self.model.inputs(unseen.prompts, shots=self.setup.shots)
         # A server answers each request in a thread of its own; the adapter is on or off for all of them.
         self._in_use = Lock()

@@ -254,9 +254,7 @@ def _beside_base(calibration: Calibration, model: Model, parts: Split, scored: S
     return replace(calibration, reference=replace(reference, before=before))
 
 
-def _tried(
-    calibration: Calibration, model: Model, states: States, typicality: Typicality | None
-) -> Calibration:
+def _tried(calibration: Calibration, model: Model, states: States, typicality: Typicality | None) -> Calibration:
     """The calibration whose domain check was tried, also on texts that the fine-tuned model writes."""
     write = partial(own_texts, model.fine_tuned, tuned=model.fine_tuned.adapted) if typicality else None
     reference = tried(calibration.reference, states=states, typicality=typicality, write=write)
