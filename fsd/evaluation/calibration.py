@@ -34,7 +34,7 @@ TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
 FEWEST_CALIBRATED = 10
 """Smallest number of groups of calibration non-members of a named source on whose texts verdicts are given."""
-VERSION = 6
+VERSION = 7
 """Version of the JSON that `Calibration.to_json` writes, and of what its scores mean."""
 Values = tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
 Settings = Mapping[str, Any]

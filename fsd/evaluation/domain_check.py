@@ -100,8 +100,8 @@ class Reference:
 
     @property
     def powerful(self) -> bool:
-        """Whether the domain check finds most texts of other kinds; texts of a later period may be like these."""
-        shares = [share for kind, share in self.power.items() if kind != LATER]
+        """Whether the domain check finds most texts of other kinds; later texts and own ones may be like these."""
+        shares = [share for kind, share in self.power.items() if kind not in (LATER, OWN)]
         return bool(shares) and sum(shares) / len(shares) >= POWER
 
     @property
@@ -414,7 +414,7 @@ class DomainCheck:
         """Share of texts of the benchmark's kind that are outside, at most."""
 
     def p_values(self, texts: Texts, groups: Groups = None, states: "OptionalStates" = None) -> dict[str, FloatArray]:
-        """Measure → (N,) conformal p-value of each new text, or of its group if that is smaller; see `outside`."""
+        """Measure → (N,) conformal p-value of each new text, combined with that of its group; see `outside`."""
         return self._p_values(self._novelties(texts, states), group_index(groups, len(texts)))
 
     def _p_values(self, novelties: Mapping[str, FloatArray], group: IntArray) -> dict[str, FloatArray]:
@@ -423,7 +423,10 @@ class DomainCheck:
             of_texts = self._ranked(self._measures[name].novelties, novelty)
             p_values[name] = of_texts
             if name != "script":
-                p_values[name] = np.minimum(of_texts, self._together(of_texts, group))
+                together = self._together(of_texts, group)
+                # The smaller of the two would make families outside up to twice as often as single texts.
+                several = np.bincount(group)[group] > 1
+                p_values[name] = np.where(several, _combined(of_texts, together), of_texts)
         return p_values
 
     def _novelties(self, texts: Texts, states: "OptionalStates") -> dict[str, FloatArray]:
@@ -488,6 +491,15 @@ def _ranked(of_benchmark: FloatArray, group: IntArray, values: FloatArray) -> Fl
     # one part in 10¹² is rounding: equal texts must rank equally
     unlike = (of_benchmark >= values[:, None] - 1e-12) @ (1 / size[group])
     return np.asarray((1 + unlike) / (size.size + 1))
+
+
+def _combined(one: FloatArray, other: FloatArray) -> FloatArray:
+    """One p-value of two, however they depend: equal ones stay as they are, one alone counts twice; at most .5.
+
+    Source: the Cauchy combination (Liu and Xie 2020, https://doi.org/10.1080/01621459.2018.1554485) of positive parts.
+    """
+    parts = [np.maximum(0.0, 1 / np.tan(np.pi * np.clip(p_values, 1e-12, 0.5))) for p_values in (one, other)]
+    return np.arctan2(1.0, np.mean(parts, axis=0)) / np.pi
 
 
 def _normal(p_values: FloatArray) -> FloatArray:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.domain_check import LATER, Reference
+from fsd.evaluation.domain_check import LATER, OWN, Reference
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import ASSERTED, Basis, Verdicts
 
@@ -116,13 +116,14 @@ def power_sentences(reference: Reference) -> list[Finding]:
 def _power_sentence(reference: Reference) -> Finding:
     if not reference.power:
         return Finding("domain check: not tried on texts of other kinds", AGAINST)
-    other_kinds = {kind: share for kind, share in reference.power.items() if kind != LATER}
+    other_kinds = {kind: share for kind, share in reference.power.items() if kind not in (LATER, OWN)}
     tried = f"domain check: it found {_shares('texts of other kinds', other_kinds)}"
     short = f"domain check: found {_average('texts of other kinds', other_kinds)}"
-    if LATER in reference.power:
-        later = f", {reference.power[LATER]:.0%} of {LATER}"
-        tried += later
-        short += later
+    for kind in (LATER, OWN):
+        if kind in reference.power:
+            further = f", {reference.power[kind]:.0%} of {kind}"
+            tried += further
+            short += further
     if reference.edits:
         edited = _shares("them", reference.edits)
         tried += f"; of the benchmark's own texts after edits {edited}"
