@@ -9,7 +9,9 @@ from fsd.evaluation.verdicts import ASSERTED, Basis, Verdicts
 
 GUESTS = (
     "The rate below is that of all texts of the calibrated kind. Of unread texts of another source among such texts, "
-    "99 of 100 were recognised in simulations and none was called (docs/verdicts.md)."
+    "99 of 100 were recognised in simulations and none was called. A text that the model itself wrote may score as high "
+    "as one that it read: it is called no more often than at this rate, and most such texts are recognised "
+    "(docs/verdicts.md)."
 )
 """What happens to a text of another source, for whoever is accused by a single verdict."""
 
@@ -118,16 +120,18 @@ def _power_sentence(reference: Reference) -> Finding:
         return Finding("domain check: not tried on texts of other kinds", AGAINST)
     other_kinds = {kind: share for kind, share in reference.power.items() if kind not in (LATER, OWN)}
     tried = f"domain check: it found {_shares('texts of other kinds', other_kinds)}"
-    short = f"domain check: found {_average('texts of other kinds', other_kinds)}"
-    for kind in (LATER, OWN):
+    short = f"domain check found {_average('other kinds', other_kinds)}"
+    for kind, in_short in ((LATER, LATER), (OWN, "own texts")):
         if kind in reference.power:
-            further = f", {reference.power[kind]:.0%} of {kind}"
-            tried += further
-            short += further
+            share = f", {reference.power[kind]:.0%} of "
+            tried += share + kind
+            short += share + in_short
     if reference.edits:
         edited = _shares("them", reference.edits)
         tried += f"; of the benchmark's own texts after edits {edited}"
         short += f", {_average('edited ones', reference.edits)}"
+    if OWN not in reference.power:
+        tried += f"; it was not tried on {OWN}"
     return Finding(tried, reference.powerful, short)
 
 
