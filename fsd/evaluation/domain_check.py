@@ -429,9 +429,10 @@ class DomainCheck:
                 p_values[name] = np.where(several, _combined(of_texts, together), of_texts)
         return p_values
 
-    def _novelties(self, texts: Texts, states: "OptionalStates") -> dict[str, FloatArray]:
-        """Measure → (N,) how unusual each new text is; without the measure of hidden states if these are not given."""
-        names = [name for name in self._measures if name != "states" or states is not None]
+    def _novelties(self, texts: Texts, states: "OptionalStates", *, without: str = "") -> dict[str, FloatArray]:
+        """Measure → (N,) how unusual each new text is; without that of hidden states if these are not given."""
+        left_out = {without} if states is not None else {without, "states"}
+        names = [name for name in self._measures if name not in left_out]
         novelties = {name: np.empty(len(texts)) for name in names}
         for begin in range(0, len(texts), BLOCK):
             block = slice(begin, begin + BLOCK)
@@ -467,8 +468,9 @@ class DomainCheck:
         return (novelty - middle) / max(spread, 1e-12)
 
     def share_outside(self, texts: Texts, states: States | None = None) -> float:
-        """Share of N ≥ 1 texts, each a group of its own, that are unlike those of the benchmark."""
-        p_values = self.p_values(texts, states=states(texts) if states else None)
+        """Share of N ≥ 1 texts, each a group of its own, that are unlike the benchmark's; without a pass a text."""
+        novelties = self._novelties(texts, states(texts) if states else None, without="typicality")
+        p_values = self._p_values(novelties, np.arange(len(texts)))
         smallest = np.min(list(p_values.values()), axis=0)
         return float((smallest <= self.bound + 1e-9).mean())
 
