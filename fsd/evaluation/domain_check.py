@@ -125,16 +125,17 @@ class Reference:
     def beyond_own(self, source: str, scores: FloatArray) -> FloatArray:
         """(N,) p-values of scores among those of the texts that the model wrote; 0 beyond all of them.
 
-        Of each way of sampling the largest counts. Texts outside the domain are never called, so they rank below all.
+        A text outside the domain is never called, and ranks below all. No way of sampling may have a larger share.
         """
-        p_values = np.zeros(len(scores))
-        ways = {(text.source, text.way) for text in self.own}
-        for way in sorted(way for of_source, way in ways if of_source == source):
-            tried = [text for text in self.own if (text.source, text.way) == (source, way)]
-            inside = np.array([text.score for text in tried if text.score is not None])
-            count = (inside >= scores[:, None]).sum(axis=1)
-            p_values = np.maximum(p_values, np.where(count > 0, (1 + count) / (1 + len(tried)), 0.0))
-        return p_values
+        tried = [text for text in self.own if text.source == source]
+        inside = np.array([math.nan if text.score is None else text.score for text in tried])
+        reached = inside >= scores[:, None]
+        count = reached.sum(axis=1)
+        p_values = (1 + count) / (1 + len(tried))
+        for way in sorted({text.way for text in tried}):
+            of_way = [text.way == way for text in tried]
+            p_values = np.maximum(p_values, reached[:, of_way].mean(axis=1))
+        return np.where(count > 0, p_values, 0.0)
 
     def beside_known(self, source: str, scores: FloatArray, typicality: FloatArray) -> FloatArray:
         """(N,) p-values of scores beside what the base's typicality lets expect of them, by a line; 0 but in audits.

@@ -343,13 +343,14 @@ def test_texts_that_the_model_wrote_are_tried_by_the_check_and_count_apart():
 
 
 def test_p_values_among_the_texts_that_the_model_wrote_by_hand():
-    """Of each way of sampling the larger one; beyond all of them nothing but the non-members counts."""
-    own = [OwnText("s", "plain", inside=False)] * 2 + [OwnText("s", "plain", True, score=at) for at in (1.0, 2.0)]
-    own += [OwnText("s", "greedy", True, score=2.5)] + [OwnText("t", "plain", True, score=9.0)]
+    """The share of a way of sampling, where it is larger; beyond all of them nothing but the non-members counts."""
+    own = [OwnText("s", "plain", inside=False)] * 8 + [OwnText("s", "plain", True, score=at) for at in (1.0, 2.0)]
+    own += [OwnText("s", "greedy", True, score=2.5), OwnText("s", "greedy", inside=False)]
+    own += [OwnText("t", "plain", True, score=9.0)]
     reference = replace(reference_of(ABSTRACTS[:5]), own=tuple(own))
-    assert reference.beyond_own("s", np.array([0.5, 1.5, 2.2, 3.0])) == pytest.approx([1.0, 1.0, 1.0, 0.0])
-    greedy = replace(reference, own=tuple(own[:4]))
-    assert greedy.beyond_own("s", np.array([0.5, 1.5, 2.0, 2.2])) == pytest.approx([3 / 5, 2 / 5, 2 / 5, 0.0])
+    assert reference.beyond_own("s", np.array([0.5, 2.2, 3.0])) == pytest.approx([1 / 2, 1 / 2, 0.0])
+    plain = replace(reference, own=tuple(own[:10]))
+    assert plain.beyond_own("s", np.array([0.5, 1.5, 2.0, 2.2])) == pytest.approx([3 / 11, 2 / 11, 2 / 11, 0.0])
     assert reference_of(ABSTRACTS[:5]).beyond_own("", np.array([1.0])) == pytest.approx([0.0])
 
 
@@ -368,7 +369,7 @@ def test_scores_are_compared_beside_what_the_base_knows():
 
 
 def test_families_of_the_same_kind_are_outside_no_more_often_than_single_texts():
-    """Lengths of independent texts: by the smaller of two p-values, families of four would be outside 1.7 times as often."""
+    """Lengths of independent texts: by the smaller of two p-values, families of four would be outside more often."""
     rng = np.random.default_rng(3)
     outside = {1: [], 4: []}
     for _ in range(20):
