@@ -43,11 +43,11 @@ _alone = False
 def alone() -> Iterator[None]:
     """What is computed here makes no collective call: the main process does it when the others have ended."""
     global _alone
-    before, _alone = _alone, True
+    _alone = True
     try:
         yield
     finally:
-        _alone = before
+        _alone = False
 
 
 def process_index() -> int:

@@ -502,7 +502,7 @@ def _combined(one: FloatArray, other: FloatArray) -> FloatArray:
     Source: the Cauchy combination (Liu and Xie 2020, https://doi.org/10.1080/01621459.2018.1554485) of positive parts.
     """
     parts = [np.maximum(0.0, 1 / np.tan(np.pi * np.clip(p_values, 1e-12, 0.5))) for p_values in (one, other)]
-    return np.arctan2(1.0, np.mean(parts, axis=0)) / np.pi
+    return np.asarray(np.arctan2(1.0, np.mean(parts, axis=0)) / np.pi)
 
 
 def _normal(p_values: FloatArray) -> FloatArray:

@@ -9,8 +9,8 @@ from fsd.evaluation.verdicts import ASSERTED, Basis, Verdicts
 
 GUESTS = (
     "The rate below is that of all texts of the calibrated kind. Of unread texts of another source among such texts, "
-    "99 of 100 were recognised in simulations and none was called. A text that the model wrote can score as high as one "
-    "that it read: most of these are recognised, and none was called (docs/verdicts.md)."
+    "99 of 100 were recognised in simulations and none was called. A text that the model wrote can score as high as "
+    "one that it read: most of these are recognised, and none was called (docs/verdicts.md)."
 )
 """What happens to a text of another source, for whoever is accused by a single verdict."""
 

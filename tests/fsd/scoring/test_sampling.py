@@ -13,11 +13,18 @@ from fsd.config import AdapterConfig, ModelConfig
 from fsd.models.adapters import peft_config, quiet_peft
 from fsd.models.language_model import load
 from fsd.scores import of_state
-from fsd.scoring import sampling
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer
-from fsd.scoring.sampling import OPENINGS, OWN, ContinuationScorer, Sampling, own_texts, suffix_log_probabilities
+from fsd.scoring.sampling import (
+    OPENINGS,
+    OWN,
+    ContinuationScorer,
+    Sampling,
+    _to_a_sentence,
+    own_texts,
+    suffix_log_probabilities,
+)
 from fsd.token_stats import Prompt
 from fsd.views import Draws
 
@@ -188,4 +195,4 @@ def test_a_text_that_ends_with_a_sentence_is_cut_where_one_ends():
         ("A value of 3.14 and more", "A value of 3.14 and more"),
         ("他在家。她", "他在家。她"),
     ):
-        assert sampling._to_a_sentence(text) == cut
+        assert _to_a_sentence(text) == cut
