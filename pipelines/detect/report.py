@@ -419,9 +419,9 @@ def _method(findings: Findings) -> list[str]:
         f"{_scoring(findings.classifier)} A higher score is evidence of membership in the training data.",
         p_values,
         "A text that differs from these comparison texts in script, length, words or in what the model makes of it "
-        f"gets no verdict, because the error rate does not apply to it{trained_on}. Nor does a text that is too probable "
-        "for a model that did not learn it, as texts are that a model wrote; and a score that such texts reach is no "
-        "sign of membership. If all texts together differ from "
+        f"gets no verdict, because the error rate does not apply to it{trained_on}. Nor does a text that is too "
+        "probable for a model that did not learn it, as texts are that a model wrote; and a score that such texts "
+        "reach is no sign of membership. If all texts together differ from "
         "them, as a classifier shows, none gets a verdict. Fewer than five independent texts cannot be compared in "
         "this way: they get a verdict only where somebody asserts that they are of the same source, time and kind, "
         "and the result then says so.",
