@@ -9,7 +9,8 @@ Whoever reaches the ports of a job can send to it: objects are unpickled only of
 import io
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -31,8 +32,22 @@ PLAIN = {
 
 
 def num_processes() -> int:
-    """Number of processes of this job; 1 without a launcher."""
-    return _variable("WORLD_SIZE", 1)
+    """Number of processes of this job; 1 without a launcher, and within `alone`."""
+    return 1 if _alone else _variable("WORLD_SIZE", 1)
+
+
+_alone = False
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """What is computed here makes no collective call: the main process does it when the others have ended."""
+    global _alone
+    _alone = True
+    try:
+        yield
+    finally:
+        _alone = False
 
 
 def process_index() -> int:

@@ -23,6 +23,8 @@ IntArray = NDArray[np.int64]
 
 STD_FLOOR = 1e-6
 """Lower bound of the standard deviation of the log-probability, in nats; smaller values are rounding noise."""
+OPENING = 16
+"""Tokens at the beginning of a text that `TokenStats.typicality` leaves out, unless these are half of the text."""
 TIE = 1e-5
 """Difference of two log-probabilities, in nats, that is rounding noise."""
 UNSPACED = SCORED_UNSPACED
@@ -301,6 +303,20 @@ class TokenStats:
     def predicted(self) -> BoolArray:
         """(T,) whether each token is the most likely one, as greedy decoding takes it; ties count."""
         return self.logp >= self.top - TIE
+
+    @property
+    def typicality(self) -> float:
+        """How probable the text is beside what the model would write itself: Σ (log p − its mean) / Σ std.
+
+        It is 0 on average for what the model draws at temperature 1, above that for less random draws, and below it for
+        most of what others wrote.
+
+        Source: Fast-DetectGPT (Bao et al. 2024, https://arxiv.org/abs/2310.05130, eq. 5), which divides by the root of
+        the sum of squares, a unit that grows with the length.
+        """
+        # The first tokens of a text are a surprise whoever wrote it.
+        later = slice(OPENING if self.logp.size > 2 * OPENING else 0, None)
+        return float((self.logp - self.mean)[later].sum() / self.std[later].sum())
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def run(inputs: "Inputs", assistant: "Assistant") -> None:
             remarks = placebo_remarks + plan.remarks
             results = experiment.compute_results(inputs, split, scored, control, remarks=remarks, audited=audited)
             drawn = experiment.pictures_beside(assistant, results, split)
-            results = experiment.with_power(results, language_model, config)
+            results = experiment.with_power(results, model, config)
         with stage("recording"):
             report, version = registration.track(tracked, results, inputs, language_model, drawn=drawn)
         tracked.log_metrics(stages().seconds)

@@ -12,10 +12,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice, zip_longest
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -29,7 +29,7 @@ from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.token_stats import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from fsd.evaluation.domain_measures import OptionalStates
+    from fsd.evaluation.domain_measures import OptionalStates, Typicality
 
 OUTSIDE_SHARE = 0.08
 """Share of texts of the benchmark's kind that may be found outside."""
@@ -37,6 +37,8 @@ POWER = 0.8
 """Share of the texts of other kinds that a domain check must find before passing it shows anything."""
 HALF = 0.5
 """Share below which a kind of texts is named as one that the check does not recognise."""
+OWN = "texts that the model wrote"
+"""Kind of the openings of the benchmark's texts that the model in question continued."""
 LATER = "later texts"
 """Kind of the benchmark's texts of a later period, where it has contemporaries."""
 OTHERS = 120
@@ -52,8 +54,35 @@ BLOCK = 2048
 
 States = Callable[[Texts], FloatArray]
 """N texts → their (N, D) hidden states."""
+Write = Callable[[Texts], Mapping[str, list[str]]]
+"""N texts → N others by each way of sampling, which the model wrote from their openings."""
 Sources = Annotated[tuple[str, ...], Field(alias="collections")]
 """Source of each text; saved files have the older name."""
+
+
+class OwnText(NamedTuple):
+    """A text that the model wrote, by a way of sampling, from the opening of one of a source; its score if inside."""
+
+    source: str
+    way: str
+    inside: bool
+    text: str = ""
+    score: float | None = None
+
+
+class Before(NamedTuple):
+    """How probable texts are for what learned least of what is asked for (`Model.earlier`), a number for each text.
+
+    In an audit that is the base, and `scores` are those by which the verdicts are given.
+    """
+
+    model: str = ""
+    typicality: tuple[float, ...] = ()
+    scores: tuple[float, ...] = ()
+
+
+NOTHING_BEFORE = Before()
+"""Where no model says how probable texts are."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +95,13 @@ class Reference:
     power: Mapping[str, float]  # kind of other texts → share found outside
     edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
     read_as: tuple[ReadAs, ...] = ()  # what their rows were read as, each once; earlier releases do not tell
+    before: Before = NOTHING_BEFORE
+    own: tuple[OwnText, ...] = ()  # by which the check was tried
 
     @property
     def powerful(self) -> bool:
-        """Whether the domain check finds most texts of other kinds; texts of a later period may be like these."""
-        shares = [share for kind, share in self.power.items() if kind != LATER]
+        """Whether the domain check finds most texts of other kinds; later texts and own ones may be like these."""
+        shares = [share for kind, share in self.power.items() if kind not in (LATER, OWN)]
         return bool(shares) and sum(shares) / len(shares) >= POWER
 
     @property
@@ -79,8 +110,57 @@ class Reference:
         tried = {**self.power, **self.edits}
         return {kind: share for kind, share in tried.items() if share < HALF and kind != LATER}
 
+    def kept(self, read: "Typicality | None") -> "Typicality | None":
+        """The typicality of texts, each read once, and those of the benchmark never; None without it."""
+        known = dict(zip(self.texts, self.before.typicality, strict=False))
+        return _kept(read, known) if read and known else None
+
+    def with_own_scores(self, score: Callable[[Texts], FloatArray]) -> "Reference":
+        """The reference with the scores of the model's own texts that are inside, and without these texts."""
+        inside = [text.text for text in self.own if text.inside]
+        scores = iter(score(inside).tolist() if inside else [])
+        own = [text._replace(text="", score=next(scores) if text.inside else None) for text in self.own]
+        return replace(self, own=tuple(own))
+
+    def beyond_own(self, source: str, scores: FloatArray) -> FloatArray:
+        """(N,) p-values of scores among those of the texts that the model wrote; 0 beyond all of them.
+
+        A text outside the domain is never called, and ranks below all. No way of sampling may have a larger share.
+        """
+        tried = [text for text in self.own if text.source == source]
+        inside = np.array([math.nan if text.score is None else text.score for text in tried])
+        reached = inside >= scores[:, None]
+        count = reached.sum(axis=1)
+        p_values = (1 + count) / (1 + len(tried))
+        for way in sorted({text.way for text in tried}):
+            of_way = [text.way == way for text in tried]
+            p_values = np.maximum(p_values, reached[:, of_way].mean(axis=1))
+        return np.where(count > 0, p_values, 0.0)
+
+    def beside_known(self, source: str, scores: FloatArray, typicality: FloatArray) -> FloatArray:
+        """(N,) p-values of scores beside what the base's typicality lets expect of them, by a line; 0 but in audits.
+
+        Fine-tuning moves a text that the base knows less than one that is new to it. Without the line, texts that the
+        base does not know would be called beside non-members that it was trained on.
+        """
+        rows = [row for row, name in enumerate(self.sources) if name == source]
+        if not self.before.scores or not rows:
+            return np.zeros(len(scores))
+        of_benchmark = np.array(self.before.scores)[rows]
+        known = np.array(self.before.typicality)[rows]
+        line = stats.linregress(known, of_benchmark) if np.ptp(known) > 0 else None
+        if line is None:
+            return np.zeros(len(scores))
+        group = group_index([self.families[row] for row in rows], len(rows))
+        return _ranked(of_benchmark - line.slope * known, group, scores - line.slope * typicality)
+
     def check(
-        self, source: str, states: States | None = None, *, without: Collection[int] = frozenset()
+        self,
+        source: str,
+        states: States | None = None,
+        typicality: "Typicality | None" = None,
+        *,
+        without: Collection[int] = frozenset(),
     ) -> "DomainCheck":
         """The domain check by the texts of one source, at most `MOST`, `without` those of some families."""
         rows = [row for row, name in enumerate(self.sources) if name == source and self.families[row] not in without]
@@ -91,7 +171,14 @@ class Reference:
         for name in dict.fromkeys(self.sources):
             if name != source:
                 other_texts += self.half_of(name)[:OTHERS]
-        return DomainCheck(texts, [self.families[row] for row in rows], states(texts) if states else None, other_texts)
+        return DomainCheck(
+            texts,
+            [self.families[row] for row in rows],
+            states(texts) if states else None,
+            other_texts,
+            typicality=typicality,
+            both_ways=bool(self.before.scores),
+        )
 
     def half_of(self, source: str, *, held_out: bool = False) -> list[str]:
         """The texts of every other family of a source, from which checks of other sources learn; or `held_out` ones."""
@@ -109,10 +196,14 @@ class Reference:
 
 
 def tried(
-    reference: Reference, further: Mapping[str, Texts] = MappingProxyType({}), states: States | None = None
+    reference: Reference,
+    further: Mapping[str, Texts] = MappingProxyType({}),
+    states: States | None = None,
+    typicality: "Typicality | None" = None,
+    write: Write | None = None,
 ) -> Reference:
     """The reference with what its domain check finds, see `trial`."""
-    return replace(reference, **trial(reference, further, states)._asdict())
+    return replace(reference, **trial(reference, further, states, typicality, write)._asdict())
 
 
 class Trial(NamedTuple):
@@ -120,30 +211,49 @@ class Trial(NamedTuple):
 
     power: dict[str, float]
     edits: dict[str, float]
+    own: tuple[OwnText, ...] = ()
 
 
 def trial(
-    reference: Reference, further: Mapping[str, Texts] = MappingProxyType({}), states: States | None = None
+    reference: Reference,
+    further: Mapping[str, Texts] = MappingProxyType({}),
+    states: States | None = None,
+    typicality: "Typicality | None" = None,
+    write: Write | None = None,
 ) -> Trial:
-    """What the domain check of a reference finds of other kinds of texts, `further` kinds too, and of edits."""
+    """What the domain check of a reference finds of other kinds of texts, `further` kinds too, of edits and own texts.
+
+    `write` gives the texts that the model writes from the openings of others.
+    """
     kept = _kept(states) if states else None
-    return Trial(_power(reference, further, kept), _edits(reference, kept))
+    check = partial(reference.check, states=kept, typicality=reference.kept(typicality))
+    power = _power(reference, further, kept, check)
+    own = _own(reference, kept, check, write) if write else ()
+    if own:
+        power[OWN] = sum(not text.inside for text in own) / len(own)
+    return Trial(power, _edits(reference, kept, check), own)
 
 
-def _kept(states: States) -> States:
-    """The hidden states of texts, each computed once: several checks read those of the benchmark."""
-    rows: dict[str, FloatArray] = {}
+def _kept(read: States, known: Mapping[str, Any] = MappingProxyType({})) -> States:
+    """What is read of texts, each once: several checks read those of the benchmark, of which some may be known."""
+    rows = dict(known)
 
     def of_texts(texts: Texts) -> FloatArray:
         new_texts = [text for text in dict.fromkeys(texts) if text not in rows]
         if new_texts:
-            rows.update(zip(new_texts, states(new_texts), strict=True))
+            rows.update(zip(new_texts, read(new_texts), strict=True))
         return np.stack([rows[text] for text in texts])
 
     return of_texts
 
 
-def _power(reference: Reference, further: Mapping[str, Texts], states: States | None) -> dict[str, float]:
+Check = Callable[..., "DomainCheck"]
+"""Source, and families to do without → the domain check by its texts."""
+
+
+def _power(
+    reference: Reference, further: Mapping[str, Texts], states: States | None, check_by: Check
+) -> dict[str, float]:
     """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources.
 
     Only texts in the script of a source are tried on its check: the script alone tells others, which shows nothing of
@@ -159,7 +269,7 @@ def _power(reference: Reference, further: Mapping[str, Texts], states: States | 
     kinds |= further
     shares: dict[str, list[float]] = {kind: [] for kind in kinds}
     for source in sources:
-        check = reference.check(source, states)
+        check = check_by(source)
         ((usual, _),) = Counter(map(script, check.texts)).most_common(1)
         for kind, texts in kinds.items():
             alike = [text for text in texts if script(text) == usual]
@@ -172,17 +282,31 @@ def _source_kind(source: str) -> str:
     return f"source {source!r}"
 
 
-def _edits(reference: Reference, states: States | None) -> dict[str, float]:
+def _edits(reference: Reference, states: States | None, check_by: Check) -> dict[str, float]:
     """Edit → share found outside, over the sources, of texts of families that the check does not know."""
     shares: dict[str, list[float]] = {}
     for source in dict.fromkeys(reference.sources):
         held_out = _held_out(reference, source)
         if len(held_out) < 2:  # joining needs two texts, and nothing is known of a share of one
             continue
-        check = reference.check(source, states, without=held_out)
+        check = check_by(source, without=held_out)
         for name, texts in edited(list(held_out.values())).items():
             shares.setdefault(name, []).append(check.share_outside(texts, states))
     return _means(shares)
+
+
+def _own(reference: Reference, states: States | None, check_by: Check, write: Write) -> tuple[OwnText, ...]:
+    """What the model writes from the openings of texts of families that the check of their source does not know."""
+    found = []
+    for source in dict.fromkeys(reference.sources):
+        held_out = _held_out(reference, source)
+        if not held_out:
+            continue
+        check = check_by(source, without=held_out)
+        for way, texts in write(list(held_out.values())).items():
+            reasons = check.outside(texts, states=states(texts) if states else None)
+            found += [OwnText(source, way, not reason, text) for text, reason in zip(texts, reasons, strict=True)]
+    return tuple(found)
 
 
 def _held_out(reference: Reference, source: str) -> dict[int, str]:
@@ -240,14 +364,22 @@ class DomainCheck:
     """Conformal test of whether new texts are like the n ≥ 1 non-members of a benchmark.
 
     Every one of the (n,) groups has one vote. `states` are (n, D) hidden states, None to do without, and `other_texts`
-    those of other kinds, that a classifier distinguishes from these.
+    those of other kinds, that a classifier distinguishes from these. `typicality` reads how probable texts are for a
+    model that did not learn what is asked for; less than the benchmark's counts as well with `both_ways`.
     """
 
     def __init__(
-        self, texts: Texts, groups: Groups = None, states: "OptionalStates" = None, other_texts: Texts = ()
+        self,
+        texts: Texts,
+        groups: Groups = None,
+        states: "OptionalStates" = None,
+        other_texts: Texts = (),
+        *,
+        typicality: "Typicality | None" = None,
+        both_ways: bool = False,
     ) -> None:
         # scikit-learn takes long to import, and a run whose trial is in the cache makes no check
-        from fsd.evaluation.domain_measures import HiddenStates, Kind, Length, Measure, Script, Words, Writing
+        from fsd.evaluation.domain_measures import HiddenStates, Kind, Length, Measure, Script, Typical, Words, Writing
 
         self.texts = list(texts)
         self.states = states
@@ -255,7 +387,6 @@ class DomainCheck:
         size = np.bincount(group)
         self.group = group
         self.groups = size.size
-        self._vote = 1 / size[group]
         measures: dict[str, Measure] = {
             "script": Script(texts, group),
             "length": Length(texts),
@@ -264,6 +395,8 @@ class DomainCheck:
         measures["writing"] = Writing(texts, group)
         if states is not None:
             measures["states"] = HiddenStates(states, group)
+        if typicality is not None:
+            measures["typicality"] = Typical(texts, typicality, both_ways=both_ways)
         if other_texts:
             measures["kind"] = Kind(texts, group, other_texts)
         self._measures = measures
@@ -282,7 +415,7 @@ class DomainCheck:
         """Share of texts of the benchmark's kind that are outside, at most."""
 
     def p_values(self, texts: Texts, groups: Groups = None, states: "OptionalStates" = None) -> dict[str, FloatArray]:
-        """Measure → (N,) conformal p-value of each new text, or of its group if that is smaller; see `outside`."""
+        """Measure → (N,) conformal p-value of each new text, combined with that of its group; see `outside`."""
         return self._p_values(self._novelties(texts, states), group_index(groups, len(texts)))
 
     def _p_values(self, novelties: Mapping[str, FloatArray], group: IntArray) -> dict[str, FloatArray]:
@@ -291,12 +424,16 @@ class DomainCheck:
             of_texts = self._ranked(self._measures[name].novelties, novelty)
             p_values[name] = of_texts
             if name != "script":
-                p_values[name] = np.minimum(of_texts, self._together(of_texts, group))
+                together = self._together(of_texts, group)
+                # The smaller of the two would make families outside up to twice as often as single texts.
+                several = np.bincount(group)[group] > 1
+                p_values[name] = np.where(several, _combined(of_texts, together), of_texts)
         return p_values
 
-    def _novelties(self, texts: Texts, states: "OptionalStates") -> dict[str, FloatArray]:
-        """Measure → (N,) how unusual each new text is; without the measure of hidden states if these are not given."""
-        names = [name for name in self._measures if name != "states" or states is not None]
+    def _novelties(self, texts: Texts, states: "OptionalStates", *, without: str = "") -> dict[str, FloatArray]:
+        """Measure → (N,) how unusual each new text is; without that of hidden states if these are not given."""
+        left_out = {without} if states is not None else {without, "states"}
+        names = [name for name in self._measures if name not in left_out]
         novelties = {name: np.empty(len(texts)) for name in names}
         for begin in range(0, len(texts), BLOCK):
             block = slice(begin, begin + BLOCK)
@@ -332,16 +469,14 @@ class DomainCheck:
         return (novelty - middle) / max(spread, 1e-12)
 
     def share_outside(self, texts: Texts, states: States | None = None) -> float:
-        """Share of N ≥ 1 texts, each a group of its own, that are unlike those of the benchmark."""
-        p_values = self.p_values(texts, states=states(texts) if states else None)
+        """Share of N ≥ 1 texts, each a group of its own, that are unlike the benchmark's; without a pass a text."""
+        novelties = self._novelties(texts, states(texts) if states else None, without="typicality")
+        p_values = self._p_values(novelties, np.arange(len(texts)))
         smallest = np.min(list(p_values.values()), axis=0)
         return float((smallest <= self.bound + 1e-9).mean())
 
     def _ranked(self, of_benchmark: FloatArray, values: FloatArray) -> FloatArray:
-        """(n,) and (N,) novelties → (N,) p-values: every group of the benchmark has one vote."""
-        # one part in 10¹² is rounding: equal texts must rank equally
-        unlike = (of_benchmark >= values[:, None] - 1e-12) @ self._vote
-        return (1 + unlike) / (self.groups + 1)
+        return _ranked(of_benchmark, self.group, values)
 
     def _together(self, p_values: FloatArray, group: IntArray) -> FloatArray:
         """(N,) p-values of texts → those of their groups by their mean normal score (Stouffer); 1 for one text."""
@@ -351,6 +486,23 @@ class DomainCheck:
         independent = size / (1 + (size - 1) * self._related)
         joint = stats.norm.sf(mean * np.sqrt(independent))
         return np.where(size > 1, joint, 1.0)[group]
+
+
+def _ranked(of_benchmark: FloatArray, group: IntArray, values: FloatArray) -> FloatArray:
+    """(n,) numbers of a benchmark and (N,) others → (N,) p-values: every one of the (n,) groups has one vote."""
+    size = np.bincount(group)
+    # one part in 10¹² is rounding: equal texts must rank equally
+    unlike = (of_benchmark >= values[:, None] - 1e-12) @ (1 / size[group])
+    return np.asarray((1 + unlike) / (size.size + 1))
+
+
+def _combined(one: FloatArray, other: FloatArray) -> FloatArray:
+    """One p-value of two, however they depend: equal ones stay as they are, one alone counts twice; at most .5.
+
+    Source: the Cauchy combination (Liu and Xie 2020, https://doi.org/10.1080/01621459.2018.1554485) of positive parts.
+    """
+    parts = [np.maximum(0.0, 1 / np.tan(np.pi * np.clip(p_values, 1e-12, 0.5))) for p_values in (one, other)]
+    return np.asarray(np.arctan2(1.0, np.mean(parts, axis=0)) / np.pi)
 
 
 def _normal(p_values: FloatArray) -> FloatArray:

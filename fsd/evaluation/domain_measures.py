@@ -47,6 +47,8 @@ SCRIPTS = {"CJK": "Chinese", "HIRAGANA": "Kana", "KATAKANA": "Kana"}
 """First word of a letter's name → script, where that is not the word itself."""
 
 
+Typicality = Callable[[Texts], FloatArray]
+"""N texts → (N,) how probable they are for a model, see `fsd.scoring.model.Model.typicality`."""
 OptionalStates = FloatArray | None
 """(N, D) hidden states of N texts, None to do without."""
 
@@ -196,6 +198,35 @@ class HiddenStates(Measure):
     @override
     def reason(self, text: str) -> str:
         return "unlike the calibrated texts in the model's hidden states"
+
+
+class Typical(Measure):
+    """How probable a text is for a model that did not learn what is asked for (`Model.typicality`).
+
+    A text that was read is probable for the model that read it alone; what a model wrote is probable for others too.
+    With `both_ways`, as in audits, a text that the base knows less than the benchmark's is as unusual.
+    """
+
+    def __init__(self, texts: Texts, read: Typicality, *, both_ways: bool = False) -> None:
+        self._read = read
+        self._both_ways = both_ways
+        values = read(texts)
+        self._median = float(np.median(values))
+        self.novelties = self._distance(values)
+
+    def _distance(self, values: FloatArray) -> FloatArray:
+        above = values - self._median
+        return np.abs(above) if self._both_ways else above
+
+    @override
+    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
+        return self._distance(self._read(texts))
+
+    @override
+    def reason(self, text: str) -> str:
+        if self._read([text])[0] > self._median:
+            return "too probable for the model, as texts are that it wrote itself or that it knows otherwise"
+        return "less probable for the base model than the calibrated texts"
 
 
 class Kind(Measure):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from fsd.data.documents import Documents
 from fsd.data.near_duplicates import families
 from fsd.evaluation.calibration import TOLERANCE, Calibration
 from fsd.evaluation.domain_check import States
+from fsd.evaluation.domain_measures import Typicality
 from fsd.evaluation.exchangeability import FEWEST, Exchangeability, exchangeability
 from fsd.scores import ScoreColumns
 from fsd.statistics.multiplicity import check_fdr, discoveries
@@ -22,6 +23,8 @@ from fsd.token_stats import FloatArray, IntArray
 MEMBER = "member"
 NOT_SHOWN = "not shown"
 OUT_OF_DOMAIN = "outside the calibrated domain"
+LEARNED = "trained on by the adapter"
+"""Its own fine-tuning reads the text, whose score then says nothing of the model."""
 NO_VERDICT = "no verdict"
 TESTED = "tested"
 """A verdict rests on tests that can refuse, and the texts passed them."""
@@ -75,15 +78,25 @@ class Verdicts:
 class VerdictMaker:
     """Verdicts by a calibration, with the domain checks on which they rest.
 
-    `states` gives hidden states of texts; a `refusal` says why no text can be judged, whatever the tests show.
+    `states` gives hidden states of texts, and `typicality` how probable they are; a `refusal` says why no text can be
+    judged, whatever the tests show.
     """
 
-    def __init__(self, calibration: Calibration, states: States | None = None, *, refusal: str = "") -> None:
+    def __init__(
+        self,
+        calibration: Calibration,
+        states: States | None = None,
+        typicality: Typicality | None = None,
+        *,
+        refusal: str = "",
+    ) -> None:
+        reference = calibration.reference
         self.calibration = calibration
         self.refusal = refusal
         self._states = states
+        self._typicality = reference.kept(typicality)
         # a check is fitted to the non-members of a source, for `outside` and again for `classify`
-        self._check = lru_cache(partial(calibration.reference.check, states=states))
+        self._check = lru_cache(partial(reference.check, states=states, typicality=self._typicality))
 
     def sources(self, documents: Documents) -> list[str]:
         """(N,) source by which each text is judged, see `Calibration.judging`."""
@@ -127,11 +140,11 @@ class VerdictMaker:
     ) -> Verdicts:
         """Give verdicts on texts, source by source, after tests whether they are of the benchmark's kind.
 
-        The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; `OUT_OF_DOMAIN` for a text of another kind, which is not
-        scored; and `NO_VERDICT`, without a p-value, where nothing shows that the error rate holds: neither a test nor
-        `same_source`. A failed test goes before the assertion, and a calibration that its own non-members contradict
-        before both. `score` gives scores of some texts, by position, that of the calibration among them; `excluded` are
-        (N,) other reasons why a text cannot be judged, or "".
+        The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; `OUT_OF_DOMAIN` for a text of another kind, and `LEARNED`
+        for one that is excluded, neither of which is scored; and `NO_VERDICT`, without a p-value, where nothing shows
+        that the error rate holds: neither a test nor `same_source`. A failed test goes before the assertion, and a
+        calibration that its own non-members contradict before both. `score` gives scores of some texts, by position,
+        that of the calibration among them; `excluded` are (N,) reasons why the adapter itself knows a text, or "".
         """
         # before work of any kind
         self.check_rates(documents, rules)
@@ -143,6 +156,7 @@ class VerdictMaker:
         allowed = np.array(excluded, dtype=str) == ""
         inside = np.array(warnings, dtype=str) == ""
         verdict = np.where(inside, NO_VERDICT, OUT_OF_DOMAIN)
+        verdict = np.where(allowed, verdict, LEARNED)
         table = pd.DataFrame(
             {
                 "score": np.nan,
@@ -177,7 +191,9 @@ class VerdictMaker:
             table.loc[scored, "score"] = column
             # without a basis a text has a score and a rank, but no p-value
             judged = (table["basis"] != "").to_numpy()
-            p_values = self.calibration.p_values(column[judged[scored]], sources[judged].tolist())
+            scores = column[judged[scored]]
+            p_values = self.calibration.p_values(scores, sources[judged].tolist())
+            p_values = np.maximum(p_values, self._further_p(scores, texts[judged], sources[judged]))
             called = p_values <= rules.fpr + TOLERANCE
             table.loc[judged, "p_value"] = p_values
             table.loc[judged, "verdict"] = np.where(called, MEMBER, NOT_SHOWN)
@@ -186,6 +202,19 @@ class VerdictMaker:
             )
         table["rank"] = table["score"].rank(ascending=False, method="min").astype("Int64")
         return Verdicts(table, bases, family, rules)
+
+    def _further_p(self, scores: FloatArray, texts: NDArray[Any], sources: NDArray[np.str_]) -> FloatArray:
+        """(N,) p-values of scores among those of the model's own texts, and beside what its base knew of the texts."""
+        reference = self.calibration.reference
+        p_values = np.zeros(len(scores))
+        for name in dict.fromkeys(sources.tolist()):
+            is_own = sources == name
+            further = reference.beyond_own(name, scores[is_own])
+            if self._typicality and reference.before.scores:
+                known = self._typicality(texts[is_own].tolist())
+                further = np.maximum(further, reference.beside_known(name, scores[is_own], known))
+            p_values[is_own] = further
+        return p_values
 
     def _basis(self, name: str, test: Exchangeability | None, rules: Rules) -> Basis:
         """Whether something shows that the rate holds for the texts of a source: tests that can refuse, or the user."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
@@ -29,11 +31,11 @@ from fsd.scoring.view_inputs import view_inputs
 from fsd.token_stats import (
     AnyTexts,
     Chat,
+    FloatArray,
     Labelled,
     Prompt,
     Prompts,
     Scored,
-    Scorer,
     Scorers,
     TokenIds,
     Tokenize,
@@ -54,7 +56,8 @@ class Model:
     """A model with its scorers, opened by `open_model`.
 
     `tokens` (without special tokens), `decode` and `tokenizer` are unknown for an API without `--tokenizer`. `local` is
-    the model on this machine; `answers` keeps those of an API; `seed` is that of samples, prefixes and copies.
+    the model on this machine, and `whole` the fine-tuned one that is compared with it, unless that is its adapter;
+    `answers` keeps those of an API; `seed` is that of samples, prefixes and copies.
     """
 
     config: ModelConfig
@@ -64,6 +67,7 @@ class Model:
     tokenizer: Any = None
     local: "LanguageModel | None" = None
     answers: "SQLiteStore | None" = None
+    whole: "LanguageModel | None" = None
     seed: int = 42
     states: StatePair = IN_RUN
     opened: ClassVar[bool] = True
@@ -85,6 +89,11 @@ class Model:
             raise ValueError(f"{self.name} must be on this machine; it is behind an API, or not opened")
         return self.local
 
+    @property
+    def fine_tuned(self) -> "LanguageModel":
+        """The fine-tuned model: one of its own, or this one, with its adapter."""
+        return self.whole or self.language_model
+
     def audited(self) -> "Model":
         """The same model, whose scores ask which texts it was fine-tuned on.
 
@@ -95,6 +104,18 @@ class Model:
         names = {"base": "tuned", "tuned": "base", "base.change": "tuned.change"}
         exchanged = {name: self.scorers[other] for name, other in names.items() if other in self.scorers}
         return replace(self, scorers={**self.scorers, **exchanged}, states=IN_AUDIT)
+
+    @property
+    def earlier(self) -> str:
+        """Name of the scorer that learned least of what is asked for: an audit's base, a reference, or the model."""
+        if self.states == IN_AUDIT:
+            return "tuned"
+        return "reference" if "reference" in self.scorers else "base"
+
+    def typicality(self, texts: Sequence[str]) -> FloatArray:
+        """(N,) how probable texts are for what `earlier` names, see `TokenStats.typicality`."""
+        scored = self.scorers[self.earlier](list(map(Prompt, texts)))
+        return np.array([statistics.typicality for statistics in scored])
 
     def inputs(self, unseen: AnyTexts = (), *, shots: int = 2, labelled: Labelled = MappingProxyType({})) -> ViewInputs:
         """What detectors need besides the texts: made of unseen texts (`shots` of them) and of labelled ones."""
@@ -305,12 +326,13 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     # Before the scorers of the base, which read chats as the fine-tuned model does.
     further = {}
     if tuned:
-        further = _whole_model(tuned, base, config)
+        whole = _whole_model(tuned, base, config)
+        further = whole_model_scorers(base, whole, config)
     elif whole:
         states = ("base",)
         further = whole_model_scorers(base, whole, config, seed=seed)
     scorers = build_scorers(base, config, states, seed=seed) | further
-    return Model(config, scorers, base.tokens, base.tokenizer.decode, base.tokenizer, base, seed=seed)
+    return Model(config, scorers, base.tokens, base.tokenizer.decode, base.tokenizer, base, whole=whole, seed=seed)
 
 
 def _with_adapter(
@@ -333,8 +355,8 @@ def _with_adapter(
     return base, whole if apart else None
 
 
-def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
-    """The scorers of a fine-tuned model, whose scores are compared with those of its base token by token."""
+def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> "LanguageModel":
+    """A fine-tuned model, whose scores are compared with those of its base token by token."""
     from fsd.models.language_model import load
     from fsd.scoring.token_frequencies import fingerprint
 
@@ -345,7 +367,7 @@ def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> dict[
     template = tuned.template or tuned.tokenizer.chat_template or base.template or base.tokenizer.chat_template
     for model in (base, tuned):
         model.template = template
-    return whole_model_scorers(base, tuned, config)
+    return tuned
 
 
 def api_scorers(

@@ -1,5 +1,6 @@
 """Texts that a model generates, and its probability of generating given tokens, under a way of sampling."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -187,3 +188,59 @@ def generated(
         ids[:, x.shape[1] :], skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
     return texts
+
+
+OWN = (Sampling(0.6), Sampling(0.8), Sampling(1.0))
+"""How a model continues texts to try whether those that it wrote are told from what it read."""
+OPENINGS = (12, 48)
+"""Tokens of a text's opening that the model is given: some ten or some forty words, in turn."""
+LONGEST = 256
+"""Tokens that a model writes of a text, at most; what comes before is the text's own."""
+SENTENCE = re.compile(r"[.!?。！？][\"')\]”’]*(?=\s|$)")
+"""The end of a sentence."""
+
+
+def own_texts(model: LanguageModel, texts: Sequence[str], *, tuned: bool = False) -> dict[str, list[str]]:
+    """Way of sampling → N texts as long as N others, of which the model is given the openings alone.
+
+    A text that ends with a sentence is cut where one ends, as a person would cut it.
+    """
+    tokens = model.tokens(texts)
+    written = {}
+    with model.state(tuned=tuned) as network:
+        for sampling in OWN:
+            found = [""] * len(texts)
+            for turn, size in enumerate(OPENINGS):
+                rows = range(turn, len(texts), len(OPENINGS))
+                ids = [tokens[row] for row in rows]
+                for row, text in zip(rows, _continued(model, network, ids, size, sampling), strict=True):
+                    found[row] = _to_a_sentence(text) if SENTENCE.search(texts[row][-3:]) else text
+            written[str(sampling)] = found
+    return written
+
+
+def _continued(
+    model: LanguageModel, network: Any, tokens: Sequence[TokenIds], size: int, sampling: Sampling
+) -> list[str]:
+    """The openings of texts, at least `size` tokens each, with what the model writes up to the length of the text."""
+    if not tokens:
+        return []
+    longest = min(LONGEST, model.context // 2)
+    # Openings of one length are continued together: of long ones the model reads the end.
+    size = max(1, min(size, *(len(ids) // 3 for ids in tokens)))
+    openings = [ids[: max(size, len(ids) - longest)] for ids in tokens]
+    lengths = [len(ids) - len(opening) for ids, opening in zip(tokens, openings, strict=True)]
+    heads = [[model.start, *opening[-size:]] for opening in openings]
+    with seeded(model, str(sampling), tokens):
+        endings = generated(model, network, heads, max(lengths), sampling)
+    decode = model.tokenizer.decode
+    texts = []
+    for opening, ending, length in zip(openings, model.tokens(endings), lengths, strict=True):
+        texts.append(decode(opening + ending[:length], skip_special_tokens=True))
+    return texts
+
+
+def _to_a_sentence(text: str) -> str:
+    """The text to the end of its last whole sentence, unless less than half of it would remain."""
+    ends = [found.end() for found in SENTENCE.finditer(text)]
+    return text[: ends[-1]] if ends and ends[-1] > len(text) // 2 else text

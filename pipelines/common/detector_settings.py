@@ -4,15 +4,21 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import detectors
 from detectors import Detector
 from fsd.config import ALL, AUTO, DetectorConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import EMBEDDED
-from fsd.views import FURTHER
+from fsd.scores import IN_AUDIT
+from fsd.views import FURTHER, NO_INPUTS, ViewInputs
 from pipelines.common.adapter_files import SETUP, read_setup
+
+if TYPE_CHECKING:
+    from fsd.evaluation.calibration import Calibration
+    from fsd.scoring.model import Model
+    from fsd.token_stats import FloatArray
 
 # Part of a setting's name that restricts it to the base score: `surp.base.k`.
 BASE = "base"
@@ -94,6 +100,16 @@ def for_adapter_audit(detectors: Iterable[Detector]) -> list[Detector]:
         elif not detector.paired and "unread" not in detector.views:
             plain.append(replace(detector, base_settings={}))
     return plain
+
+
+def calibrated_scores(
+    model: "Model", calibration: "Calibration", texts: Sequence[str], inputs: ViewInputs = NO_INPUTS
+) -> "FloatArray":
+    """(N,) scores of texts by the score of a calibration; in an audit, its detector compares the two models."""
+    asked = [detectors.load(calibration.detector, **calibration.settings)]
+    if calibration.state in IN_AUDIT:
+        asked = for_adapter_audit(asked)
+    return model.plan(asked, texts, inputs, strict=True).score().columns[calibration.score]
 
 
 def _tuned_settings(uri: str) -> Settings:

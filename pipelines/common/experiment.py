@@ -28,7 +28,7 @@ from fsd.scoring.scorers import STATES, cache_folder, cache_store, frequency_fil
 from fsd.tracking import Run
 from pipelines.common.adapter_files import recorded_training
 from pipelines.common.control import control_model, control_reference, never_saw, uncontrolled
-from pipelines.common.detector_settings import cheap, shots_of
+from pipelines.common.detector_settings import calibrated_scores, cheap, shots_of
 from pipelines.common.inputs import Inputs, labelled_texts
 from pipelines.common.job import Job, Stated, files, names
 
@@ -296,14 +296,20 @@ def compute_results(
     return judged
 
 
-def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) -> "Results":
-    """The results whose calibration says how well its domain check recognises texts of other kinds."""
-    from fsd.evaluation.domain_check import LATER, Trial, trial
+def with_power(results: "Results", model: Model, config: FSDConfig) -> "Results":
+    """The results whose calibration says how well its domain check recognises texts of other kinds.
+
+    The model, whose adapter is that of the run, also writes texts of its own, by which the check is tried.
+    """
+    from fsd.evaluation.domain_check import LATER, Before, Trial, trial
     from fsd.evaluation.remembered import remembered
     from fsd.evaluation.results import reference_of
+    from fsd.scoring.sampling import own_texts
 
     if results.calibration is None:
         return results
+    language_model = model.language_model
+    several = distributed.num_processes() > 1
     # Texts of a file, or of a reused adapter, need not be of the benchmark's kind.
     own_unseen = config.adapter is None and not isinstance(config.data.unseen, str)
     reference = reference_of(results.parts, unseen=own_unseen)
@@ -313,13 +319,25 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
         compared = set(reference.texts)
         nonmembers = judged.take(~judged.members).wholes
         further[LATER] = [text for text in nonmembers if text not in compared]
-    states = hidden_state_reader(model, config.model)
+    states = hidden_state_reader(language_model, config.model)
+    # The other processes have ended.
+    with distributed.alone():
+        if several:
+            model = scoring.open_model(
+                config.model, states=states_of(results.parts), local=language_model, seed=config.seed
+            )
+        before = Before(model.earlier, tuple(model.typicality(reference.texts).tolist()))
+        reference = replace(reference, before=before)
 
-    def depends() -> list[object]:
-        return [reference.texts, reference.families, reference.sources, further, states.key]
+        def depends() -> list[object]:
+            return [reference.texts, reference.families, reference.sources, before, further, states.key]
 
-    shares = remembered(partial(trial, reference, further, states), Trial, states.store, depends)
-    reference = replace(reference, **shares._asdict())
+        write = partial(own_texts, language_model)
+        tried = partial(trial, reference, further, states, model.typicality, write)
+        shares = remembered(tried, Trial, states.store, depends)
+        reference = replace(reference, **shares._asdict())
+        inputs = model.inputs(results.parts.unseen.prompts, shots=shots_of(config.detection, config.model.model))
+        reference = reference.with_own_scores(partial(calibrated_scores, model, results.calibration, inputs=inputs))
     remarks = list(results.remarks)
     counts = Counter(reference.sources)
     if set(counts) != {""}:

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping
 
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.domain_check import LATER, Reference
+from fsd.evaluation.domain_check import LATER, OWN, Reference
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.verdicts import ASSERTED, Basis, Verdicts
 
 GUESTS = (
     "The rate below is that of all texts of the calibrated kind. Of unread texts of another source among such texts, "
-    "99 of 100 were recognised in simulations and none was called (docs/verdicts.md)."
+    "99 of 100 were recognised in simulations and none was called. A text that the model wrote can score as high as "
+    "one that it read: most of these are recognised, and none was called (docs/verdicts.md)."
 )
 """What happens to a text of another source, for whoever is accused by a single verdict."""
 
@@ -116,17 +117,20 @@ def power_sentences(reference: Reference) -> list[Finding]:
 def _power_sentence(reference: Reference) -> Finding:
     if not reference.power:
         return Finding("domain check: not tried on texts of other kinds", AGAINST)
-    other_kinds = {kind: share for kind, share in reference.power.items() if kind != LATER}
+    other_kinds = {kind: share for kind, share in reference.power.items() if kind not in (LATER, OWN)}
     tried = f"domain check: it found {_shares('texts of other kinds', other_kinds)}"
-    short = f"domain check: found {_average('texts of other kinds', other_kinds)}"
-    if LATER in reference.power:
-        later = f", {reference.power[LATER]:.0%} of {LATER}"
-        tried += later
-        short += later
+    short = f"domain check found {_average('other kinds', other_kinds)}"
+    for kind, in_short in ((LATER, LATER), (OWN, "own texts")):
+        if kind in reference.power:
+            share = f", {reference.power[kind]:.0%} of "
+            tried += share + kind
+            short += share + in_short
     if reference.edits:
         edited = _shares("them", reference.edits)
         tried += f"; of the benchmark's own texts after edits {edited}"
         short += f", {_average('edited ones', reference.edits)}"
+    if OWN not in reference.power:
+        tried += f"; it was not tried on {OWN}"
     return Finding(tried, reference.powerful, short)
 
 

@@ -133,7 +133,8 @@ class MembershipClassifier(CalibratedAdapter):
         if self.audited:
             self.model = self.model.audited()
         self.language_model = self.model.language_model
-        self.verdict_maker = VerdictMaker(self.calibration, hidden_state_reader(self.language_model, self.config))
+        states = hidden_state_reader(self.language_model, self.config)
+        self.verdict_maker = VerdictMaker(self.calibration, states, self.model.typicality)
         self.inputs = self.model.inputs(unseen.prompts, shots=self.setup.shots)
         # A server answers each request in a thread of its own; the adapter is on or off for all of them.
         self._in_use = Lock()

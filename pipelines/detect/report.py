@@ -16,7 +16,7 @@ from fsd.errors import counted
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
-from fsd.evaluation.verdicts import MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
+from fsd.evaluation.verdicts import LEARNED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
 from fsd.reporting import figures
 from fsd.reporting.report import Picture, Reader, Report, Section, Table, limits, numbers, p_value, p_words, plain
 from fsd.scores import BASE, FSD
@@ -26,7 +26,7 @@ from pipelines.common.main_report import identity_text
 from pipelines.common.output import text_table
 from pipelines.common.power_sentences import by_times, measured_power, simulated_power
 from pipelines.common.verdict_sentences import GUESTS, basis_sentences, chance_sentence, power_sentences, rate_sentences
-from pipelines.detect.classifier import TRAINED, MembershipClassifier
+from pipelines.detect.classifier import MembershipClassifier
 from pipelines.detect.error_rates import DatasetComparison, Measured
 
 TERMINAL_ROWS = 10
@@ -36,6 +36,7 @@ TERMINAL_CHARACTERS = 22
 REPORT_CHARACTERS = 90
 """The same in the report."""
 COUNTED = {"members": MEMBER, "not_shown": NOT_SHOWN, "outside": OUT_OF_DOMAIN, "no_verdict": NO_VERDICT}
+COUNTED["trained_on"] = LEARNED
 """Name of a metric → the verdict whose texts it counts."""
 CAPTION = "Lowest p-values first; texts without a verdict last. Texts called members are highlighted."
 
@@ -309,8 +310,8 @@ def _answer(findings: Findings) -> str:
 
 def _unjudged(verdicts: Verdicts) -> Finding:
     """How many texts have no verdict while others have one, and why."""
-    trained = (verdicts.table["warning"] == TRAINED).sum()
-    outside = verdicts.count(OUT_OF_DOMAIN) - trained
+    trained = verdicts.count(LEARNED)
+    outside = verdicts.count(OUT_OF_DOMAIN)
     untested = verdicts.count(NO_VERDICT)
     reasons = []
     if trained:
@@ -421,7 +422,9 @@ def _method(findings: Findings) -> list[str]:
         f"{_scoring(findings.classifier)} A higher score is evidence of membership in the training data.",
         p_values,
         "A text that differs from these comparison texts in script, length, words or in what the model makes of it "
-        f"gets no verdict, because the error rate does not apply to it{trained_on}. If all texts together differ from "
+        f"gets no verdict, because the error rate does not apply to it{trained_on}. Nor does a text that is too "
+        "probable for a model that did not learn it, as texts are that a model wrote; and a score that such texts "
+        "reach is no sign of membership. If all texts together differ from "
         "them, as a classifier shows, none gets a verdict. Fewer than five independent texts cannot be compared in "
         "this way: they get a verdict only where somebody asserts that they are of the same source, time and kind, "
         "and the result then says so.",

@@ -126,7 +126,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
                 remarks=[*tuned.remarks, *placebo_remarks],
                 cross_validated=_cross_validated(config, winners),
             )
-            results = experiment.with_power(results, language_model, run_config)
+            results = experiment.with_power(results, tuned.model, run_config)
         with stage("recording"):
             with_gains = partial(report.with_gains, gains=gains, objective=config.objective)
             summary, version = registration.track(

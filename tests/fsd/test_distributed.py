@@ -80,3 +80,12 @@ def test_code_that_somebody_sends_to_a_process_is_not_run(tmp_path):
         with pytest.raises(UsageError, match="must exchange plain values; one sent "):
             unpickled(pickle.dumps([payload]))
     assert not (tmp_path / "ran").exists()
+
+
+def test_what_the_main_process_does_alone_waits_for_no_other(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "0")
+    with distributed.alone():
+        assert distributed.num_processes() == 1
+        assert distributed.from_main(lambda: 3) == 3
+    assert distributed.num_processes() == 4

@@ -22,7 +22,8 @@ from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.audited import below_chance
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.domain_check import tried
+from fsd.evaluation.domain_check import Before, States, tried
+from fsd.evaluation.domain_measures import Typicality
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
 from fsd.evaluation.sentences import REVERSED, AuditSummary, audit_summary, contradiction, verdict_rate
@@ -37,13 +38,14 @@ from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model, open_model, outline
 from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.plan import ScoringPlan
+from fsd.scoring.sampling import own_texts
 from fsd.scoring.scorers import STATES
 from fsd.statistics.intervals import observed_rate
 from fsd.token_stats import Prompt
 from fsd.tracking import Run, Version
 from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
-from pipelines.common.detector_settings import for_adapter_audit, load_detectors, shots_of
+from pipelines.common.detector_settings import calibrated_scores, for_adapter_audit, load_detectors, shots_of
 from pipelines.common.job import Job
 from pipelines.common.output import check_table_path, write_table
 from pipelines.common.power_sentences import measured_power
@@ -221,14 +223,20 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
     measured = results.compute_results(parts, scored.take(slice(labelled)), None, detectors, seed=config.seed)
     assert measured.calibration is not None  # the share of validation is above 0
     states = partial(hidden_states, model.language_model)
-    calibration = replace(measured.calibration, reference=tried(measured.calibration.reference, states=states))
+    typicality = None
+    calibration = measured.calibration
+    # Pairs are two texts each, of which a model is asked for the difference.
+    if not _are_pairs(documents):
+        typicality = model.typicality
+        calibration = _beside_base(calibration, model, parts, scored.take(slice(labelled)))
+    calibration = _tried(calibration, model, states, typicality)
     verdicts = None
     if judged:
         of_judged = scored.take(slice(labelled, None))
         summary = audit_summary(measured)
         # as `detect` refuses the version that is registered of such an audit
         refusal = summary.sentence if summary.void else ""
-        maker = VerdictMaker(calibration, states, refusal=refusal)
+        maker = VerdictMaker(calibration, states, typicality, refusal=refusal)
         verdicts = maker.classify(
             judged, lambda rows: of_judged.take(rows).columns, Rules(config.fpr, same_source=config.same_source)
         )
@@ -241,6 +249,22 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         verdicts=verdicts,
         remarks=remarks,
     )
+
+
+def _beside_base(calibration: Calibration, model: Model, parts: Split, scored: ScoreTable) -> Calibration:
+    """The calibration with what the base makes of its non-members, and their scores."""
+    reference = calibration.reference
+    scores = dict(zip(parts.judged.texts, scored.columns[calibration.score].tolist(), strict=False))
+    typicality = model.typicality(reference.texts).tolist()
+    before = Before(model.earlier, tuple(typicality), tuple(scores[text] for text in reference.texts))
+    return replace(calibration, reference=replace(reference, before=before))
+
+
+def _tried(calibration: Calibration, model: Model, states: States, typicality: Typicality | None) -> Calibration:
+    """The calibration whose domain check was tried, also on texts that the fine-tuned model writes."""
+    write = partial(own_texts, model.fine_tuned, tuned=model.fine_tuned.adapted) if typicality else None
+    reference = tried(calibration.reference, states=states, typicality=typicality, write=write)
+    return replace(calibration, reference=reference.with_own_scores(partial(calibrated_scores, model, calibration)))
 
 
 def _plan(texts: Sequence[Prompt], model: Model, detection: DetectorConfig) -> ScoringPlan:

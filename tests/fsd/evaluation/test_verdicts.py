@@ -9,8 +9,18 @@ from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import calibrate
-from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, TESTED, Rules, VerdictMaker
+from fsd.evaluation.domain_check import OwnText, Reference
+from fsd.evaluation.verdicts import (
+    ASSERTED,
+    LEARNED,
+    MEMBER,
+    NO_VERDICT,
+    NOT_SHOWN,
+    OUT_OF_DOMAIN,
+    TESTED,
+    Rules,
+    VerdictMaker,
+)
 from fsd.scores import Score
 
 LOSS = Score("loss")
@@ -20,10 +30,10 @@ RUSSIAN = "Мы показали, что предложенные методы �
 KNOWN, ASKED = 150, ABSTRACTS[150:]
 
 
-def judge_of(known=KNOWN, sources=None, **changes):
+def judge_of(known=KNOWN, sources=None, own=(), **changes):
     """A judge calibrated on abstracts that all score 0."""
     names = tuple(sources or ("",) * known)
-    reference = Reference(tuple(ABSTRACTS[:known]), tuple(range(known)), names, {"novels": 1.0, **changes})
+    reference = Reference(tuple(ABSTRACTS[:known]), tuple(range(known)), names, {"novels": 1.0, **changes}, own=own)
     labels = np.arange(known + 1) == known
     scores = {LOSS: np.append(np.linspace(-1, 0, known), 1.0)}
     return VerdictMaker(calibrate(labels, scores, reference=reference, sources=[*names, names[0]]))
@@ -131,6 +141,24 @@ def test_a_text_that_is_left_out_says_nothing_about_the_others(judge):
     result = classify(judge, [ASKED[0], ARTICLES[0]], same_source=True, excluded=["", "trained on"])
     assert result.table["warning"].tolist()[1] == "trained on"
     assert result.bases[0].test.groups == 1
+
+
+def test_a_text_that_the_adapter_was_trained_on_has_a_verdict_of_its_own(judge):
+    result = classify(judge, [*ASKED[:6], ARTICLES[0]], excluded=["trained on", *[""] * 6])
+    assert result.table["verdict"].iloc[0] == LEARNED
+    assert result.table["verdict"].iloc[-1] == OUT_OF_DOMAIN
+    assert result.table["score"].isna().iloc[0]
+
+
+def test_a_score_that_texts_of_the_model_itself_reach_shows_no_membership():
+    """Three of 19 such texts score 5 and more; a text beyond all of them is called as before."""
+    own = [OwnText("", "plain", inside=False)] * 16 + [OwnText("", "plain", True, score=5.0)] * 3
+    known = judge_of(own=tuple(own))
+    for score, verdict, p_value in ((4.0, NOT_SHOWN, 4 / 20), (6.0, MEMBER, 1 / 151)):
+        table = classify(known, ASKED[:10], score=score).table
+        judged = table[table["p_value"].notna()]
+        assert set(judged["verdict"]) == {verdict}
+        assert judged["p_value"].to_numpy() == pytest.approx(p_value)
 
 
 def test_ten_families_of_a_source_are_enough_and_nine_are_not():

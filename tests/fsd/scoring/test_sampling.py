@@ -16,7 +16,15 @@ from fsd.scores import of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer
-from fsd.scoring.sampling import ContinuationScorer, Sampling, suffix_log_probabilities
+from fsd.scoring.sampling import (
+    OPENINGS,
+    OWN,
+    ContinuationScorer,
+    Sampling,
+    _to_a_sentence,
+    own_texts,
+    suffix_log_probabilities,
+)
 from fsd.token_stats import Prompt
 from fsd.views import Draws
 
@@ -153,3 +161,38 @@ def test_a_fresh_adapter_says_the_same(tiny):
     scorers = open_model(ModelConfig(str(tiny), samples=2, cache="none"), local=model).scorers
     found = score_texts(["the score of an unseen text"], chosen, scorers)
     assert of_state(found.columns, "fsd") == {"samia": [0], "cdd": [0]}
+
+
+def test_a_model_continues_the_openings_of_texts_to_their_length(model):
+    texts = [
+        "the quick brown fox jumps over the lazy dog and the cat sees it all from a wall",
+        "one two three four five",
+    ]
+    texts += ["a b c d e f g h i j k l m n o p", "no"]
+    state = torch.get_rng_state()
+    written = own_texts(model, texts)
+    assert torch.equal(state, torch.get_rng_state())
+    assert written == own_texts(model, texts)
+    assert list(written) == [str(way) for way in OWN]
+    tokens = model.tokens(texts)
+    for found in written.values():
+        assert len(found) == len(texts)
+        for turn, size in enumerate(OPENINGS):
+            rows = range(turn, len(texts), len(OPENINGS))
+            given = max(1, min(size, *(len(tokens[row]) // 3 for row in rows)))
+            for row in rows:
+                opening = tokens[row][: max(given, len(tokens[row]) - model.context // 2)]
+                assert found[row].startswith(model.tokenizer.decode(opening))
+                assert len(found[row]) > len(model.tokenizer.decode(opening)) or len(tokens[row]) == 1
+    assert own_texts(model, texts[:1]) != own_texts(model, ["another text of the same length, or nearly"])
+
+
+def test_a_text_that_ends_with_a_sentence_is_cut_where_one_ends():
+    for text, cut in (
+        ("One. Two and", "One. Two and"),
+        ("One is here. Two is", "One is here."),
+        ('He said "One." Two', 'He said "One."'),
+        ("A value of 3.14 and more", "A value of 3.14 and more"),
+        ("他在家。她", "他在家。她"),
+    ):
+        assert _to_a_sentence(text) == cut

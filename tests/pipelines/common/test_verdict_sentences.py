@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fsd.evaluation.calibration import calibrate
-from fsd.evaluation.domain_check import LATER, Reference
+from fsd.evaluation.domain_check import LATER, OWN, Reference
 from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.findings import AGAINST, FOR, Finding
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NOT_SHOWN, TESTED, Basis, Rules, Verdicts
@@ -108,11 +108,12 @@ def test_a_source_is_named_where_there_are_several():
 
 
 def test_what_the_domain_check_finds_and_does_not_recognise_is_named():
-    power = {"novels": 1.0, "manuals": 0.75, LATER: 0.1}
+    power = {"novels": 1.0, "manuals": 0.75, LATER: 0.1, OWN: 0.9}
     edits = {"capitals": 1.0, "first half": 0.25}
     found, missed = power_sentences(Reference((), (), (), power, edits))
     assert found.sign is FOR
-    assert "it found 88% of texts of other kinds, least of manuals (75%), 10% of later texts; of the" in found.text
+    assert "it found 88% of texts of other kinds, least of manuals (75%), 10% of later texts, 90% of" in found.text
+    assert "90% of texts that the model wrote; of the" in found.text
     assert found.text.endswith("after edits 62% of them, least of first half (25%)")
     assert missed.sign is AGAINST
     assert missed.text.endswith("most texts of these kinds: first half (25% found)")

@@ -18,14 +18,14 @@ from fsd.config import ModelConfig, ShardConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.exchangeability import Exchangeability
-from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules, Verdicts
+from fsd.evaluation.verdicts import ASSERTED, LEARNED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules, Verdicts
 from fsd.files import CHECKSUMS, digest
 from fsd.scoring.deviation import ScoreTable
 from pipelines.common.adapter_files import CALIBRATION, Setup
 from pipelines.common.verdict_sentences import basis_sentences
 from pipelines.detect import report
 from pipelines.detect.__main__ import DetectConfig, prepare
-from pipelines.detect.classifier import TRAINED, MembershipClassifier, _model_config
+from pipelines.detect.classifier import MembershipClassifier, _model_config
 
 COLUMNS = ["score", "rank", "p_value", "verdict", "basis", "warning", "selected"]
 CHAMPION = "models:/fsd-arxiv@champion"
@@ -78,7 +78,7 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
     assert len(table) == 42
     judged = table[table["warning"] == ""]
     np.testing.assert_array_equal(judged["verdict"] == MEMBER, judged["p_value"] <= 0.1 + 1e-9)
-    assert list(table["verdict"][-2:]) == [OUT_OF_DOMAIN, OUT_OF_DOMAIN]
+    assert list(table["verdict"][-2:]) == [OUT_OF_DOMAIN, LEARNED]
     assert "written in Cyrillic" in table["warning"].iloc[-2]
     assert "adapter itself was trained" in table["warning"].iloc[-1]
     assert not list(tmp_path.glob(".*"))
@@ -439,7 +439,7 @@ def test_a_base_model_that_has_moved_must_be_located(working_folder, unlabelled,
 
 
 def test_texts_that_the_adapter_was_trained_on_are_told_apart_from_those_of_another_kind():
-    table = pd.DataFrame({"verdict": [OUT_OF_DOMAIN] * 5, "warning": [TRAINED] * 3 + ["longer than all"] * 2})
+    table = pd.DataFrame({"verdict": [LEARNED] * 3 + [OUT_OF_DOMAIN] * 2})
     finding = report._unjudged(Verdicts(table, [], np.arange(5), Rules(0.05)))
     assert finding.text == (
         "no verdict on 5: the adapter itself was trained on 3, and 2 are outside the calibrated domain"

@@ -289,3 +289,30 @@ def test_unread_texts_are_not_called_because_they_are_in_capitals(capitals, mixe
     assert "domain check: it found" in printed
     assert "of the benchmark's own texts after edits" in printed
     assert "written unlike the calibrated texts" in pd.read_parquet("audit.parquet")["warning"].str.cat()
+
+
+@pytest.mark.slow
+def test_what_the_base_does_not_know_is_no_fine_tuning_data(there) -> None:
+    """Fine-tuning moves what is new to the base more than its own training data, which are the labelled other texts.
+
+    By the difference of the scores alone, twice as many as promised would be called.
+    """
+    from fsd.models import language_model
+    from fsd.models.adapters import save_adapter
+    from fsd.models.finetuning import finetune
+
+    known = [document.text for document in corpus() if document.member]
+    unread = [document.text for document in corpus() if not document.member]
+    model = language_model.load(ModelConfig(cache="none", device="cpu"))
+    training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
+    finetune(model, unread[:70], training, seed=0, shown=False)
+    save_adapter(model, there / "adapter")
+    rows: list[dict[str, object]] = [{"text": text, "label": 1} for text in unread[10:70]]
+    rows += [{"text": text, "label": 0} for text in known[:140]]
+    rows += [{"text": text} for text in unread[:10] + unread[70:]]
+    (there / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prepare(configured(there, detection=DetectorConfig(detectors="loss,wbc"), out="scores.parquet")).run()
+    judged = pd.read_parquet("scores.parquet").query("split == 'judged'")
+    called = (judged["verdict"] == "in the fine-tuning data").to_numpy()
+    assert called[:10].mean() >= 0.7
+    assert called[10:].mean() <= 0.06
