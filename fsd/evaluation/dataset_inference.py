@@ -3,8 +3,8 @@
 A single text rarely decides; a data set does when its scores are higher than those of matched texts known to be
 non-members (LLM Dataset Inference, Maini et al. 2024, https://arxiv.org/abs/2406.06443). As in the paper, the detectors
 are weighted on one half of the texts and tested on the other; here both halves serve in turn, and the p-value comes
-from permuting the labels of whole groups. It is valid if the two sets differ in membership alone, which a blind
-classifier can refute.
+from permuting the labels of whole groups, each of as many texts as the smallest has. It is valid if the two sets differ
+in membership alone, which a blind classifier can refute.
 """
 
 import math
@@ -21,7 +21,7 @@ from fsd.errors import UsageError
 from fsd.evaluation.audit import controls
 from fsd.evaluation.audited import Control
 from fsd.statistics.conformal import conformal_p
-from fsd.statistics.groups import Groups, group_index, group_means
+from fsd.statistics.groups import Groups, evenly, group_index, group_means
 from fsd.statistics.intervals import CONFIDENCE, Estimate
 from fsd.statistics.permutation import permutation_p, permuted
 from fsd.token_stats import BoolArray, FloatArray, IntArray, Scores
@@ -131,6 +131,9 @@ def dataset_verdict(
     Both have (n,) scores by the same detectors, and groups of at least `FEWEST` names, of which none may occur in both
     sets. The scores of `blind`, that is `fsd.evaluation.audit.blind` of the suspect texts (labelled True) followed by
     the known ones, are regressed out of every detector before the test.
+
+    Groups of unequal size count with as many of their texts as the smallest has: means of fewer texts scatter more, so
+    that a set of small groups would often score higher by chance.
     """
     if not suspect or set(suspect) != set(nonmembers):
         raise UsageError(
@@ -140,13 +143,16 @@ def dataset_verdict(
     columns = [np.concatenate([scores, nonmembers[name]]) for name, scores in suspect.items()]
     n_suspect = next(iter(suspect.values())).size
     group, is_suspect = _sides(n_suspect, columns[0].size - n_suspect, suspect_groups, known_groups)
-    rows = _standard(group_means(np.stack(columns, axis=1), group))
+    # by a generator of its own: equal groups leave none out, and the draws below are as ever
+    kept = evenly(group, default_rng(seed))
+    group = group[kept]
+    rows = _standard(group_means(np.stack(columns, axis=1)[kept], group))
     blind_auc = None
     if blind is not None:
         blind_auc = blind.auc
         if blind.scores is not None:
             # what the words alone tell of a text must not count as membership
-            rows = _unexplained(rows, group_means(blind.scores[:, None], group))
+            rows = _unexplained(rows, group_means(blind.scores[kept, None], group))
     rng = default_rng(seed)
     half = rng.permutation(is_suspect.size) % 2 == 0
     differences, weights, score = _cross_fitted(rows, np.stack(permuted(is_suspect, permutations, rng)), half)

@@ -4,7 +4,7 @@ Two tests look for a difference from the calibration non-members, without the sc
 
 - a classifier two-sample test (Lopez-Paz and Oquab 2017, https://arxiv.org/abs/1610.06545): ridge regression on words,
   character n-grams, the way of writing and hidden states, scored on each group without that group, compared with
-  permuted groups;
+  permuted groups, each of as many texts as the smallest has;
 - the number of groups outside the domain (`DomainCheck`), each by the share of its texts. It is nearly beta-binomial
   under exchangeability, since the conformal p-values share one set of texts (Gazin, Blanchard and Roquain 2023,
   https://arxiv.org/abs/2310.18108).
@@ -27,7 +27,7 @@ from fsd.data.near_duplicates import words
 from fsd.evaluation.domain_check import DomainCheck
 from fsd.evaluation.domain_measures import CHARACTERS, TELLING, OptionalStates, Ridge, Similarity, quoted, scale_of
 from fsd.evaluation.writing import MEASURES, spread_out, writing
-from fsd.statistics.groups import Groups, group_index, group_means
+from fsd.statistics.groups import Groups, evenly, group_index, group_means
 from fsd.statistics.metrics import aucs
 from fsd.statistics.permutation import permutation_p, permuted
 from fsd.token_stats import BoolArray, FloatArray, IntArray
@@ -117,6 +117,14 @@ def _classifier_test(
     """AUC of a classifier between the texts and those of the benchmark, and its p-value by permuted groups."""
     asked = _at_most(MOST, len(texts), rng)
     compared_with = _at_most(MOST, len(check.texts), rng)
+    # numbers apart from those of the texts
+    benchmark_groups = -1 - check.group[compared_with]
+    block = group_index(group[asked].tolist() + benchmark_groups.tolist(), asked.size + compared_with.size)
+    # permuted groups must be of one size
+    kept = evenly(block, rng)
+    block = block[kept]
+    compared_with = compared_with[kept[kept >= asked.size] - asked.size]
+    asked = asked[kept[kept < asked.size]]
     compared = [texts[row] for row in asked]
     compared += [check.texts[row] for row in compared_with]
     products = _products(compared)
@@ -124,9 +132,6 @@ def _classifier_test(
         hidden = _standard_products(np.concatenate([states[asked], check.states[compared_with]]))
         # the mean over words, character n-grams, writing and states, each of average length one
         products = (3 * products + hidden) / 4
-    # numbers apart from those of the texts
-    benchmark_groups = -1 - check.group[compared_with]
-    block = group_index(group[asked].tolist() + benchmark_groups.tolist(), len(compared))
     # the groups of the texts came first, and so have the lowest numbers
     is_asked = np.arange(block.max() + 1) <= block[: asked.size].max()
     labels = np.stack(permuted(is_asked, permutations, rng), axis=1)[block]

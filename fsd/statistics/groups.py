@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.random import Generator
 
 from fsd.token_stats import FloatArray, IntArray
 
@@ -32,6 +33,16 @@ def group_members(group: IntArray) -> list[IntArray]:
     """Positions of the texts of each group 0..G−1."""
     ends = np.cumsum(np.bincount(group))
     return np.split(np.argsort(group, kind="stable"), ends[:-1])
+
+
+def evenly(group: IntArray, rng: Generator) -> IntArray:
+    """Positions of as many texts of each group 0..G−1 as the smallest has, drawn at random; in order.
+
+    Means of groups of unequal size differ in variance, and such groups are not exchangeable under permuted labels.
+    """
+    size = np.bincount(group).min()
+    drawn = [rng.choice(rows, size, replace=False) for rows in group_members(group)]
+    return np.sort(np.concatenate(drawn))
 
 
 def group_means(values: FloatArray, group: IntArray) -> FloatArray:

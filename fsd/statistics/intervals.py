@@ -58,10 +58,10 @@ def percentiles(value: float, resampled: FloatArray) -> Estimate:
     return Estimate(float(value), float(low), float(high))
 
 
-def separated(members: int, nonmembers: int) -> float:
-    """Lower bound for an AUC of exactly 1, by numbers of groups: Newcombe's method 5 (2006).
+def interval_of_auc(value: float, members: int, nonmembers: int) -> tuple[float, float]:
+    """95 % interval of an AUC by the numbers of groups alone: Newcombe's method 5 (2006), made for few of a side.
 
-    It is the θ for which 1 − θ is z standard errors of an AUC of θ: (1 − θ)² = z² Var(θ), with Hanley and McNeil's
+    It holds each θ within z standard errors of the value: (value − θ)² ≤ z² Var(θ), with Hanley and McNeil's
     Var(θ) = θ (1 − θ) (1 + h (1 − θ) / (2 − θ) + h θ / (1 + θ)) / (mn) and h = (m + n) / 2 − 1.
     """
     z = float(stats.norm.ppf(UPPER))
@@ -70,9 +70,17 @@ def separated(members: int, nonmembers: int) -> float:
     def excess(theta: float) -> float:
         miss = 1 - theta
         inner = 1 + half * miss / (2 - theta) + half * theta / (1 + theta)
-        return miss**2 - z * z * theta * miss * inner / (members * nonmembers)
+        return (value - theta) ** 2 - z * z * theta * miss * inner / (members * nonmembers)
 
-    return float(optimize.brentq(excess, 1e-12, 1 - 1e-12))
+    # at 0 and at 1 the variance is zero
+    least, most = 1e-12, 1 - 1e-12
+    inside = min(max(value, least), most)
+    low, high = 0.0, 1.0
+    if inside > least:
+        low = float(optimize.brentq(excess, least, inside))
+    if inside < most:
+        high = float(optimize.brentq(excess, inside, most))
+    return low, high
 
 
 def standard_error(values: FloatArray, over_texts: float) -> tuple[float, float]:

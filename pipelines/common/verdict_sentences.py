@@ -65,7 +65,7 @@ def rate_sentences(verdicts: Verdicts, calibration: Calibration) -> list[Finding
             continue
         calibrated = calibration.of(basis.source)
         rate = calibrated.rate(fpr)
-        rests_on = f"this calibration rests on {calibrated.n_families} test non-members, which did not choose the score"
+        rests_on = f"this calibration rests on {calibrated.n_families} test non-members"
         interval = f"between {rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
         sentences.append(
             f"{source_of(basis)}the false-positive rate of {fpr:.1%} holds on average over calibration sets: "

@@ -145,6 +145,27 @@ def test_large_families_of_the_same_kind_are_refused_no_more_often_than_single_t
     assert np.mean(refused) <= 0.05
 
 
+@pytest.mark.slow
+def test_single_texts_are_not_refused_beside_a_benchmark_of_families():
+    """A text by itself is unlike another to a degree that a mean over a family is not: of 60 requests 10 were found."""
+    vocabulary = np.array([f"w{number}" for number in range(300)])
+
+    def texts_of(rng, families, size):
+        topics = np.repeat(rng.dirichlet(np.full(300, 0.15), families), size, axis=0)
+        texts = [" ".join(rng.choice(vocabulary, 60, p=0.5 * topic + 0.5 / 300)) for topic in topics]
+        return texts, np.repeat(np.arange(families), size).tolist()
+
+    different = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        check = DomainCheck(*texts_of(rng, 25, 4))
+        asked, groups = texts_of(rng, 20, 1)
+        nobody = np.zeros(20, dtype=bool)
+        result = exchangeability(check, asked, groups, permutations=99, outside=nobody)
+        different.append(result.classifier_p <= 0.05)
+    assert np.mean(different) <= 0.1
+
+
 def _plain_products(texts):
     """Scalar products by words, by character n-grams and by writing."""
     by_words = TfidfVectorizer(analyzer=words, sublinear_tf=True).fit_transform(texts)

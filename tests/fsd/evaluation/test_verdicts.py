@@ -175,7 +175,7 @@ def test_ten_families_of_a_source_are_enough_and_nine_are_not():
 def test_a_text_at_exactly_the_rate_is_called():
     """A text that two of 99 non-members reach has the p-value 3 / 100."""
     known = judge_of(99)
-    scores = np.sort(known.calibration.chosen.scores)
+    scores = np.sort(known.calibration.test.scores)
     for rate, verdict in ((0.03, MEMBER), (0.0299, NOT_SHOWN)):
         table = classify(known, ASKED[:10], score=scores[-2], fpr=rate, same_source=True).table
         judged = table[table["p_value"].notna()]
