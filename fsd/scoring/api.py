@@ -141,7 +141,8 @@ class PromptTokens:
         from fsd.models.language_model import start_token  # imports torch
 
         self.start = start_token(tokenizer, name)
-        self.fingerprint = fingerprint(tokenizer)
+        # Of all of it: answers that are paid for have been kept under this hash.
+        self.fingerprint = fingerprint(tokenizer, special=True)
         self._tokenizer = tokenizer
         self._lock = threading.Lock()  # fast tokenizers are not thread-safe
         self._contexts: dict[str, TokenIds] = {"": []}
