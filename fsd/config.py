@@ -236,6 +236,8 @@ class ScoreConfig:
     cleaning: CleaningConfig = CleaningConfig()
     chat: bool = False
     """The API is a chat API, which gives text alone: for --detectors samia,cdd."""
+    too_long: Literal["refuse", "drop"] = "refuse"
+    """Texts beyond the context that an API names: refuse them, or leave them out."""
     unseen: OptionalPath = None
     """File of texts that the model cannot have seen: the prefix of `recall` and the words of `neighbour`."""
     cutoff: OptionalDay = None

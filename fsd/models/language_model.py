@@ -4,7 +4,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import Distribution
@@ -23,7 +23,7 @@ from fsd.models.devices import check_fits, resolve_precision
 from fsd.models.gguf import reading
 from fsd.models.weights import check_weights
 from fsd.net.hub import CONTEXTS, fingerprint, locate
-from fsd.token_stats import IDS, Prompt, Prompts, TokenIds, texts_of, written
+from fsd.token_stats import IDS, Prompt, Prompts, TokenIds, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
@@ -82,8 +82,8 @@ class LanguageModel:
     def read(self, prompts: Prompts) -> list[Prompt]:
         """The prompts, of which chats have their tokens; a UsageError names a chat that the template cannot write."""
         read = [self.chats.marked_prompt(prompt) if prompt.chat else prompt for prompt in prompts]
-        written = [prompt for prompt in read if prompt.marked]
-        check_embedded(self.tokenizer, self.embeddings, [prompt.marked.ids for prompt in written], texts_of(written))
+        chats = [(prompt.text, prompt.marked.ids) for prompt in read if prompt.marked]
+        check_embedded(self.tokenizer, self.embeddings, chats)
         return read
 
     @property
@@ -138,7 +138,7 @@ class LanguageModel:
     def tokens(self, texts: Sequence[str]) -> list[TokenIds]:
         """Token ids of each text; see `token_ids`."""
         rows = token_ids(self.tokenizer, texts)
-        check_embedded(self.tokenizer, self.embeddings, rows, texts)
+        check_embedded(self.tokenizer, self.embeddings, zip(texts, rows, strict=True))
         return rows
 
     def check_intact(self) -> None:
@@ -187,9 +187,17 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[TokenIds]:
     return rows
 
 
-def check_embedded(tokenizer: Any, embeddings: int, rows: Sequence[TokenIds], texts: Sequence[str]) -> None:
-    """Refuse a token that was added to a tokenizer, and not to the embeddings of its model."""
-    for row, text in zip(rows, texts, strict=True):
+def same_vocabulary(tokenizer: Any, other: Any) -> bool:
+    """Whether each id that both have stands for one token; special tokens, which a fine-tuning adds, may differ."""
+    added = [*tokenizer.added_tokens_decoder.items(), *other.added_tokens_decoder.items()]
+    special = {number for number, token in added if token.special}
+    known = {number: token for token, number in other.get_vocab().items() if number not in special}
+    return all(known.get(number, token) == token for token, number in tokenizer.get_vocab().items())
+
+
+def check_embedded(tokenizer: Any, embeddings: int, rows: Iterable[tuple[str, Sequence[int]]]) -> None:
+    """Refuse texts with a token that was added to a tokenizer, and not to the embeddings of its model."""
+    for text, row in rows:
         largest = max(row)
         if largest >= embeddings:
             token = tokenizer.convert_ids_to_tokens(largest)
@@ -239,12 +247,13 @@ def _common(row: Sequence[int], again: Sequence[int]) -> int:
 
 
 @torch.inference_mode(mode=False)
-def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
+def load(config: ModelConfig | str, *, start: int | None = None, **changes: Any) -> LanguageModel:
     """Load a causal language model: "embedded", "smollm2", a GGUF file, a folder or a hub id, or as configured.
 
-    `changes` replace fields of the configuration, e.g. `device="cpu"`. A UsageError for an adapter folder, a folder
-    without a model, missing weights, a model that is not causal or has no start token, a hub id that cannot be reached,
-    an unknown device or dtype, too little memory, or variables of a launcher that are no numbers.
+    `changes` replace fields of the configuration, e.g. `device="cpu"`; `start` is the id of another start token than
+    that of its tokenizer. A UsageError for an adapter folder, a folder without a model, missing weights, a model
+    that is not causal or has no start token, a hub id that cannot be reached, an unknown device or dtype, too little
+    memory, or variables of a launcher that are no numbers.
     """
     from transformers import AutoModelForCausalLM
 
@@ -279,7 +288,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
             # for these has no gradient and rounds further: no training, and other numbers than on other machines.
             if hasattr(module, "support_avx512bf16_for_cpu"):
                 module.support_avx512bf16_for_cpu = False
-        language_model = assemble(network.eval(), tokenizer, identity, starts=config.first_token == "scored")
+        language_model = assemble(network.eval(), tokenizer, identity, start, starts=config.first_token == "scored")
         language_model.whole_chats = config.chats == "whole"
         language_model.template = _given_template(config)
         return language_model
@@ -476,14 +485,19 @@ def start_token(tokenizer: Any, name: str) -> int:
     )
 
 
-def assemble(network: Any, tokenizer: Any, identity: BaseIdentity, *, starts: bool = True) -> LanguageModel:
+def assemble(
+    network: Any, tokenizer: Any, identity: BaseIdentity, start: int | None = None, *, starts: bool = True
+) -> LanguageModel:
     """Combine a transformers model and its tokenizer, and check how the model computes its logits.
 
-    `starts` says whether the start token is put before every text.
+    `start` is the start token, by default that of the tokenizer; `starts` says whether it is put before every text.
     """
     named = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-    # A tokenizer without either has some token that pads, and stands before no text.
-    start = start_token(tokenizer, identity.id) if starts or named != (None, None) else 0
+    if start is None and not starts and named == (None, None):
+        # It pads, and stands before no text.
+        start = 0
+    if start is None:
+        start = start_token(tokenizer, identity.id)
     rows = network.get_input_embeddings().weight.shape[0]
     if max(start + 1, tokenizer.vocab_size) > rows:
         raise UsageError(

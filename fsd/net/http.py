@@ -20,7 +20,7 @@ from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
 from fsd.errors import UsageError, first_line, without_credentials
-from fsd.net.hub import reachable, within
+from fsd.net.hub import direct, reachable, within
 
 # HTTP statuses worth another attempt; 529 is that of an overloaded model service.
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
@@ -179,7 +179,9 @@ class HTTPClient:
         return without_credentials(text, self._secret)
 
     def _send(self, method: str, url: str, options: Mapping[str, Any]) -> Reply:
-        send = partial(self._session().request, method, url, timeout=self.timeout, stream=True, **options)
+        send = partial(
+            self._session().request, method, url, timeout=self.timeout, stream=True, proxies=direct(url), **options
+        )
         try:
             return within(self.longest_reply, send)
         except TimeoutError:

@@ -207,12 +207,19 @@ def hub_reachable() -> bool:
     return not constants.HF_HUB_OFFLINE and reachable(constants.ENDPOINT)
 
 
+def direct(url: str) -> dict[str, str]:
+    """The settings of `requests` by which a server of this machine is asked without a proxy, which cannot reach it."""
+    host = urlsplit(url).hostname or ""
+    here = host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.")
+    return {"no_proxy": host} if here else {}
+
+
 def reachable(endpoint: str, timeout: float = 3.0) -> bool:
     """Whether the server of a URL, or the environment's proxy for it, accepts a connection within some seconds."""
     from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
 
     # Behind a proxy the name of the server may not even be known here.
-    proxy = select_proxy(endpoint, get_environ_proxies(endpoint))
+    proxy = select_proxy(endpoint, get_environ_proxies(endpoint, **direct(endpoint)))
     url = urlsplit(prepend_scheme_if_needed(proxy, "http") if proxy else endpoint)
     port = url.port or (443 if url.scheme == "https" else 80)
     address = (url.hostname or "", port)

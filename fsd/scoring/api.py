@@ -10,6 +10,7 @@ The key goes into one header of one request. It appears in no message and follow
 import json
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import accumulate
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -27,7 +28,7 @@ import xxhash
 from fsd.errors import UsageError, at_least
 from fsd.files import JSON
 from fsd.net.http import Clock, HTTPClient, Reply, Time, field_of
-from fsd.progress import progress
+from fsd.progress import note, progress
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.token_stats import Continuations, Prompt, Prompts, Scored, TokenIds, TokenStats
 from fsd.views import Draws
@@ -46,6 +47,22 @@ REFUSALS = {
     403: "the key may not use this model: ",
     404: "there is no such model or address; --base-url usually ends in /v1: ",
 }
+
+
+OTHERWISE: Mapping[str, str | None] = {"max_tokens": "max_completion_tokens"} | dict.fromkeys(
+    ("temperature", "top_p", "seed")
+)
+"""Settings that models which reason refuse → by what name they take them; None if they do not, but have their own."""
+CONTEXTS = ("max_model_len", "context_length", "context_window")
+"""What services call the context of a model, in tokens, in their list of models."""
+
+
+class RefusedError(UsageError):
+    """A request that a service refuses for one of its settings."""
+
+    def __init__(self, message: str, setting: str) -> None:
+        super().__init__(message)
+        self.setting = setting
 
 
 def key_for(url: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -86,18 +103,47 @@ class Client(HTTPClient):
             raise UsageError(f"requests-per-minute must be above 0; got {per_minute}")
         super().__init__(base_url, interval=60 / per_minute if per_minute else 0.0, clock=clock, secret=key)
         self._checked = False
+        self.contexts: dict[str, int] = {}
+        self.refused: set[str] = set()  # settings that the service has refused
         self._ask = partial(self.request, auth=self._authorise, allow_redirects=False)
 
-    def complete(self, body: JSON, path: str = "completions") -> JSON:
-        """The JSON object that the service answers to a request for a completion."""
+    def complete(self, body: JSON, path: str = "completions", *, text: str = "") -> JSON:
+        """The JSON object that the service answers to a request for a completion of a text, which a refusal quotes."""
+        while True:
+            taken = self._taken(body)
+            try:
+                return self._complete(taken, path, text)
+            except RefusedError as error:
+                if error.setting not in taken:
+                    raise
+                # Other threads may have been refused the same.
+                if error.setting not in self.refused:
+                    instead = f"takes {OTHERWISE[error.setting]}" if OTHERWISE[error.setting] else "has its own"
+                    note(f"the API refuses {error.setting}, and {instead}")
+                self.refused.add(error.setting)
+
+    def _taken(self, body: JSON) -> JSON:
+        """The settings as the service takes them."""
+        taken = {}
+        for name, value in body.items():
+            name_taken = OTHERWISE[name] if name in self.refused else name
+            if name_taken:
+                taken[name_taken] = value
+        return taken
+
+    def _complete(self, body: JSON, path: str, text: str) -> JSON:
         url = f"{self.base_url}/{path}"
+        quoted = f" of {text[:40]!r}" if text else ""
 
         def read(reply: Reply) -> JSON:
             words = self.server_message(reply)
             status = reply.status_code
             if status != 200:
                 why = REFUSALS.get(status, "") + words
-                raise UsageError(f"the API must give a completion; {url} answered HTTP {status}: {why}")
+                message = f"the API must give a completion{quoted}; {url} answered HTTP {status}: {why}"
+                if status == 400 and (setting := _refused_setting(reply)):
+                    raise RefusedError(message, setting)
+                raise UsageError(message)
             answer = _json(reply)
             if not isinstance(answer, dict):
                 raise UsageError(f"the API must answer with a JSON object; {url} answered {words!r}")
@@ -106,11 +152,15 @@ class Client(HTTPClient):
         return self._ask("POST", url, read, json=body)
 
     def check_server(self) -> None:
-        """Refuse llama-cpp-python's own server, by its list of models; asks once."""
+        """Refuse llama-cpp-python's own server, by its list of models, which may name their contexts; asks once."""
         if self._checked:
             return
         rows = field_of(self._ask("GET", f"{self.base_url}/models", _json, retried=BUSY), "data")
         for row in rows if isinstance(rows, list) else ():
+            for name in CONTEXTS:
+                size = field_of(row, name)
+                if isinstance(size, int) and size > 0:
+                    self.contexts[str(row.get("id"))] = size
             # The server does not say what it is: only this row of its list tells.
             if field_of(row, "owned_by") == "me" and "permissions" in row:
                 raise UsageError(
@@ -124,6 +174,18 @@ class Client(HTTPClient):
         if self._secret:
             request.headers["Authorization"] = f"Bearer {self._secret}"
         return request
+
+
+def _refused_setting(reply: Reply) -> str | None:
+    """The setting that an error of OpenAI's form names, such as max_tokens for models that reason."""
+    error = field_of(_json(reply), "error")
+    named = str(field_of(error, "param"))
+    words = str(field_of(error, "message"))
+    # Services in front of others have the words alone.
+    quoted = (name for name in OTHERWISE if f"'{name}'" in words)
+    if named in OTHERWISE:
+        return named
+    return next(quoted, None) if "support" in words else None
 
 
 def _json(reply: Reply) -> Any:
@@ -141,7 +203,8 @@ class PromptTokens:
         from fsd.models.language_model import start_token  # imports torch
 
         self.start = start_token(tokenizer, name)
-        self.fingerprint = fingerprint(tokenizer)
+        # Of all of it: answers that are paid for have been kept under this hash.
+        self.fingerprint = fingerprint(tokenizer, special=True)
         self._tokenizer = tokenizer
         self._lock = threading.Lock()  # fast tokenizers are not thread-safe
         self._contexts: dict[str, TokenIds] = {"": []}
@@ -169,8 +232,8 @@ class PromptTokens:
 
 # Approximate number of UTF-8 bytes of a token, where there is no tokenizer.
 BYTES_PER_TOKEN = 4
-# Version of the numbers, part of the key of stored results.
-FORMAT = 3
+# Share of the tokens estimated thus that a text of words has at least.
+FEWEST_TOKENS = 0.5
 
 
 @dataclass(frozen=True)
@@ -213,6 +276,7 @@ class CompletionsScorer:
     tokens: PromptTokens | None = None  # the model's own tokenizer
     concurrency: int = 8
     description: str = ""
+    version: ClassVar = 4  # of the numbers, part of the key of stored results
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -231,7 +295,7 @@ class CompletionsScorer:
     def key(self) -> str:
         """Hash of all that the numbers depend on, as far as it is known: address, model, start token, tokenizer."""
         tokenizer = self.tokens.fingerprint if self.tokens else ""
-        parts = (FORMAT, self.client.base_url, self.model, self.start, tokenizer)
+        parts = (self.version, self.client.base_url, self.model, self.start, tokenizer)
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
     def cost(self, prompts: Prompts) -> Cost:
@@ -258,7 +322,7 @@ class CompletionsScorer:
         distinct = list(dict.fromkeys(prompts))
         if not distinct:
             return
-        self._check()
+        self._check(distinct)
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="completions")
         failure: UsageError | None = None
         with progress(len(distinct), self.description, "text") as bar:
@@ -282,8 +346,27 @@ class CompletionsScorer:
         if failure:
             raise failure
 
-    def _check(self) -> None:
+    def _check(self, prompts: Prompts) -> None:
+        long = self.too_long(prompts)
+        if long:
+            context = self.client.contexts[self.model]
+            raise UsageError(
+                f"texts must fit the context of {context:,} tokens that the API names for {self.model}, with one token "
+                f"more; {len(long):,} do not, such as {long[0].text[:40]!r}: shorten them, or leave them out by fsd "
+                "score --too-long drop"
+            )
+
+    def too_long(self, prompts: Prompts) -> list[Prompt]:
+        """The prompts that do not fit the context of the model, where the list of models names it.
+
+        Without a tokenizer they are those that no tokenizer could make fit.
+        """
         self.client.check_server()
+        context = self.client.contexts.get(self.model)
+        if context is None:
+            return []
+        scale = 1 if self.tokens else FEWEST_TOKENS
+        return [prompt for prompt in prompts if scale * sum(self._sizes(prompt)) >= context]
 
     def _stats(self, prompt: Prompt) -> Any:
         """Statistics of a prompt's text from one request."""
@@ -296,11 +379,12 @@ class CompletionsScorer:
             "top_p": 1.0,
         }
         if self.tokens is None:
-            reply = self.client.complete(request | {"prompt": self.start + prompt.context + prompt.text})
+            sent = self.start + prompt.context + prompt.text
+            reply = self.client.complete(request | {"prompt": sent}, text=prompt.text)
             return stats_from_string(reply, prompt, self.start)
         head, ids = self.tokens.ids(prompt)
         body = self.tokens.decode([*head[1:], *ids])
-        reply = self.client.complete(request | {"prompt": [*head, *ids]})
+        reply = self.client.complete(request | {"prompt": [*head, *ids]}, text=prompt.text)
         return stats_from_ids(reply, prompt.text, len(head), ids, body)
 
 
@@ -317,6 +401,7 @@ CONTINUE = "Continue this text where it breaks off. Answer with the continuation
 class ContinuationsAPI(CompletionsScorer):
     """Continuations of each prompt's context by an API, one request each; none samples from the likeliest alone."""
 
+    version: ClassVar = 3
     draws: Draws = field(kw_only=True)
     chat: bool = field(default=False, kw_only=True)  # a chat API gets a message that asks to continue
 
@@ -334,7 +419,7 @@ class ContinuationsAPI(CompletionsScorer):
             total = total.plus(Cost(draws, draws * context, draws * (self.draws.tokens or text)))
         return total
 
-    def _check(self) -> None:
+    def _check(self, prompts: Prompts) -> None:
         """Any server's generated text will do."""
 
     def _stats(self, prompt: Prompt) -> Continuations:
@@ -358,7 +443,12 @@ class ContinuationsAPI(CompletionsScorer):
         else:
             asked = self.tokens.ids(prompt)[0] if self.tokens else self.start + prompt.context
         choice = _choice(_generate(self.client, body, asked, chat=self.chat))
-        text = field_of(choice.get("message"), "content") if self.chat else choice.get("text")
+        # Without a temperature the likeliest continuation is drawn like any other, and says nothing of its own.
+        if temperature == 0 and "temperature" in self.client.refused:
+            raise UsageError(
+                f"model {self.model} must take a temperature for cdd, which reads the likeliest text: take samia"
+            )
+        text = _said(choice) if self.chat else choice.get("text")
         # A model that reasons spends all of its tokens before the first one of its answer.
         if not isinstance(text, str) or (not text and choice.get("finish_reason") == "length"):
             raise UsageError(f"the API must give text within {limit} tokens; it gives none: a model may reason first")
@@ -385,6 +475,7 @@ class RepliesAPI(CompletionsScorer):
     1970) at which it was asked for, and the model that the service names.
     """
 
+    version: ClassVar = 3
     chat: bool = field(default=True, kw_only=True)
     clock: Time = field(default=time.time, kw_only=True)
 
@@ -393,7 +484,7 @@ class RepliesAPI(CompletionsScorer):
         """As of the class above, and the kind of API."""
         return f"{super().key} replies {self.chat}"
 
-    def _check(self) -> None:
+    def _check(self, prompts: Prompts) -> None:
         """Any server's generated text will do."""
 
     def _stats(self, prompt: Prompt) -> Continuations:
@@ -403,9 +494,7 @@ class RepliesAPI(CompletionsScorer):
         choice = _choice(answer)
         text = choice.get("text")
         if self.chat:
-            message = choice.get("message")
-            # A service may put what a model declines into a field of its own.
-            text = field_of(message, "content") or field_of(message, "refusal")
+            text = _said(choice)
         if not isinstance(text, str | None):
             raise UsageError(f"the API must give a reply as text; it gives {type(text).__name__}")
         text = text or ""
@@ -413,8 +502,20 @@ class RepliesAPI(CompletionsScorer):
         if len(text) > LONGEST_REPLY:
             raise UsageError(f"the API must reply in at most {LONGEST_REPLY:,} characters; it gives {len(text):,}")
         name = str(answer.get("model") or self.model)
-        result = {"reply": _whole(text), "time": begun, "model": _whole(name)}
+        refused = sorted(self.client.refused.intersection(settings))
+        # What a setting was is not told of a reply that was made without it.
+        result = {"reply": _whole(text), "time": begun, "model": _whole(name), "refused": refused}
         return Continuations(prompt.text, (json.dumps(result),))
+
+
+def _said(choice: JSON) -> Any:
+    """What a chat model says, in one piece or in parts; a service may put what it declines into a field of its own."""
+    message = choice.get("message")
+    content = field_of(message, "content") or field_of(message, "refusal")
+    if isinstance(content, list):
+        # A part that is no text, such as the reasoning before it, is not said.
+        return "".join(part["text"] for part in content if isinstance(field_of(part, "text"), str))
+    return content
 
 
 def _whole(text: str) -> str:
@@ -432,13 +533,22 @@ LEAST = -1e4
 REPLACEMENT = "\ufffd"
 # Characters that servers add or leave out at the edges of a token's string.
 EDGE = " \t\r\n▁"
+# A token as vLLM gives it with --return-tokens-as-token-ids, and the bytes of one as OpenAI does.
+TOKEN_ID = re.compile(r"token_id:(\d+)")
+TORN = re.compile(r"bytes:((?:\\x[0-9a-f]{2})+)")
 LogProbs = Sequence[float | None]
 
 
 def stats_from_string(reply: JSON, prompt: Prompt, start: str = "") -> TokenStats:
     """Statistics of a text from the reply to start + context + text, whose first token has no log-probability."""
     tokens, logp = _columns(reply)
-    body = prompt.context + prompt.text
+    if all(map(TOKEN_ID.fullmatch, tokens)):
+        raise UsageError(
+            "the API must give tokens as strings where texts are sent as strings; it gives ids: give --tokenizer, or "
+            "serve the model without --return-tokens-as-token-ids"
+        )
+    # Nothing predicts it, whatever a server gives in place of null.
+    logp = [None, *logp[1:]]
     if start:
         # The server may put a start token of its own before the one that was sent.
         if start not in tokens[:2]:
@@ -447,23 +557,22 @@ def stats_from_string(reply: JSON, prompt: Prompt, start: str = "") -> TokenStat
             )
         skips = [tokens.index(start) + 1]
     else:
-        # The first token is one that the server added where the text does not begin with it; it has no log-probability.
-        skips = [0, 1] if logp[0] is None else [0]
+        # The first token is one that the server added where the text does not begin with it.
+        skips = [0, 1]
     for skipped in skips:
-        starts = _token_starts(body, tokens[skipped:], _generated(reply))
-        if starts is not None:
+        in_text = _in_text(prompt.context, prompt.text, tokens[skipped:], _generated(reply))
+        if in_text is not None:
             break
     else:
         raise UsageError(
             "the API must read the text whole; its tokens are not those of the text "
             f"{prompt.text[:40]!r}: it may truncate long texts, or change them"
         )
-    # A token on the border between context and text begins in the context, and is not scored.
-    places = zip(starts, logp[skipped:], strict=False)
-    in_text = [value for begin, value in places if begin >= len(prompt.context)]
-    if in_text and in_text[0] is None:
-        in_text = in_text[1:]
-    return _text_stats(prompt.text, in_text)
+    places = zip(in_text, logp[skipped:], strict=False)
+    values = [value for scored, value in places if scored]
+    if values and values[0] is None:
+        values = values[1:]
+    return _text_stats(prompt.text, values)
 
 
 def stats_from_ids(reply: JSON, text: str, head: int, ids: Sequence[int], body: str) -> TokenStats:
@@ -473,9 +582,19 @@ def stats_from_ids(reply: JSON, text: str, head: int, ids: Sequence[int], body: 
     sent = head + len(ids)
     read = len(tokens) - generated
     if sent != read:
-        raise UsageError(f"the API must read token ids as they are; of {sent} sent it read {read} in {text[:40]!r}")
+        why = ""
+        if read == sent + 1:
+            why = ": it may put a start token of its own before them: leave out --tokenizer"
+        raise UsageError(
+            f"the API must read token ids as they are; of {sent} sent it read {read} in {text[:40]!r}{why}"
+        )
+    named = list(map(TOKEN_ID.fullmatch, tokens[head:sent]))
+    if all(named):
+        alike = [int(match[1]) for match in named if match] == list(ids)
+    else:
+        alike = _in_text("", body, tokens[1:], generated) is not None
     # The same ids are other words in another vocabulary, with numbers that look like any others.
-    if _token_starts(body, tokens[1:], generated) is None:
+    if not alike:
         raise UsageError(
             "tokenizer must be that of the model behind the API; the API reads other tokens by the ids of the text "
             f"{text[:40]!r}"
@@ -514,6 +633,11 @@ def _columns(reply: JSON) -> tuple[list[str], list[float | None]]:
         raise UsageError(
             "the API must give tokens and token_logprobs, strings and numbers of equal length; it does not"
         )
+    if len(tokens) <= _generated(reply):
+        raise UsageError(
+            "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); this one ignores "
+            "echo, and gives those of generated tokens alone: serve the model by vLLM"
+        )
     return tokens, values
 
 
@@ -523,17 +647,38 @@ def _generated(reply: JSON) -> int:
     return count if isinstance(count, int) and count >= 0 else 1
 
 
-def _token_starts(body: str, tokens: Sequence[str], generated: int) -> list[int] | None:
-    """Index in `body` at which each of its tokens begins; None if the tokens are not those of `body`."""
+def _in_text(context: str, text: str, tokens: Sequence[str], generated: int) -> list[bool] | None:
+    """Which of the tokens of context and text begin in the text; None if the tokens are not theirs.
+
+    A token on the border between the two begins in the context.
+    """
     read = len(tokens) - generated
-    return _exact_starts(body, tokens, read) or _approximate_starts(body, tokens[:read])
+    pieces = list(map(_bytes, tokens))
+    before, body = context.encode(errors="surrogatepass"), text.encode(errors="surrogatepass")
+    starts = _exact_starts(before + body, pieces, read)
+    border = len(before)
+    if not starts:
+        readable = [piece.decode(errors="replace") for piece in pieces[:read]]
+        starts = _approximate_starts(context + text, readable)
+        border = len(context)
+    if starts is None:
+        return None
+    return [start >= border for start in starts]
 
 
-def _exact_starts(body: str, tokens: Sequence[str], read: int) -> list[int] | None:
-    """The starts where the tokens' strings make up the text; the first `read` tokens should be its."""
+def _bytes(token: str) -> bytes:
+    r"""The bytes of a token; OpenAI writes those of a torn character as bytes:\xe2\x80."""
+    torn = TORN.fullmatch(token)
+    if torn:
+        return bytes.fromhex(torn[1].replace("\\x", ""))
+    return token.encode(errors="surrogatepass")
+
+
+def _exact_starts(body: bytes, tokens: Sequence[bytes], read: int) -> list[int] | None:
+    """The starts where the tokens make up the text; the first `read` tokens should be its."""
     ends = list(accumulate(map(len, tokens)))
     counts = [count for count, end in enumerate(ends, 1) if end == len(body)]
-    if not counts or "".join(tokens[: counts[-1]]) != body:
+    if not counts or b"".join(tokens[: counts[-1]]) != body:
         return None
     count = read if read in counts else counts[-1]  # empty tokens may follow the last one
     return [0, *ends[: count - 1]]

@@ -135,7 +135,13 @@ class Model:
         """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `options`."""
         prompts = self.prompts(texts)
         strings = texts_of(prompts)
-        excluded = {**self._unaligned(detectors, prompts), **options.pop("excluded", {})}
+        if self.whole:
+            check_alike(self.language_model, self.whole, prompts)
+        excluded = {
+            **self._unaligned(detectors, prompts),
+            **self._without_table(detectors),
+            **options.pop("excluded", {}),
+        }
         if any(prompt.context for prompt in prompts):
             primed = [detector.name for detector in detectors if PRIMED.intersection(detector.views)]
             excluded |= dict.fromkeys(primed, "its prefix would take the place of the texts' own contexts")
@@ -215,6 +221,20 @@ class Model:
             else:
                 yield f"{detector.name}: text and copies are {where} and were cut; try shorter texts"
 
+    def _without_table(self, detectors: Detectors) -> dict[str, str]:
+        """The detectors that read a table of token frequencies, if that of the model is of another tokenizer."""
+        readers = [detector.name for detector in detectors if "unigram" in detector.views]
+        if not readers or not self.opened or "unigram" not in self.scorers:
+            return {}
+        try:
+            list(self.scorers["unigram"]([]))
+        except UsageError as error:
+            # What a user names must fit; what lies in the folder of a model may be left of another one.
+            if self.config.frequencies:
+                raise
+            return dict.fromkeys(readers, str(error))
+        return {}
+
     def _unaligned(self, detectors: Detectors, prompts: Prompts) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
         aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
@@ -222,7 +242,7 @@ class Model:
         alike = [detector.name for detector in detectors if "difference" in detector.views]
         if not aligned + alike or self.reference is None or self.tokens is None:
             return {}
-        from fsd.models.language_model import load_tokenizer, token_ids
+        from fsd.models.language_model import load_tokenizer, same_vocabulary, token_ids
 
         tokenizer, _ = load_tokenizer(self.reference)
         unfit = []
@@ -230,7 +250,7 @@ class Model:
         # Two tokenizers with other names may agree on these texts, and that is all that is needed for single tokens.
         if token_ids(tokenizer, texts) != self.tokens(texts):
             unfit = aligned + alike
-        elif self.local and tokenizer.get_vocab() != self.local.tokenizer.get_vocab():
+        elif self.local and not same_vocabulary(tokenizer, self.local.tokenizer):
             # The template of a chat may write tokens of its own.
             unfit = aligned + alike if chats_of(prompts) else alike
         return dict.fromkeys(unfit, "the reference model has another tokenizer")
@@ -355,14 +375,27 @@ def _with_adapter(
     return base, whole if apart else None
 
 
+def check_alike(base: "LanguageModel", tuned: "LanguageModel", prompts: Prompts) -> None:
+    """Refuse prompts that a fine-tuned model divides into other tokens than its base; further tokens do no harm."""
+    pairs = zip(base.read(prompts), tuned.read(prompts), strict=True)
+    other = [ours.text for ours, theirs in pairs if ours.marked != theirs.marked]
+    strings = [part for prompt in prompts if not prompt.chat for part in prompt[:2] if part]
+    tokens = zip(strings, base.tokens(strings), tuned.tokens(strings), strict=True)
+    other += [text for text, ours, theirs in tokens if ours != theirs]
+    if other:
+        raise UsageError(
+            f"tuned must have the tokenizer of its base {base.identity.id}, and make the same tokens of each text; "
+            f"{tuned.identity.id} makes others of {other[0][:40]!r}"
+        )
+
+
 def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> "LanguageModel":
     """A fine-tuned model, whose scores are compared with those of its base token by token."""
-    from fsd.models.language_model import load
-    from fsd.scoring.token_frequencies import fingerprint
+    from fsd.models.language_model import PROBE, load
 
-    tuned = load(config, model=name, revision=None)
-    if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
-        raise UsageError(f"tuned must have the tokenizer of its base {config.model}; {name} has another")
+    # What comes before a text is the same for both: a fine-tuning may give a model another end token.
+    tuned = load(config, model=name, revision=None, start=base.start)
+    check_alike(base, tuned, list(map(Prompt, PROBE)))
     # Both read chats as the fine-tuned model was trained on them.
     template = tuned.template or tuned.tokenizer.chat_template or base.template or base.tokenizer.chat_template
     for model in (base, tuned):

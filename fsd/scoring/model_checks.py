@@ -1,11 +1,12 @@
 """What can be told about a model before it is opened: whether its parts exist and its numbers make sense."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import check_located, check_other_weights, check_tokenizer_located
-from fsd.scoring.scorers import API, cache_folder, embedded_target, frequency_file, reference_name
+from fsd.scoring.scorers import API, cache_folder, reference_name
 
 if TYPE_CHECKING:
     from fsd.scoring.api import Client
@@ -58,13 +59,11 @@ def _check_loading(config: ModelConfig) -> None:
 
 
 def _check_frequencies(config: ModelConfig) -> None:
-    file = frequency_file(config)
-    # Those of the embedded models are tested where they are made.
-    if file is None or (embedded_target(config) and not config.frequencies):
-        return
-    from fsd.scoring.token_frequencies import FrequencyTable
+    # One that lies beside the model is read where a detector needs it.
+    if config.frequencies:
+        from fsd.scoring.token_frequencies import FrequencyTable
 
-    FrequencyTable.load(file)
+        FrequencyTable.load(Path(config.frequencies))
 
 
 def check_api(config: ModelConfig, api: APIConfig) -> None:

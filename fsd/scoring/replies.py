@@ -63,6 +63,8 @@ class Reply:
     model: str
     fingerprint: str = ""
     """Hash of the weights; empty behind an API."""
+    refused: tuple[str, ...] = ()
+    """Settings that the API does not take, in whose place it has its own."""
 
     def record(self) -> dict[str, str]:
         """The reply as it stands in a transcript."""
@@ -184,7 +186,8 @@ class RemoteReplies:
         form = COMPLETIONS_API if self.plain else CHAT_API
         for prompt, result in zip(prompts, self.scorer(prompts), strict=True):
             answer = json.loads(result.samples[0])
-            yield Reply(answer["reply"], prompt.context, form, utc(answer["time"]), answer["model"])
+            refused = tuple(answer.get("refused", ()))
+            yield Reply(answer["reply"], prompt.context, form, utc(answer["time"]), answer["model"], refused=refused)
 
 
 def _settings(request: Request) -> str:

@@ -285,11 +285,18 @@ def _unigram(file: Path, name: str, model: "LanguageModel", _: "SQLiteStore | No
 
 
 def frequency_scorer(file: Path, name: str, tokenizer: Any, vocabulary: int, tokens: Tokenize) -> Scorer:
-    """The scorer of a table of token frequencies, which must fit the tokenizer of the model of that name."""
+    """The scorer of a table of token frequencies, read at the first call: most detectors do without it.
+
+    It must fit the tokenizer of the model of that name.
+    """
     from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
 
-    table = FrequencyTable.load(file).matching(tokenizer, vocabulary, name)
-    return unigram_scorer(table, tokens)
+    @cache
+    def scorer() -> Scorer:
+        table = FrequencyTable.load(file).matching(tokenizer, vocabulary, name)
+        return unigram_scorer(table, tokens)
+
+    return lambda prompts: scorer()(prompts)
 
 
 def reference_name(config: ModelConfig) -> str | None:

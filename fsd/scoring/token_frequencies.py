@@ -58,7 +58,7 @@ class FrequencyTable:
 
     def matching(self, tokenizer: Any, vocabulary: int, model: str) -> "FrequencyTable":
         """This table for a model with the same tokenizer, whose vocabulary may be padded to another size."""
-        if fingerprint(tokenizer) != self.fingerprint:
+        if not made_for(tokenizer, self.fingerprint):
             raise UsageError(
                 f"frequency table must be made with the tokenizer of {model!r}; "
                 f"got one made with that of {self.model!r}"
@@ -100,13 +100,26 @@ class FrequencyTable:
             raise UsageError(f"frequency table must be a whole file made by fsd frequencies; {file} is not") from error
 
 
-def fingerprint(tokenizer: Any) -> str:
-    """Hash of a fast tokenizer, without its truncation and padding, which each caller sets."""
+def made_for(tokenizer: Any, expected: str) -> bool:
+    """Whether a hash is that of a tokenizer, as it is made now or was before special tokens were left out."""
+    return expected in (fingerprint(tokenizer), fingerprint(tokenizer, special=True))
+
+
+def fingerprint(tokenizer: Any, *, special: bool = False) -> str:
+    """Hash of what a fast tokenizer makes of texts.
+
+    Truncation and padding, which each caller sets, are no part of it; nor are special tokens, which no text is read as
+    and to which many a fine-tuning adds one, but if `special`.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise UsageError(f"tokenizer must be a fast one (tokenizer.json); got {type(tokenizer).__name__}")
     state = json.loads(backend.to_str())
     state.update(truncation=None, padding=None)
+    if not special:
+        state["added_tokens"] = [token for token in state["added_tokens"] if not token["special"]]
+        # They surround a text with special tokens, and put tokens together again.
+        state.update(post_processor=None, decoder=None)
     # Saved tables hold this hash, so the spelling of the JSON must never change.
     canonical = json.dumps(state, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

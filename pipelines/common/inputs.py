@@ -259,13 +259,13 @@ def check_tokenizers(config: FSDConfig, documents: Sequence[Document]) -> None:
     """Refuse a control or a reference model of another tokenizer where the benchmark's rows are token ids."""
     if all(benchmarks.start_of(entry) is None for entry in config.data.data):
         return
-    from fsd.models.language_model import load_tokenizer
+    from fsd.models.language_model import load_tokenizer, same_vocabulary
 
     target = config.model.model
     tokenizer, _ = load_tokenizer(target, revision=config.model.revision)
     further = {"placebo": control_model(config, documents), "reference-model": config.model.reference_model}
     for flag, model in further.items():
-        if model and load_tokenizer(model)[0].get_vocab() != tokenizer.get_vocab():
+        if model and not same_vocabulary(load_tokenizer(model)[0], tokenizer):
             raise UsageError(
                 f"{flag} must have the tokenizer of {target!r}, since the rows of the benchmark are token ids; "
                 f"{model!r} has another"

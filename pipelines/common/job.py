@@ -324,7 +324,7 @@ def _lengths(jobs: Sequence[Job], model: ModelConfig) -> dict[str, int]:
     texts = sorted(every)
     tokenizer, vocabulary = load_tokenizer(model.model, revision=model.revision)
     rows = token_ids(tokenizer, texts)
-    check_embedded(tokenizer, vocabulary, rows, texts)
+    check_embedded(tokenizer, vocabulary, zip(texts, rows, strict=True))
     return dict(zip(texts, map(len, rows), strict=True))
 
 

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
 from fsd.data.knowledge_cutoffs import labels_for
@@ -44,6 +46,8 @@ def prepare(config: ScoreConfig) -> Job:
     by_api = config.model.model.startswith("api:")
     if config.chat and (not by_api or config.api.tokenizer or config.api.start_token):
         raise UsageError("chat must come with --model api:NAME, and without --tokenizer and --start-token")
+    if config.too_long == "drop" and not by_api:
+        raise UsageError("too-long drop must come with --model api:NAME: a local model reads texts of any length")
     # A detector that does not exist is refused before the texts are read, and before a worker needs it.
     detectors = detector_settings.load_detectors(config.detection)
     if shards.wanted(config.out, config.shards):
@@ -52,6 +56,7 @@ def prepare(config: ScoreConfig) -> Job:
             cutoff=config.cutoff,
             near_duplicates=config.cleaning.near_duplicates != "refuse" and "drop",
             engine=by_api and config.shards.engine,
+            too_long=config.too_long != "refuse" and "drop",
         )
         work = shards.Work(__name__, config)
         checks = [partial(check_model, config.model), partial(check_saved, config.adapter, config.model)]
@@ -115,6 +120,8 @@ def run(
         from pipelines.score.report import make_report, measure
 
         model = _open(config, f"{config.out}.partial")
+        documents, left_out = _fitting(config, model, documents)
+        remarks = [*remarks, *left_out]
         inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
         plan = model.plan(requested, documents.prompts, inputs, strict=config.detection.named)
         if model.answers:
@@ -144,6 +151,25 @@ def run(
             )
             publish(report, tracked)
         show(report, tracked)
+
+
+def _fitting(config: ScoreConfig, model: Model, documents: Corpus) -> tuple[Corpus, list[str]]:
+    """The texts that fit the context which an API names, and a remark on those that are left out."""
+    if model.answers is None or config.chat:
+        return documents, []
+    api: Any = model.scorers["base"]
+    long = set(api.scorer.too_long(documents.prompts))
+    fits = np.array([prompt not in long for prompt in documents.prompts])
+    if fits.all():
+        return documents, []
+    rows = [document.origin for document in documents.take(~fits)]
+    shown = ", ".join(rows[:3]) + (", ..." if len(rows) > 3 else "")
+    many = f"{len(rows):,} of {len(documents):,} texts are longer than the context that the API names ({shown})"
+    if config.too_long == "refuse" or not fits.any():
+        raise UsageError(
+            f"texts must fit the context of {config.model.model}; {many}: shorten them, or --too-long drop"
+        )
+    return documents.take(fits), [f"{many}, and were left out"]
 
 
 def open_worker(config: ScoreConfig) -> shards.Worker:

@@ -20,7 +20,7 @@ from fsd.reporting.report import Column, Picture, Reader, Report, Section, Table
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model, outline
 from fsd.scoring.plan import ScoringPlan
-from fsd.scoring.token_frequencies import fingerprint
+from fsd.scoring.token_frequencies import fingerprint, made_for
 from fsd.statistics.intervals import Estimate, observed_rate
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import FloatArray, Prompt, Scorer
@@ -125,7 +125,7 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
         # By another tokenizer the variants have different numbers of tokens, and some are likelier for that alone.
         if model.tokenizer:
             name = config.api.tokenizer or config.model.model
-            check_tokenizer(fingerprint(model.tokenizer), sealed.tokenizer, name)
+            check_tokenizer(model.tokenizer, sealed.tokenizer, name)
         planned = plan(config, canaries, requested, model)
     with examination(config, "canary", [config.folder], method="canary test", adapter=config.adapter or "") as tracked:
         with stage("scoring"):
@@ -152,12 +152,12 @@ def plan(config: RankConfig, canaries: Canaries, requested: Sequence[Detector], 
     )
 
 
-def check_tokenizer(its_hash: str, expected: str, model: str) -> None:
+def check_tokenizer(tokenizer: Any, expected: str, model: str) -> None:
     """Refuse another tokenizer than that of the canaries, if the hash of theirs is known."""
-    if expected not in ("", its_hash):
+    if expected and not made_for(tokenizer, expected):
         raise UsageError(
             f"model {model} must have the tokenizer that the canaries were made for (hash {expected[:8]}); its own has "
-            f"{its_hash[:8]}"
+            f"{fingerprint(tokenizer)[:8]}"
         )
 
 

@@ -194,7 +194,7 @@ def _tokenizer(config: ContaminationConfig) -> str:
     if not config.api.tokenizer:
         return ""
     tokenizer, _ = load_tokenizer(config.api.tokenizer, revision=config.model.revision)
-    return fingerprint(tokenizer)
+    return fingerprint(tokenizer, special=True)
 
 
 def run(config: ContaminationConfig, cells: Sequence[Cell]) -> None:

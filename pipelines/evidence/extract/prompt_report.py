@@ -87,7 +87,8 @@ class Entry:
     def record(self) -> dict[str, Any]:
         """The entry as a line of the transcript."""
         about = {"work": self.work.name, "control": self.work.control, "prompt": self.question.name}
-        return about | self.reply.record() | self.request.settings()
+        settings = self.request.settings() | dict.fromkeys(self.reply.refused)
+        return about | self.reply.record() | settings
 
 
 @dataclass(frozen=True)
@@ -271,6 +272,8 @@ def _circumstances(answer: Answer, transcript: Sequence[Entry]) -> list[Finding]
     # All requests of a command are sent in one form.
     if transcript[0].reply.form == PLAIN:
         findings.append(Finding("the model was asked by plain text: it has no chat template, or --plain left it out"))
+    if any("temperature" in entry.reply.refused for entry in transcript):
+        findings.append(Finding("the service takes no temperature: each reply is drawn, and none is the likeliest"))
     empty = sum(not entry.reply.text.strip() for entry in transcript)
     if empty:
         findings.append(Finding(f"{empty} of {len(transcript)} replies are empty", AGAINST))
@@ -380,6 +383,9 @@ def _facts(config: ExtractConfig, transcript: Sequence[Entry]) -> list[tuple[str
     settings = f"{config.replies} replies of at most {config.max_tokens} tokens; the first is the likeliest"
     if config.replies > 1:
         settings += f", the others have temperature {config.temperature:g} and seeds from {config.seed}"
+    refused = sorted({setting for entry in transcript for setting in entry.reply.refused})
+    if refused:
+        settings += f", but the service has its own {' and '.join(refused)}"
     # Replies that an interrupted command had kept are older than the others.
     times = sorted(entry.reply.time for entry in transcript)
     requests = f"{len(transcript):,}, from {times[0]} to {times[-1]}"

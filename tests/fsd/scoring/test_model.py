@@ -1,18 +1,24 @@
 """A plan says what can be computed, and counts the texts for which the prefix of `recall` is cut off."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import normalizers
 
 import detectors
 from fsd.config import ModelConfig
 from fsd.errors import UsageError
-from fsd.models.language_model import load
+from fsd.models.language_model import load, read_tokenizer
 from fsd.scores import Score
 from fsd.scoring import view_inputs
 from fsd.scoring.model import open_model
+from fsd.scoring.model_checks import check_model
 from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.scorers import TABLE
+from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
 from fsd.token_stats import Prompt
 
 
@@ -128,3 +134,105 @@ def test_an_audit_is_of_the_fine_tuned_model_minus_its_base(opened):
 
 def _doubled(stats):
     return replace(stats, logp=2 * stats.logp)
+
+
+# A whole fine-tuned model, and the tokenizers of both
+
+
+def changed(source, folder, change):
+    """A copy of a model whose tokenizer was changed and saved again."""
+    shutil.copytree(source, folder)
+    tokenizer = read_tokenizer(Path(source))
+    change(tokenizer)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def scores(config, tuned, names=("loss", "min_k_pp")):
+    model = open_model(config, tuned=tuned, states=("base", "tuned"))
+    loaded = [detectors.load(name) for name in names]
+    return model.plan(loaded, ["the score of a member", "a member of the text"]).score().columns
+
+
+def ends_otherwise(tokenizer):
+    tokenizer.bos_token = tokenizer.eos_token = "a"
+
+
+def without_ends(tokenizer):
+    tokenizer.bos_token = tokenizer.eos_token = None
+
+
+def in_lower_case(tokenizer):
+    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+
+
+CHANGES = {
+    "another end token": ends_otherwise,
+    "no start and no end token": without_ends,
+    "a padding token": lambda tokenizer: tokenizer.add_special_tokens({"pad_token": "[PAD]"}),
+    "tokens of chats": lambda tokenizer: tokenizer.add_special_tokens({"extra_special_tokens": ["<|im_start|>"]}),
+    "a word": lambda tokenizer: tokenizer.add_tokens(["zebra"]),
+    "another post-processor": lambda tokenizer: setattr(tokenizer, "add_eos_token", True),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_fine_tuned_model_is_compared_from_the_start_of_its_base_whatever_else_its_tokenizer_has(
+    config, other, tmp_path, change
+):
+    expected = scores(config, str(other))
+    got = scores(config, changed(other, tmp_path / "tuned", CHANGES[change]))
+    for score in expected:
+        assert np.array_equal(got[score], expected[score]), score
+
+
+def test_a_fine_tuned_model_that_makes_other_tokens_is_refused_by_the_text(config, other, tmp_path):
+    folder = changed(other, tmp_path / "word", lambda tokenizer: tokenizer.add_tokens(["member"]))
+    with pytest.raises(UsageError, match=r"make the same tokens of each text; .*word makes others of 'the score of"):
+        scores(config, folder)
+    folder = changed(other, tmp_path / "lower", in_lower_case)
+    with pytest.raises(UsageError, match="tuned must have the tokenizer of its base"):
+        open_model(config, tuned=folder)
+
+
+def test_a_reference_with_a_padding_token_is_compared_over_the_vocabulary(tiny, other, tmp_path):
+    padded = changed(other, tmp_path / "reference", CHANGES["a padding token"])
+    texts = ["the score of a member", "a member of the text"]
+    results = []
+    for reference in (str(other), padded):
+        model = open_model(ModelConfig(str(tiny), device="cpu", cache="none", reference_model=reference))
+        plan = model.plan([detectors.load("info_rmia")], texts)
+        results.append(plan.score().columns[Score("info_rmia", "base")])
+    assert np.array_equal(*results)
+
+
+def test_a_table_beside_a_model_is_read_where_a_detector_needs_it(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    tokenizer = read_tokenizer(folder)
+    counts = np.arange(300)
+    texts = ["the score of a member", "a member of the text"]
+    names = ["loss", "dc_pdd"]
+
+    def planned(mark, **options):
+        FrequencyTable(counts, mark, "it", "a corpus", 1).save(folder / TABLE)
+        opened = open_model(ModelConfig(str(folder), device="cpu", cache="none", **options))
+        return opened.plan([detectors.load(name) for name in names], texts)
+
+    expected = planned(fingerprint(tokenizer)).score().columns
+    assert np.array_equal(
+        planned(fingerprint(tokenizer, special=True)).score().columns[Score("dc_pdd", "base")],
+        expected[Score("dc_pdd", "base")],
+    )
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(folder)
+    assert planned(fingerprint(read_tokenizer(Path(tiny)))).left_out == {}
+    plan = planned("of another")
+    assert list(plan.left_out) == ["dc_pdd"]
+    assert plan.left_out["dc_pdd"].startswith("frequency table must be made with the tokenizer of")
+    assert list(plan.score().columns) == [Score("loss", "base")]
+    with pytest.raises(UsageError, match="frequency table must be made with the tokenizer of"):
+        planned("of another", frequencies=str(folder / TABLE))
+    (folder / TABLE).write_text("no table")
+    check_model(ModelConfig(str(folder)))
+    opened = open_model(ModelConfig(str(folder), device="cpu", cache="none"))
+    assert [detector.name for detector in opened.plan([detectors.load("loss")], texts).detectors] == ["loss"]
