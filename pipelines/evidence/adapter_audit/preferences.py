@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from fsd.data.cells import is_missing
-from fsd.data.chats import COMPLETION, MESSAGES, PROMPT, unpacked
+from fsd.data.chats import MESSAGES, unpacked
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
+from fsd.data.layouts import COMPLETION, PROMPT
 from fsd.data.readers import CONTEXT, Columns, Row, document
 from fsd.errors import UsageError, quoted
 from fsd.scores import BASE, IN_AUDIT, Score
