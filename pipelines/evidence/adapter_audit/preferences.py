@@ -62,7 +62,7 @@ def read_pairs(rows: Iterable[tuple[str, Row]], columns: Columns) -> Iterator[Pa
             )
     further = dict(columns)
     # The prompt is found here, so that it can be what both answers begin with.
-    further.pop(PROMPT, None)
+    further |= {PROMPT: PROMPT, COMPLETION: COMPLETION}
     for origin_url, row in rows:
         prompt, answers = _parts(row, columns.get(PROMPT), origin_url)
         chosen, rejected = (
