@@ -1,17 +1,10 @@
 """Chats: the tokens and the mask of TRL, and what is refused of templates and turns."""
 
-import json
-import os
-import subprocess
-import sys
-import threading
-
 import pytest
 
 from fsd.data.chats import chat_in
 from fsd.errors import UsageError
-from fsd.models import chats
-from fsd.models.chats import Budget, ChatReader, TemplateProcess
+from fsd.models.chats import ChatReader
 from fsd.models.language_model import load, load_tokenizer
 from fsd.token_stats import Chat, Turn
 
@@ -35,7 +28,6 @@ ZEPHYR = (
 )
 TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "zephyr": ZEPHYR}
 PLAIN = {"bf16": False, "report_to": "none", "activation_checkpointing": False}
-LOOPING = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 TALK = [
     {"role": "user", "content": "Who moves more?"},
     {"role": "assistant", "content": "A member moves more."},
@@ -249,8 +241,6 @@ REFUSED = [
     (None, "'tiny' must have a chat template to read chats; it has none: give one by --chat-template FILE"),
     (CHATML + " " * 2**18, "the chat template of 'tiny' must have at most 262,144 characters; it has 262,"),
     ("{{ messages | length }}{{ messages[0].content }}", "mark them by {% generation %}"),
-    ("{{ 'a' * 2 * 10 ** 7 }}", "the template writes 20,000,000 characters, more than 10,000,000"),
-    ("{{ 'a' * 10 ** 12 }}", "file:7: a chat must suit .* MemoryError"),
     ("{{ messages[0].content }}", "file:7: a chat must suit .* must write every answer; of turn 2 it writes nothing"),
     (
         "{{ messages[0].content }}{% generation %}{% endgeneration %}",
@@ -275,121 +265,6 @@ def test_turns_that_the_template_refuses_are_named_by_row_and_reason(tokenizer):
     chat = Chat((Turn("assistant", "I begin."), Turn("user", "You?")), origin="file:7")
     with pytest.raises(UsageError, match=r"^file:7: a chat must suit the .* of 'tiny'; Roles must alternate\.$"):
         ChatReader(tokenizer, "tiny", template).marked(chat)
-
-
-@pytest.mark.parametrize("template", [LOOPING, "{{ 7 ** (10 ** 9) }}"], ids=["loop", "number"])
-def test_a_template_that_does_not_end_is_stopped_and_the_next_one_is_written(template, tokenizer, monkeypatch):
-    monkeypatch.setattr(chats, "SECONDS", 1)
-    chat = Chat((Turn("user", "You?"), Turn("assistant", "Yes.")), origin="file:7")
-    with pytest.raises(UsageError, match=r"file:7: .*the template does not end within 1 seconds"):
-        ChatReader(tokenizer, "tiny", template).marked(chat)
-    monkeypatch.undo()
-    assert any(ChatReader(tokenizer, "tiny", CHATML).marked(chat).scored)
-
-
-@pytest.fixture
-def writer(tmp_path, monkeypatch):
-    """A process whose template library is replaced: a template is a line of Python; it prints as it is imported."""
-    package = tmp_path / "transformers" / "utils"
-    package.mkdir(parents=True)
-    (package.parent / "__init__.py").write_text("import os; print('hello', flush=True); os.system('echo hello')")
-    (package / "__init__.py").touch()
-    (package / "chat_template_utils.py").write_text(
-        "import os, time\ndef render_jinja_template(conversations, chat_template): return [eval(chat_template)], [[]]"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return TemplateProcess()
-
-
-def written(writer, code, budget=None):
-    return writer.write({"messages": [], "chat_template": code}, budget or Budget())["text"]
-
-
-def test_the_process_that_writes_has_no_credentials(writer, monkeypatch):
-    for name in ("FSD_API_KEY", "HF_TOKEN", "aws_secret", "PGPASSWORD"):
-        monkeypatch.setenv(name, "secret")
-    monkeypatch.setenv("HARMLESS", "1")
-    assert written(writer, "os.environ['HARMLESS']") == "1"
-    assert written(writer, "','.join(n for n, v in os.environ.items() if v == 'secret')") == ""
-
-
-def test_an_interrupted_chat_leaves_no_answer_for_the_next_one(writer, monkeypatch):
-    assert written(writer, "'before'") == "before"
-
-    def interrupted():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(writer._process.stdout, "readline", interrupted, raising=False)
-    with pytest.raises(KeyboardInterrupt):
-        written(writer, "'interrupted'")
-    assert written(writer, "'next'") == "next"
-
-
-def test_a_process_that_ended_between_two_chats_is_started_again(writer):
-    assert written(writer, "'before'") == "before"
-    writer._process.kill()
-    writer._process.wait()
-    assert written(writer, "'after'") == "after"
-
-
-def test_a_process_killed_before_it_begins_is_not_held_against_a_chat(writer, monkeypatch):
-    assert written(writer, "'before'") == "before"
-    writer._process.kill()
-    writer._process.wait()
-    # As in the moment in which it is dying.
-    monkeypatch.setattr(writer._process, "poll", lambda: None)
-    assert written(writer, "'after'") == "after"
-    with pytest.raises(chats.Unwritable, match="or takes too much memory"):
-        written(writer, "os._exit(1)")
-    assert written(writer, "'next'") == "next"
-
-
-def test_a_process_killed_as_it_answers_is_not_asked_again(writer, monkeypatch):
-    class Late(threading.Timer):
-        def start(self):
-            pass
-
-        def cancel(self):
-            self.function()
-
-        def join(self, *_):
-            pass
-
-    assert written(writer, "'first'") == "first"
-    process = writer._process
-    monkeypatch.setattr(process, "poll", lambda: None)
-    monkeypatch.setattr(chats.threading, "Timer", Late)
-    assert written(writer, "'before'") == "before"
-    assert writer._process is None
-    monkeypatch.undo()
-
-
-def test_an_answer_belongs_to_its_request(writer):
-    assert written(writer, "'before'") == "before"
-    nobodys = json.dumps([999, {"messages": [], "chat_template": "'of nobody'"}])
-    writer._process.stdin.write(f"{nobodys}\n")
-    assert written(writer, "'its own'") == "its own"
-    assert written(writer, "'next'") == "next"
-
-
-def test_a_chat_has_one_budget_of_time_however_often_it_is_written(writer, monkeypatch):
-    monkeypatch.setattr(chats, "SECONDS", 0.8)
-    budget = Budget()
-    assert written(writer, "time.sleep(0.5) or 'a'", budget) == "a"
-    with pytest.raises(chats.Unwritable, match=r"does not end within 0\.8 seconds"):
-        written(writer, "time.sleep(0.5) or 'a'", budget)
-    assert written(writer, "'next'") == "next"
-
-
-@pytest.mark.slow
-def test_the_process_that_writes_ends_with_the_command(tiny):
-    code = (
-        "from fsd.models import chats; process = chats._process(); "
-        "process.write({'messages': [], 'chat_template': 'a'}, chats.Budget()); print(process._process.pid)"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(ended.stdout), 0)
 
 
 def test_a_model_reads_chats_by_a_given_template(tiny, tmp_path):
