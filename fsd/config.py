@@ -36,7 +36,7 @@ OptionalURL = Annotated[str | None, _shown("URL")]
 OptionalDay = Annotated[str | None, _shown("DAY")]
 _COLUMNS = (
     "Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID; several columns are joined "
-    'by a template, text="{question} {answer}".'
+    'by a template, text="{question} {answer}"; label=- reads no label, context=- no context, and so on.'
 )
 Columns = Annotated[str, arg(metavar="NAME=COLUMN,...", help_behavior_hint="", help=_COLUMNS)]
 Domain = Annotated[str, arg(help="Part of the experiment's name, fsd-<domain>.")]
@@ -64,6 +64,10 @@ class DataConfig:
     """Files (JSONL, CSV, Parquet), or folders of them, with text (or messages, or prompt and completion), label (1
     member, 0 non-member), group, date, period. A folder of `save_to_disk` is read, too; a published benchmark is
     named, as wikimia:64."""
+    members: OptionalPaths = ()
+    """Files or folders of members alone, in place of labels in --data; also .txt files, one text each."""
+    nonmembers: OptionalPaths = ()
+    """Files or folders of non-members alone, beside --members."""
     columns: Columns = ""
     cutoff: OptionalDay = None
     """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""
@@ -74,6 +78,11 @@ class DataConfig:
     validation: OptionalFloat = None
     """Share of the benchmark used to choose thresholds. Default: 0.2 with --split grouped, 0 with --split paper."""
     cleaning: CleaningConfig = CleaningConfig()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """All files, folders and benchmarks of labelled texts."""
+        return (*self.data, *self.members, *self.nonmembers)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsd.config import ALL, AUTO, AdapterConfig, ModelConfig
-from fsd.data.cells import check_characters
+from fsd.data.cells import check_characters, is_missing
+from fsd.data.layouts import CONVERSATIONS, layouts_in
 from fsd.errors import UsageError, at_least
 from fsd.progress import note
 from fsd.token_stats import as_prompt
@@ -56,7 +57,9 @@ NUMBERED = "rows of a list"
 """Mark in the `attrs` of scores whose index is the numbers of texts that had none."""
 TRIED = 100
 """Texts on which an adapter that has an effect has one."""
-ANSWERS = frozenset({"messages", "completion", "context"})
+UNREAD = (LABEL, GROUP, "date", "period", "source")
+"""Columns that have no use where texts are scored."""
+ANSWERS = frozenset({"messages", *CONVERSATIONS, "completion", "context"})
 """Columns of a table of texts; all but the first may be missing, and that one where a row is a chat."""
 
 
@@ -320,26 +323,43 @@ def members_by(labels: "Iterable[object] | Table") -> list[bool]:
     """Labels as files may have them; any other would count as one of the two, also a missing one."""
     from fsd.data.readers import LABELS
 
-    columns = columns_of(labels)
-    if columns:
-        if LABEL not in columns:
-            raise UsageError(
-                f"labels must be a list, or a table with a column {LABEL}; got the columns {', '.join(columns)}"
-            )
-        labels = _column(labels, LABEL)
     members = []
-    for label in labels:
+    for label in _labels(labels):
         member = LABELS.get(str(label).lower())
         if member is None:
-            raise UsageError(f"labels must be True or 1 (member), False or 0 (non-member); got {label!r}")
+            way = ": drop the rows without a label, of scores and labels alike" if is_missing(label) else ""
+            raise UsageError(f"labels must be True or 1 (member), False or 0 (non-member); got {label!r}{way}")
         members.append(member)
     return members
+
+
+def _labels(labels: "Iterable[object] | Table") -> list[object]:
+    """Labels as they come, of a table those of its column."""
+    labels = as_pandas(labels)
+    columns = columns_of(labels)
+    if not columns:
+        return list(labels)
+    if LABEL not in columns:
+        raise UsageError(
+            f"labels must be a list, or a table with a column {LABEL}; got the columns {', '.join(columns)}"
+        )
+    return _column(labels, LABEL)
 
 
 def check_length(name: str, values: Sequence[object], what: str, expected: "Sequence[object] | pd.DataFrame") -> None:
     """Refuse a list that has not one value for each of something."""
     if len(values) != len(expected):
         raise UsageError(f"{name} must be as many as {what}, {len(expected):,}; got {len(values):,}")
+
+
+def as_pandas(table: Any) -> Any:
+    """A table of pyarrow or polars as a `pandas.DataFrame`, a column of theirs as a list; anything else as it is."""
+    # What polars has not computed yet.
+    if hasattr(table, "collect"):
+        table = table.collect()
+    if type(table).__module__.partition(".")[0] not in ("pyarrow", "polars"):
+        return table
+    return table.to_pandas() if hasattr(table, "columns") else table.to_pandas().tolist()
 
 
 def columns_of(table: object) -> list[str]:
@@ -366,14 +386,15 @@ def listed(name: str, texts: "Texts") -> "list[str | Prompt]":
     """
     if isinstance(texts, str):
         raise UsageError(f"{name} must be a list of strings; got one string, {texts[:40]!r}")
+    texts = as_pandas(texts)
     if isinstance(texts, Mapping):
         kind = type(texts).__name__
         raise UsageError(f"{name} must be a list of strings; got a {kind}: take one split or column of it")
     columns = columns_of(texts)
-    if not ANSWERS.isdisjoint(columns):
+    if not ANSWERS.isdisjoint(columns) or (TEXT not in columns and layouts_in(dict.fromkeys(columns))):
         from fsd.data.readers import table_documents
 
-        return [document.prompt for document in table_documents(name, texts)]
+        return [document.prompt for document in table_documents(name, texts, unread=UNREAD)]
     if columns:
         if TEXT not in columns:
             raise UsageError(
@@ -393,8 +414,9 @@ def listed(name: str, texts: "Texts") -> "list[str | Prompt]":
 def unseen_texts(unseen: "Texts") -> "list[str | Prompt]":
     """The unseen texts; UsageError for a table in which some are labelled members, which the model has seen."""
     texts = listed("unseen", unseen)
-    if LABEL in columns_of(unseen):
-        members = sum(members_by(unseen))
+    if LABEL in columns_of(as_pandas(unseen)):
+        # A row without a label says nothing.
+        members = sum(members_by([label for label in _labels(unseen) if not is_missing(label)]))
         if members:
             raise UsageError(f"unseen must be texts that the model has not seen; got {members:,} with the label 1")
     return texts

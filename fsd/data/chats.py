@@ -109,7 +109,8 @@ def _by_layout(row: Row, columns: Mapping[str, str], value: Value, origin_url: s
     foreign = [layout for layout in layouts if layout != OWN]
     if turns or OWN in layouts:
         # Of the columns of TRL, the first win.
-        check_one([*(turns or [OWN]), *foreign], origin_url)
+        owns: list[object] = [*turns] or [OWN]
+        check_one([*owns, *foreign], origin_url)
     if turns:
         return _conversation(row, turns[0], origin_url)
     if (OWN in layouts or not layouts) and not is_missing(value(COMPLETION)):

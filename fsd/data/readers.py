@@ -102,12 +102,12 @@ def _table(where: str, ending: str, lines: Iterable[str]) -> Rows:
 
 def json_rows(where: str, lines: Iterable[str], start: int = 1) -> Rows:
     """One object or one text a line, or one list of them, or a table; `start` is the number of the first line."""
-    numbered = ((line, text) for line, text in enumerate(lines, start) if text.strip())
-    head = list(islice(numbered, 2))
+    filled = ((line, text) for line, text in enumerate(lines, start) if text.strip())
+    head = list(islice(filled, 2))
     if not head:
         return
     line, text = head[0]
-    numbered = chain(head, numbered)
+    numbered = chain(head, filled)
     rows: Iterable[tuple[int, Any]] = ((line, _from_json(where, line, text)) for line, text in numbered)
     # What begins thus goes on until the end of the file.
     if len(head) == 1 or text.lstrip().startswith("[") or not text.rstrip().endswith(("}", '"')):
@@ -595,7 +595,7 @@ So have the files of collectors and of runs, which are told by their column `sha
 
 PLACE = re.compile(r"\{([^{}]+)\}")
 """A column in a template, such as `{question} {answer}`, of which the text of a row is made."""
-JOINED = ("text", CONTEXT, chats.PROMPT, chats.COMPLETION)
+JOINED = ("text", CONTEXT, layouts.PROMPT, layouts.COMPLETION)
 """Fields that a template may fill."""
 NEXT_FIELD = re.compile(r",(?=\s*\w*\s*=)")
 """The comma before the next field of `--columns`: a template may have commas of its own."""
@@ -603,15 +603,14 @@ NEXT_FIELD = re.compile(r",(?=\s*\w*\s*=)")
 LABELS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 
 
-def parse_columns(spec: str, *, answers: bool = False) -> dict[str, str]:
-    """Column names by field from a string such as `text=A,label=B`; with `answers` also those of contexts and chats."""
-    allowed = list(NAMES)
-    if answers:
-        allowed += [CONTEXT, *chats.FIELDS]
+def parse_columns(spec: str, *, answers: bool = False, unread: Iterable[str] = ()) -> dict[str, str]:
+    """Column names by field from a string such as `text=A,label=B`; with `answers` also those of contexts and chats.
+
+    A field whose name is - is not read; nor is one of `unread`, unless it is named.
+    """
+    allowed = [*NAMES, CONTEXT, *chats.FIELDS] if answers else list(NAMES)
     columns: dict[str, str] = {}
-    if not spec.strip():
-        return columns
-    for part in NEXT_FIELD.split(spec):
+    for part in NEXT_FIELD.split(spec) if spec.strip() else ():
         field, _, name = map(str.strip, part.partition("="))
         if not (field and name) or ("," in name and not is_template(name)):
             raise UsageError(f"columns must be written {SYNTAX} (any of them); got {spec!r}")
@@ -625,7 +624,7 @@ def parse_columns(spec: str, *, answers: bool = False) -> dict[str, str]:
         if is_template(name) and field not in JOINED:
             raise UsageError(f"columns may be joined by a template for {', '.join(JOINED)}; got {field}={name!r}")
         check_template(f"columns {field}", name)
-    return columns
+    return dict.fromkeys(unread, NOT_READ) | columns
 
 
 def is_template(name: str) -> bool:
@@ -896,21 +895,23 @@ def parse_rows(
             _skip(skipped, error)
 
 
-def table_documents(name: str, table: Any) -> list[Document]:
+def table_documents(name: str, table: Any, unread: Iterable[str] = ()) -> list[Document]:
     """The rows of a `pandas.DataFrame` or `datasets.Dataset` as documents, read with their answers as files are.
 
-    `name` is what the table is called in messages; their errors are those of `read_files`.
+    `name` is what the table is called in messages; their errors are those of `read_files`. Fields that are `unread`
+    have no use.
     """
     rows = table
     # A data set gives its rows by itself.
     if hasattr(table, "to_pylist"):
         rows = table.to_pylist()
     elif hasattr(table, "columns"):
-        rows = table.to_dict("records")
+        # Each kind of column has a missing value of its own.
+        rows = table.astype(object).where(table.notna(), None).to_dict("records")
     documents = []
     for number, row in enumerate(rows):
         origin = f"{name}, row {number}"
-        documents.append(document(row, {}, origin, answers=True))
+        documents.append(document(row, dict.fromkeys(unread, NOT_READ), origin, answers=True))
     return documents
 
 

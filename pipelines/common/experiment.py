@@ -108,7 +108,7 @@ def _reads(inputs: Inputs) -> Stated:
         return Stated(f"{published}: downloaded, if it is not in the cache", {"benchmarks": published.value})
     sizes = {name: len(part) for name, part in inputs.split._asdict().items()}
     words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
-    return files(data.data or ["the embedded corpus"], sum(sizes.values()), f": {words}", **sizes)
+    return files(data.places or ["the embedded corpus"], sum(sizes.values()), f": {words}", **sizes)
 
 
 def states_of(split: Split) -> Sequence[str]:

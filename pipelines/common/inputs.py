@@ -20,7 +20,7 @@ from fsd.data.corpus import Corpus
 from fsd.data.documents import Benchmark, Document, Documents
 from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
 from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
-from fsd.data.readers import data_files_of, parse_columns, read_files, read_texts
+from fsd.data.readers import files_of_texts, parse_columns, read_files, read_texts
 from fsd.data.reading import read_otherwise
 from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
@@ -82,7 +82,7 @@ class Inputs(NamedTuple):
             sources=texts.sources,
             remarks=remarks,
             labels=texts.labels(config),
-            read=read_otherwise(texts.documents) if config.data.data else "",
+            read=read_otherwise(texts.documents) if config.data.places else "",
         )
 
 
@@ -95,7 +95,7 @@ def read(config: FSDConfig) -> Inputs:
     # Checks, and dry runs, shall not wait for a download.
     if any(map(benchmarks.is_name, config.data.data)):
         return inputs
-    if not config.data.data and config.model.model not in EMBEDDED:
+    if not config.data.places and config.model.model not in EMBEDDED:
         return inputs
     return inputs.fetched()
 
@@ -103,7 +103,7 @@ def read(config: FSDConfig) -> Inputs:
 def with_embedded_model(config: FSDConfig) -> FSDConfig:
     """The configuration with the embedded model of the domain, where neither a model nor texts are given."""
     corpus = embedded.CORPORA.get(config.data.domain)
-    if corpus is None or config.data.data or config.model.model != EMBEDDED_TARGET:
+    if corpus is None or config.data.places or config.model.model != EMBEDDED_TARGET:
         return config
     return replace(config, model=replace(config.model, model=corpus.model))
 
@@ -114,7 +114,9 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     cutoff = splitting.parse_cutoff(data.cutoff)
     domain = domains.load(data.domain)
     corpus = embedded.CORPORA.get(data.domain)
-    if data.data:
+    if data.members or data.nonmembers:
+        labelled = _sides(data)
+    elif data.data:
         labelled = _files_and_benchmarks(data, model)
     elif corpus and model.model == corpus.model:
         labelled = LabelledTexts(Corpus(embedded.corpus(data.domain)), {"embedded corpus": _digest(corpus.file)})
@@ -136,13 +138,19 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
 
 
 def read_own(
-    files: Sequence[str], columns: str, cleaning: CleaningConfig, *, labelled: bool = False, contexts: bool = False
+    files: Sequence[str],
+    columns: str,
+    cleaning: CleaningConfig,
+    *,
+    labelled: bool = False,
+    contexts: bool = False,
+    unread: Sequence[str] = (),
 ) -> Cleaned:
-    """The user's texts, with remarks for the report."""
+    """The user's texts, with remarks for the report; the fields `unread` are those that a command does not use."""
     skipped = Counter[str]()
     # Readers count what they skip, and refuse it where there is nothing to count in.
     counted = skipped if cleaning.skip_invalid else None
-    names = parse_columns(columns, answers=True)
+    names = parse_columns(columns, answers=True, unread=unread)
     try:
         if labelled:
             documents = read_files(files, names, labelled=True, answers=True, skipped=counted)
@@ -153,9 +161,11 @@ def read_own(
     return Corpus(documents), _left_out("files", skipped)
 
 
-def read_cleaned(files: Sequence[str], columns: str, cleaning: CleaningConfig, *, contexts: bool = False) -> Cleaned:
-    """The user's texts, with or without labels, without those that are labelled both 1 and 0."""
-    documents, skipped = read_own(files, columns, cleaning, contexts=contexts)
+def read_cleaned(
+    files: Sequence[str], columns: str, cleaning: CleaningConfig, *, contexts: bool = False, unread: Sequence[str] = ()
+) -> Cleaned:
+    """The user's texts, with or without labels, without those that are labelled both 1 and 0; see `read_own`."""
+    documents, skipped = read_own(files, columns, cleaning, contexts=contexts, unread=unread)
     documents, dropped = _without_contradictions(documents, cleaning)
     return documents, skipped + dropped
 
@@ -183,6 +193,31 @@ def _without_contradictions(documents: Documents, cleaning: CleaningConfig) -> C
 
 def _left_out(name: str, reasons: Mapping[str, int]) -> list[str]:
     return [f"{name}: {count:,} left out: {reason}" for reason, count in reasons.items() if count]
+
+
+def _sides(data: DataConfig) -> LabelledTexts:
+    """The texts of files that have members or non-members alone."""
+    if data.data:
+        raise UsageError(f"data must not come with --members and --nonmembers; got {', '.join(data.data)}")
+    members, remarks = read_side("members", data.members, data.columns, data.cleaning)
+    nonmembers, more = read_side("nonmembers", data.nonmembers, data.columns, data.cleaning)
+    sources = {file: _digest(Path(file)) for file in data.places}
+    return LabelledTexts(Corpus(members + nonmembers), sources, (*remarks, *more))
+
+
+def read_side(side: str, files: Sequence[str], columns: str, cleaning: CleaningConfig) -> Cleaned:
+    """The texts of one side, `members` or `nonmembers`; a label of theirs must say the same."""
+    if not files:
+        raise UsageError(f"members must come with --nonmembers, and both must be given; got no --{side}")
+    member = side == "members"
+    documents, remarks = read_own(files, columns, cleaning)
+    for document in documents:
+        if document.member is (not member):
+            raise UsageError(
+                f"{side} must hold no text with the label {int(not member)}; {document.origin} has it: give the file "
+                "to the other flag, or leave the column out by --columns label=-"
+            )
+    return Corpus(replace(document, member=member) for document in documents), remarks
 
 
 def _files_and_benchmarks(data: DataConfig, model: ModelConfig) -> LabelledTexts:
@@ -274,7 +309,7 @@ def check_tokenizers(config: FSDConfig, documents: Sequence[Document]) -> None:
 
 def _digest(path: Path) -> str:
     """Hash of a file, or of the data files of a folder."""
-    return f"sha256:{digest(*data_files_of(path))[:16]}"
+    return f"sha256:{digest(*files_of_texts(path))[:16]}"
 
 
 def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> tuple[Split, list[str]]:

@@ -20,9 +20,9 @@ from pipelines.common.context import typed_line
 Settings = Mapping[str, Any]
 """Name of a setting → its value."""
 INPUTS = {
-    "run": ("data", "unseen", "frequencies"),
+    "run": ("data", "members", "nonmembers", "unseen", "frequencies"),
     "detect": ("files", "known"),
-    "adapter-audit": ("data", "frequencies"),
+    "adapter-audit": ("data", "members", "nonmembers", "frequencies"),
     "contamination": ("files", "known", "frequencies"),
     "extract": ("book", "control", "questions"),
     "canary test": ("folder", "frequencies"),

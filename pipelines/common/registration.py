@@ -49,7 +49,7 @@ def start(
         return
     domain = config.data.domain
     method = "reused adapter" if config.adapter else config.training.method
-    name = run_name(config.model.model, config.data.data or (domain,), f"{method} s{config.seed}")
+    name = run_name(config.model.model, config.data.places or (domain,), f"{method} s{config.seed}")
     settings = params(config, detectors, sources, placebo) | chosen_params(config, detectors)
     settings["device"] = str(model.device)
     with tracked_run(

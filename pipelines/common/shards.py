@@ -92,12 +92,13 @@ def table_by_documents(
     config: Any,
     make: "Callable[[list[Document]], pd.DataFrame]",
     check: "Callable[[list[Document]], None] | None" = None,
+    unread: Sequence[str] = (),
 ) -> "Callable[[list[tuple[str, Row]]], pd.DataFrame]":
     """A worker's table by a function of documents, which are never none: a shard without any has the same columns.
 
-    `check` refuses documents of the shard that cannot be computed.
+    `check` refuses documents of the shard that cannot be computed; fields that are `unread` have no use.
     """
-    columns = parse_columns(config.columns, answers=True)
+    columns = parse_columns(config.columns, answers=True, unread=unread)
 
     def table(rows: list[tuple[str, Row]]) -> "pd.DataFrame":
         skipped = Counter[str]() if config.cleaning.skip_invalid else None

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from fsd.data.cells import is_missing
-from fsd.data.chats import COMPLETION, MESSAGES
+from fsd.data.chats import MESSAGES
 from fsd.data.documents import Document
+from fsd.data.layouts import COMPLETION
 from fsd.data.readers import table_documents
 from fsd.errors import UsageError, first_line
 from fsd.tracking import InputColumn

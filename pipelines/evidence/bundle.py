@@ -189,7 +189,7 @@ def read_input(entry: "Input", settings: Mapping[str, Any]) -> list[list[str]]:
     """The texts of each file of an input; none of a file that holds no texts, such as a list of canaries."""
     from fsd.data.readers import parse_columns, read_texts
 
-    columns = parse_columns(str(settings.get("columns") or ""))
+    columns = parse_columns(str(settings.get("columns") or ""), answers=True)
     texts = []
     for file in entry.files:
         try:

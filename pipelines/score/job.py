@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fsd.config import ScoreConfig
+from fsd.data.chats import NOT_READ
 from fsd.data.corpus import Corpus
 from fsd.data.knowledge_cutoffs import labels_for
+from fsd.data.readers import parse_columns
 from fsd.data.reading import read_otherwise
 from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError
@@ -64,7 +66,9 @@ def prepare(config: ScoreConfig) -> Job:
             checks.append(partial(check_api, config.model, config.api))
         return shards.job("score", work, config.data, finish=_forget_answers, checks=checks)
     check_table_path(config.out, filter(None, (*config.data, config.unseen, config.model.frequencies)))
-    documents, left_out = read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
+    documents, left_out = read_cleaned(
+        config.data, config.columns, config.cleaning, contexts=True, unread=_unread(config.columns)
+    )
     documents, too_short = continuable(documents, detectors)
     unseen, blank = _read_unseen(config)
     # Texts without a label are scored too, and say nothing about the dates of members and non-members.
@@ -96,6 +100,13 @@ def prepare(config: ScoreConfig) -> Job:
         asked=asked,
         read=read_otherwise(documents),
     )
+
+
+def _unread(columns: str) -> list[str]:
+    """The fields that have no use here: dates and periods are compared by label alone."""
+    if parse_columns(columns, answers=True).get("label") == NOT_READ:
+        return ["source", "date", "period"]
+    return ["source"]
 
 
 def _read_unseen(config: ScoreConfig) -> tuple[list[Prompt], list[str]]:
@@ -189,7 +200,9 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
         shard_plan = model.plan(computable, Corpus(documents).prompts, inputs)
         return text_table(documents, *COLUMNS).join(shard_plan.score().frame().reindex(columns=names))
 
-    return shards.Worker(_identity(config, model), shards.table_by_documents(config, table))
+    return shards.Worker(
+        _identity(config, model), shards.table_by_documents(config, table, unread=_unread(config.columns))
+    )
 
 
 def _open(config: ScoreConfig, answers: str) -> Model:

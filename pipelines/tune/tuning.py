@@ -82,7 +82,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
         experiment.prepare(model, split, inputs.detectors, base_run)
     domain = base_run.data.domain
     title = run_name(
-        base_run.model.model, base_run.data.data or (domain,), f"tune {config.tune} · seed {base_run.seed}"
+        base_run.model.model, base_run.data.places or (domain,), f"tune {config.tune} · seed {base_run.seed}"
     )
     tags = {
         "study": data.study,

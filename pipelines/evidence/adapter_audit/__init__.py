@@ -32,6 +32,10 @@ class AuditConfig:
     data: OptionalPaths = ()
     """Files (JSONL, CSV, Parquet) with text, label (1 in the fine-tuning data, 0 not, empty to be judged), group; or
     with messages, prompt and completion, or prompt, chosen and rejected in place of text."""
+    members: OptionalPaths = ()
+    """Files or folders of texts in the fine-tuning data, in place of labels in --data; also .txt files."""
+    nonmembers: OptionalPaths = ()
+    """Files or folders of texts that are not, beside --members."""
     model: ModelConfig = field(default_factory=ModelConfig)
     adapter: OptionalURI = None
     """Adapter of the fine-tuned model: models:/NAME@ALIAS, runs:/<id>/adapter, a folder or a hub id."""
@@ -52,3 +56,8 @@ class AuditConfig:
     """Random seed for the split and the bootstrap."""
     demo: bool = False
     """Fine-tune the embedded model in front of you, and audit it; the other flags have no effect."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """All files and folders of texts."""
+        return (*self.data, *self.members, *self.nonmembers)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fsd import tracking
-from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
+from fsd.config import AdapterConfig, CleaningConfig, DetectorConfig, ModelConfig
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document, Documents, digest
 from fsd.data.embedded import corpus
@@ -46,6 +46,7 @@ from fsd.tracking import Run, Version
 from fsd.views import Detector
 from pipelines.common import adapter_files, context, deliver, job
 from pipelines.common.detector_settings import calibrated_scores, for_adapter_audit, load_detectors, shots_of
+from pipelines.common.inputs import read_side
 from pipelines.common.job import Job
 from pipelines.common.output import check_table_path, write_table
 from pipelines.common.power_sentences import measured_power
@@ -77,14 +78,14 @@ def prepare(config: AuditConfig) -> Job:
     if config.demo:
         return Job(partial(demo, config.seed), {"texts": DEMO_TEXTS})
     parts, judged = texts_of(config)
-    check_table_path(config.out, config.data)
+    check_table_path(config.out, config.places)
     documents = [*parts.judged, *judged]
     texts = Corpus(documents).texts
     detectors = DETECTORS[:1] if _are_pairs(documents) else for_adapter_audit(_with_control(config.detection))
     plan = outline(config.model).plan(detectors, prompts_of(documents))
     sizes = {"validation": len(parts.validation), "test": len(parts.test), "to be judged": len(judged)}
     words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
-    reads: dict[str, str] = {"texts": job.files(config.data, len(texts), f": {words}", **sizes)}
+    reads: dict[str, str] = {"texts": job.files(config.places, len(texts), f": {words}", **sizes)}
     reads["fine-tuned model"] = str(config.adapter or config.tuned)
     registered = None
     if config.adapter and not _are_pairs(documents):
@@ -135,6 +136,13 @@ def texts_of(config: AuditConfig) -> tuple[Split, Corpus]:
 def _read(config: AuditConfig) -> Sequence[Document]:
     """The texts, or the pairs of preference data."""
     columns = parse_columns(config.columns, answers=True)
+    if config.members or config.nonmembers:
+        sides = [("members", config.members), ("nonmembers", config.nonmembers)]
+        documents: list[Document] = []
+        for side, files in sides:
+            documents += read_side(side, files, config.columns, CleaningConfig())[0]
+        # Rows without a label are judged.
+        return documents + (read_files(config.data, columns, answers=True) if config.data else [])
     rows = read_rows(config.data)
     if not are_pairs(rows):
         return read_files(config.data, columns, answers=True)
@@ -151,7 +159,7 @@ def _are_pairs(documents: Documents) -> bool:
 
 
 def _check(config: AuditConfig) -> None:
-    if not config.data:
+    if not config.places:
         raise UsageError("data must be given, files with labelled texts (or --demo); got none")
     if (config.adapter is None) == (config.tuned is None):
         named = "both" if config.adapter else "none"
@@ -168,7 +176,7 @@ def run(config: AuditConfig, parts: Split, judged: Documents) -> None:
         adapter = adapter_files.fetched(config.adapter)
         model = open_model(config.model, adapter=adapter, tuned=config.tuned).audited()
     name = str(config.adapter or config.tuned)
-    with examination(config, "adapter audit", config.data, adapter=name) as tracked:
+    with examination(config, "adapter audit", config.places, adapter=name) as tracked:
         with context.stage("scoring"):
             audit = measure(parts, judged, model, config)
         with context.stage("recording"):

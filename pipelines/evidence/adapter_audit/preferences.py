@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from fsd.data.cells import is_missing
-from fsd.data.chats import COMPLETION, MESSAGES, PROMPT, unpacked
+from fsd.data.chats import MESSAGES, unpacked
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
+from fsd.data.layouts import COMPLETION, PROMPT
 from fsd.data.readers import CONTEXT, Columns, Row, document
 from fsd.errors import UsageError, quoted
 from fsd.scores import BASE, IN_AUDIT, Score
@@ -61,7 +62,7 @@ def read_pairs(rows: Iterable[tuple[str, Row]], columns: Columns) -> Iterator[Pa
             )
     further = dict(columns)
     # The prompt is found here, so that it can be what both answers begin with.
-    further.pop(PROMPT, None)
+    further |= {PROMPT: PROMPT, COMPLETION: COMPLETION}
     for origin_url, row in rows:
         prompt, answers = _parts(row, columns.get(PROMPT), origin_url)
         chosen, rejected = (

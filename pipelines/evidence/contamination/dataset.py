@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -147,7 +147,7 @@ def read(config: ContaminationConfig) -> Inputs:
     check_level("level", config.level)
     at_least(1, orders=config.orders, sets=config.sets)
     at_least(2, shard=config.shard)
-    suspect = Corpus(read_files(config.files, parse_columns(config.columns)))
+    suspect = Corpus(read_files(config.files, _columns(config)))
     if len(suspect) < 2 * config.shard:
         raise UsageError(f"data must fill 2 shards of {config.shard} texts; got {len(suspect)} texts")
     # A paired detector compares two models, and the API's or the user's is the only one here.
@@ -161,6 +161,15 @@ def read(config: ContaminationConfig) -> Inputs:
         for file in filter(is_task, config.files):
             asked += questions(file)
     return Inputs(suspect, nonmembers, detectors, doubts, remarks, asked)
+
+
+def _columns(config: ContaminationConfig) -> Mapping[str, str]:
+    """The columns that the tests use: those of a benchmark that has labels or sources of its own say nothing here."""
+    unread = ["label", "source", "period"]
+    # Dates tell whether known texts are later; without them they have no use.
+    if not config.known:
+        unread.append("date")
+    return parse_columns(config.columns, unread=unread)
 
 
 def job(config: ContaminationConfig, inputs: Inputs, work: Callable[[], object]) -> Job:
@@ -222,7 +231,7 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
     """The known non-members, none if their labels do not hold, with doubts about the labels and with remarks."""
     nonmembers = Corpus()
     if config.known:
-        nonmembers = Corpus(read_files(config.known, parse_columns(config.columns)))
+        nonmembers = Corpus(read_files(config.known, _columns(config)))
     # The data set is what members would be: dates of known non-members are compared with it.
     members = [replace(document, member=True) for document in suspect]
     labels = labels_for(config.model.model, [*members, *nonmembers], last=parse_cutoff(config.cutoff))

@@ -241,7 +241,6 @@ REFUSED = [
     (None, "'tiny' must have a chat template to read chats; it has none: give one by --chat-template FILE"),
     (CHATML + " " * 2**18, "the chat template of 'tiny' must have at most 262,144 characters; it has 262,"),
     ("{{ messages | length }}{{ messages[0].content }}", "mark them by {% generation %}"),
-    ("{{ 'a' * 10 ** 12 }}", "file:7: a chat must suit .* MemoryError"),
     ("{{ messages[0].content }}", "file:7: a chat must suit .* must write every answer; of turn 2 it writes nothing"),
     (
         "{{ messages[0].content }}{% generation %}{% endgeneration %}",

@@ -47,6 +47,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         pairs[-1] |= {} if number % 10 in (6, 7) else label
     write(out / "chats.jsonl", chats)
+    alpaca = [
+        {"instruction": pair["prompt"][0]["content"], "input": "", "output": pair["chosen"][0]["content"]}
+        for pair in pairs
+    ]
+    for number, row in enumerate(alpaca):
+        # What reading the wrong column would judge by.
+        row |= {"label": number % 2, "input": "Be short." if number % 3 else ""}
+    write(out / "alpaca.jsonl", alpaca)
     write(out / "pairs.jsonl", pairs)
     implicit = [
         {**row, "chosen": row["prompt"] + row["chosen"], "rejected": row["prompt"] + row["rejected"]} for row in pairs
@@ -87,6 +95,13 @@ def test_answers_of_chats_are_audited(folder, tmp_path, monkeypatch, capsys):
     assert f"the answers of {PAIRS} chats were scored; the prompts were given, not scored" in printed
     assert "fsd-adapter-audit" in printed
     assert auc(table, "loss.calibrated") > 0.9
+
+
+def test_alpaca_is_audited_by_its_outputs_after_their_instructions(folder, tmp_path, monkeypatch):
+    table = run(folder, tmp_path, monkeypatch, "alpaca.jsonl")
+    assert auc(table, "loss.calibrated") > 0.9
+    config = AuditConfig(data=(str(folder / "alpaca.jsonl"),), adapter=str(folder / "adapter"))
+    assert prepare(config).read == "prompt from instruction and input, completion from output (Alpaca)"
 
 
 def test_pairs_are_audited_by_their_ratios_and_the_difference(folder, tmp_path, monkeypatch, capsys):
