@@ -124,7 +124,7 @@ def _families_of(split: Split, documents: Corpus, links: Sequence[Link]) -> IntA
     home = split.unseen.home
     # A passage of many texts links none of them; among the few that are left of these it would look like a leak.
     if home is not None and home is split.validation.home and home is split.test.home:
-        return home.family[np.concatenate([texts.positions for texts in split])]
+        return home.take(np.concatenate([texts.positions for texts in split])).family
     return np.array(families(documents, links), dtype=np.int64)
 
 

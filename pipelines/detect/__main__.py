@@ -180,9 +180,7 @@ def run(
         sides = None
         # before a run is opened, which a refusal would leave as a failed one
         if nonmembers and labels.hold:
-            sides = comparable_sides(
-                classifier, documents, nonmembers, drop=config.cleaning.near_duplicates == "drop"
-            )
+            sides = comparable_sides(classifier, documents, nonmembers, drop=config.cleaning.near_duplicates == "drop")
     tags = {"task": "detect", "adapter": adapter}
     name = run_name(model, config.files, "detect")
     with tracked_run(config, f"fsd-{classifier.setup.domain}", name, tags=tags) as tracked:

@@ -75,7 +75,9 @@ def test_a_passage_of_many_texts_links_none_of_those_that_a_part_keeps():
 def test_what_tells_the_contexts_apart_is_seen():
     rng = np.random.default_rng(4)
     members = np.arange(80) % 2 == 0
-    contexts = [f"{text} {'Question' if member else 'Query'}" for text, member in zip(_texts(rng, 80), members, strict=True)]
+    contexts = [
+        f"{text} {'Question' if member else 'Query'}" for text, member in zip(_texts(rng, 80), members, strict=True)
+    ]
     lengths = [60 if member else 30 for member in members]
     documents = [
         Document(text, bool(member), context=context)
