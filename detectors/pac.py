@@ -15,7 +15,8 @@ def pac(text: TokenStats, swapped: Sequence[TokenStats], *, low: float = 0.3, hi
 
     The polarised distance is the mean of the n highest log-probabilities, n = max(1, int(high·T)), minus that of the
     max(1, int(low·T)) lowest. A training text has few tokens that the model did not expect, until its words change
-    places. A text of which no two words differ has the score 0. The paper's PAC is the negative of this score, and lower for members. Each copy costs a forward pass.
+    places. A text of which no two words differ has the score 0. The paper's PAC is the negative of this score, and
+    lower for members. Each copy costs a forward pass.
 
     Args:
         text: token statistics under the target model; logp is (T,).

@@ -314,7 +314,7 @@ def listed(pairs: Sequence[str]) -> str:
     """The first `LISTED` pairs, and the number of the others."""
     parts = list(pairs[:LISTED])
     if len(pairs) > LISTED:
-        parts.append(f"and {len(pairs) - LISTED} more")
+        parts.append(f"and {len(pairs) - LISTED:,} more")
     return "; ".join(parts)
 
 
@@ -395,13 +395,9 @@ def _without_linked(suspect: Documents, nonmembers: Documents) -> tuple[list[Doc
 def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> str:
     """The first `LISTED` pairs of a suspect text and a non-member, each with its rule."""
     pairs = []
-    for link in links[:LISTED]:
-        text = suspect[link.i].origin
-        copy = nonmembers[link.j].origin
-        pairs.append(f"{text} = {copy} ({link.reason})")
-    if len(links) > LISTED:
-        pairs.append(f"and {len(links) - LISTED:,} more")
-    return "; ".join(pairs)
+    for i, j, reason, _ in links:
+        pairs.append(f"{suspect[i].origin} = {nonmembers[j].origin} ({reason})")
+    return listed(pairs)
 
 
 def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:

@@ -97,7 +97,10 @@ def leaks(split: Split) -> Leaks:
     part = np.repeat(np.arange(3), list(map(len, split)))
     links = near_duplicates(documents.wholes)
     family = _families_of(split, documents, links)
-    reasons = {(i, j): reason for i, j, reason, _ in links if part[i] != part[j] and family[i] == family[j]}
+    reasons = {}
+    for i, j, reason, _ in links:
+        if part[i] != part[j] and family[i] == family[j]:
+            reasons[i, j] = reason
     groups = pd.DataFrame({"group": [document.group for document in documents], "part": part})
     # one text of a group stands for all of its texts in a part: every pair of them would be too many
     one_per_part = groups.query("group != ''").drop_duplicates()
@@ -124,7 +127,7 @@ def _families_of(split: Split, documents: Corpus, links: Sequence[Link]) -> IntA
     home = split.unseen.home
     # A passage of many texts links none of them; among the few that are left of these it would look like a leak.
     if home is not None and home is split.validation.home and home is split.test.home:
-        return home.family[np.concatenate([texts.positions for texts in split])]
+        return home.take(np.concatenate([texts.positions for texts in split])).family
     return np.array(families(documents, links), dtype=np.int64)
 
 

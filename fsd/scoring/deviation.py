@@ -26,7 +26,7 @@ from fsd.scores import (
     ScoreColumns,
     StatePair,
 )
-from fsd.token_stats import AnyTexts, FloatArray, Prompt, Scorers, TokenStats, as_prompt, chats_of, score_rows, texts_of
+from fsd.token_stats import AnyTexts, FloatArray, Prompt, Prompts, Scorers, as_prompt, chats_of, score_rows, texts_of
 from fsd.views import (
     COMMON,
     COPIES,
@@ -133,12 +133,11 @@ class ViewStatistics:
                     columns[view] = [common] * len(prompts)
                     continue
                 rows = score_rows(scorer, copies[form])
+            # A detector that reads copies reads the text, too.
+            if form in COPIES:
+                _with_unchanged(rows, copies[form], prompts, columns[view._replace(form="plain")])
             columns[view] = rows if form in LISTS else [statistics for (statistics,) in rows]
             columns = _halves_of(view, columns[view]) | columns
-        for view in views:
-            own = columns.get(view._replace(form="plain"))
-            if own and view.form in COPIES:
-                columns[view] = _unchanged_are(own, prompts, columns[view], copies[view.form])
         return cls(columns)
 
     def scores(self, detector: Detector, state: str) -> FloatArray:
@@ -168,20 +167,15 @@ class ViewStatistics:
         return [dict(zip(detector.views, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _unchanged_are(
-    own: Sequence[TokenStats], prompts: Sequence[Prompt], rows: Sequence[Any], copies: Sequence[Sequence[Prompt]]
-) -> list[Any]:
-    """The rows of copies, with the text's own statistics for a copy that is the text itself.
+def _with_unchanged(rows: list[list[Any]], copies: Sequence[list[Prompt]], prompts: Prompts, texts: Any) -> None:
+    """Put the statistics of a text in the place of those of a copy that is the text itself.
 
     A second reading beside other texts differs by rounding, which would rank texts whose copies cannot differ.
     """
-    changed = []
-    for text, prompt, row, of_row in zip(own, prompts, rows, copies, strict=True):
-        if isinstance(row, list):
-            changed.append([text if copy == prompt else read for read, copy in zip(row, of_row, strict=True)])
-        else:
-            changed.append(text if of_row == [prompt] else row)
-    return changed
+    for row, of_row, prompt, text in zip(rows, copies, prompts, texts, strict=True):
+        for place, copy in enumerate(of_row):
+            if copy == prompt:
+                row[place] = text
 
 
 def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:
@@ -203,8 +197,8 @@ def needed_views(detectors: Detectors, states: Sequence[str]) -> list[View]:
         for state in ("base",) if detector.paired else states:
             needed |= dict.fromkeys(view_in(state, name) for name in detector.views)
     views = [view for view in needed if view.reader != "tuned" or "tuned" in states]
-    # A pass over two models gives the statistics of each alone, too.
-    return sorted(views, key=lambda view: view.form not in PAIRS)
+    # A pass over two models gives the statistics of each alone, too; and texts come before their copies.
+    return sorted(views, key=lambda view: (view.form not in PAIRS, view.form in COPIES))
 
 
 def score_texts(

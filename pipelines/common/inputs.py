@@ -8,8 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
-
 from detectors import Detector
 from fsd import distributed, tracking
 from fsd.collection import domains
@@ -27,7 +25,7 @@ from fsd.errors import UsageError
 from fsd.files import digest
 from fsd.net.hub import EMBEDDED, locate
 from fsd.token_stats import IDS, UNIT
-from fsd.views import DRAWS, VIEWS
+from fsd.views import DRAWS
 from pipelines.common.adapter_files import UNSEEN
 from pipelines.common.control import EMBEDDED_TARGET, control_model
 from pipelines.common.detector_settings import load_detectors
@@ -172,14 +170,13 @@ def read_cleaned(
 
 def continuable(documents: Corpus, detectors: Sequence[Detector]) -> tuple[Corpus, list[str]]:
     """Without the texts of fewer than two words, where a detector continues the first half of a text."""
-    names = [detector.name for detector in detectors if any(VIEWS[name].form in DRAWS for name in detector.views)]
-    long_enough = np.array([len(UNIT.findall(document.text)) > 1 for document in documents], dtype=bool)
+    names = [detector.name for detector in detectors if not DRAWS.keys().isdisjoint(detector.views)]
+    kept = [document for document in documents if len(UNIT.findall(document.text)) > 1]
     # Where nothing is left, the first such text is named instead.
-    if not names or long_enough.all() or not long_enough.any():
+    if not names or len(kept) in (0, len(documents)):
         return documents, []
-    kept = Corpus(documents.take(long_enough))
     reason = f"fewer than two words, of which {' and '.join(names)} can continue nothing"
-    return kept, _left_out("texts", {reason: len(documents) - len(kept)})
+    return Corpus(kept), _left_out("texts", {reason: len(documents) - len(kept)})
 
 
 def _without_contradictions(documents: Documents, cleaning: CleaningConfig) -> Cleaned:

@@ -48,7 +48,7 @@ def domains_of(texts: tuple[str, ...]) -> frozenset[str]:
 
     What was cut out of a corpus, laid out anew or put behind other words was read with it all the same.
     """
-    found = set()
+    found: set[str] = set()
     for text in texts:
         size = min(RUN, len(words(text)))
         # So few words stand in other texts by chance.

@@ -148,12 +148,9 @@ def _passages(entry: str, options: TextOptions) -> str:
 
     A benchmark of books cuts them itself: what it gives without these cannot be cut at another place.
     """
-    if options.where is None or not benchmarks.is_books(entry):
-        return entry
-    named = [piece.strip() for piece in entry.split(",")]
-    # The same ones, named by the user; of others there are two then, which the benchmark refuses.
-    added = [option for option in (options.where, str(options.words)) if option not in named[2:]]
-    return ",".join([*named, *added])
+    if options.where and benchmarks.is_books(entry):
+        return f"{entry},{options.where},{options.words}"
+    return entry
 
 
 def _labelled_texts(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:

@@ -214,11 +214,10 @@ def test_texts_that_are_printed_otherwise_are_found(typed, printed, tmp_path):
     rng = random.Random(0)
     letters = string.ascii_lowercase[:8]
     texts = ["".join(rng.choice([*letters, *letters, " ", "\0"]) for _ in range(600)) for _ in range(40)]
-    sides = []
-    for sign in (typed, printed):
-        sides.append(
-            [Passage(text.replace("\0", sign), opens=True, origin_url=str(at)) for at, text in enumerate(texts)]
-        )
-    found = list(overlap(*sides, tmp_path))
+
+    def side(sign):
+        return [Passage(text.replace("\0", sign), opens=True, origin_url=str(at)) for at, text in enumerate(texts)]
+
+    found = list(overlap(side(typed), side(printed), tmp_path))
     assert len(found) == 40
     assert min(row.share for row in found) >= 0.99

@@ -243,7 +243,7 @@ def printed_for_books(root):
 
 
 def test_the_printed_commands_for_books_take_their_passages_of_them(root, books, tiny):
-    """Of 8,400 words, segments of 1,024 begin at 0, 4,096, 6,144 and 7,168, and those of 512 at 0, 4,096, 7,168, 7,680."""
+    """Of 8,400 words, segments of 1,024 begin at 0, 4,096, 6,144 and 7,168; of 512 at 0, 4,096, 7,168 and 7,680."""
     printed = printed_for_books(root)
     assert set(printed) == {"surp-t2", "surp-books512", "surp-fig4", "surp-fig4-tail"}
     long = {"head": [0], "middle": [4096], "tail": [6144, 7168]}
@@ -269,7 +269,7 @@ def test_books_that_cannot_be_cut_are_refused_in_a_dry_run(books, tiny):
     with pytest.raises(UsageError, match="two files, then one of head, middle, tail or none"):
         prepare(config).plan()
     Path("new.jsonl").write_text('{"text": "a short book", "id": "b"}\n')
-    with pytest.raises(UsageError, match="new.jsonl must have texts of at least 1024 words"):
+    with pytest.raises(UsageError, match=r"new\.jsonl must have texts of at least 1024 words"):
         prepare(replace(config, data=(books,))).plan()
 
 
