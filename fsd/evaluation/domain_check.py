@@ -71,13 +71,13 @@ class OwnText(NamedTuple):
 
 
 class Before(NamedTuple):
-    """How probable texts are for what learned least of what is asked for (`Model.earlier`), a number for each text.
+    """How probable texts are for what learned least of what is asked for (`Model.earlier`), see `Model.typicality`.
 
     In an audit that is the base, and `scores` are those by which the verdicts are given.
     """
 
     model: str = ""
-    typicality: tuple[float, ...] = ()
+    typicality: tuple[tuple[float, ...], ...] = ()
     scores: tuple[float, ...] = ()
 
 
@@ -138,21 +138,29 @@ class Reference:
         return np.where(count > 0, p_values, 0.0)
 
     def beside_known(self, source: str, scores: FloatArray, typicality: FloatArray) -> FloatArray:
-        """(N,) p-values of scores beside what the base's typicality lets expect of them, by a line; 0 but in audits.
+        """(N,) p-values of scores beside what the base's (N, 3) typicality lets expect of them; 0 but in audits.
 
-        Fine-tuning moves a text that the base knows less than one that is new to it. Without the line, texts that the
-        base does not know would be called beside non-members that it was trained on.
+        Fine-tuning moves a text that the base knows less than one that is new to it: beside non-members that it was
+        trained on, other texts would be called. So residuals are compared, of a regression on the non-members.
         """
         rows = [row for row, name in enumerate(self.sources) if name == source]
         if not self.before.scores or not rows:
             return np.zeros(len(scores))
         of_benchmark = np.array(self.before.scores)[rows]
         known = np.array(self.before.typicality)[rows]
-        line = stats.linregress(known, of_benchmark) if np.ptp(known) > 0 else None
-        if line is None:
-            return np.zeros(len(scores))
+        spread = np.maximum(known.std(axis=0), 1e-12)
+
+        def inputs(values: FloatArray) -> FloatArray:
+            return np.insert((values - known.mean(axis=0)) / spread, 0, 1.0, axis=1)
+
+        features = inputs(known)
+        fit = np.linalg.pinv(features)
+        weights = fit @ of_benchmark
+        # a text's own part in the fit says nothing about a new one
+        own_part = np.minimum((features * fit.T).sum(axis=1), 1 - 1e-9)
+        residuals = (of_benchmark - features @ weights) / (1 - own_part)
         group = group_index([self.families[row] for row in rows], len(rows))
-        return _ranked(of_benchmark - line.slope * known, group, scores - line.slope * typicality)
+        return _ranked(residuals, group, scores - inputs(typicality) @ weights)
 
     def check(
         self,

@@ -30,7 +30,7 @@ from pipelines.common.adapter_files import recorded_training
 from pipelines.common.control import control_model, control_reference, never_saw
 from pipelines.common.detector_settings import calibrated_scores, cheap, shots_of
 from pipelines.common.inputs import Inputs, labelled_texts
-from pipelines.common.job import Job, Stated, files, names
+from pipelines.common.job import OWN_TEXTS, Job, Stated, files, names
 
 if TYPE_CHECKING:
     from fsd.evaluation.audited import Audit
@@ -59,6 +59,8 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     notes = list(inputs.labels.notes)
     if config.placebo != "none":
         notes.append(f"the control model ({config.placebo}) is not part of the numbers: it takes about as much again")
+    if split.validation:
+        notes.append(OWN_TEXTS)
     texts = split.judged.texts
     counts: Mapping[str, int] = {}
     if texts:
@@ -319,7 +321,7 @@ def with_power(results: "Results", model: Model, config: FSDConfig) -> "Results"
             model = scoring.open_model(
                 config.model, states=states_of(results.parts), local=language_model, seed=config.seed
             )
-        before = Before(model.earlier, tuple(model.typicality(reference.texts).tolist()))
+        before = Before(model.earlier, tuple(map(tuple, model.typicality(reference.texts).tolist())))
         reference = replace(reference, before=before)
 
         def depends() -> list[object]:

@@ -95,6 +95,7 @@ def prepare(config: AuditConfig) -> Job:
         passes=plan.passes,
         writes=[registered, config.out],
         experiment=experiment,
+        notes=[] if _are_pairs(documents) else [job.OWN_TEXTS],
         adapter=config.adapter,
         further=further,
     )
@@ -249,7 +250,7 @@ def _beside_base(calibration: Calibration, model: Model, parts: Split, scored: S
     """The calibration with what the base makes of its non-members, and their scores."""
     reference = calibration.reference
     scores = dict(zip(parts.judged.texts, scored.columns[calibration.score].tolist(), strict=False))
-    typicality = model.typicality(reference.texts).tolist()
+    typicality = map(tuple, model.typicality(reference.texts).tolist())
     before = Before(model.earlier, tuple(typicality), tuple(scores[text] for text in reference.texts))
     return replace(calibration, reference=replace(reference, before=before))
 

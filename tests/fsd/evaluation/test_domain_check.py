@@ -304,7 +304,7 @@ def test_hidden_states_are_the_reason_only_where_nothing_else_is():
 def numbered(values):
     """What reads the typicality of abstracts, by their place among these values."""
     by_text = dict(zip(ABSTRACTS, values, strict=False))
-    return lambda texts: np.array([by_text[text] for text in texts])
+    return lambda texts: np.array([(by_text[text], 0.0, 0.0) for text in texts])
 
 
 @pytest.mark.parametrize("both_ways", [False, True])
@@ -320,7 +320,7 @@ def test_a_text_that_is_too_probable_everywhere_is_outside_and_in_audits_one_tha
 def test_texts_that_the_model_wrote_are_tried_by_the_check_and_count_apart():
     """The check does not know the texts whose openings were continued; later only the scores of those inside remain."""
     values = dict.fromkeys(ABSTRACTS, 0.0) | {f"{text} again": 5.0 * (n % 2) for n, text in enumerate(ABSTRACTS)}
-    before = Before("reference", tuple(np.linspace(-1, 1, 60)))
+    before = Before("reference", tuple((at, 0.0, 0.0) for at in np.linspace(-1, 1, 60)))
     reference = replace(reference_of(ABSTRACTS[:60]), before=before)
     asked = []
 
@@ -329,7 +329,7 @@ def test_texts_that_the_model_wrote_are_tried_by_the_check_and_count_apart():
         return {"plain": [f"{text} again" for text in texts]}
 
     def read(texts):
-        return np.array([values[text] for text in texts])
+        return np.array([(values[text], 0.0, 0.0) for text in texts])
 
     found = tried(reference, typicality=read, write=write)
     assert len(found.own) == len(asked) == 15
@@ -358,14 +358,16 @@ def test_scores_are_compared_beside_what_the_base_knows():
     """Scores fall by 2 for each unit that the base knows more: a text that it knows less is no member for that."""
     known = np.linspace(0, 1, 39)
     noise = np.tile([-0.1, 0.0, 0.1], 13)
-    before = Before("tuned", tuple(known), tuple(-2 * known + noise))
+    numbers = tuple((at, at**2, 0.0) for at in known)
+    before = Before("tuned", numbers, tuple(-2 * known + noise))
     reference = replace(reference_of(ABSTRACTS[:39]), before=before)
-    high, usual, member = reference.beside_known("", np.array([2.0, -1.0, 1.0]), np.array([-1.0, 0.5, 0.5]))
+    asked = np.array([(-1.0, 1.0, 0.0), (0.5, 0.25, 0.0), (0.5, 0.25, 0.0)])
+    high, usual, member = reference.beside_known("", np.array([2.0, -1.0, 1.0]), asked)
     assert high > 0.3
     assert usual > 0.3
     assert member == pytest.approx(1 / 40)
-    without = replace(reference, before=Before("reference", tuple(known)))
-    assert without.beside_known("", np.array([9.0]), np.array([0.0])) == pytest.approx([0.0])
+    without = replace(reference, before=Before("reference", numbers))
+    assert without.beside_known("", np.array([9.0]), asked[:1]) == pytest.approx([0.0])
 
 
 def test_families_of_the_same_kind_are_outside_no_more_often_than_single_texts():
