@@ -81,10 +81,6 @@ class Before(NamedTuple):
     scores: tuple[float, ...] = ()
 
 
-NOTHING_BEFORE = Before()
-"""Where no model says how probable texts are."""
-
-
 @dataclass(frozen=True)
 class Reference:
     """The non-members of a benchmark, with family and source, and what the domain check by them was shown to find."""
@@ -95,7 +91,7 @@ class Reference:
     power: Mapping[str, float]  # kind of other texts → share found outside
     edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
     read_as: tuple[ReadAs, ...] = ()  # what their rows were read as, each once; earlier releases do not tell
-    before: Before = NOTHING_BEFORE
+    before: Before = field(default_factory=Before)
     own: tuple[OwnText, ...] = ()  # by which the check was tried
 
     @property
@@ -290,14 +286,14 @@ def _source_kind(source: str) -> str:
     return f"source {source!r}"
 
 
-def _edits(reference: Reference, states: States | None, check_by: Check) -> dict[str, float]:
+def _edits(reference: Reference, states: States | None, check_by: Check | None = None) -> dict[str, float]:
     """Edit → share found outside, over the sources, of texts of families that the check does not know."""
     shares: dict[str, list[float]] = {}
     for source in dict.fromkeys(reference.sources):
         held_out = _held_out(reference, source)
         if len(held_out) < 2:  # joining needs two texts, and nothing is known of a share of one
             continue
-        check = check_by(source, without=held_out)
+        check = (check_by or partial(reference.check, states=states))(source, without=held_out)
         for name, texts in edited(list(held_out.values())).items():
             shares.setdefault(name, []).append(check.share_outside(texts, states))
     return _means(shares)

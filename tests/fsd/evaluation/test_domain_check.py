@@ -285,8 +285,7 @@ def test_edited_texts_are_judged_without_the_texts_themselves(monkeypatch):
         return 0.0
 
     monkeypatch.setattr(DomainCheck, "share_outside", share_outside)
-    reference = reference_of(ABSTRACTS[:40])
-    edits = domain_check._edits(reference, None, reference.check)
+    edits = domain_check._edits(reference_of(ABSTRACTS[:40]), None)
     assert edits == {"no edit": 0.0}
     assert judged == [set()]
 
