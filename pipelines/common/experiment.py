@@ -296,7 +296,7 @@ def with_power(results: "Results", model: Model, config: FSDConfig) -> "Results"
 
     The model, whose adapter is that of the run, also writes texts of its own, by which the check is tried.
     """
-    from fsd.evaluation.domain_check import LATER, Before, Trial, trial
+    from fsd.evaluation.domain_check import LATER, Earlier, Trial, trial
     from fsd.evaluation.remembered import remembered
     from fsd.evaluation.results import reference_of
     from fsd.scoring.sampling import own_texts
@@ -321,11 +321,11 @@ def with_power(results: "Results", model: Model, config: FSDConfig) -> "Results"
             model = scoring.open_model(
                 config.model, states=states_of(results.parts), local=language_model, seed=config.seed
             )
-        before = Before(model.earlier, tuple(map(tuple, model.typicality(reference.texts).tolist())))
-        reference = replace(reference, before=before)
+        earlier = Earlier(model.earlier, tuple(map(tuple, model.typicality(reference.texts).tolist())))
+        reference = replace(reference, earlier=earlier)
 
         def depends() -> list[object]:
-            return [reference.texts, reference.families, reference.sources, before, further, states.key]
+            return [reference.texts, reference.families, reference.sources, earlier, further, states.key]
 
         write = partial(own_texts, language_model)
         tried = partial(trial, reference, further, states, model.typicality, write)

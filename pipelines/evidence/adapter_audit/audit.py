@@ -18,7 +18,7 @@ from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.domain_check import Before, States, tried
+from fsd.evaluation.domain_check import Earlier, States, tried
 from fsd.evaluation.domain_measures import Typicality
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
@@ -251,8 +251,8 @@ def _beside_base(calibration: Calibration, model: Model, parts: Split, scored: S
     reference = calibration.reference
     scores = dict(zip(parts.judged.texts, scored.columns[calibration.score].tolist(), strict=False))
     typicality = map(tuple, model.typicality(reference.texts).tolist())
-    before = Before(model.earlier, tuple(typicality), tuple(scores[text] for text in reference.texts))
-    return replace(calibration, reference=replace(reference, before=before))
+    earlier = Earlier(model.earlier, tuple(typicality), tuple(scores[text] for text in reference.texts))
+    return replace(calibration, reference=replace(reference, earlier=earlier))
 
 
 def _tried(calibration: Calibration, model: Model, states: States, typicality: Typicality | None) -> Calibration:

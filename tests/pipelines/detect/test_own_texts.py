@@ -60,7 +60,7 @@ def registered(tmp_path_factory):
 
 def test_what_the_model_wrote_is_not_called_alone_or_among_honest_texts(registered):
     classifier = MembershipClassifier(VERSION)
-    assert classifier.calibration.reference.own
+    assert classifier.calibration.reference.written
     model = load(ModelConfig(model="embedded", device="cpu", cache="none"))
     openings = UNREAD[170:182]
     guests = {
