@@ -115,11 +115,10 @@ class Reference:
     def with_own_scores(self, score: Callable[[Texts], FloatArray]) -> "Reference":
         """The reference with the scores of the model's own texts that are inside, and without these texts."""
         inside = [text.text for text in self.written if text.inside]
-        scores = iter(score(inside).tolist() if inside else [])
-        scored = []
-        for text in self.written:
-            score_of_text = next(scores) if text.inside else None
-            scored.append(text._replace(text="", score=score_of_text))
+        scores: dict[str, float] = {}
+        if inside:
+            scores = dict(zip(inside, score(inside).tolist(), strict=True))
+        scored = [text._replace(text="", score=scores.get(text.text)) for text in self.written]
         return replace(self, written=tuple(scored))
 
     def beyond_own(self, source: str, scores: FloatArray) -> FloatArray:
@@ -128,8 +127,8 @@ class Reference:
         A text outside the domain is never called, and ranks below all. No way of sampling may have a larger share.
         """
         tried = [text for text in self.written if text.source == source]
-        inside = np.array([math.nan if text.score is None else text.score for text in tried])
-        reached = inside >= scores[:, None]
+        # a text outside has no score, and reaches none
+        reached = np.array([text.score for text in tried], dtype=np.float64) >= scores[:, None]
         count = reached.sum(axis=1)
         p_values = (1 + count) / (1 + len(tried))
         for way in sorted({text.way for text in tried}):
