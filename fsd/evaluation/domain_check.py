@@ -70,19 +70,15 @@ class OwnText(NamedTuple):
     score: float | None = None
 
 
-class Before(NamedTuple):
-    """How probable texts are for what learned least of what is asked for (`Model.earlier`), a number for each text.
+class Earlier(NamedTuple):
+    """How probable texts are for what learned least of what is asked for (`Model.earlier`), see `Model.typicality`.
 
     In an audit that is the base, and `scores` are those by which the verdicts are given.
     """
 
     model: str = ""
-    typicality: tuple[float, ...] = ()
+    typicality: tuple[tuple[float, ...], ...] = ()
     scores: tuple[float, ...] = ()
-
-
-NOTHING_BEFORE = Before()
-"""Where no model says how probable texts are."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +91,8 @@ class Reference:
     power: Mapping[str, float]  # kind of other texts → share found outside
     edits: Mapping[str, float] = field(default_factory=dict)  # edit of the benchmark's own texts → share found outside
     read_as: tuple[ReadAs, ...] = ()  # what their rows were read as, each once; earlier releases do not tell
-    before: Before = NOTHING_BEFORE
-    own: tuple[OwnText, ...] = ()  # by which the check was tried
+    earlier: Earlier = field(default_factory=Earlier)
+    written: tuple[OwnText, ...] = ()  # by which the check was tried
 
     @property
     def powerful(self) -> bool:
@@ -112,24 +108,27 @@ class Reference:
 
     def kept(self, read: "Typicality | None") -> "Typicality | None":
         """The typicality of texts, each read once, and those of the benchmark never; None without it."""
-        known = dict(zip(self.texts, self.before.typicality, strict=False))
-        return _kept(read, known) if read and known else None
+        if read is None or not self.earlier.typicality:
+            return None
+        return _kept(read, dict(zip(self.texts, self.earlier.typicality, strict=True)))
 
     def with_own_scores(self, score: Callable[[Texts], FloatArray]) -> "Reference":
         """The reference with the scores of the model's own texts that are inside, and without these texts."""
-        inside = [text.text for text in self.own if text.inside]
-        scores = iter(score(inside).tolist() if inside else [])
-        own = [text._replace(text="", score=next(scores) if text.inside else None) for text in self.own]
-        return replace(self, own=tuple(own))
+        inside = [text.text for text in self.written if text.inside]
+        scores: dict[str, float] = {}
+        if inside:
+            scores = dict(zip(inside, score(inside).tolist(), strict=True))
+        scored = [text._replace(text="", score=scores.get(text.text)) for text in self.written]
+        return replace(self, written=tuple(scored))
 
     def beyond_own(self, source: str, scores: FloatArray) -> FloatArray:
         """(N,) p-values of scores among those of the texts that the model wrote; 0 beyond all of them.
 
         A text outside the domain is never called, and ranks below all. No way of sampling may have a larger share.
         """
-        tried = [text for text in self.own if text.source == source]
-        inside = np.array([math.nan if text.score is None else text.score for text in tried])
-        reached = inside >= scores[:, None]
+        tried = [text for text in self.written if text.source == source]
+        # a text outside has no score, and reaches none
+        reached = np.array([text.score for text in tried], dtype=np.float64) >= scores[:, None]
         count = reached.sum(axis=1)
         p_values = (1 + count) / (1 + len(tried))
         for way in sorted({text.way for text in tried}):
@@ -138,21 +137,29 @@ class Reference:
         return np.where(count > 0, p_values, 0.0)
 
     def beside_known(self, source: str, scores: FloatArray, typicality: FloatArray) -> FloatArray:
-        """(N,) p-values of scores beside what the base's typicality lets expect of them, by a line; 0 but in audits.
+        """(N,) p-values of scores beside what the base's (N, 3) typicality lets expect of them; 0 but in audits.
 
-        Fine-tuning moves a text that the base knows less than one that is new to it. Without the line, texts that the
-        base does not know would be called beside non-members that it was trained on.
+        Fine-tuning moves a text that the base knows less than one that is new to it: beside non-members that it was
+        trained on, other texts would be called. So residuals are compared, of a regression on the non-members.
         """
         rows = [row for row, name in enumerate(self.sources) if name == source]
-        if not self.before.scores or not rows:
+        if not self.earlier.scores or not rows:
             return np.zeros(len(scores))
-        of_benchmark = np.array(self.before.scores)[rows]
-        known = np.array(self.before.typicality)[rows]
-        line = stats.linregress(known, of_benchmark) if np.ptp(known) > 0 else None
-        if line is None:
-            return np.zeros(len(scores))
+        of_benchmark = np.array(self.earlier.scores)[rows]
+        familiar = np.array(self.earlier.typicality)[rows]
+        spread = np.maximum(familiar.std(axis=0), 1e-12)
+
+        def inputs(values: FloatArray) -> FloatArray:
+            return np.insert((values - familiar.mean(axis=0)) / spread, 0, 1.0, axis=1)
+
+        features = inputs(familiar)
+        fit = np.linalg.pinv(features)
+        weights = fit @ of_benchmark
+        # a text's own part in the fit says nothing about a new one
+        own_part = np.minimum((features * fit.T).sum(axis=1), 1 - 1e-9)
+        residuals = (of_benchmark - features @ weights) / (1 - own_part)
         group = group_index([self.families[row] for row in rows], len(rows))
-        return _ranked(of_benchmark - line.slope * known, group, scores - line.slope * typicality)
+        return _ranked(residuals, group, scores - inputs(typicality) @ weights)
 
     def check(
         self,
@@ -171,13 +178,14 @@ class Reference:
         for name in dict.fromkeys(self.sources):
             if name != source:
                 other_texts += self.half_of(name)[:OTHERS]
+        families = [self.families[row] for row in rows]
         return DomainCheck(
             texts,
-            [self.families[row] for row in rows],
+            families,
             states(texts) if states else None,
             other_texts,
             typicality=typicality,
-            both_ways=bool(self.before.scores),
+            both_ways=bool(self.earlier.scores),
         )
 
     def half_of(self, source: str, *, held_out: bool = False) -> list[str]:
@@ -211,7 +219,7 @@ class Trial(NamedTuple):
 
     power: dict[str, float]
     edits: dict[str, float]
-    own: tuple[OwnText, ...] = ()
+    written: tuple[OwnText, ...] = ()
 
 
 def trial(
@@ -228,15 +236,17 @@ def trial(
     kept = _kept(states) if states else None
     check = partial(reference.check, states=kept, typicality=reference.kept(typicality))
     power = _power(reference, further, kept, check)
-    own = _own(reference, kept, check, write) if write else ()
-    if own:
-        power[OWN] = sum(not text.inside for text in own) / len(own)
-    return Trial(power, _edits(reference, kept, check), own)
+    written: tuple[OwnText, ...] = ()
+    if write:
+        written = _written(reference, kept, check, write)
+    if written:
+        power[OWN] = sum(not text.inside for text in written) / len(written)
+    return Trial(power, _edits(reference, kept, check), written)
 
 
-def _kept(read: States, known: Mapping[str, Any] = MappingProxyType({})) -> States:
+def _kept(read: States, read_already: Mapping[str, Any] = MappingProxyType({})) -> States:
     """What is read of texts, each once: several checks read those of the benchmark, of which some may be known."""
-    rows = dict(known)
+    rows = dict(read_already)
 
     def of_texts(texts: Texts) -> FloatArray:
         new_texts = [text for text in dict.fromkeys(texts) if text not in rows]
@@ -282,22 +292,22 @@ def _source_kind(source: str) -> str:
     return f"source {source!r}"
 
 
-def _edits(reference: Reference, states: States | None, check_by: Check) -> dict[str, float]:
+def _edits(reference: Reference, states: States | None, check_by: Check | None = None) -> dict[str, float]:
     """Edit → share found outside, over the sources, of texts of families that the check does not know."""
     shares: dict[str, list[float]] = {}
     for source in dict.fromkeys(reference.sources):
         held_out = _held_out(reference, source)
         if len(held_out) < 2:  # joining needs two texts, and nothing is known of a share of one
             continue
-        check = check_by(source, without=held_out)
+        check = (check_by or partial(reference.check, states=states))(source, without=held_out)
         for name, texts in edited(list(held_out.values())).items():
             shares.setdefault(name, []).append(check.share_outside(texts, states))
     return _means(shares)
 
 
-def _own(reference: Reference, states: States | None, check_by: Check, write: Write) -> tuple[OwnText, ...]:
+def _written(reference: Reference, states: States | None, check_by: Check, write: Write) -> tuple[OwnText, ...]:
     """What the model writes from the openings of texts of families that the check of their source does not know."""
-    found = []
+    written = []
     for source in dict.fromkeys(reference.sources):
         held_out = _held_out(reference, source)
         if not held_out:
@@ -305,8 +315,9 @@ def _own(reference: Reference, states: States | None, check_by: Check, write: Wr
         check = check_by(source, without=held_out)
         for way, texts in write(list(held_out.values())).items():
             reasons = check.outside(texts, states=states(texts) if states else None)
-            found += [OwnText(source, way, not reason, text) for text, reason in zip(texts, reasons, strict=True)]
-    return tuple(found)
+            for text, reason in zip(texts, reasons, strict=True):
+                written.append(OwnText(source, way, not reason, text))
+    return tuple(written)
 
 
 def _held_out(reference: Reference, source: str) -> dict[int, str]:
@@ -496,13 +507,14 @@ def _ranked(of_benchmark: FloatArray, group: IntArray, values: FloatArray) -> Fl
     return np.asarray((1 + unlike) / (size.size + 1))
 
 
-def _combined(one: FloatArray, other: FloatArray) -> FloatArray:
+def _combined(of_texts: FloatArray, of_groups: FloatArray) -> FloatArray:
     """One p-value of two, however they depend: equal ones stay as they are, one alone counts twice; at most .5.
 
     Source: the Cauchy combination (Liu and Xie 2020, https://doi.org/10.1080/01621459.2018.1554485) of positive parts.
     """
-    parts = [np.maximum(0.0, 1 / np.tan(np.pi * np.clip(p_values, 1e-12, 0.5))) for p_values in (one, other)]
-    return np.asarray(np.arctan2(1.0, np.mean(parts, axis=0)) / np.pi)
+    p_values = np.clip([of_texts, of_groups], 1e-12, 0.5)
+    parts = np.maximum(0.0, 1 / np.tan(np.pi * p_values))
+    return np.asarray(np.arctan2(1.0, parts.mean(axis=0)) / np.pi)
 
 
 def _normal(p_values: FloatArray) -> FloatArray:

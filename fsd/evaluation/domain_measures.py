@@ -48,7 +48,7 @@ SCRIPTS = {"CJK": "Chinese", "HIRAGANA": "Kana", "KATAKANA": "Kana"}
 
 
 Typicality = Callable[[Texts], FloatArray]
-"""N texts → (N,) how probable they are for a model, see `fsd.scoring.model.Model.typicality`."""
+"""N texts → (N, 3) how probable they are for a model, see `fsd.scoring.model.Model.typicality`."""
 OptionalStates = FloatArray | None
 """(N, D) hidden states of N texts, None to do without."""
 
@@ -210,7 +210,7 @@ class Typical(Measure):
     def __init__(self, texts: Texts, read: Typicality, *, both_ways: bool = False) -> None:
         self._read = read
         self._both_ways = both_ways
-        values = read(texts)
+        values = read(texts)[:, 0]
         self._median = float(np.median(values))
         self.novelties = self._distance(values)
 
@@ -220,11 +220,11 @@ class Typical(Measure):
 
     @override
     def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
-        return self._distance(self._read(texts))
+        return self._distance(self._read(texts)[:, 0])
 
     @override
     def reason(self, text: str) -> str:
-        if self._read([text])[0] > self._median:
+        if self._read([text])[0, 0] > self._median:
             return "too probable for the model, as texts are that it wrote itself or that it knows otherwise"
         return "less probable for the base model than the calibrated texts"
 

@@ -210,9 +210,9 @@ class VerdictMaker:
         for name in dict.fromkeys(sources.tolist()):
             is_own = sources == name
             further = reference.beyond_own(name, scores[is_own])
-            if self._typicality and reference.before.scores:
-                known = self._typicality(texts[is_own].tolist())
-                further = np.maximum(further, reference.beside_known(name, scores[is_own], known))
+            if self._typicality and reference.earlier.scores:
+                typicality = self._typicality(texts[is_own].tolist())
+                further = np.maximum(further, reference.beside_known(name, scores[is_own], typicality))
             p_values[is_own] = further
         return p_values
 

@@ -40,6 +40,7 @@ from fsd.token_stats import (
     TokenIds,
     Tokenize,
     chats_of,
+    lowest_mean,
     scored_prompts,
     texts_of,
 )
@@ -113,9 +114,12 @@ class Model:
         return "reference" if "reference" in self.scorers else "base"
 
     def typicality(self, texts: Sequence[str]) -> FloatArray:
-        """(N,) how probable texts are for what `earlier` names, see `TokenStats.typicality`."""
+        """(N, 3) how probable texts are for what `earlier` names.
+
+        `TokenStats.typicality`, the mean log-probability of the tokens, and that of the least likely fifth of them.
+        """
         scored = self.scorers[self.earlier](list(map(Prompt, texts)))
-        return np.array([statistics.typicality for statistics in scored])
+        return np.array([(stats.typicality, stats.logp.mean(), lowest_mean(stats.logp, 0.2)) for stats in scored])
 
     def inputs(self, unseen: AnyTexts = (), *, shots: int = 2, labelled: Labelled = MappingProxyType({})) -> ViewInputs:
         """What detectors need besides the texts: made of unseen texts (`shots` of them) and of labelled ones."""

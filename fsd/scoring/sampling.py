@@ -209,13 +209,13 @@ def own_texts(model: LanguageModel, texts: Sequence[str], *, tuned: bool = False
     written = {}
     with model.state(tuned=tuned) as network:
         for sampling in OWN:
-            found = [""] * len(texts)
+            in_order = [""] * len(texts)
             for turn, size in enumerate(OPENINGS):
                 rows = range(turn, len(texts), len(OPENINGS))
                 ids = [tokens[row] for row in rows]
                 for row, text in zip(rows, _continued(model, network, ids, size, sampling), strict=True):
-                    found[row] = _to_a_sentence(text) if SENTENCE.search(texts[row][-3:]) else text
-            written[str(sampling)] = found
+                    in_order[row] = _to_a_sentence(text) if SENTENCE.search(texts[row][-3:]) else text
+            written[str(sampling)] = in_order
     return written
 
 

@@ -30,7 +30,7 @@ from pipelines.common.adapter_files import recorded_training
 from pipelines.common.control import control_model, control_reference, never_saw, uncontrolled
 from pipelines.common.detector_settings import calibrated_scores, cheap, shots_of
 from pipelines.common.inputs import Inputs, labelled_texts
-from pipelines.common.job import Job, Stated, files, names
+from pipelines.common.job import OWN_TEXTS, Job, Stated, files, names
 
 if TYPE_CHECKING:
     from fsd.evaluation.audited import Audit
@@ -59,6 +59,8 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     notes = list(inputs.labels.notes)
     if config.placebo != "none":
         notes.append(f"the control model ({config.placebo}) is not part of the numbers: it takes about as much again")
+    if split.validation:
+        notes.append(OWN_TEXTS)
     texts = split.judged.texts
     counts: Mapping[str, int] = {}
     if texts:
@@ -301,7 +303,7 @@ def with_power(results: "Results", model: Model, config: FSDConfig) -> "Results"
 
     The model, whose adapter is that of the run, also writes texts of its own, by which the check is tried.
     """
-    from fsd.evaluation.domain_check import LATER, Before, Trial, trial
+    from fsd.evaluation.domain_check import LATER, Earlier, Trial, trial
     from fsd.evaluation.remembered import remembered
     from fsd.evaluation.results import reference_of
     from fsd.scoring.sampling import own_texts
@@ -326,11 +328,11 @@ def with_power(results: "Results", model: Model, config: FSDConfig) -> "Results"
             model = scoring.open_model(
                 config.model, states=states_of(results.parts), local=language_model, seed=config.seed
             )
-        before = Before(model.earlier, tuple(model.typicality(reference.texts).tolist()))
-        reference = replace(reference, before=before)
+        earlier = Earlier(model.earlier, tuple(map(tuple, model.typicality(reference.texts).tolist())))
+        reference = replace(reference, earlier=earlier)
 
         def depends() -> list[object]:
-            return [reference.texts, reference.families, reference.sources, before, further, states.key]
+            return [reference.texts, reference.families, reference.sources, earlier, further, states.key]
 
         write = partial(own_texts, language_model)
         tried = partial(trial, reference, further, states, model.typicality, write)

@@ -61,6 +61,9 @@ def _bare(value: Any) -> Any:
     return value
 
 
+OWN_TEXTS = "to try verdicts, the model also continues 20 openings of each source: they are not part of the numbers"
+
+
 @dataclass(frozen=True)
 class Job:
     """A command whose settings and files have been checked.

@@ -22,7 +22,7 @@ from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.audited import below_chance
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.domain_check import Before, States, tried
+from fsd.evaluation.domain_check import Earlier, States, tried
 from fsd.evaluation.domain_measures import Typicality
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
@@ -101,6 +101,7 @@ def prepare(config: AuditConfig) -> Job:
         passes=plan.passes,
         writes=[registered, config.out],
         experiment=experiment,
+        notes=[] if _are_pairs(documents) else [job.OWN_TEXTS],
         adapter=config.adapter,
         further=further,
         read=read_otherwise(documents),
@@ -263,9 +264,9 @@ def _beside_base(calibration: Calibration, model: Model, parts: Split, scored: S
     """The calibration with what the base makes of its non-members, and their scores."""
     reference = calibration.reference
     scores = dict(zip(parts.judged.texts, scored.columns[calibration.score].tolist(), strict=False))
-    typicality = model.typicality(reference.texts).tolist()
-    before = Before(model.earlier, tuple(typicality), tuple(scores[text] for text in reference.texts))
-    return replace(calibration, reference=replace(reference, before=before))
+    typicality = map(tuple, model.typicality(reference.texts).tolist())
+    earlier = Earlier(model.earlier, tuple(typicality), tuple(scores[text] for text in reference.texts))
+    return replace(calibration, reference=replace(reference, earlier=earlier))
 
 
 def _tried(calibration: Calibration, model: Model, states: States, typicality: Typicality | None) -> Calibration:

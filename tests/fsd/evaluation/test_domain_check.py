@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from fsd.data import embedded
 from fsd.data.near_duplicates import words
 from fsd.evaluation import domain_check, domain_measures
-from fsd.evaluation.domain_check import LATER, OWN, Before, DomainCheck, OwnText, Reference, other_kinds, tried
+from fsd.evaluation.domain_check import LATER, OWN, DomainCheck, Earlier, OwnText, Reference, other_kinds, tried
 from fsd.evaluation.domain_measures import Similarity, Words, Writing, by_fold, log_lengths, mahalanobis, script
 
 FRENCH = (
@@ -285,8 +285,7 @@ def test_edited_texts_are_judged_without_the_texts_themselves(monkeypatch):
         return 0.0
 
     monkeypatch.setattr(DomainCheck, "share_outside", share_outside)
-    reference = reference_of(ABSTRACTS[:40])
-    edits = domain_check._edits(reference, None, reference.check)
+    edits = domain_check._edits(reference_of(ABSTRACTS[:40]), None)
     assert edits == {"no edit": 0.0}
     assert judged == [set()]
 
@@ -304,7 +303,7 @@ def test_hidden_states_are_the_reason_only_where_nothing_else_is():
 def numbered(values):
     """What reads the typicality of abstracts, by their place among these values."""
     by_text = dict(zip(ABSTRACTS, values, strict=False))
-    return lambda texts: np.array([by_text[text] for text in texts])
+    return lambda texts: np.array([(by_text[text], 0.0, 0.0) for text in texts])
 
 
 @pytest.mark.parametrize("both_ways", [False, True])
@@ -320,8 +319,8 @@ def test_a_text_that_is_too_probable_everywhere_is_outside_and_in_audits_one_tha
 def test_texts_that_the_model_wrote_are_tried_by_the_check_and_count_apart():
     """The check does not know the texts whose openings were continued; later only the scores of those inside remain."""
     values = dict.fromkeys(ABSTRACTS, 0.0) | {f"{text} again": 5.0 * (n % 2) for n, text in enumerate(ABSTRACTS)}
-    before = Before("reference", tuple(np.linspace(-1, 1, 60)))
-    reference = replace(reference_of(ABSTRACTS[:60]), before=before)
+    before = Earlier("reference", tuple((at, 0.0, 0.0) for at in np.linspace(-1, 1, 60)))
+    reference = replace(reference_of(ABSTRACTS[:60]), earlier=before)
     asked = []
 
     def write(texts):
@@ -329,17 +328,17 @@ def test_texts_that_the_model_wrote_are_tried_by_the_check_and_count_apart():
         return {"plain": [f"{text} again" for text in texts]}
 
     def read(texts):
-        return np.array([values[text] for text in texts])
+        return np.array([(values[text], 0.0, 0.0) for text in texts])
 
     found = tried(reference, typicality=read, write=write)
-    assert len(found.own) == len(asked) == 15
-    inside = {text.text.removesuffix(" again") for text in found.own if text.inside}
+    assert len(found.written) == len(asked) == 15
+    inside = {text.text.removesuffix(" again") for text in found.written if text.inside}
     assert inside <= {text for n, text in enumerate(ABSTRACTS) if n % 2 == 0}
     assert found.power[OWN] == pytest.approx(1 - len(inside) / 15)
     assert not replace(found, power={OWN: 1.0}).powerful
     scored = found.with_own_scores(lambda texts: np.arange(float(len(texts))))
-    assert [text.score for text in scored.own if text.inside] == list(range(len(inside)))
-    assert not any(text.text for text in scored.own)
+    assert [text.score for text in scored.written if text.inside] == list(range(len(inside)))
+    assert not any(text.text for text in scored.written)
 
 
 def test_p_values_among_the_texts_that_the_model_wrote_by_hand():
@@ -347,9 +346,9 @@ def test_p_values_among_the_texts_that_the_model_wrote_by_hand():
     own = [OwnText("s", "plain", inside=False)] * 8 + [OwnText("s", "plain", True, score=at) for at in (1.0, 2.0)]
     own += [OwnText("s", "greedy", True, score=2.5), OwnText("s", "greedy", inside=False)]
     own += [OwnText("t", "plain", True, score=9.0)]
-    reference = replace(reference_of(ABSTRACTS[:5]), own=tuple(own))
+    reference = replace(reference_of(ABSTRACTS[:5]), written=tuple(own))
     assert reference.beyond_own("s", np.array([0.5, 2.2, 3.0])) == pytest.approx([1 / 2, 1 / 2, 0.0])
-    plain = replace(reference, own=tuple(own[:10]))
+    plain = replace(reference, written=tuple(own[:10]))
     assert plain.beyond_own("s", np.array([0.5, 1.5, 2.0, 2.2])) == pytest.approx([3 / 11, 2 / 11, 2 / 11, 0.0])
     assert reference_of(ABSTRACTS[:5]).beyond_own("", np.array([1.0])) == pytest.approx([0.0])
 
@@ -358,14 +357,16 @@ def test_scores_are_compared_beside_what_the_base_knows():
     """Scores fall by 2 for each unit that the base knows more: a text that it knows less is no member for that."""
     known = np.linspace(0, 1, 39)
     noise = np.tile([-0.1, 0.0, 0.1], 13)
-    before = Before("tuned", tuple(known), tuple(-2 * known + noise))
-    reference = replace(reference_of(ABSTRACTS[:39]), before=before)
-    high, usual, member = reference.beside_known("", np.array([2.0, -1.0, 1.0]), np.array([-1.0, 0.5, 0.5]))
+    numbers = tuple((at, at**2, 0.0) for at in known)
+    before = Earlier("tuned", numbers, tuple(-2 * known + noise))
+    reference = replace(reference_of(ABSTRACTS[:39]), earlier=before)
+    asked = np.array([(-1.0, 1.0, 0.0), (0.5, 0.25, 0.0), (0.5, 0.25, 0.0)])
+    high, usual, member = reference.beside_known("", np.array([2.0, -1.0, 1.0]), asked)
     assert high > 0.3
     assert usual > 0.3
     assert member == pytest.approx(1 / 40)
-    without = replace(reference, before=Before("reference", tuple(known)))
-    assert without.beside_known("", np.array([9.0]), np.array([0.0])) == pytest.approx([0.0])
+    without = replace(reference, earlier=Earlier("reference", numbers))
+    assert without.beside_known("", np.array([9.0]), asked[:1]) == pytest.approx([0.0])
 
 
 def test_families_of_the_same_kind_are_outside_no_more_often_than_single_texts():

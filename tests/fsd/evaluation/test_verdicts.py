@@ -33,7 +33,7 @@ KNOWN, ASKED = 150, ABSTRACTS[150:]
 def judge_of(known=KNOWN, sources=None, own=(), **changes):
     """A judge calibrated on abstracts that all score 0."""
     names = tuple(sources or ("",) * known)
-    reference = Reference(tuple(ABSTRACTS[:known]), tuple(range(known)), names, {"novels": 1.0, **changes}, own=own)
+    reference = Reference(tuple(ABSTRACTS[:known]), tuple(range(known)), names, {"novels": 1.0, **changes}, written=own)
     labels = np.arange(known + 1) == known
     scores = {LOSS: np.append(np.linspace(-1, 0, known), 1.0)}
     return VerdictMaker(calibrate(labels, scores, reference=reference, sources=[*names, names[0]]))

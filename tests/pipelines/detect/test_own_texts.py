@@ -60,7 +60,7 @@ def registered(tmp_path_factory):
 
 def test_what_the_model_wrote_is_not_called_alone_or_among_honest_texts(registered):
     classifier = MembershipClassifier(VERSION)
-    assert classifier.calibration.reference.own
+    assert classifier.calibration.reference.written
     model = load(ModelConfig(model="embedded", device="cpu", cache="none"))
     openings = UNREAD[170:182]
     guests = {
@@ -87,4 +87,5 @@ def test_what_the_model_wrote_is_not_called_alone_or_among_honest_texts(register
     assert (honest.table["verdict"] == MEMBER).mean() <= 0.1
     assert honest.table["p_value"].notna().mean() > 0.8
     found = classifier.verdicts([*READ[150:], *HONEST[:20]]).head(60)
-    assert (found["verdict"] == MEMBER).mean() >= 0.25
+    by_calibration_alone = classifier.calibration.p_values(found["score"].to_numpy()) <= 0.05
+    assert (found["verdict"] == MEMBER).sum() >= 0.6 * by_calibration_alone.sum() > 0
