@@ -165,7 +165,7 @@ def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None 
         estimate = percentiles(row[0], row[1:])
         # resamples of few groups scatter too little: of 3 members, 75 of 100 such intervals hold the true AUC
         scatters = estimate.low < estimate.high  # not so where all scores are equal
-        if name == "auc" and (scatters and min(sides) < FEW or estimate.low == 1 or estimate.high == 0):
+        if name == "auc" and ((scatters and min(sides) < FEW) or estimate.low == 1 or estimate.high == 0):
             low, high = interval_of_auc(estimate.value, *sides)
             estimate = estimate._replace(low=min(low, estimate.low), high=max(high, estimate.high))
         if estimate.low == 1:
