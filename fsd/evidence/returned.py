@@ -26,6 +26,8 @@ from fsd.unspaced import PIECE
 
 LEVEL = 0.05
 """Corrected p-value up to which more is returned of a work than can be guessed."""
+ABOUT = 0.8
+"""Share of a work's length from which on a control is about as long: chance finds hardly more in the work."""
 AROUND = 12
 """Words of a reply that are shown before and after a span."""
 
@@ -179,9 +181,9 @@ class Returned:
     empty: int
     """Replies without a word."""
     longest: int
-    """Most words in a row."""
+    """Most words in a row, of what stands in no control work."""
     words: int
-    """Words of the replies that lie in spans."""
+    """Words of the replies that lie in such spans."""
     chance: int | None
     """Most words in a row that the same replies share with a control work; None without any, and for a control."""
     spans: Sequence[Quoted] = ()
@@ -256,10 +258,12 @@ def _compared(exchange: Exchange, work: Words, n: int, controls: Sequence[Words]
             in_other = common_spans(reply, other_work, n)
         common |= _within(spans, in_other)
     quotations = [_quoted(exchange.name, text, places, span, work, common=span in common) for span in spans]
+    # What stands in a work that the model cannot have read may be known from elsewhere.
+    own = [span for span in spans if span not in common]
     return _Compared(
         empty=not words,
-        longest=longest_run(spans, reply, rest, prompt, n),
-        words=_covered(spans),
+        longest=longest_run(own, reply, rest, prompt, n),
+        words=_covered(own),
         chance=chance,
         spans=quotations,
     )
@@ -306,10 +310,28 @@ def _quoted(
 def p_values(works: Sequence[Returned]) -> dict[str, float]:
     """Work that is no control → p-value of its longest run, Holm-corrected for the number of works.
 
-    There is none without controls. If the model has read neither a work nor the controls, and all are of one kind, each
-    rank of the work among them is equally likely.
+    There is none without controls. If the model has read neither a work nor the controls, and all are of one kind and
+    length, each rank of the work among them is equally likely.
     """
-    guessed = [float(work.longest) for work in works if work.control]
-    if not guessed:
+    controls = [work for work in works if work.control]
+    if not controls:
         return {}
-    return holm({work.work: rank_among(work.longest, guessed) for work in works if not work.control})
+    return holm({work.work: _rank(work, controls) for work in works if not work.control})
+
+
+def _rank(work: Returned, controls: Sequence[Returned]) -> float:
+    """p-value of a work by its rank among controls that are as long as windows of it, corrected for their number.
+
+    A longer work has more places where chance may return something: as many as it has windows of a control's length.
+    Longer windows are fewer, and so are the controls as long: the length is that which allows the smallest p-value.
+    """
+
+    def windows(length: int) -> float:
+        return max(1.0, ABOUT * work.size / length)
+
+    def as_long(length: int) -> list[float]:
+        return [float(control.longest) for control in controls if control.size >= length]
+
+    lengths = sorted({max(1, control.size) for control in controls})
+    best = min(lengths, key=lambda length: windows(length) / (1 + len(as_long(length))))
+    return min(1.0, windows(best) * rank_among(work.longest, as_long(best)))

@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -122,7 +123,8 @@ class Answer:
     @property
     def smallest(self) -> float:
         """The smallest p-value that these works and control works allow."""
-        return min(1.0, len(self.works) / (len(self.controls) + 1))
+        without_limit = [replace(work, longest=sys.maxsize) for work in self.works]
+        return min(p_values([*without_limit, *self.controls]).values(), default=1.0)
 
     def numbers(self) -> dict[str, float | None]:
         """What a gate can ask for."""
@@ -209,7 +211,7 @@ def headline(answer: Answer) -> str:
         return f"{result}: more than can be guessed, so the model holds passages of this work"
     # With few control works the best rank of all may come by chance.
     if answer.passage and best.longest > answer.guessed and answer.smallest > LEVEL:
-        return f"{result}: more than of any, but these are too few control works for a p-value"
+        return f"{result}: more than of any, but these are too few or too short control works for a p-value"
     return f"{result}: not distinguishable from the control; this does not show that it was not in the training data"
 
 

@@ -1,6 +1,7 @@
 """What a reply has of a work: by hand, against difflib and slow loops, and what the prompt gave."""
 
 import time
+from dataclasses import replace
 from difflib import SequenceMatcher
 
 import numpy as np
@@ -187,3 +188,37 @@ def test_p_values_are_ranks_corrected_for_the_number_of_works() -> None:
     assert p_values([of("w", 3), *controls]) == {"w": 5 / 20}  # four controls have as many words
     assert p_values([of("w", 9), of("v", 3), *controls]) == {"w": 2 / 20, "v": 5 / 20}
     assert p_values([of("w", 9)]) == {}
+
+
+def test_a_work_longer_than_the_controls_has_more_places_for_chance() -> None:
+    """Of unread works of twenty times the length .27 were found at .05; controls as long are ranked as they are."""
+    controls = [replace(of(f"c{number}", number % 4, control=True), size=100) for number in range(19)]
+    for size, p in ((50, 1 / 20), (100, 1 / 20), (125, 1 / 20), (250, 2 / 20), (2500, 1.0)):
+        assert p_values([replace(of("w", 9), size=size), *controls]) == {"w": pytest.approx(p)}
+    # A short control leaves the others as they are, and long ones count by themselves.
+    assert p_values([of("w", 9), *controls, replace(controls[0], size=5)]) == {"w": 1 / 20}
+    books = [replace(control, size=2000) for control in controls]
+    assert p_values([replace(of("w", 9), size=2000), *controls, *books]) == {"w": 1 / 20}
+
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(400):
+        runs = rng.geometric(0.4, size=(19, 100)).max(axis=1)
+        others = [replace(of(f"c{n}", int(run), control=True), size=100) for n, run in enumerate(runs)]
+        long = replace(of("w", int(rng.geometric(0.4, size=300).max())), size=300)
+        found.append(p_values([long, *others])["w"] <= 0.15)
+    assert np.mean(found) <= 0.15
+
+
+def test_a_span_that_stands_in_a_control_does_not_count() -> None:
+    """A reply that gives the same prayer as both works says nothing of the one."""
+    prayer = "our father which art in heaven hallowed be thy name"
+    work = words_of(f"He said {prayer} and went home through the dark wet fields of the north.")
+    reply = Exchange("p", "Go on.", f"{prayer} and they sang")
+    alone = returned("w", work, [reply], 4)
+    beside = returned("w", work, [reply], 4, [words_of(f"She prayed {prayer} too.")])
+    assert (alone.longest, alone.words) == (11, 11)
+    assert (beside.longest, beside.chance) == (11, 10)
+    within = returned("w", work, [Exchange("p", "Go on.", prayer)], 4, [words_of(f"She prayed {prayer} too.")])
+    assert (within.longest, within.words) == (3, 0)
+    assert within.spans[0].common

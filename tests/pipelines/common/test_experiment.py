@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import detectors
 from fsd.beside import Assistant
 from fsd.config import DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded
@@ -180,3 +181,16 @@ def test_a_text_audit_is_made_once_for_texts_and_settings(monkeypatch, tmp_path)
     ):
         experiment.audit_beside(Assistant(apart=False), texts, settings)()
         assert len(made) == times
+
+
+def test_what_a_control_cannot_compute_is_known_before_it_is_opened():
+    """A control that is itself the reference gives none of the scores that compare with it, nor any that is costly."""
+    texts = [Document("a text", True), Document("another", False)]
+    asked = list(map(detectors.load, ("loss", "wbc", "recall")))
+    model = ModelConfig(model="./target", reference_model="./base")
+    itself = control.uncontrolled(FSDConfig(model=model, placebo="./base"), texts, asked)
+    assert itself == "the control model ./base is itself the reference model, and has no wbc, recall"
+    beside = control.uncontrolled(FSDConfig(model=model, placebo="./other"), texts, asked)
+    assert beside == "the control model ./other cannot compute recall"
+    assert control.uncontrolled(FSDConfig(model=model, placebo="./base"), texts, asked[:1]) == ""
+    assert control.uncontrolled(FSDConfig(model=model, placebo="none"), texts, asked) == ""

@@ -6,8 +6,9 @@ import pandas as pd
 
 from fsd.evaluation.calibration import NonMembers, calibrate
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.verdicts import NOT_SHOWN, TESTED, Basis, Rules, Verdicts
+from fsd.evaluation.verdicts import NO_VERDICT, NOT_SHOWN, TESTED, Basis, Rules, Verdicts
 from fsd.scores import Score
+from pipelines.common.gate import Condition
 from pipelines.detect import error_rates, report
 
 NONE = NonMembers((), (), ())
@@ -75,3 +76,16 @@ def test_the_nominal_rate_rests_on_the_source_that_is_judged():
     maths, physics = rates_of("maths", "physics")
     assert maths == ["nominal, source 'maths'", *by_maths]
     assert physics[:2] == ["nominal, source 'physics'", "160"]
+
+
+def test_a_gate_does_not_open_where_no_text_was_judged():
+    """`found > 0` of no verdict on any of three texts: nothing was found to be in order."""
+    nothing = Verdicts(pd.DataFrame({"verdict": [NO_VERDICT] * 3, "selected": False}), [], np.arange(3), Rules())
+    numbers = report._gate_numbers(report.Findings(None, [], nothing, []))
+    assert numbers["judged"] == 0
+    for name in ("found", "share", "selected"):
+        assert numbers[name] is None
+        assert "has no number" in Condition(name, ">", 0.0).failure(numbers)
+    one = Verdicts(pd.DataFrame({"verdict": [NOT_SHOWN], "selected": False}), [], np.arange(1), Rules())
+    numbers = report._gate_numbers(report.Findings(None, [], one, []))
+    assert (numbers["found"], numbers["selected"], Condition("found", ">", 0.0).failure(numbers)) == (0, 0, "")

@@ -77,7 +77,8 @@ def test_a_model_that_returns_the_work_is_found_with_its_words(
     (run,) = find_runs("fsd-extraction")
     words = len(works[0].split())
     assert run.metrics["returned/words"] == pytest.approx(words, abs=3)  # signs between words are none
-    assert run.metrics["returned/p"] == pytest.approx(1 / 21)
+    # the work is a little longer than what most of the controls are
+    assert run.metrics["returned/p"] == pytest.approx(1 / 21, abs=0.002)
     assert run.metrics["returned/words_control"] <= 4
     lines = [json.loads(line) for line in fetch_artifact(run.id, "transcript.jsonl").read_text().splitlines()]
     assert len(lines) == len(fake.requests) == 42
@@ -134,7 +135,9 @@ def test_two_works_share_their_p_values_and_few_controls_allow_none(
     line = f"extract two.jsonl --control others.jsonl --model api:x --base-url {fake.url}/v1 --questions mine.txt"
     answer = json.loads(run_command(f"{line} --json"))
     assert " of Work 1 in a row, the most of 2 works; of the 5 control works at most " in answer["headline"]
-    assert answer["headline"].endswith("more than of any, but these are too few control works for a p-value")
+    assert answer["headline"].endswith(
+        "more than of any, but these are too few or too short control works for a p-value"
+    )
     first, second = answer["tables"]["results"][:2]
     assert (first["work"], first["p"], second["p"]) == ("Work 1", pytest.approx(1 / 3), 1.0)
     rank = next(note for note in answer["notes"] if note.startswith("rank among 5"))

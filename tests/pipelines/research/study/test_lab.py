@@ -353,3 +353,39 @@ def test_intervals_over_seeds_and_texts_hold() -> None:
         assert held[contrast, "both"] >= 0.94
     assert held["members_vs_contemporaries", "seeds alone"] >= 0.92  # texts change sides from seed to seed
     assert max(held["members_vs_later", "seeds alone"], held["contemporaries_vs_later", "seeds alone"]) < 0.85
+
+
+REGRET = (
+    ("docs/lab/results.parquet", "`size` == '1M'"),
+    ("docs/lab/small_sources.parquet", "sources in (1, 3)"),
+    ("docs/real_model/results.parquet", "exposures == 1"),
+    ("docs/lab/sources_smollm2.parquet", "sources == 3"),
+)
+"""Raw file of each column of the table of regret, and its cells."""
+
+
+def test_the_table_of_regret_in_the_docs_is_that_of_the_raw_files() -> None:
+    """Of another row it was printed against the best score without a reference: .016 in place of .252."""
+    root = Path(__file__).parents[4]
+    page = (root / "docs" / "lab.md").read_text()
+    printed = {}
+    for line in page[page.index("**Regret**") : page.index("## unread_z")].splitlines():
+        if line.startswith("| `"):
+            name, *cells = (cell.strip(" *`") for cell in line.strip("|").split("|"))
+            printed[name] = cells
+    assert set(printed) == {"unread_z", "wbc", "combined", "min_k_reference", "min_k_pp"}
+    for column, (file, chosen) in enumerate(REGRET):
+        table = pd.read_parquet(root / file).query(chosen)
+        table = table[(table["contrast"] == "members_vs_contemporaries") & (table["exposures"] > 0)]
+        keys = [key for key in ("corpus", "size", "sources", "exposures", "seed") if key in table]
+        scores = table["detector"] + "." + table["state"]
+        auc = table.assign(score=scores).pivot(index=keys, columns="score", values="auc")
+        regret = -auc.sub(auc.max(axis=1), axis=0)
+        for name, cells in printed.items():
+            score = f"{name}.fsd" if name == "combined" else f"{name}.base"
+            if score not in regret:
+                assert cells[column] == "–", (name, file)
+                continue
+            mean, largest = (f"{value:.3f}".lstrip("0") for value in (regret[score].mean(), regret[score].max()))
+            in_brackets = "one cell" if regret[score].count() == 1 else largest
+            assert cells[column] == f"{mean} ({in_brackets})", (name, file)
