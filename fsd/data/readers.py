@@ -50,12 +50,10 @@ PACKED = {b"\x1f\x8b": ".gz", b"PK\x03\x04": ".zip", b"\x28\xb5\x2f\xfd": ".zst"
 """First bytes of packed files, which may have any name."""
 SPREADSHEET = ": save the sheet as CSV UTF-8"
 DOCUMENT = ": save it as plain text, .txt"
-SAVED_AS = (
-    dict.fromkeys((".xlsx", ".xls", ".ods"), SPREADSHEET)
-    | dict.fromkeys((".docx", ".doc", ".odt", ".rtf", ".pdf", ".epub", ".html", ".md"), DOCUMENT)
-    | dict.fromkeys((".feather", ".pkl", ".pickle"), ": read it with pandas and save it by to_parquet")
-)
+SAVED_AS = dict.fromkeys((".xlsx", ".xls", ".ods"), SPREADSHEET)
 """Ending of other files → how to save what is in them."""
+SAVED_AS |= dict.fromkeys((".docx", ".doc", ".odt", ".rtf", ".pdf", ".epub", ".html", ".md"), DOCUMENT)
+SAVED_AS |= dict.fromkeys((".feather", ".pkl", ".pickle"), ": read it with pandas and save it by to_parquet")
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 PLAIN = (".txt", ".text")
 ARROW = ".arrow"
@@ -752,9 +750,9 @@ def as_text(where: str, content: bytes, start: int = 1) -> str:
             fault = f"byte 0x{content[position]:02x} at position {position} is not"
             encoding = "WINDOWS-1252"
     line = content.count(b"\n", 0, position) + start
+    way = f"iconv -f {encoding} -t UTF-8 {shlex.quote(where)} > utf8{PurePosixPath(where).suffix}"
     raise UsageError(
-        f"{where}:{line}: must be encoded in UTF-8; {fault}: save it as UTF-8, or, if it is in {encoding}, run: iconv "
-        f"-f {encoding} -t UTF-8 {shlex.quote(where)} > utf8{PurePosixPath(where).suffix}"
+        f"{where}:{line}: must be encoded in UTF-8; {fault}: save it as UTF-8, or, if it is in {encoding}, run: {way}"
     )
 
 

@@ -328,12 +328,13 @@ def document(report: "Report", places: Mapping[str, str] | None, version: Versio
         "aliases": list(version.aliases),
     }
     files = {name: str(path) for name, path in report.files.items()}
+    notes = report.notes + list(context().read.values())
     content = {
         "format": FORMAT,
         "command": context().command,
         "headline": report.line,
         "tables": tables,
-        "notes": report.notes + list(context().read.values()),
+        "notes": notes,
         "files": files,
         "run": places,
         "registered": registered,

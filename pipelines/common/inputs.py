@@ -71,6 +71,7 @@ class Inputs(NamedTuple):
         check_tokenizers(config, texts.documents)
         split, left_out = split_texts(texts.documents, config.data, config.seed)
         remarks = [*texts.remarks, *left_out]
+        words = read_otherwise(texts.documents) if config.data.places else ""
         return self._replace(
             texts_are_local=True,
             documents=texts.documents,
@@ -78,7 +79,7 @@ class Inputs(NamedTuple):
             sources=texts.sources,
             remarks=remarks,
             labels=texts.labels(config),
-            read=read_otherwise(texts.documents) if config.data.places else "",
+            read=words,
         )
 
 
