@@ -14,13 +14,13 @@ PROMPT = "prompt"
 COMPLETION = "completion"
 CONVERSATIONS = ("conversations", "conversation")
 """Columns of turns, as ShareGPT has them, beside the column `messages`."""
-HEADS = ("instruction", "question", "query", PROMPT, "problem", "inputs", "user", "human")
+HEADS = ("instruction", "question", "query", PROMPT, "problem", "inputs")
 """Columns that ask for something; a row has one of them."""
 BESIDE = ("system", "system_prompt", "context", "input")
 """Columns that may stand beside a head, and belong to its prompt."""
 ORDER = ("system", "system_prompt", HEADS[0], "context", *HEADS[1:], "input")
 """Columns of a prompt in the order in which they are joined."""
-ANSWERS = (COMPLETION, "output", "outputs", "response", "answer", "solution", "target", "targets", "assistant")
+ANSWERS = (COMPLETION, "output", "outputs", "response", "answer", "solution", "target", "targets")
 """Columns that answer; a row has one of them."""
 TEXTS = ("text", "snippet")
 """Columns of texts, whatever else a row has; `input` is one of WikiMIA, and of Alpaca."""

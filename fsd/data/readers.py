@@ -574,7 +574,9 @@ CONTEXT = "context"
 
 SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
 
-PLACE_OF_TEXT = re.compile(r"\.(?:jsonl|ndjson|json|csv|tsv|parquet|arrow)(?:\.\w+)?:\d+$|^embedded corpus: ")
+PLACE_OF_TEXT = re.compile(
+    r"\.(?:jsonl|ndjson|json|csv|tsv|parquet|arrow)(?:\.\w+)?:\d+$|^embedded corpus: |^lm-eval:.+:\d+$"
+)
 """What tables of scores have in the column `source`: the place of one text, which is no collection.
 
 So have the files of collectors and of runs, which are told by their column `sha256`.
