@@ -12,12 +12,14 @@ from types import MappingProxyType
 from typing import Any
 
 from fsd.data.cells import Row, RowError, check_characters, checked_text, is_missing
-from fsd.data.layouts import COMPLETION, CONVERSATIONS, OWN, PROMPT, TEXTS, check_one, is_empty, layouts_in
+from fsd.data.layouts import COMPLETION, CONVERSATIONS, PROMPT, TEXTS, TRL, check_one, is_empty, layouts_in
 from fsd.errors import UsageError, quoted, refusing
 from fsd.files import JSON
 from fsd.token_stats import REASONING, TOOL, TOOL_CALLS, Chat, Turn
 
 MESSAGES = "messages"
+TURNS = (MESSAGES, *CONVERSATIONS)
+"""Columns of messages."""
 FIELDS = (MESSAGES, PROMPT, COMPLETION)
 """Fields of a chat, and their default columns."""
 TOOLS = "tools"
@@ -58,10 +60,11 @@ SPEAKERS = {
     "human": "user",
     "gpt": "assistant",
     "chatgpt": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
     "observation": TOOL,
-    **{role: role for role in ("user", "assistant", "system", TOOL)},
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    TOOL: TOOL,
 }
 """Who a message of ShareGPT is `from` → its role."""
 Value = Callable[[str], Any]
@@ -104,18 +107,18 @@ def _by_name(columns: Mapping[str, str], value: Value, origin_url: str) -> Chat 
 def _by_layout(row: Row, columns: Mapping[str, str], value: Value, origin_url: str) -> Chat | None:
     """The chat in the columns that a row has, in the one layout that it fits."""
     unread = [field for field, name in columns.items() if name == NOT_READ]
-    turns = [name for name in (MESSAGES, *CONVERSATIONS) if name not in unread and not is_missing(row.get(name))]
-    layouts = layouts_in(row, unread)
-    foreign = [layout for layout in layouts if layout != OWN]
-    if turns or OWN in layouts:
-        # Of the columns of TRL, the first win.
-        owns: list[object] = [*turns] or [OWN]
-        check_one([*owns, *foreign], origin_url)
+    turns = [name for name in TURNS if name not in unread and not is_missing(row.get(name))]
+    completion = value(COMPLETION)
+    foreign = layouts_in(row, unread)
+    if TRL in foreign:
+        foreign.remove(TRL)
     if turns:
+        check_one([*turns, *foreign], origin_url)
         return _conversation(row, turns[0], origin_url)
-    if (OWN in layouts or not layouts) and not is_missing(value(COMPLETION)):
-        return _divided(value(PROMPT), value(COMPLETION), origin_url)
-    if not foreign or any(not is_empty(row.get(name)) for name in TEXTS):
+    if not is_missing(completion) and (PROMPT in row or not foreign):
+        check_one([TRL, *foreign], origin_url)
+        return _divided(value(PROMPT), completion, origin_url)
+    if not foreign or not all(is_empty(row.get(name)) for name in TEXTS):
         return None
     check_one(foreign, origin_url)
     layout = foreign[0]
@@ -130,8 +133,8 @@ def _conversation(row: Row, name: str, origin_url: str) -> Chat:
         return chat
     system = row.get("system")
     if not is_empty(system) and chat.turns[0].role != "system":
-        first = _turns([{"role": "system", "content": system}], "system", origin_url)
-        chat = chat._replace(turns=first + chat.turns)
+        opening = _turns([{"role": "system", "content": system}], "system", origin_url)
+        chat = chat._replace(turns=opening + chat.turns)
     return chat._replace(layout=f"turns from {name}")
 
 
@@ -240,7 +243,8 @@ def unpacked(value: Any) -> Any:
 def _is_message(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
-    return {"from", "value"} <= value.keys() or ("role" in value and bool({"content", TOOL_CALLS} & value.keys()))
+    names = value.keys()
+    return ("role" in names or "from" in names) and not names.isdisjoint(("content", TOOL_CALLS, "value"))
 
 
 def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:

@@ -50,12 +50,10 @@ PACKED = {b"\x1f\x8b": ".gz", b"PK\x03\x04": ".zip", b"\x28\xb5\x2f\xfd": ".zst"
 """First bytes of packed files, which may have any name."""
 SPREADSHEET = ": save the sheet as CSV UTF-8"
 DOCUMENT = ": save it as plain text, .txt"
-SAVED_AS = {
-    **dict.fromkeys((".xlsx", ".xls", ".ods"), SPREADSHEET),
-    **dict.fromkeys((".docx", ".doc", ".odt", ".rtf", ".pdf", ".epub", ".html", ".md"), DOCUMENT),
-    **dict.fromkeys((".feather", ".pkl", ".pickle"), ": read it with pandas and save it by to_parquet"),
-}
+SAVED_AS = dict.fromkeys((".xlsx", ".xls", ".ods"), SPREADSHEET)
 """Ending of other files → how to save what is in them."""
+SAVED_AS |= dict.fromkeys((".docx", ".doc", ".odt", ".rtf", ".pdf", ".epub", ".html", ".md"), DOCUMENT)
+SAVED_AS |= dict.fromkeys((".feather", ".pkl", ".pickle"), ": read it with pandas and save it by to_parquet")
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 PLAIN = (".txt", ".text")
 ARROW = ".arrow"
@@ -322,21 +320,10 @@ def _in_python(where: str, batch: Any) -> list[JSON]:
     try:
         rows: list[JSON] = batch.to_pylist()
     except (OverflowError, ValueError) as error:
-        for name in batch.schema.names:
-            _check_column(where, name, batch)
-        raise UsageError(f"{where} must hold values that can be read; {first_line(error)}") from error
-    return rows
-
-
-def _check_column(where: str, name: str, batch: Any) -> None:
-    try:
-        batch.column(name).to_pylist()
-    except (OverflowError, ValueError) as error:
-        kind = batch.schema.field(name).type
         raise UsageError(
-            f"{where}: column {quoted(name)} must hold texts in UTF-8, numbers, or dates up to the year 9999; "
-            f"a value of type {kind} is none ({first_line(error)})"
+            f"{where} must hold texts in UTF-8, numbers, and dates up to the year 9999; {first_line(error)}"
         ) from error
+    return rows
 
 
 def _check_header(names: list[str], where: str) -> None:
@@ -587,7 +574,9 @@ CONTEXT = "context"
 
 SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
 
-PLACE_OF_TEXT = re.compile(r"\.(?:jsonl|ndjson|json|csv|tsv|parquet|arrow)(?:\.\w+)?:\d+$|^embedded corpus: ")
+PLACE_OF_TEXT = re.compile(
+    r"\.(?:jsonl|ndjson|json|csv|tsv|parquet|arrow)(?:\.\w+)?:\d+$|^embedded corpus: |^lm-eval:.+:\d+$"
+)
 """What tables of scores have in the column `source`: the place of one text, which is no collection.
 
 So have the files of collectors and of runs, which are told by their column `sha256`.
@@ -763,9 +752,9 @@ def as_text(where: str, content: bytes, start: int = 1) -> str:
             fault = f"byte 0x{content[position]:02x} at position {position} is not"
             encoding = "WINDOWS-1252"
     line = content.count(b"\n", 0, position) + start
+    way = f"iconv -f {encoding} -t UTF-8 {shlex.quote(where)} > utf8{PurePosixPath(where).suffix}"
     raise UsageError(
-        f"{where}:{line}: must be encoded in UTF-8; {fault}: save it as UTF-8, or, if it is in {encoding}, run: iconv "
-        f"-f {encoding} -t UTF-8 {shlex.quote(where)} > utf8{PurePosixPath(where).suffix}"
+        f"{where}:{line}: must be encoded in UTF-8; {fault}: save it as UTF-8, or, if it is in {encoding}, run: {way}"
     )
 
 
@@ -943,10 +932,9 @@ def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = Fa
 def _text_from(row: Row, columns: Columns, *, answers: bool) -> str:
     """Where a text was read, in words; "" for the column `text`, unless the row could be read as something else."""
     column = _column("text", row, columns)
-    others = layouts.layouts_in(row) if answers and "text" not in columns else []
-    if others:
-        return f"texts from {column}, though {others[0]} are there"
-    return "" if column == "text" else f"texts from {column}"
+    if answers and "text" not in columns and layouts.layouts_in(row):
+        return f"texts from {column}, though {layouts.layouts_in(row)[0]} are there"
+    return f"texts from {column}".removesuffix("texts from text")
 
 
 def _column(field: str, row: Row, columns: Columns) -> str:

@@ -153,7 +153,7 @@ class Context:
     stages: Stages | None = None
     numbers: dict[str, float | None] = field(default_factory=dict)
     """The numbers of the answer, once there is one; see `pipelines.common.gate`."""
-    read: list[str] = field(default_factory=list)
+    read: dict[str, str] = field(default_factory=dict)
     """What was read of files, where it is not the plain case; see `fsd.data.reading`."""
 
 

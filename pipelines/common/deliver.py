@@ -180,7 +180,7 @@ def _hashes(report: "Report", run: Run) -> list[tuple[str, str]]:
 def dated(report: "Report") -> "Report":
     """The report with the command, the versions and the date among its facts."""
     facts = list(report.facts)
-    facts += [("Read", words) for words in context().read]
+    facts += context().read.items()
     command = context().command
     if command:
         facts.append(("Command", typed_line(command)))
@@ -266,8 +266,7 @@ def _last_rows(
     """The last lines on the terminal: files, run, report and version, and the commands that come next."""
     from fsd.reporting.report import packed
 
-    rows = [("read", words) for words in context().read]
-    rows += [(name, str(path)) for name, path in report.files.items()]
+    rows = [(name, str(path)) for name, path in {**context().read, **report.files}.items()]
     # A flag that they repeat may hold a password.
     commands = list(map(without_credentials, report.next))
     if run and places:
@@ -329,13 +328,14 @@ def document(report: "Report", places: Mapping[str, str] | None, version: Versio
         "aliases": list(version.aliases),
     }
     files = {name: str(path) for name, path in report.files.items()}
+    notes = report.notes + list(context().read.values())
     content = {
         "format": FORMAT,
         "command": context().command,
         "headline": report.line,
         "model": dict(report.facts).get("Model"),
         "tables": tables,
-        "notes": [*report.notes, *context().read],
+        "notes": notes,
         "files": files,
         "run": places,
         "registered": registered,

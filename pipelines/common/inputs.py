@@ -73,6 +73,7 @@ class Inputs(NamedTuple):
         check_tokenizers(config, documents)
         split, left_out = split_texts(documents, config.data, config.seed)
         remarks = [*texts.remarks, *too_short, *left_out]
+        words = read_otherwise(documents) if config.data.places else ""
         return self._replace(
             texts_are_local=True,
             documents=documents,
@@ -80,7 +81,7 @@ class Inputs(NamedTuple):
             sources=texts.sources,
             remarks=remarks,
             labels=texts.labels(config),
-            read=read_otherwise(texts.documents) if config.data.places else "",
+            read=words,
         )
 
 

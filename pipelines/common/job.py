@@ -149,7 +149,9 @@ class Job:
         with self.companion or nullcontext():
             self.check()
             # For the end of the command, whatever it reports.
-            context().read[:] = filter(None, [self.read])
+            context().read.clear()
+            if self.read:
+                context().read["read"] = self.read
             return self.work()
 
     def plan(self) -> "Report":

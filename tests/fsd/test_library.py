@@ -8,6 +8,7 @@ import pickle
 import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
@@ -25,6 +26,7 @@ from fsd import library
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.data import embedded
 from fsd.errors import UsageError
+from fsd.library import unseen_texts
 from fsd.models import finetuning
 from fsd.models.adapters import quiet_peft
 
@@ -401,6 +403,58 @@ def test_tables_are_texts_with_labels_and_groups(tiny, make_rows):
         fsd.deviation(str(tiny), frame[:0], dataset, ["loss"])
     with pytest.raises(UsageError, match="got a DatasetDict: take one split"):
         fsd.score(str(tiny), datasets.DatasetDict(train=dataset), ["loss"])
+
+
+class Polars:
+    """What polars has that is read: a lazy frame is collected, a frame becomes one of pandas."""
+
+    def __init__(self, frame):
+        self.frame = frame
+        self.columns = list(frame.columns)
+
+    def to_pandas(self):
+        return self.frame
+
+
+class Lazy:
+    def __init__(self, frame):
+        self.frame = frame
+
+    def collect(self):
+        return Polars(self.frame)
+
+
+Polars.__module__ = Lazy.__module__ = "polars.dataframe"
+
+
+def test_tables_of_arrow_and_polars_are_those_of_pandas(tiny, make_rows):
+    frame = pd.DataFrame(make_rows(8, 0))
+    expected = fsd.score(str(tiny), list(frame["text"]), ["loss"])
+    table = pa.Table.from_pandas(frame)
+    for given in (table, table["text"], Polars(frame), Lazy(frame)):
+        pd.testing.assert_frame_equal(fsd.score(str(tiny), given, ["loss"]), expected)
+    by_list = fsd.evaluate(expected, list(frame["label"]), resamples=20)
+    for labels in (table.select(["text", "label"]), table["label"]):
+        pd.testing.assert_frame_equal(fsd.evaluate(expected, labels, resamples=20), by_list)
+
+
+def test_a_missing_label_of_a_frame_is_named_or_has_no_use(tiny, make_rows):
+    frame = pd.DataFrame(make_rows(8, 0))
+    frame["label"] = [float("nan")] * 4 + [0.0] * 4
+    # Of these columns none is read.
+    frame["date"], frame["source"] = "2019", [{"name": "x"}] * 8
+    assert len(fsd.score(str(tiny), frame.assign(context="Before."), ["loss"])) == 8
+    assert len(unseen_texts(frame)) == 8
+    scores = fsd.score(str(tiny), frame, ["loss"])
+    with pytest.raises(UsageError, match="got nan: drop the rows without a label, of scores and labels alike"):
+        fsd.evaluate(scores, frame["label"])
+
+
+def test_a_frame_of_alpaca_is_scored_by_its_outputs(tiny):
+    frame = pd.DataFrame({"instruction": ["the score", "a text"], "input": ["", None], "output": ["of a text", "a"]})
+    prompts = pd.DataFrame({"prompt": ["the score\n", "a text\n"], "completion": list(frame["output"])})
+    expected = fsd.score(str(tiny), prompts, ["loss"])
+    assert fsd.score(str(tiny), frame, ["loss"]).to_numpy() == pytest.approx(expected.to_numpy())
 
 
 @pytest.mark.parametrize("columns", [["text", "text"], ["context", "context"]])

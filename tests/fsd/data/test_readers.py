@@ -306,7 +306,7 @@ COLUMNS_BEYOND_PYTHON = {
 
 @pytest.mark.parametrize("kind", COLUMNS_BEYOND_PYTHON)
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
-def test_a_value_that_python_cannot_hold_names_its_column(kind, ending, tmp_path):
+def test_a_value_that_python_cannot_hold_is_refused(kind, ending, tmp_path):
     table = pa.table({"text": ["a b"], "when": COLUMNS_BEYOND_PYTHON[kind]})
     path = tmp_path / f"a.{ending}"
     if ending == "parquet":
@@ -314,7 +314,7 @@ def test_a_value_that_python_cannot_hold_names_its_column(kind, ending, tmp_path
     else:
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
             stream.write_table(table)
-    with pytest.raises(UsageError, match=f"column 'when' must hold .* up to the year 9999; a value of type {kind}"):
+    with pytest.raises(UsageError, match="must hold texts in UTF-8, numbers, and dates up to the year 9999; "):
         read_rows([path])
 
 
