@@ -255,7 +255,7 @@ def test_the_output_of_a_trainer_and_its_checkpoints_are_adapters(base: Any, tra
 
 def test_canaries_are_ranked_by_a_model_with_an_adapter(base: Any, saved: Any, there: Path) -> None:
     model = str(base("lora"))
-    words = [json.dumps({"text": document.text}) + "\n" for document in corpus()[:60]]
+    words = [json.dumps({"text": document.text}) + "\n" for document in list(corpus())[:60]]
     Path("words.jsonl").write_text("".join(words), encoding="utf-8")
     make.prepare(
         MakeConfig(("data.jsonl",), "canaries", words=("words.jsonl",), variants=20, length=3, alpha=0.05, seed="a")
