@@ -212,10 +212,9 @@ def has_adapter(model: "Model") -> bool:
 
 
 def _check_own_adapter(language_model: "LanguageModel", texts: "Sequence[str | Prompt]") -> None:
-    """Refuse an adapter that would make every deviation zero, or that leaves another base behind where it is off."""
-    from fsd.models.adapters import check_restorable, has_effect
+    """Refuse an adapter that would make every deviation zero."""
+    from fsd.models.adapters import has_effect
 
-    check_restorable(language_model)
     # Some adapters change a few tokens alone, which the first texts may not have.
     if texts and not any(has_effect(language_model, as_prompt(text).text) for text in texts[:TRIED]):
         raise UsageError(
@@ -480,7 +479,7 @@ def opened(
 
     Of a model that is opened in the base state alone, an adapter is part.
     """
-    from fsd.models.adapters import as_it_is, check_unloaded
+    from fsd.models.adapters import as_it_is, check_restorable, check_unloaded
     from fsd.scoring.model import open_model
 
     if isinstance(model, str | PathLike):
@@ -499,8 +498,10 @@ def opened(
         part = as_it_is(local)
         if "tuned" not in states:
             local = part
+        else:
+            check_restorable(local)
         # Learned prompts are no part of the base.
-        elif part.model is not local.base:
+        if local.adapted and part.model is not local.base:
             whole = part
             local = replace(local, model=local.base)
     # Without a configuration a loaded model has neither a reference model nor token frequencies.

@@ -45,8 +45,9 @@ RESTORABLE: dict[str, tuple[Any, ...]] = {
     "bias": ("none",),
     "init_lora_weights": INITIALISATIONS,
     "layer_replication": (None,),
+    "alora_invocation_tokens": (None,),
 }
-"""Settings of peft that change the base itself → values with which they do not."""
+"""Settings of peft that change the base itself, or how it reads → values with which they do not."""
 UNREADABLE = {
     "LILY": "lets what follows a token change its probability",
     "MULTITASK_PROMPT_TUNING": "needs a task with each text",
@@ -304,7 +305,8 @@ def check_restorable(language_model: LanguageModel) -> None:
             value = getattr(config, name, allowed[0])
             if value not in allowed:
                 raise UsageError(
-                    f"the model's adapter must leave its base as it was, which is scored too; {name} is {value!r}"
+                    f"the model's adapter must leave its base as it was, which is scored too; {name} is {value!r}: "
+                    "name the base, and give the saved adapter as adapter=FOLDER"
                 )
 
 
@@ -423,7 +425,7 @@ def check_unloaded(folder: Path, model: str, revision: str | None = None) -> Non
     check_adapter(folder)
     line = on_your_word(folder, model, revision)
     if line and is_main_process():
-        note(f"adapter: {line}")
+        note(line)
     base = model_size(model, revision)
     # A GGUF file is converted, and a hub id downloaded, before its weights have a fingerprint.
     if base and not gguf_file(model):

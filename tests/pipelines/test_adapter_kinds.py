@@ -16,10 +16,12 @@ import fsd
 import pipelines.fsd as main_job
 from fsd import tracking
 from fsd.config import DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from fsd.models.adapters import adapted, check_unloaded
 from fsd.models.language_model import load
 from pipelines.evidence.adapter_audit import AuditConfig, audit
+from pipelines.evidence.canary import MakeConfig, RankConfig, make, rank
 from pipelines.evidence.extract import ExtractConfig, works
 
 KINDS: dict[str, dict[str, Any]] = yaml.safe_load(
@@ -166,7 +168,7 @@ def test_an_adapter_is_audited(base: Any, saved: Any, there: Path, kind: str, ca
 
     as_peft(config.model.model, saved(kind), pd.read_parquet("scores.parquet"))
     shown = " ".join(capsys.readouterr().err.split())
-    assert f"adapter: that the base is {config.model.model} is taken on your word" in shown
+    assert f"that the base is {config.model.model} is taken on your word" in shown
     registered = tracking.fetch_adapter("models:/fsd-adapter-audit/1")
     check_unloaded(registered, config.model.model)
     assert capsys.readouterr().err == ""
@@ -207,3 +209,81 @@ def test_a_work_is_extracted_from_a_model_with_an_adapter(base: Any, saved: Any,
     expected = [nats[6:].sum() for nats in log_probabilities(model.model, saved(kind), rows)]
     assert table["plain"].to_numpy() == pytest.approx(expected, abs=1e-4)
     assert f"with {saved(kind)}" in tracking.fetch_artifact(run.id, "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def trained_by_trl(base: Any, once: Callable[..., Path]) -> Path:
+    """What `SFTTrainer` leaves of a fine-tuning with LoRA: its output folder, with checkpoints inside."""
+
+    def train(folder: Path) -> None:
+        from datasets import Dataset
+        from peft import LoraConfig
+        from trl import SFTConfig, SFTTrainer
+
+        settings = {"max_steps": 2, "save_steps": 1, "learning_rate": 0.05, "max_length": 32, "report_to": "none"}
+        arguments = SFTConfig(output_dir=str(folder), use_cpu=True, disable_tqdm=True, **settings)
+        trainer = SFTTrainer(
+            model=str(base("lora")),
+            args=arguments,
+            train_dataset=Dataset.from_list([{"text": text} for text in TEXTS * 4]),
+            peft_config=LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "v_proj"]),
+        )
+        trainer.train()
+        trainer.save_model()
+
+    def quiet(folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            train(folder)
+
+    return once("trl", quiet)
+
+
+def test_the_output_of_a_trainer_and_its_checkpoints_are_adapters(base: Any, trained_by_trl: Path) -> None:
+    model = str(base("lora"))
+    assert {"checkpoint-1", "checkpoint-2", "tokenizer.json", "training_args.bin"} <= {
+        path.name for path in trained_by_trl.iterdir()
+    }
+    numbers = []
+    for folder in (trained_by_trl, trained_by_trl / "checkpoint-1"):
+        scores = fsd.score(model, TEXTS, ["loss"], adapter=tracking.fetch_adapter(str(folder)))
+        numbers.append(scores["loss.base"].to_numpy())
+        assert numbers[-1] == pytest.approx(losses(model, folder), abs=1e-6)
+    assert np.abs(numbers[0] - numbers[1]).max() > 1e-4
+    assert np.abs(numbers[0] - losses(model, None)).max() > 1e-3
+
+
+def test_canaries_are_ranked_by_a_model_with_an_adapter(base: Any, saved: Any, there: Path) -> None:
+    model = str(base("lora"))
+    words = [json.dumps({"text": document.text}) + "\n" for document in list(corpus())[:60]]
+    Path("words.jsonl").write_text("".join(words), encoding="utf-8")
+    make.prepare(
+        MakeConfig(("data.jsonl",), "canaries", words=("words.jsonl",), variants=20, length=3, alpha=0.05, seed="a")
+    ).run()
+    settings = {"withheld": 19, "alpha": 0.05}
+    rank.prepare(RankConfig("canaries", ModelConfig(model=model, device="cpu"), str(saved("lora")), **settings)).run()
+    rank.prepare(RankConfig("canaries", ModelConfig(model=model, device="cpu"), **settings)).run()
+
+    alone, tuned = sorted(tracking.find_runs("fsd-canaries", {}), key=lambda run: run.tags.get("adapter", ""))
+    tables = [pd.read_parquet(tracking.fetch_artifact(run.id, "canaries.parquet")) for run in (alone, tuned)]
+    assert tuned.tags["adapter"] == str(saved("lora"))
+    assert (tables[0]["variant"] == tables[1]["variant"]).all()
+    assert (tables[0]["loss"] - tables[1]["loss"]).abs().max() > 1e-3
+    assert f"with {saved('lora')}" in tracking.fetch_artifact(tuned.id, "report.html").read_text(encoding="utf-8")
+
+
+def test_an_adapter_of_a_loaded_model_is_scored_as_peft_does(base: Any, saved: Any) -> None:
+    """Learned prompts too; of what cannot be switched off, the folder is to be named."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    for kind in ("prompt_tuning", "lora"):
+        model = str(base(kind))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            network = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), str(saved(kind)))
+        both = fsd.deviation(network, TEXTS, ["an unseen text"], ["loss"])
+        part = fsd.score(network, TEXTS, ["loss"])
+        assert both["loss.base"].to_numpy() == pytest.approx(losses(model, None), abs=1e-6)
+        assert both["loss.tuned"].to_numpy() == pytest.approx(losses(model, saved(kind)), abs=1e-6)
+        assert part["loss.base"].to_numpy() == pytest.approx(losses(model, saved(kind)), abs=1e-6)

@@ -162,8 +162,8 @@ def test_a_damaged_adapter_is_refused_in_one_line(tiny, adapter, tmp_path):
         ),
         ({"megatron_config": {"x": 1}}, "configuration; megatron_config: input should be null"),
         ({"r": None}, r"adapter must fit its base .*; .*--tuned"),
-        ({"r": 0}, r"adapter must fit its base .*; `r` should be a positive integer value but the value passed is 0"),
-        ({"target_modules": ["no_such"]}, "adapter must fit its base .*; Target modules .*no_such.* not found"),
+        ({"r": 0}, r"adapter must fit its base .*: `r` should be a positive integer value but the value passed is 0"),
+        ({"target_modules": ["no_such"]}, "adapter must fit its base .*: Target modules .*no_such.* not found"),
     ]
     folders += [
         (changed(adapter, tmp_path / str(at), **config), message) for at, (config, message) in enumerate(configs)
