@@ -331,11 +331,11 @@ def document(report: "Report", places: Mapping[str, str] | None, version: Versio
         "format": FORMAT,
         "command": context().command,
         "headline": report.line,
-        "model": dict(report.facts).get("Model"),
         "tables": tables,
         "notes": report.notes,
         "files": files,
         "run": places,
         "registered": registered,
     }
+    content["model"] = dict(report.facts).get("Model")
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
