@@ -521,7 +521,6 @@ def _targets(network: Any, config: AdapterConfig) -> Iterator[str | list[str]]:
         yield mapping.get(architecture, [])
         yield sorted(set().union(*linear.values()))
     if config.target_modules in ("auto", "all-linear"):
-        # One that only inherits from a linear layer has other outputs, such as the router of Llama 4.
         special = any(isinstance(module, torch.nn.Linear) and not _is_linear(module) for module in network.modules())
         yield [] if special else "all-linear"
         # Of a state-space model peft refuses some.
@@ -540,10 +539,12 @@ def _targets(network: Any, config: AdapterConfig) -> Iterator[str | list[str]]:
 
 
 def _is_linear(module: Any) -> bool:
-    """Whether a module is a linear layer, and none that only inherits from one."""
+    """Whether a module is a linear layer, and none that only inherits from one, such as the router of Llama 4."""
     from transformers.pytorch_utils import Conv1D
 
-    return type(module).forward in (torch.nn.Linear.forward, Conv1D.forward)
+    if not isinstance(module, torch.nn.Linear):
+        return isinstance(module, Conv1D)
+    return isinstance(module(module.weight.new_zeros(1, module.in_features)), torch.Tensor)
 
 
 def _linear(network: Any) -> dict[str, set[str]]:
