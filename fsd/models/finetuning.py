@@ -436,6 +436,8 @@ def _trainer(
             processing_class=tokenizer,
         )
     trainer.remove_callback(PrinterCallback)
+    # The first token of a row is never predicted. By the name of its class, GPT-2's loss would be divided by it too.
+    trainer._loss_shifts_labels = True
     _correct_head(language_model)
     for weight in trainer.model.parameters():
         # On quantized weights, trl makes them bfloat16, which would not survive saving.

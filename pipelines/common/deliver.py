@@ -337,5 +337,4 @@ def document(report: "Report", places: Mapping[str, str] | None, version: Versio
         "run": places,
         "registered": registered,
     }
-    content["model"] = dict(report.facts).get("Model")
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
