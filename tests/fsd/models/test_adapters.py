@@ -120,7 +120,6 @@ def test_adapters_that_can_change_their_base_are_refused_and_leave_it_alone(tiny
         "layer_replication": [[0, 2], [1, 2]],
         "modules_to_save": ["embed_out"],
         "trainable_token_indices": [3],
-        "target_parameters": ["query_key_value.weight"],
         "setting_of_another_version": "x",
     }
     cases = [("init_lora_weights", value) for value in initialisations] + list(others.items())
