@@ -553,8 +553,8 @@ def _configuration(network: Any, config: AdapterConfig, steps: int) -> Any:
     for preference, targets in enumerate(_targets(network, config)):
         # peft has no dropout for experts that are fused into one parameter.
         for dropout in dict.fromkeys((config.dropout, 0.0)):
-            made = _made(architecture, config, targets, dropout, steps)
-            failure = _refusal(network, made)
+            settings = _settings(architecture, config, targets, dropout, steps)
+            failure = _refusal(network, settings)
             reason = reason or failure
             if failure:
                 continue
@@ -564,7 +564,7 @@ def _configuration(network: Any, config: AdapterConfig, steps: int) -> Any:
                 _remark(f"{asked}: peft names none that it can adapt, so that {adapted} are adapted")
             if dropout != config.dropout:
                 _remark(f"dropout 0, not {config.dropout}: peft has none for the fused experts of {architecture}")
-            return made
+            return settings
     must = f"target-modules {config.target_modules!r} must suit {config.method} and architecture {architecture!r}"
     raise UsageError(f"{must}; {reason}")
 
@@ -575,7 +575,7 @@ def _remark(line: str) -> None:
     note(line)
 
 
-def _made(architecture: str, config: AdapterConfig, targets: str | list[str], dropout: float, steps: int) -> Any:
+def _settings(architecture: str, config: AdapterConfig, targets: str | list[str], dropout: float, steps: int) -> Any:
     """The peft configuration with these targets."""
     from peft import AdaLoraConfig, IA3Config, LoraConfig
     from peft.utils import constants
@@ -601,16 +601,16 @@ def _made(architecture: str, config: AdapterConfig, targets: str | list[str], dr
     )
 
 
-def _refusal(network: Any, made: Any) -> str:
+def _refusal(network: Any, settings: Any) -> str:
     """Why peft does not take a configuration for a network without weights; "" if it does."""
     from peft import get_peft_model
 
-    if not made.target_modules:
+    if not settings.target_modules:
         return "there are none"
     # peft writes into both.
     try:
         with quiet_peft():
-            get_peft_model(copy.deepcopy(network), copy.deepcopy(made), low_cpu_mem_usage=True)
+            get_peft_model(copy.deepcopy(network), copy.deepcopy(settings), low_cpu_mem_usage=True)
     # Its errors have no common type.
     except Exception as error:
         return first_line(error)
@@ -628,26 +628,30 @@ def _targets(network: Any, config: AdapterConfig) -> Iterator[str | list[str]]:
         yield mapping.get(architecture, [])
         yield sorted(set().union(*linear.values()))
     if config.target_modules in ("auto", "all-linear"):
-        # One that only inherits from a linear layer has other outputs, such as the router of Llama 4.
         special = any(isinstance(module, torch.nn.Linear) and not _is_linear(module) for module in network.modules())
         yield [] if special else "all-linear"
         # Of a state-space model peft refuses some.
-        alone = {name: _made(architecture, config, [name], 0.0, ADALORA_MIN_STEPS) for name in sorted(linear)}
-        yield [name for name, made in alone.items() if not _refusal(network, made)]
+        adaptable = []
+        for name in sorted(linear):
+            if not _refusal(network, _settings(architecture, config, [name], 0.0, ADALORA_MIN_STEPS)):
+                adaptable += [name]
+        yield adaptable
         return
     targets = [name for name in config.target_modules.split(",") if name]
     missing = [name for name in targets if name not in linear]
     if missing or not targets:
-        known = ", ".join(sorted(linear))
-        raise UsageError(f"target-modules must be auto, all-linear or of {known}; got {missing}")
+        names = ", ".join(sorted(linear))
+        raise UsageError(f"target-modules must be auto, all-linear or of {names}; got {missing}")
     yield targets
 
 
 def _is_linear(module: Any) -> bool:
-    """Whether a module is a linear layer, and none that only inherits from one."""
+    """Whether a module is a linear layer, and none that only inherits from one, such as the router of Llama 4."""
     from transformers.pytorch_utils import Conv1D
 
-    return type(module).forward in (torch.nn.Linear.forward, Conv1D.forward)
+    if not isinstance(module, torch.nn.Linear):
+        return isinstance(module, Conv1D)
+    return isinstance(module(module.weight.new_zeros(1, module.in_features)), torch.Tensor)
 
 
 def _linear(network: Any) -> dict[str, set[str]]:
@@ -672,7 +676,8 @@ def target_names(language_model: LanguageModel) -> str:
     modules = config.target_modules
     if isinstance(modules, str):
         return modules
-    return ", ".join(sorted([*modules, *(getattr(config, "target_parameters", None) or ())]))
+    parameters = getattr(config, "target_parameters", None) or ()
+    return ", ".join(sorted(set(modules).union(parameters)))
 
 
 def orthogonal_penalty(model: Any) -> torch.Tensor | float:

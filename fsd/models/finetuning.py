@@ -438,6 +438,8 @@ def _trainer(
             processing_class=tokenizer,
         )
     trainer.remove_callback(PrinterCallback)
+    # The first token of a row is never predicted. By the name of its class, GPT-2's loss would be divided by it too.
+    trainer._loss_shifts_labels = True
     _correct_head(language_model)
     for weight in trainer.model.parameters():
         # On quantized weights, trl makes them bfloat16, which would not survive saving.
@@ -451,28 +453,27 @@ def _correct_head(language_model: LanguageModel) -> None:
     base = language_model.base.eval()
     fused = base.forward
     (text,) = language_model.tokens(["The quick brown fox jumps over it."])
-    row = [language_model.start, *text][: language_model.context]
-    ids = torch.tensor([row], device=language_model.device)
+    ids = torch.tensor([text[: language_model.context]], device=language_model.device)
 
-    def own(*args: Any, fused_lm_head: bool = False, labels: Any = None, **inputs: Any) -> Any:
+    def correct(*args: Any, fused_lm_head: bool = False, labels: Any = None, **inputs: Any) -> Any:
         outputs = type(base).forward(base, *args, **inputs)
         if not fused_lm_head:
             return outputs
         predicted = labels[:, 1:].to(outputs.logits.device)
-        known = predicted != IGNORED
+        learned = predicted != IGNORED
         logp = outputs.logits[:, :-1].float().log_softmax(-1)
         logp = logp.gather(-1, predicted.clamp(min=0)[..., None])[..., 0]
         # The trainer logs certainty and hits too, which nobody reads.
         unread = torch.zeros_like(logp)
-        return SimpleNamespace(log_probs=logp * known, label_mask=known, entropy=unread, is_top1=unread)
+        return SimpleNamespace(log_probs=logp * learned, label_mask=learned, entropy=unread, is_top1=unread)
 
+    options: dict[str, Any] = {"input_ids": ids, "labels": ids, "fused_lm_head": True}
     same = False
     # It takes for granted where a network has its layers.
     with torch.no_grad(), contextlib.suppress(AttributeError, TypeError, RuntimeError):
-        heads = [head(input_ids=ids, labels=ids, fused_lm_head=True).log_probs for head in (fused, own)]
-        same = torch.allclose(*heads, atol=HEAD)
+        same = torch.allclose(fused(**options).log_probs, correct(**options).log_probs, atol=HEAD)
     if not same:
-        base.forward = own
+        base.forward = correct
 
 
 def _arguments(device: torch.device, config: AdapterConfig, steps: int, seed: int, folder: str) -> Any:

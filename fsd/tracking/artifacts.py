@@ -160,13 +160,11 @@ def check_one_base(uri: str) -> None:
     version = version_info(uri)
     if version is None or "@" not in uri:
         return
-    ours = version.tags.get("base_model")
+    meant = f"{version.uri}, of {version.tags.get('base_model')}"
     for entry in open_store().client.search_model_versions(f"name='{version.name}'"):
         if base_of(entry.tags) != base_of(version.tags):
-            raise UsageError(
-                f"{uri} must be of the only base model; it is {version.uri}, of {ours}, and models:/{version.name}/"
-                f"{entry.version} is of {entry.tags.get('base_model')}: name the version"
-            )
+            another = f"models:/{version.name}/{entry.version} is of {entry.tags.get('base_model')}"
+            raise UsageError(f"{uri} must be of the only base model; it is {meant}, and {another}: name the version")
 
 
 def _listed(values: Iterable[Any]) -> str:

@@ -333,7 +333,6 @@ def document(report: "Report", places: Mapping[str, str] | None, version: Versio
         "format": FORMAT,
         "command": context().command,
         "headline": report.line,
-        "model": dict(report.facts).get("Model"),
         "tables": tables,
         "notes": notes,
         "files": files,
