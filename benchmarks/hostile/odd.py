@@ -295,7 +295,6 @@ CIRCUMSTANCES: dict[str, Callable[[], object]] = {
     "files of nothing": _set_limit(resource.RLIMIT_FSIZE, 0),
     "all streams closed": _all_closed,
     "another user": _another_user,
-    "small stack": _set_limit(resource.RLIMIT_STACK, 2**18),
     "no more threads": _without_threads,
     "signals ignored": lambda: [signal.signal(each, signal.SIG_IGN) for each in (signal.SIGTERM, signal.SIGPIPE)],
     **{

@@ -195,7 +195,6 @@ ENVIRONMENTS: dict[str, Mapping[str, str]] = {
     "no locale": {"LANG": "xx_XX.nonsense", "LC_ALL": "xx_XX.nonsense"},
     "Turkish": {"LANG": "tr_TR.UTF-8", "LC_ALL": "tr_TR.UTF-8"},
     "warnings are errors": {"PYTHONWARNINGS": "error"},
-    "without asserts": {"PYTHONOPTIMIZE": "2"},
     "hash seed": {"PYTHONHASHSEED": "12345"},
     "development mode": {"PYTHONDEVMODE": "1"},
     "short digits": {"PYTHONINTMAXSTRDIGITS": "640"},

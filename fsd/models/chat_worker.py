@@ -7,7 +7,6 @@ hours, in which nothing inside the process could stop it.
 
 import json
 import os
-import resource
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +30,8 @@ def limit_memory() -> None:
     # Other systems than Linux have no such file, and limit time alone.
     if not pages.is_file():
         return
+    import resource  # which not every system has
+
     size = int(pages.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, hard))

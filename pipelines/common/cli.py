@@ -10,7 +10,6 @@ import io
 import math
 import os
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -70,8 +69,6 @@ SHOWN = 120
 MAIN_FIRST = 10.0
 # Seconds that the main process leaves the launcher to end it, if it failed because another process is gone.
 CAUSE_FIRST = 2.0
-# Least size of the stack, in bytes: beyond it nothing can be reported, the process is killed.
-STACK = 2**20
 _LOOP = re.compile("Symlink loop from '(.*)'")
 # Errors of a path at which something else is, such as a folder in place of a lock file.
 _NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EMFILE)
@@ -104,7 +101,6 @@ def command(
     several = distributed.num_processes() > 1
     with _ends(several), _system_errors():
         distributed.check_environment()
-        _check_interpreter()
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description or "")
@@ -137,17 +133,6 @@ def command(
             distributed.leave()
             if not invocation.dry_run and distributed.is_main_process():
                 gate.check()
-
-
-def _check_interpreter() -> None:
-    """Refuse a Python in which the libraries fail: without docstrings, or with a stack that they would overflow."""
-    if sys.flags.optimize > 1:
-        raise UsageError(
-            "Python must keep docstrings, which transformers reads; got -OO or PYTHONOPTIMIZE=2: leave that out"
-        )
-    limit, _ = resource.getrlimit(resource.RLIMIT_STACK)
-    if 0 <= limit < STACK:
-        raise UsageError(f"the stack must have at least {STACK:,} bytes; got {limit:,}: raise it by ulimit -s")
 
 
 def _check_folder() -> None:
@@ -301,8 +286,9 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         yield
         return
-    # Under nohup SIGHUP is ignored, and stays so.
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    # Under nohup SIGHUP is ignored, and stays so. Windows has none.
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [number for number in known if signal.getsignal(number) == signal.SIG_DFL]
 
     def handle(handler: Any) -> None:
         for number in numbers:
