@@ -139,9 +139,9 @@ def test_what_greedy_decoding_returns_and_the_highest_probabilities_are_told_and
     sampled[0].log_p[places] = np.log(8e-4)
     greedy[0].log_p[places[:4]] = 0
     first = report.conclusions(sampled, "the model", greedy)[0].text
-    # Of 65 and 65 blocks: 65/130 · 64/129 · …
+    # Of 64 and 64 blocks: 64/128 · 63/127 · 62/126 · 61/125 = .0596.
     assert (
-        "greedy decoding returns 4 of 1,277 passages word for word, against 0 of 1,274 of the control (p = 0.059)"
+        "greedy decoding returns 4 of 1,277 passages word for word, against 0 of 1,274 of the control (p = .060)"
         in first
     )
     assert "its most probable 7 places are above every one of the control (p = .007)" in first
@@ -152,7 +152,7 @@ def test_what_greedy_decoding_returns_and_the_highest_probabilities_are_told_and
     assert "its most probable place is above every one of the control (p = .500)" in first.text
     assert "not distinguishable from the control" in first.text
     assert "greedy" not in first.text
-    assert "would" in second.text
+    assert "distinguish" in second.text or "read" in second.text
 
 
 def test_a_certain_passage_has_100_percent() -> None:
