@@ -44,7 +44,9 @@ def _started(pid: int) -> str:
     # Not by psutil, which adds the time of the boot: that moves with the clock, and running processes would seem ended.
     try:
         if not Path("/proc/self/stat").exists():
-            os.kill(pid, 0)
+            # On Windows it would end the process.
+            if os.name != "nt":
+                os.kill(pid, 0)
             return "0"
         # After the name of the command, which may contain anything.
         state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -2,10 +2,13 @@
 
 import ast
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from pipelines.common import cli
 
 ROOT = Path(__file__).parents[1]
 ORDER: tuple[tuple[str, ...], ...] = (
@@ -192,3 +195,20 @@ def test_the_page_names_files_that_are_there() -> None:
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     named = re.findall(r"`((?:fsd|detectors|pipelines|tests)/[\w/.]*)`", page)
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+UNIX_ALONE = frozenset(("resource", "fcntl", "grp", "pwd", "pty", "termios", "tty", "syslog"))
+"""Modules that Python has on no Windows: one that is imported at the head of a file stops every command there."""
+
+
+def test_no_file_needs_a_module_of_unix_to_be_imported() -> None:
+    for name, file in MODULES.items():
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            assert not UNIX_ALONE.intersection(names), name
+
+
+def test_a_command_runs_where_there_is_no_such_module_and_no_hangup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(signal, "SIGHUP")
+    with cli._interruptible():
+        assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL

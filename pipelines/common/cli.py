@@ -256,8 +256,9 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         yield
         return
-    # Under nohup SIGHUP is ignored, and stays so.
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    # Under nohup SIGHUP is ignored, and stays so. Windows has none.
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [number for number in known if signal.getsignal(number) == signal.SIG_DFL]
 
     def handle(handler: Any) -> None:
         for number in numbers:

@@ -10,9 +10,9 @@ import pandas as pd
 
 from fsd.config import again
 from fsd.evaluation.findings import AGAINST, Finding
-from fsd.evidence.extraction import LEVELS, Work, coverage, queries, ratio
+from fsd.evidence.extraction import LEVELS, Work, coverage, highest_of_blocks, lead, queries, ratio
 from fsd.reporting import figures
-from fsd.reporting.report import Picture, Reader, Report, Section, Table, plain
+from fsd.reporting.report import Picture, Reader, Report, Section, Table, p_words, plain
 from fsd.scoring.model import Model
 from fsd.statistics.intervals import Estimate
 from pipelines.evidence.examination import examined
@@ -23,6 +23,10 @@ BINS = 200
 TOP = 10
 CHANGES = "A passage that is not returned here may be returned after a longer prefix or another way of sampling."
 READ = "quotations, set phrases and lists can be probable without the work itself: read the top passages"
+GREEDY = "greedy"
+NOT_TOLD_APART = "not distinguishable from the control"
+LEVEL = 0.05
+"""p at which a work is told from its controls."""
 Extractions = Mapping[str, Sequence[Work]]
 """Way of sampling → the work in question and its controls, scored."""
 # Columns of the shares of works that lie in continuations with at least the probability `level`.
@@ -61,14 +65,14 @@ def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Rep
     return Report(
         title="Was it in the training data? Extraction",
         question=f"Does {name} continue passages of {Path(work.name).name} with its own words?",
-        findings=conclusions(plain_works, name),
+        findings=conclusions(plain_works, name, extractions.get(GREEDY, ())),
         sections=sections,
         changes=[CHANGES, advice],
         next=commands,
         facts=[("Model", name), ("Files", ", ".join(work.name for work in plain_works))],
         score=f"{best:.1%} at p {LEVELS[0]:.1%}",
         metrics=metrics,
-        reader=reader(plain_works, name),
+        reader=reader(plain_works, name, extractions.get(GREEDY, ())),
         numbers={
             "share": coverage([work], LEVELS[0]).value,
             "control": coverage(controls, LEVELS[0]).value if controls else None,
@@ -78,10 +82,10 @@ def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Rep
     )
 
 
-def reader(works: Sequence[Work], model: str) -> Reader:
+def reader(works: Sequence[Work], model: str, greedy: Sequence[Work] = ()) -> Reader:
     """The answer for somebody who is no engineer."""
     work, *controls = works
-    result = conclusions(works, model)[0].text
+    result = conclusions(works, model, greedy)[0].text
     wrong = [
         "The ranges in brackets hold in 95 of 100 cases, over blocks of the text. Quotations, set phrases and lists "
         "can be returned by a model that was not trained on the work: read the passages themselves."
@@ -176,7 +180,9 @@ def _probability(log_p: float) -> str:
     # From the logarithm itself, as many of these are too small for a float.
     if log_p < math.log(1e-4):
         return f"10^{log_p / math.log(10):.0f}"
-    return f"{100 * math.exp(log_p):.2g} %"
+    percent = 100 * math.exp(log_p)
+    # Two digits of what rounds to 100 would be 1e+02.
+    return f"{percent:.2g} %" if percent < 99.5 else "100 %"
 
 
 def _count(number: float) -> str:
@@ -186,8 +192,11 @@ def _count(number: float) -> str:
     return f"{number:,.0f}" if number < 1e6 else f"10^{math.log10(number):.0f}"
 
 
-def conclusions(works: Sequence[Work], model: str) -> list[Finding]:
-    """The result of plain sampling, for the work and its controls, in sentences, most important first."""
+def conclusions(works: Sequence[Work], model: str, greedy: Sequence[Work] = ()) -> list[Finding]:
+    """The result of plain sampling, for the work and its controls, in sentences, most important first.
+
+    What `greedy` decoding returns word for word stands beside it.
+    """
     work, *controls = works
     level = LEVELS[0]
     share = coverage([work], level)
@@ -202,14 +211,14 @@ def conclusions(works: Sequence[Work], model: str) -> list[Finding]:
         "a chance of one half"
     )
     findings = [
-        Finding(result + _comparison(share, controls)),
+        Finding(result + _comparison(share, works, greedy)),
         Finding(best, highest >= math.log(level)),
         Finding(READ, AGAINST),
     ]
     stride = int(np.diff(work.starts).max(initial=0))
     if stride > work.suffix:
         findings.append(_gaps(work, stride))
-    if controls and share.low <= coverage(controls, level).high:
+    if NOT_TOLD_APART in findings[0].text:
         findings.insert(1, extraction_power(work, controls))
     return findings
 
@@ -224,8 +233,29 @@ def _gaps(work: Work, stride: int) -> Finding:
     return Finding(text, AGAINST)
 
 
-def _comparison(share: Estimate, controls: Sequence[Work]) -> str:
+def _signs(works: Sequence[Work], greedy: Sequence[Work]) -> dict[str, float]:
+    """What else tells a work from its controls, in words → p: what greedy decoding returns, and the highest p."""
+    signs = {}
+    if greedy:
+        work, *controls = greedy
+        others = np.concatenate([control.log_p for control in controls])
+        returned, guessed = int((work.log_p == 0).sum()), int((others == 0).sum())
+        _, p = lead(highest_of_blocks([work]), highest_of_blocks(controls))
+        if returned:
+            passages_of = f"{returned:,} of {work.log_p.size:,} passages"
+            beside = f"against {guessed:,} of {others.size:,} of the control"
+            signs[f"greedy decoding returns {passages_of} word for word, {beside}"] = p
+    work, *controls = works
+    count, p = lead(highest_of_blocks([work]), highest_of_blocks(controls))
+    if count:
+        places = "place is" if count == 1 else f"{count:,} places are"
+        signs[f"its most probable {places} above every one of the control"] = p
+    return signs
+
+
+def _comparison(share: Estimate, works: Sequence[Work], greedy: Sequence[Work]) -> str:
     """The end of the first sentence: what the share of the work says beside that of the controls."""
+    _, *controls = works
     if not controls:
         return (
             "; without a control (--control: by the same author unpublished, or of the same period and kind) this does "
@@ -244,7 +274,13 @@ def _comparison(share: Estimate, controls: Sequence[Work]) -> str:
             f"{text}: more than can be guessed from texts of the control's kind, so the model holds passages of this "
             "work"
         )
-    return f"{text}: not distinguishable from the control; this does not show that it was not in the training data"
+    signs = _signs(works, greedy)
+    for sign, p in signs.items():
+        text += f"; {sign} ({p_words(p)})"
+    # Two tests, each of which may tell them apart.
+    if min(signs.values(), default=1.0) <= LEVEL / 2:
+        return f"{text}: more than can be guessed from texts of the control's kind, so the model knows this work"
+    return f"{text}: {NOT_TOLD_APART}; this does not show that it was not in the training data"
 
 
 def top_passages(work: Work, decode: Callable[[list[int]], str]) -> Table:

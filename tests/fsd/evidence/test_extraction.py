@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from fsd.errors import UsageError
-from fsd.evidence.extraction import Work, coverage, passages, queries, ratio
+from fsd.evidence.extraction import Work, coverage, lead, passages, queries, ratio
 from fsd.statistics.intervals import Estimate
 
 
@@ -84,3 +84,17 @@ def test_ratio_is_conservative() -> None:
     assert ratio(Estimate(0.4, 0.3, 0.5), Estimate(0.1, 0.05, 0.2)) == pytest.approx((4.0, 1.5, 10.0))
     assert ratio(Estimate(0.4, 0.3, 0.5), Estimate(0.0, 0.0, 0.1)) == (math.inf, pytest.approx(3.0), math.inf)
     assert math.isnan(ratio(Estimate(0, 0, 0.1), Estimate(0, 0, 0.1)).value)
+
+
+def test_the_lead_of_a_work_by_hand():
+    # The two highest of 3 + 2 blocks are of the work: 3/5 · 2/4.
+    assert lead(np.array([-1.0, -2.0, -9.0]), np.array([-3.0, -4.0])) == (2, pytest.approx(0.3))
+    assert lead(np.array([-5.0]), np.array([-3.0])) == (0, 1.0)
+    assert lead(np.array([-np.inf]), np.array([-np.inf])) == (0, 1.0)
+
+
+def test_the_chance_of_a_lead_is_at_most_its_p_among_blocks_that_are_alike():
+    rng = np.random.default_rng(0)
+    ps = np.array([lead(*np.split(rng.normal(size=50), [20]))[1] for _ in range(4000)])
+    for level in (0.05, 0.1, 0.3):
+        assert (ps <= level).mean() <= level + 0.015

@@ -162,3 +162,17 @@ def test_counts_that_the_file_cannot_hold_are_refused_at_once(tmp_path: Path) ->
         )
         with pytest.raises(UsageError, match=r"its 24 bytes cannot hold [\d,]+ tensors and [\d,]+ settings"):
             hub.locate(str(path))
+
+
+@pytest.mark.parametrize("name", ["sha256-abc", "model.bin", "model", "MODEL.GGUF"])
+def test_a_file_is_known_by_its_first_bytes_whatever_its_name(file: Path, tmp_path: Path, name: str) -> None:
+    blobs = tmp_path / "blobs"
+    blobs.mkdir()
+    (blobs / "sha256-config").write_text("{}")
+    blob = blobs / name
+    blob.symlink_to(file)
+    assert_logits_agree(str(blob), file)
+    other = blobs / "sha256-text"
+    other.write_text("no model")
+    with pytest.raises(UsageError, match="there is no folder"):
+        load(str(other))

@@ -122,3 +122,38 @@ def test_works_of_one_file_name_each_have_a_strip(monkeypatch: pytest.MonkeyPatc
     named = [SimpleNamespace(name=name, suffix=9, profile=lambda _: []) for name in ("a/book.txt", "b/book.txt")]
     report._strips(named)
     assert drawn == ["a/book.txt", "b/book.txt"]
+
+
+def test_what_greedy_decoding_returns_and_the_highest_probabilities_are_told_and_tested() -> None:
+    rng = np.random.default_rng(0)
+
+    def work(name: str, log_p: np.ndarray) -> Work:
+        starts = np.arange(log_p.size) * 10
+        return Work(name, np.arange(log_p.size * 10 + 90), starts, log_p, 50, 50)
+
+    low = [rng.uniform(-90, -40, 1277), rng.uniform(-90, -40, 1274)]
+    sampled = [work("book.txt", low[0].copy()), work("control.txt", low[1])]
+    greedy = [work("book.txt", np.full(1277, -np.inf)), work("control.txt", np.full(1274, -np.inf))]
+    # Seven places far apart, of which greedy decoding returns four; none is likely to be drawn.
+    places = np.arange(50, 1250, 180)
+    sampled[0].log_p[places] = np.log(8e-4)
+    greedy[0].log_p[places[:4]] = 0
+    first = report.conclusions(sampled, "the model", greedy)[0].text
+    # Of 64 and 64 blocks: 64/128 · 63/127 · 62/126 · 61/125 = .0596.
+    assert (
+        "greedy decoding returns 4 of 1,277 passages word for word, against 0 of 1,274 of the control (p = .060)"
+        in first
+    )
+    assert "its most probable 7 places are above every one of the control (p = .007)" in first
+    assert first.endswith("more than can be guessed from texts of the control's kind, so the model knows this work")
+    # One place, and none of it returned: nothing that chance does not do.
+    sampled[0].log_p[places[1:]] = low[0][places[1:]]
+    first, second, *_ = report.conclusions(sampled, "the model", [greedy[1], greedy[1]])
+    assert "its most probable place is above every one of the control (p = .500)" in first.text
+    assert "not distinguishable from the control" in first.text
+    assert "greedy" not in first.text
+    assert "distinguish" in second.text or "read" in second.text
+
+
+def test_a_certain_passage_has_100_percent() -> None:
+    assert [report._probability(x) for x in (0.0, -1e-9, -0.004, -0.01)] == ["100 %", "100 %", "100 %", "99 %"]
