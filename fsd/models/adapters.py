@@ -553,7 +553,7 @@ def _configuration(network: Any, config: AdapterConfig, steps: int) -> Any:
     for preference, targets in enumerate(_targets(network, config)):
         # peft has no dropout for experts that are fused into one parameter.
         for dropout in dict.fromkeys((config.dropout, 0.0)):
-            settings = _settings(architecture, config, targets, dropout, steps)
+            settings = _new_settings(architecture, config, targets, dropout, steps)
             failure = _refusal(network, settings)
             reason = reason or failure
             if failure:
@@ -575,7 +575,9 @@ def _remark(line: str) -> None:
     note(line)
 
 
-def _settings(architecture: str, config: AdapterConfig, targets: str | list[str], dropout: float, steps: int) -> Any:
+def _new_settings(
+    architecture: str, config: AdapterConfig, targets: str | list[str], dropout: float, steps: int
+) -> Any:
     """The peft configuration with these targets."""
     from peft import AdaLoraConfig, IA3Config, LoraConfig
     from peft.utils import constants
@@ -633,7 +635,7 @@ def _targets(network: Any, config: AdapterConfig) -> Iterator[str | list[str]]:
         # Of a state-space model peft refuses some.
         adaptable = []
         for name in sorted(linear):
-            if not _refusal(network, _settings(architecture, config, [name], 0.0, ADALORA_MIN_STEPS)):
+            if not _refusal(network, _new_settings(architecture, config, [name], 0.0, ADALORA_MIN_STEPS)):
                 adaptable += [name]
         yield adaptable
         return
