@@ -24,6 +24,8 @@ from pipelines.evidence.adapter_audit import AuditConfig, audit
 from pipelines.evidence.canary import MakeConfig, RankConfig, make, rank
 from pipelines.evidence.extract import ExtractConfig, works
 
+# Of torch, about the sparse weights of shira.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 KINDS: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parents[1] / "data" / "adapters.yaml").read_text(encoding="utf-8")
 )
