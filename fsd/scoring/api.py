@@ -654,9 +654,9 @@ def _in_text(context: str, text: str, tokens: Sequence[str], generated: int) -> 
     """
     read = len(tokens) - generated
     pieces = list(map(_bytes, tokens))
-    before, body = context.encode(errors="surrogatepass"), text.encode(errors="surrogatepass")
-    starts = _exact_starts(before + body, pieces, read)
-    border = len(before)
+    border = len(context.encode(errors="surrogatepass"))
+    body = (context + text).encode(errors="surrogatepass")
+    starts = _exact_starts(body, pieces, read)
     if not starts:
         readable = [piece.decode(errors="replace") for piece in pieces[:read]]
         starts = _approximate_starts(context + text, readable)

@@ -239,7 +239,8 @@ def _signs(works: Sequence[Work], greedy: Sequence[Work]) -> dict[str, float]:
     if greedy:
         work, *controls = greedy
         others = np.concatenate([control.log_p for control in controls])
-        returned, guessed = int((work.log_p == 0).sum()), int((others == 0).sum())
+        returned = int((work.log_p == 0).sum())
+        guessed = int((others == 0).sum())
         _, p = lead(highest_of_blocks([work]), highest_of_blocks(controls))
         if returned:
             passages_of = f"{returned:,} of {work.log_p.size:,} passages"
