@@ -30,21 +30,6 @@ CASES = [
 ]
 
 
-def test_the_page_lists_the_matrix(request):
-    """`pytest --regenerate` writes it."""
-    kinds = {}
-    for name, about in ARCHITECTURES.items():
-        kinds.setdefault(about["kind"], []).append(f"`{name}`")
-    rows = [f"| {kind} | {len(names)} | {', '.join(names)} |\n" for kind, names in kinds.items()]
-    table = "".join(["| kind | number | architectures |\n|---|---:|---|\n", *rows])
-    page = ROOT / "docs" / "supported.md"
-    before, start, rest = page.read_text(encoding="utf-8").partition("<!-- architectures -->\n")
-    _, end, after = rest.partition("<!-- end -->")
-    if request.config.getoption("--regenerate"):
-        page.write_text(before + start + table + end + after, encoding="utf-8")
-    assert f"{start}{table}{end}" in page.read_text(encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def folder_of(tmp_path_factory):
     """Gives a folder with a tiny random model of an architecture."""
