@@ -2,8 +2,7 @@
 
 Without a model and texts a study runs at a small scale, offline, on the embedded model and corpus. Cells are cached
 by content: an interrupted study resumes, and cells shared by several studies run only once. `lab` in place of NAME runs
-the laboratory, whose targets' training texts are all known, `real` one real model, and `papers` writes the page of all
-studies: see --help of each.
+the laboratory, whose targets' training texts are all known, and `real` one real model: see --help of each.
 
 Examples:
     fsd study --list
@@ -22,7 +21,7 @@ from pipelines.common.cli import command, deferred, program
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, run_name, show, tracked_run
 from pipelines.common.job import Job, Stated, check_space, names
-from pipelines.research.study.grid import PageConfig, StudyConfig, plan
+from pipelines.research.study.grid import StudyConfig, plan
 from pipelines.research.study.lab import LabConfig, RealConfig
 
 if TYPE_CHECKING:
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
 
 STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
 REAL = {"data": "texts", "trained": "the trained model", "untouched": "the untouched model", "recording": "recording"}
-PAGE = {"recording": "page"}
-# First arguments that run the laboratory or write a page, in place of a study of the papers.
+# First arguments that run the laboratory, in place of a study of the papers.
 OWN = {
     "lab": (LabConfig, "pipelines.research.study.lab.command", STAGES),
     "real": (RealConfig, "pipelines.research.study.real", REAL),
-    "papers": (PageConfig, "pipelines.research.study.page", PAGE),
 }
 
 

@@ -116,23 +116,6 @@ class StudyConfig:
 
 
 @dataclass(frozen=True)
-class PageConfig:
-    """Write the page docs/papers.md from the catalogue: each table and figure of the papers, and its study.
-
-    A table with more of each study, papers.tsv, is written beside it.
-
-    Examples:
-        fsd study papers
-        fsd study papers --out papers.md
-    """
-
-    out: Path = Path("docs/papers.md")
-    """Output file."""
-    update: bool = False
-    """Take over what the newest run of each study in the store has measured at the small scale."""
-
-
-@dataclass(frozen=True)
 class Cell:
     """One run of the main pipeline within a study: its label on each axis, its settings and changes to its texts."""
 

@@ -12,7 +12,7 @@ from fsd.data.documents import cut
 from pipelines.research.study import catalogue, cells
 from pipelines.research.study.__main__ import prepare
 from pipelines.research.study.grid import StudyConfig
-from pipelines.research.study.page import summary
+from scripts.papers_page import summary
 
 # The longest length to which a study truncates texts at the small scale is 64 words.
 WORDS = 66
@@ -60,7 +60,7 @@ def test_every_study_runs_at_the_small_scale_and_has_its_table_and_its_figure(ha
 
 @pytest.mark.slow
 def test_a_result_on_the_page_is_that_of_the_study(tmp_path, monkeypatch):
-    from pipelines.research.study.page import results
+    from scripts.papers_page import results
 
     monkeypatch.chdir(tmp_path)
     prepare(StudyConfig("dcpdd-fig2")).run()

@@ -1,11 +1,11 @@
-"""The page docs/papers.md: every table and figure of the papers, and what is not as in the paper here.
+"""Write docs/papers.md and docs/papers.tsv: every table and figure of the papers, and what is not as in the paper here.
 
 The table docs/papers.tsv has more of each study: what is as in the paper, and what was measured at the small scale.
 """
 
+import argparse
 import functools
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,20 +15,14 @@ from fsd import tracking
 from fsd.config import FSDConfig
 from fsd.data import benchmarks
 from fsd.errors import UsageError
-from fsd.evaluation.findings import Finding
-from fsd.reporting.report import Report, markdown_row
+from fsd.reporting.report import markdown_row
 from fsd.statistics.intervals import shortened
 from fsd.tracking import RunRecord
-from pipelines.common.context import stage
-from pipelines.common.deliver import show
-from pipelines.common.job import Job
-from pipelines.common.output import check_path, write_text
 from pipelines.research.study.catalogue import OWN, Paper, Study, in_order, papers, studies, without_study
-from pipelines.research.study.grid import PageConfig
 
-# What the studies measured at the small scale; `fsd study papers --update` writes it.
-RESULTS = Path(__file__).with_name("small.csv")
-TABLE_SUFFIX = ".tsv"
+DOCS = Path(__file__).parents[1] / "docs"
+# What the studies measured at the small scale; --update writes it.
+RESULTS = Path(__file__).with_name("papers_small.csv")
 HEADINGS = ("in the paper", "command", "not as in the paper, and why")
 TABLE_HEADINGS = (
     "in the paper",
@@ -49,7 +43,7 @@ runs at the paper's scale by the command beside it, given a GPU and the hub. **N
 [A table](papers.tsv) has more: what is as in the paper, how many printed numbers are on record, and the AUCs of the
 embedded model, which say nothing about the papers' models.
 
-`fsd study papers` makes this page from `pipelines/research/study/catalogue.yaml`.
+`python -m scripts.papers_page` makes this page from `pipelines/research/study/catalogue.yaml`.
 """
 
 
@@ -61,35 +55,6 @@ class Line(NamedTuple):
     state: str
     low: float
     high: float
-
-
-def prepare(config: PageConfig) -> Job:
-    """Check the output files."""
-    if config.out.suffix == TABLE_SUFFIX:
-        raise UsageError(f"--out must be the page, beside which its table ({TABLE_SUFFIX}) goes; got {config.out}")
-    writes = [config.out, config.out.with_suffix(TABLE_SUFFIX)]
-    for path in writes:
-        check_path(path)
-    return Job(partial(run, config), {"studies": "their declarations"}, writes=writes)
-
-
-def run(config: PageConfig) -> None:
-    """Write page and table; with --update first take over what the newest runs of the studies have measured."""
-    table_file = config.out.with_suffix(TABLE_SUFFIX)
-    with stage("recording"):
-        if config.update:
-            measured = pd.DataFrame(_measured(f"fsd-{FSDConfig().data.domain}"))
-            write_text(measured.to_csv(index=False), RESULTS)
-            results.cache_clear()
-        write_text(page(), config.out)
-        write_text(table(), table_file)
-    show(
-        Report(
-            headline=f"page: {config.out}",
-            findings=[Finding(f"{len(studies())} studies")],
-            files={"page": config.out, "table": table_file},
-        )
-    )
 
 
 def page() -> str:
@@ -236,3 +201,19 @@ def _is_plain(run: RunRecord) -> bool:
         return False
     # What is not given is not recorded.
     return not {"model", "data"} & run.params.keys()
+
+
+def write(update: bool) -> None:
+    """Write page and table; first take over what the newest runs of the studies have measured, if asked to."""
+    if update:
+        measured = pd.DataFrame(_measured(f"fsd-{FSDConfig().data.domain}"))
+        RESULTS.write_text(measured.to_csv(index=False), encoding="utf-8")
+        results.cache_clear()
+    DOCS.joinpath("papers.md").write_text(page(), encoding="utf-8")
+    DOCS.joinpath("papers.tsv").write_text(table(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--update", action="store_true", help="take over the numbers of the newest runs of all studies")
+    write(parser.parse_args().update)
