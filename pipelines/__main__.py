@@ -19,7 +19,7 @@ def main() -> None:
             print(f"\n{question}:")
             for command, (_, about) in commands.items():
                 print(f"  {command:<14} {about}")
-        print("\n`fsd COMMAND -h` shows a command on one screen, `--help` all of its flags.")
+        print("\n`fsd COMMAND --help` lists the flags of a command.")
         print("Which to take; the other pages, docs/NAME in messages, are beside it:")
         print(f"  {page('questions.md')}")
     elif name == "--version":

@@ -44,7 +44,8 @@ settings.load_profile("fsd")
 
 STUDY = "tests/pipelines/research/study"
 LONGEST = [
-    *(f"{STUDY}/{name}" for name in ("test_real.py", "test_lab.py", "test_small_scale.py")),
+    *(f"{STUDY}/{name}" for name in ("test_lab.py", "test_small_scale.py")),
+    "tests/test_real_model.py",
     "tests/test_first_use.py",
     "tests/pipelines/test_docs.py",
     "tests/pipelines/test_bad_input.py",

@@ -50,6 +50,7 @@ FORMS: Mapping[str, Smallest] = {
     "mutants": Smallest("--only SPLIT).sum()", r"^1 of 1 changes are noticed"),
     "pairs": Smallest("--shapes 14m --texts 2 --rounds 1", r"^pair +\d"),
     "power": Smallest("--data-sets 5 --statements 2", r"^\| exact test, 20 documents of 20 variants \| 1.1 \| "),
+    "real_model": Smallest("--model embedded-twin --texts 32 --learning-rate 1e-3 --dry-run", r"^texts +16 member"),
     "run_profile": Smallest("--texts 2", r"^all \| [\d,]+ \|"),
     "scoring": Smallest("--shapes 14m --texts 2 --rounds 1", r"^textbook +\d"),
     "screens": Smallest("frequencies --columns 80", r"^\| `fsd frequencies .*` \| \d+ \|"),

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 VERSION = 1
 """Version of the form of a bundle."""
 MANIFEST = "manifest.json"
-SIGNATURES = (f"{MANIFEST}.sig", f"{MANIFEST}.minisig")
-"""Detached signatures of the manifest, by ssh-keygen and by minisign; no manifest can list them."""
+PROTOCOL = "run/protocol.json"
+"""Path of the protocol in a bundle."""
+UNLISTED = (MANIFEST, f"{MANIFEST}.sig", f"{MANIFEST}.minisig")
+"""What no manifest can list: itself, and its detached signatures by ssh-keygen and by minisign."""
 QUOTED_WORDS = 5
 """Words in a row that make a file a quotation of a text."""
 REDACTED = "sha256:"
@@ -110,17 +112,8 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """A file of the run that is not in the bundle, as it quotes texts."""
-
-    path: Inside
-    size: Size
-    sha256: Sha256
-
-
-@dataclass(frozen=True)
 class Manifest:
-    """What a bundle holds, and what it is evidence of."""
+    """What a bundle holds, and what it is evidence of; `left_out` are the files of the run that quote texts."""
 
     version: Annotated[int, AfterValidator(_current)]
     made_by: str
@@ -128,10 +121,18 @@ class Manifest:
     headline: str
     provenance: Provenance
     weights: Sequence[Weights]
-    protocol: Sha256 | None
     texts: bool
     files: Sequence[Entry]
-    left_out: Sequence[LeftOut] = field(default_factory=tuple)
+    left_out: Sequence[Entry] = field(default_factory=tuple)
+
+    @property
+    def protocol(self) -> str | None:
+        """The hash of the protocol of the run."""
+        for entry in self.files:
+            if entry.path == PROTOCOL:
+                # Of the run's own, where texts stand as hashes.
+                return entry.original or entry.sha256
+        return None
 
 
 def read_manifest(content: bytes, place: str) -> Manifest:
@@ -146,32 +147,19 @@ class Alteration(NamedTuple):
     what: str
 
 
-class Present(NamedTuple):
-    """A file that is there: its size, and its hash, "" for what is no regular file."""
-
-    size: int
-    sha256: str
-
-
-def alterations(manifest: Manifest, present: Mapping[str, Present]) -> list[Alteration]:
-    """What differs between the files of a bundle and its manifest: changed, missing, renamed and added ones."""
+def alterations(manifest: Manifest, present: Mapping[str, str]) -> list[Alteration]:
+    """What differs between a manifest and the files that are there, whose hash is "" if they are no regular ones."""
     altered = []
-    listed = {entry.path: entry for entry in manifest.files}
-    added = {path: file for path, file in present.items() if path not in listed}
-    for path, entry in listed.items():
-        file = present.get(path)
-        if file is None:
-            renamed = [other for other, there in added.items() if there.sha256 == entry.sha256]
-            what = "missing"
-            if renamed:
-                what = f"renamed to {renamed[0]}"
-                del added[renamed[0]]
-            altered.append(Alteration(path, what))
-        elif not file.sha256:
+    listed = {entry.path: entry.sha256 for entry in manifest.files}
+    for path, recorded in listed.items():
+        there = present.get(path)
+        if there is None:
+            altered.append(Alteration(path, "missing"))
+        elif not there:
             altered.append(Alteration(path, "no regular file"))
-        elif file != (entry.size, entry.sha256):
-            altered.append(Alteration(path, f"changed: SHA-256 {file.sha256 or '–'}, in the manifest {entry.sha256}"))
-    altered += [Alteration(path, "added") for path in added]
+        elif there != recorded:
+            altered.append(Alteration(path, f"changed: SHA-256 {there}, in the manifest {recorded}"))
+    altered += [Alteration(path, "added") for path in present if path not in listed]
     return altered
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fsd.errors import UsageError
-from fsd.evidence.bundle import MANIFEST, SIGNATURES, Present
+from fsd.evidence.bundle import MANIFEST, UNLISTED
 from fsd.files import LARGEST, entries_below
 
 
@@ -30,12 +30,12 @@ class Bundle:
         file = self._root / path
         return bytes(file.read_bytes()) if file.is_file() else None
 
-    def files(self) -> dict[str, Present]:
-        """Path → size and hash of every file, without the manifest and its signatures."""
+    def files(self) -> dict[str, str]:
+        """Path → hash of every file, without the manifest and its signatures."""
         present = {}
         for path, file in _walk(self._root, ""):
-            if path not in (MANIFEST, *SIGNATURES):
-                present[path] = _present(file)
+            if path not in UNLISTED:
+                present[path] = _hash(file)
         return present
 
     def copy(self, paths: list[str], folder: Path) -> None:
@@ -71,20 +71,16 @@ def _walk(folder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield path, file
 
 
-def _present(file: Any) -> Present:
+def _hash(file: Any) -> str:
+    """The hash of a file, "" for what is no regular file."""
     # A link may lead out of the bundle, and a pipe has no end.
     if not file.is_file() or (isinstance(file, Path) and file.is_symlink()):
-        return Present(0, "")
-    total = hashlib.sha256()
-    size = 0
+        return ""
     try:
         with file.open("rb") as stream:
-            while block := stream.read(2**20):
-                total.update(block)
-                size += len(block)
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except (zipfile.BadZipFile, OSError, EOFError) as error:
         raise UsageError(f"files of a bundle must be readable; {file}: {error}") from error
-    return Present(size, total.hexdigest())
 
 
 def files_in(folder: Path) -> Iterator[tuple[str, Path]]:

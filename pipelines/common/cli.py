@@ -18,7 +18,6 @@ import textwrap
 import time
 import tomllib
 import traceback
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, fields, make_dataclass
 from difflib import get_close_matches
@@ -500,34 +499,9 @@ def _entries(file: str) -> dict[str, Any]:
     return entries
 
 
-def _parser(config: type[Any]) -> Any:
-    """The command line of a configuration, as argparse describes it."""
-    import tyro
-
-    # tyro announces that it will have another function for this, and has none yet.
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-        return tyro.extras.get_parser(config, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands))
-
-
-def _print_short_help(config: type[Any], description: str) -> None:
-    """Print what fits one screen: usage, purpose, examples, and the flags that matter most."""
-    from pipelines.common.short_help import flag_lines
-
-    paragraphs = inspect.cleandoc(description).split("\n\n")
-    print(f"usage: {program()} [OPTIONS]\n\n{wrapped(paragraphs[0])}\n")
-    for paragraph in paragraphs[1:]:
-        if paragraph.startswith("Examples:"):
-            print(f"{paragraph}\n")
-    print("\n".join(flag_lines(command_name(), _parser(config)._actions)))
-
-
 def _by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> Any:
     import tyro
 
-    if "-h" in arguments and "--help" not in arguments:
-        if distributed.is_main_process():
-            _print_short_help(config, description)
-        raise SystemExit
     # https://no-color.org; tyro itself does not look at it.
     if os.environ.get("NO_COLOR"):
         tyro._experimental_options["ansi_codes"] = False

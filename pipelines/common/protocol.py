@@ -111,16 +111,10 @@ def protocol(command: str, config: Any) -> Protocol:
 
 def recorded(provenance: Provenance, configuration: bytes, weights: Hashes) -> Protocol:
     """The protocol that a finished run kept, by what it recorded, its configuration file and the weights beside it."""
-    # A bundle may be anybody's.
-    if provenance.command not in TESTS:
-        raise UsageError(f"a protocol must be of one of {', '.join(TESTS)}; the run is of {provenance.command!r}")
     settings = {}
     for name, value in settings_in(configuration).items():
         if name not in ("version", "command"):
             settings[name.replace("-", "_")] = value
-    level_flag = LEVELS.get(provenance.command)
-    if level_flag and level_flag not in settings:
-        raise UsageError(f"the configuration of a run of {provenance.command} must have {level_flag}; it has none")
     return _protocol(provenance.command, provenance.inputs, settings, weights)
 
 

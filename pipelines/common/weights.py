@@ -61,7 +61,8 @@ def weights_of(settings: Settings, folder: Path) -> list[Weights]:
     """
     weights = []
     for role, name in named_models(settings, folder / ADAPTER / SETUP):
-        weights.append(Weights(role, name, *local_weights(name, settings.get("revision"))))
+        tensors, files = local_weights(name, settings.get("revision"))
+        weights.append(Weights(role, name, tensors, files))
     return weights
 
 

@@ -25,7 +25,7 @@ from fsd.errors import UsageError, counted
 from pipelines.common.bundles import files_in, pack
 from pipelines.common.cli import command
 from pipelines.common.context import ASKING, stage
-from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
+from pipelines.common.deliver import ANSWER, PROVENANCE, show
 from pipelines.common.job import Job, Stated
 from pipelines.common.output import check_new_folder, check_path, new_folder, write_file
 
@@ -120,16 +120,16 @@ def run(config: BundleConfig, source: Source, out: Path) -> None:
     with stage("recording"):
         if out.suffix.lower() == ".zip":
             with temporary_folder() as folder:
-                manifest = fill(folder, source, config)
+                bundled = fill(folder, source, config)
                 write_file(out, partial(pack, folder))
         else:
             with new_folder(out) as folder:
-                manifest = fill(folder, source, config)
-    show(report(manifest, out, config))
+                bundled = fill(folder, source, config)
+    show(report(bundled, out))
 
 
-def fill(folder: Path, source: Source, config: BundleConfig) -> "Bundled":
-    """Write the files of a bundle and its manifest."""
+def fill(folder: Path, source: Source, config: BundleConfig) -> "tuple[Manifest, str]":
+    """Write the files of a bundle and its manifest, which is given with its hash."""
     from fsd.evidence.bundle import MANIFEST, Manifest, sha256
     from fsd.leftovers import write_whole
     from fsd.tracking import versions
@@ -154,8 +154,6 @@ def fill(folder: Path, source: Source, config: BundleConfig) -> "Bundled":
             _copy(path, folder / "adapter" / name)
     weights = weights_of(source.settings, folder)
     files, left_out = entries(folder, quotations)
-    protocol = source.folder / PROTOCOL
-    agreed = sha256(protocol.read_bytes()) if protocol.is_file() else None
     answer = json.loads((source.folder / ANSWER).read_bytes())
     headline = str(answer["headline"])
     if quotations and quotations.in_text(headline):
@@ -167,22 +165,13 @@ def fill(folder: Path, source: Source, config: BundleConfig) -> "Bundled":
         headline=headline,
         provenance=replace(provenance, inputs=inputs),
         weights=weights,
-        protocol=agreed,
         texts=not config.without_texts,
         files=files,
         left_out=left_out,
     )
     content = json.dumps(asdict(manifest), indent=1, ensure_ascii=False) + "\n"
     write_whole(folder / MANIFEST, content.encode())
-    return Bundled(manifest, sha256(content.encode()))
-
-
-@dataclass(frozen=True)
-class Bundled:
-    """A manifest and its hash."""
-
-    manifest: "Manifest"
-    sha256: str
+    return manifest, sha256(content.encode())
 
 
 def read_input(entry: "Input", settings: Mapping[str, Any]) -> list[list[str]]:
@@ -217,7 +206,7 @@ def add_input(folder: Path, entry: "Input", texts: Sequence[Sequence[str]], *, c
 
 def entries(folder: Path, quotations: "Quotations | None") -> tuple[list[Any], list[Any]]:
     """The files of a bundle with their hashes, and those that were left out, as they quote texts."""
-    from fsd.evidence.bundle import Entry, LeftOut, sha256
+    from fsd.evidence.bundle import Entry, sha256
 
     kept = []
     left_out = []
@@ -230,7 +219,7 @@ def entries(folder: Path, quotations: "Quotations | None") -> tuple[list[Any], l
         hashed = quotations.without(name, content)
         if hashed is None:
             path.unlink()
-            left_out.append(LeftOut(name, len(content), original))
+            left_out.append(Entry(name, len(content), original))
         else:
             path.write_bytes(hashed)
             kept.append(Entry(name, len(hashed), sha256(hashed), original))
@@ -242,15 +231,15 @@ def _copy(source: Path, copied: Path) -> None:
     shutil.copyfile(source, copied)
 
 
-def report(bundled: Bundled, out: Path, config: BundleConfig) -> "Report":
+def report(bundled: "tuple[Manifest, str]", out: Path) -> "Report":
     """Where the bundle is, and the hash to be published."""
     import pandas as pd
 
     from fsd.evaluation.findings import AGAINST, FOR, Finding
     from fsd.reporting.report import Report, Section, numbers
 
-    manifest = bundled.manifest
-    findings = [Finding(f"{out} holds {len(manifest.files)} files; SHA-256 of its manifest: {bundled.sha256}")]
+    manifest, digest = bundled
+    findings = [Finding(f"{out} holds {len(manifest.files)} files; SHA-256 of its manifest: {digest}")]
     findings.append(Finding("publish this hash, or have it time-stamped: it proves that nothing changed later"))
     if manifest.protocol:
         findings.append(Finding(f"the run is that of the protocol with SHA-256 {manifest.protocol}", FOR))
@@ -265,7 +254,7 @@ def report(bundled: Bundled, out: Path, config: BundleConfig) -> "Report":
         findings=findings,
         sections=[Section("", tables=[numbers("files", pd.DataFrame(map(vars, manifest.files)))])],
         files={"bundle": out},
-        next=[f"fsd verify {out} --sha256 {bundled.sha256}"],
+        next=[f"fsd verify {out} --sha256 {digest}"],
     )
 
 

@@ -27,7 +27,7 @@ from fsd.errors import CheckFailed, UsageError
 from pipelines.common.bundles import Bundle
 from pipelines.common.cli import command
 from pipelines.common.context import stage
-from pipelines.common.deliver import ANSWER, PROTOCOL, PROVENANCE, show
+from pipelines.common.deliver import ANSWER, PROVENANCE, show
 from pipelines.common.job import Job, Stated
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def check_manifest(config: VerifyConfig, content: bytes) -> "list[Alteration]":
 
 def check_contents(bundle: Bundle, manifest: "Manifest") -> "list[Alteration]":
     """Whether the parts of a bundle belong together: inputs, provenance and protocol are those of its run."""
-    from fsd.evidence.bundle import Alteration, Provenance, sha256
+    from fsd.evidence.bundle import PROTOCOL, Alteration, Provenance
     from fsd.files import from_json
     from pipelines.common import protocol
 
@@ -143,9 +143,7 @@ def check_contents(bundle: Bundle, manifest: "Manifest") -> "list[Alteration]":
     if _hashes(recorded.inputs) != _hashes(manifest.provenance.inputs):
         altered.append(Alteration("inputs", "other than the run recorded when it began"))
     altered += _wrong_copies(manifest)
-    content = bundle.read(f"run/{PROTOCOL}")
-    if (sha256(content) if content else None) != manifest.protocol:
-        altered.append(Alteration(PROTOCOL, "other than in the manifest"))
+    content = bundle.read(PROTOCOL)
     if content:
         agreed = from_json(protocol.Protocol, content, f"{PROTOCOL} must be a protocol")
         of_run = protocol.recorded(recorded, bundle.read(CONFIG) or b"", _weights(manifest))

@@ -124,7 +124,6 @@ _MANIFEST = {
     "headline": "",
     "provenance": _PROVENANCE,
     "weights": [{"role": "model", "name": "nowhere/model", "fingerprint": "", "files": []}],
-    "protocol": None,
     "texts": True,
     "files": [],
     "left_out": [],

@@ -2,7 +2,7 @@
 
 Without a model and texts a study runs at a small scale, offline, on the embedded model and corpus. Cells are cached
 by content: an interrupted study resumes, and cells shared by several studies run only once. `lab` in place of NAME runs
-the laboratory, whose targets' training texts are all known, and `real` one real model: see --help of each.
+the laboratory, whose targets' training texts are all known: see its --help.
 
 Examples:
     fsd study --list
@@ -22,18 +22,16 @@ from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, run_name, show, tracked_run
 from pipelines.common.job import Job, Stated, check_space, names
 from pipelines.research.study.grid import StudyConfig, plan
-from pipelines.research.study.lab import LabConfig, RealConfig
+from pipelines.research.study.lab import LabConfig
 
 if TYPE_CHECKING:
     from pipelines.research.study.catalogue import Study
     from pipelines.research.study.grid import Cell
 
 STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
-REAL = {"data": "texts", "trained": "the trained model", "untouched": "the untouched model", "recording": "recording"}
 # First arguments that run the laboratory, in place of a study of the papers.
 OWN = {
     "lab": (LabConfig, "pipelines.research.study.lab.command", STAGES),
-    "real": (RealConfig, "pipelines.research.study.real", REAL),
 }
 
 

@@ -22,6 +22,7 @@ from fsd.errors import StorageError, UsageError
 from pipelines.__main__ import main
 from pipelines.collect import Collect
 from pipelines.common.cli import command, parse, read
+from pipelines.common.commands import COMMANDS
 from pipelines.detect.__main__ import DetectConfig
 from pipelines.research.study.grid import StudyConfig
 
@@ -43,14 +44,20 @@ def test_every_pipeline_has_a_help(name, monkeypatch, capsys) -> None:
     assert not re.search(r"default:\s*(''|None)?\)", shown)  # an empty default says nothing
 
 
+@pytest.mark.parametrize("flag", ["--help", "-h"])
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
-def test_a_command_of_fsd_has_the_help_of_its_module(monkeypatch, capsys) -> None:
+def test_a_command_of_fsd_has_the_help_of_its_module(flag: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)  # which is put back
-    monkeypatch.setattr(sys, "argv", ["fsd", "compare", "--help"])
+    monkeypatch.setattr(sys, "argv", ["fsd", "compare", flag])
     with pytest.raises(SystemExit):
         main()
 
     assert "Output file of the table" in capsys.readouterr().out
+
+
+def test_the_list_of_commands_fits_a_narrow_terminal() -> None:
+    column = len("  contamination  ")
+    assert max(column + len(about) for _, about in COMMANDS.values()) <= 80
 
 
 def test_help_loads_no_large_library(root: Path) -> None:

