@@ -29,9 +29,8 @@ def check_regular(path: str | Path, must: str, *, largest: int = LARGEST) -> Non
     """
     try:
         status = os.stat(path)  # noqa: PTH116 - a name may be too long for pathlib
-    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{must}; {reason.lower()}") from error
+    except OSError as error:
+        raise UsageError(f"{must}; {(error.strerror or str(error)).lower()}") from error
     if stat.S_ISDIR(status.st_mode):
         raise UsageError(f"{must}; is a directory")
     if not stat.S_ISREG(status.st_mode):
@@ -41,7 +40,7 @@ def check_regular(path: str | Path, must: str, *, largest: int = LARGEST) -> Non
 
 
 def entries_below(folder: str | Path, *, hidden: bool = True) -> Iterator[Path]:
-    """What lies below a folder and is no folder; of folders and of links to folders, each is entered once.
+    """What lies below a folder and is no folder, also in linked folders.
 
     What is `hidden`, such as the copies that editors and notebooks keep, may be left out.
     """
@@ -49,14 +48,7 @@ def entries_below(folder: str | Path, *, hidden: bool = True) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise UsageError(f"a folder must be one that can be read; {error.filename}: {error.strerror}") from error
 
-    entered = set()
     for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        path = os.path.realpath(place)
-        # A link may lead to a folder above it.
-        if path in entered:
-            folders.clear()
-            continue
-        entered.add(path)
         # In order: which of two links is entered depends on names, not on the file system.
         folders[:] = sorted(name for name in folders if hidden or not name.startswith("."))
         for name in names:

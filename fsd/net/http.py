@@ -1,6 +1,6 @@
-"""HTTP clients with a rate limit, retries, limits of size and time, and one-line errors.
+"""HTTP clients with a rate limit, retries, a limit of size, and one-line errors.
 
-A service may be hostile: every reply, also a redirect, has a limit of bytes after decompression and one of time.
+A service that the user names is trusted: a timeout is that of requests, for each part of a reply.
 """
 
 import json
@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
-from functools import partial
 from typing import Any, TypeVar, cast
 
 import requests
@@ -20,16 +19,12 @@ from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
 from fsd.errors import UsageError, first_line, without_credentials
-from fsd.net.hub import direct, reachable, within
+from fsd.net.hub import direct, reachable
 
 # HTTP statuses worth another attempt; 529 is that of an overloaded model service.
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 # Longest pause in seconds that a Retry-After header may demand; beyond it the request fails.
 LONGEST_WAIT = 900.0
-# Bytes of the body of an error or a redirect beyond which the rest is not read.
-ERROR_BYTES = 2**16
-# Bytes decompressed at a time: a small reply may unfold to gigabytes.
-READ_BYTES = 2**16
 # Errors of connections that cannot be made or end early, and of bodies that cannot be decompressed.
 BROKEN = (requests.ConnectionError, requests.Timeout, HTTPError)
 
@@ -72,7 +67,6 @@ class HTTPClient:
     backoff = 2.0  # seconds before the second attempt, doubled before each further one
     timeout = (10.0, 60.0)  # seconds for the connection, and for each part of a reply
     largest_reply = 2**26  # bytes of a reply after decompression
-    longest_reply = 600.0  # seconds from the request to the last byte of its reply
     offline_hint = ""  # what to do if the service cannot be reached
     resume_hint = ""  # what to do after the last attempt
 
@@ -168,8 +162,8 @@ class HTTPClient:
     def server_message(self, reply: Reply) -> str:
         """The words of an error reply on one line, without the secret."""
         text = reply.content.decode("utf-8", "replace")
-        # Services of OpenAI's form send an object or a string; a hostile one JSON that nests without end.
-        with suppress(ValueError, KeyError, TypeError, RecursionError):
+        # Services of OpenAI's form send an object or a string.
+        with suppress(ValueError, KeyError, TypeError):
             error = json.loads(text)["error"]
             text = error["message"] if isinstance(error, dict) else error
         return self.redact(" ".join(str(text).split()))[:300]
@@ -179,45 +173,27 @@ class HTTPClient:
         return without_credentials(text, self._secret)
 
     def _send(self, method: str, url: str, options: Mapping[str, Any]) -> Reply:
-        send = partial(
-            self._session().request, method, url, timeout=self.timeout, stream=True, proxies=direct(url), **options
-        )
-        try:
-            return within(self.longest_reply, send)
-        except TimeoutError:
-            # The request that is left behind still uses the session.
-            del self._local.session
-            limit = f"within {self.longest_reply:.0f} s; the reply was not complete by then"
-            raise self._exceeded(url, limit) from None
+        session = self._session()
+        with session.request(method, url, timeout=self.timeout, stream=True, proxies=direct(url), **options) as reply:
+            # requests reads the body of a redirect itself.
+            if reply.is_redirect:
+                return reply
+            body = reply.raw.read(self.largest_reply + 1, decode_content=True)
+        if len(body) > self.largest_reply:
+            limit = f"with at most {self.largest_reply:,} bytes; there are more"
+            raise UsageError(f"{self.name} must answer {limit} ({url}); {self.resume_hint}".removesuffix("; "))
+        # There is no public way to give a reply its body.
+        reply._content = body
+        return reply
 
     def _session(self) -> requests.Session:
         """The session of this thread: requests promises no thread safety."""
         if not hasattr(self._local, "session"):
             session = self._local.session = requests.Session()
-            # A hook sees redirects too, whose bodies requests would read without a limit.
-            session.hooks["response"].append(self._read_body)
             if self._user_agent is not None:
                 # As bytes: of a string, only letters of Latin-1 can be sent.
                 session.headers["User-Agent"] = self._user_agent.encode()
         return cast(requests.Session, self._local.session)
-
-    def _read_body(self, reply: Reply, **_: Any) -> None:
-        """Read the body of a reply up to a size, so that `content` has it; of an error or a redirect the beginning."""
-        whole = 200 <= reply.status_code < 300
-        limit = self.largest_reply if whole else ERROR_BYTES
-        body = bytearray()
-        try:
-            while len(body) <= limit and (part := reply.raw.read(READ_BYTES, decode_content=True)):
-                body += part
-        finally:
-            reply.close()
-        if whole and len(body) > limit:
-            raise self._exceeded(reply.url, f"with at most {limit:,} bytes; there are more")
-        # There is no public way to give a reply its body.
-        reply._content = bytes(body[:limit])
-
-    def _exceeded(self, url: str, limit: str) -> UsageError:
-        return UsageError(f"{self.name} must answer {limit} ({url}); {self.resume_hint}".removesuffix("; "))
 
 
 def field_of(value: Any, name: str) -> Any:
@@ -227,8 +203,7 @@ def field_of(value: Any, name: str) -> Any:
 
 def _retry_after(reply: Reply) -> float:
     """Seconds that the header demands, a number or a date; 0 for anything else."""
-    # A service may send anything, such as the year 99999.
     try:
         return float(Retry().parse_retry_after(reply.headers.get("Retry-After", "")))
-    except (HTTPError, ValueError, OverflowError):
+    except HTTPError:
         return 0.0

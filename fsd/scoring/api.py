@@ -84,7 +84,6 @@ class Client(HTTPClient):
     backoff = 1.0
     timeout = (10.0, 600.0)  # a reply may wait in the server's queue
     largest_reply = 2**28
-    longest_reply = 1800.0
     resume_hint = "the texts scored so far are saved: run the same command again to resume"
 
     def __init__(

@@ -1,7 +1,8 @@
 """Runs: settings, metrics and artifacts of one call of a pipeline.
 
 A run is written to a folder of its own, which is logged at its end in one go; only the points of curves are logged as
-they come. If the store fails, the folder is kept, and `python -m fsd.tracking FOLDER` logs it later.
+they come. If the store fails, the folder is kept, with those of runs within the run, and `python -m fsd.tracking
+FOLDER` logs it later.
 """
 
 import functools
@@ -54,8 +55,6 @@ _RECORD = "run.json"
 _WITHIN = "within"
 # The folder of this package, of the commands and of the detectors.
 PACKAGE = Path(__file__).parents[2]
-# Where the code of a model that a kept run registers must be: its folder may be somebody else's.
-_CODE = PACKAGE / "pipelines"
 
 Tags = Mapping[str, str]
 """Name → value of the tags of a run or a version."""
@@ -83,13 +82,11 @@ class Run:
     store: Store
     folder: Path  # of its files
     record: Record
-    id: str = ""  # empty for a run within another one whose store cannot be reached
+    id: str = ""  # empty for a run within one whose store has failed
     experiment_id: str = ""
     root: str = ""  # address of the artifacts
     failure: str = ""  # why something could not be written to the folder
-    unsent: str = ""  # why the store does not have all of it yet
-    gone: str = ""  # why points of curves are not sent any more
-    left: list[tuple["Run", str]] = field(default_factory=list)  # unsent runs within, and how they ended
+    unsent: str = ""  # why the store does not have all of it yet: nothing more is sent before the end
     publish: Callable[["Run"], Any] | None = None  # registers the version that is recorded
     _points: int = 0  # of the metrics, how many are sent
     _files: int = 0
@@ -198,13 +195,13 @@ class Run:
         """Log numbers by step as points of curves, which are sent at once, in one request."""
         for step, values in steps.items():
             self.log_metrics(values, step)
-        if self.id and not self.gone:
-            try:
-                self._send_points()
-            except Exception as error:
-                # A training of hours goes on. Nothing is sent again before its end: each attempt may take a minute.
-                self.gone = self._reason(error)
-                print(f"tracking: {self.gone}; the job goes on without it", file=sys.stderr)
+        if self.unsent:
+            return
+        # A training of hours goes on. Nothing is sent again before its end: each attempt may take a minute.
+        with self.storing(again=True):
+            self._send_points()
+        if self.unsent:
+            print(f"tracking: {self.unsent}; the job goes on without it", file=sys.stderr)
 
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log settings, none of them empty; those in nested mappings are named `outer.inner`."""
@@ -330,10 +327,9 @@ def kept_run(folder: Path) -> Iterator[Run]:
     """Log a run whose folder was kept as a new run with those within it, after the block, and delete the folder."""
     store = open_store()
     kept = _kept(store, folder)
-    children = [_kept(store, record.parent) for record in folder.glob(f"{_WITHIN}/*/{_RECORD}")]
     with _opened(kept, None):
-        for child in children:
-            with _opened(child, kept):
+        for record in _left(folder):
+            with _opened(_kept(store, record.parent), kept):
                 pass
         yield kept
     shutil.rmtree(folder)
@@ -342,18 +338,14 @@ def kept_run(folder: Path) -> Iterator[Run]:
 def _kept(store: Store, folder: Path) -> Run:
     try:
         record = Record(**json.loads((folder / _RECORD).read_text(encoding="utf-8")))
-        code = Path(record.version.get("code", _CODE))
-        files = [folder / name for name in (*record.files, *record.version.get("files", []))]
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"a run to be logged must be a folder with {_RECORD} of a command; got {folder}") from error
-    # Somebody else's folder could name the user's own files, to be uploaded, or code, to be run.
-    for path in (*files, code):
-        allowed = _CODE if path is code else folder
-        if not path.resolve().is_relative_to(allowed.resolve()):
-            raise UsageError(
-                f"a run to be logged must name files of its own folder and code of this package; got {path}"
-            )
     return Run(store, folder, record)
+
+
+def _left(folder: Path) -> list[Path]:
+    """The records of the runs within a run that could not be stored."""
+    return list(folder.glob(f"{_WITHIN}/*/{_RECORD}"))
 
 
 @contextmanager
@@ -373,50 +365,25 @@ def _opened(run: Run, parent: Run | None) -> Iterator[None]:
         run.set_tags({"error": f"{type(error).__name__}: {error}"})
         raise
     finally:
-        was_away = run.gone or run.unsent or run.left
-        # The store is asked once more when the parent ends, not by each of a hundred runs within it.
-        if parent and parent.gone and not run.id:
-            parent.left.append((run, status))
-        else:
-            _finish(run, parent, status)
-    if parent is None:
-        _conclude(run, bool(was_away))
-
-
-def _conclude(run: Run, was_away: bool) -> None:
-    """Keep what could not be stored, or say that a store that was away has everything now."""
-    if run.problem:
+        _finish(run, parent, status)
+    if parent is None and run.problem:
         # What is lost in the folder itself cannot be logged later either.
-        run.check(_keep(run) if run.unsent or run.record.version else "")
-    elif was_away:
-        print(f"tracking: {run.store.address} answers again; the run is stored", file=sys.stderr)
+        run.check(_keep(run) if run.unsent or run.record.version or _left(run.folder) else "")
 
 
 def _finish(run: Run, parent: Run | None, status: str) -> None:
-    """Log what is not logged yet, of runs within it too, and end MLflow's run; a run within may wait for its parent."""
-    if parent and not run.id:
-        _start(run, parent)
-    if run.upload():
-        run.gone = ""
-        if run.record.version and run.publish:
-            run.publish(run)
-    waiting = run.left
-    run.left = []
-    for child, ended in waiting:
-        # One request that fails is enough: the others would each wait for the same store.
-        if run.unsent:
-            run.left.append((child, ended))
-        else:
-            _finish(child, run, ended)
-    if run.left:
-        run.unsent = run.unsent or run.left[0][0].unsent
+    """Log what is not logged yet, and end MLflow's run; the parent keeps the folder of one that is not stored."""
+    if run.upload() and run.record.version and run.publish:
+        run.publish(run)
     _end(run, status)
     if parent is None:
         return
-    parent.failure = parent.failure or run.failure
-    parent.gone = parent.gone or run.gone
+    parent.failure = parent.failure or run.failure or run.unsent
     if run.unsent:
-        parent.left.append((run, status))
+        # One run that fails is enough: each of a hundred others would wait for the same store.
+        parent.unsent = run.unsent
+        with parent.storing():
+            _record(run)
     else:
         # A study has hundreds of runs: their files are not kept until its end.
         shutil.rmtree(run.folder, ignore_errors=True)
@@ -424,8 +391,8 @@ def _finish(run: Run, parent: Run | None, status: str) -> None:
 
 def _start(run: Run, parent: Run | None) -> None:
     """Start MLflow's run, with what is recorded so far."""
-    if parent and parent.gone:
-        run.unsent = run.gone = parent.gone
+    if parent and parent.unsent:
+        run.unsent = parent.unsent
         return
     mlflow = load_mlflow()
     from mlflow.tracking.context.registry import resolve_tags
@@ -461,8 +428,6 @@ def _start(run: Run, parent: Run | None) -> None:
         run.root = str(active.info.artifact_uri)
         # The settings are stored before the computation, so that a killed run has them.
         run.upload()
-    if not run.id:
-        run.gone = run.unsent
 
 
 @contextmanager
@@ -481,34 +446,32 @@ def _end(run: Run, status: str) -> None:
     if not run.id:
         return
     mlflow = load_mlflow()
-    client = run.store.client
     # As it is now: ending the run may fail too.
     problem = run.problem
     if problem and status == "FINISHED":
         status = "FAILED"
     with run.storing(again=True), _callers_run_kept():
-        active = mlflow.active_run()
-        if active and active.info.run_id == run.id:
-            # This also stops the thread that records the load of the machine.
-            mlflow.end_run(status)
-        else:
-            # A run within one that has ended, which waited for its store.
-            client.set_terminated(run.id, status)
+        # This also stops the thread that records the load of the machine.
+        mlflow.end_run(status)
         if problem:
-            client.set_tag(run.id, "error", problem)
+            run.store.client.set_tag(run.id, "error", problem)
 
 
 def _keep(run: Run) -> str:
     """Move the folder of a run to the working folder; the command that logs it, or "" if it cannot be kept."""
     kept = Path.cwd() / f"fsd-run-{run.id[:8]}"
     try:
-        for unsent in (run, *(child for child, _ in run.left)):
-            unsent.folder.mkdir(parents=True, exist_ok=True)
-            (unsent.folder / _RECORD).write_text(json.dumps(asdict(unsent.record)), encoding="utf-8")
+        _record(run)
         shutil.move(run.folder, kept)
     except OSError:
         return ""
     return f"python -m fsd.tracking {shlex.quote(str(kept))}"
+
+
+def _record(run: Run) -> None:
+    """Write beside the files what `kept_run` logs."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / _RECORD).write_text(json.dumps(asdict(run.record)), encoding="utf-8")
 
 
 def close_ended_runs(store: Store) -> None:

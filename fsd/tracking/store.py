@@ -13,7 +13,7 @@ import os
 import re
 import sqlite3
 import warnings
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
-from fsd.errors import StorageError, UsageError, disk_failure, first_line, import_failure
+from fsd.errors import UsageError, first_line, import_failure
 from fsd.leftovers import replacing
 
 # Where `fsd ui` serves a store that is no server itself.
@@ -40,8 +40,6 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
 }
-# A server that knows it answers anything.
-_UNKNOWN = "no experiment of this name"
 # Columns of the table of an experiment's runs, which `address` opens, and its first charts: what MLflow's pages read.
 _VIEW = Path(__file__).with_name("view.json")
 _VIEW_TAG = "mlflow.sharedViewState.fsd"
@@ -178,12 +176,14 @@ def open_store() -> Store:
         store = Store(uri, Path.cwd())
         _check_writable(folder)
     if file := store.file:
-        _check_database(file)
+        file.parent.mkdir(parents=True, exist_ok=True)
         if not _has_content(file):
             with store.lock():
                 # Another process may have created it while this one waited for the lock.
                 if not _has_content(file):
-                    _create_whole(file)
+                    with replacing(file) as draft:
+                        _create(draft)
+        _check_place(file)
     _connect(store)
     return store
 
@@ -205,19 +205,6 @@ def _path_in(uri: str) -> str:
     from sqlalchemy.engine import make_url
 
     return make_url(uri).database or ""
-
-
-def _create_whole(file: Path) -> None:
-    """Create a store, which has its name only when it is whole."""
-    try:
-        with replacing(file) as draft:
-            _create(draft)
-    except Exception as error:
-        # MLflow, SQLAlchemy and SQLite each have an error of their own for a full disk.
-        reason = disk_failure(error)
-        if not reason:
-            raise
-        raise StorageError(f"the tracking store {file} cannot be written: {reason}") from error
 
 
 def _has_content(file: Path) -> bool:
@@ -244,9 +231,8 @@ def exists() -> bool:
 
 
 def _check_writable(folder: Path) -> None:
-    # The folder may not exist yet, nor the database in it.
-    paths = (folder, folder / "mlflow.db") if folder.exists() else (folder.parent,)
-    if folder.is_file() or not all(os.access(path, os.W_OK) for path in paths if path.exists()):
+    # The folder may not exist yet.
+    if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
         raise UsageError(
             f"mlruns must be a folder that can be written; {folder} cannot: run in another folder or set {_URI}"
         )
@@ -269,27 +255,14 @@ def _create(database: Path) -> None:
         event.remove(Engine, "connect", hasten)
 
 
-def _check_database(path: Path) -> None:
-    """Check a file before MLflow, which would retry for minutes, or resolve locations against any working folder."""
-    # If that fails, the check that follows says so.
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    exists = path.exists()
-    # SQLite writes its journal beside the file, into the folder.
-    if not os.access(path.parent, os.W_OK) or (exists and not os.access(path, os.W_OK)):
-        raise UsageError(f"the tracking store must be a database that can be written; {path} or its folder cannot")
-    if not exists:
-        return
-    relative = False
-    try:
-        with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
-            # An empty file is a database too, which becomes a store.
-            if connection.execute("select name from sqlite_master where name = 'experiments'").fetchone():
-                below = "select * from experiments where artifact_location like 'mlruns/%'"
-                relative = connection.execute(below).fetchone() is not None
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        # Bytes of a damaged page may stand in SQLite's own message, which is then no text.
-        raise UsageError(f"the tracking store must be an MLflow database; {path} is not ({error})") from error
+def _check_place(path: Path) -> None:
+    """Refuse a store of another working folder, whose locations MLflow would resolve against this one."""
+    relative = None
+    below = "select * from experiments where artifact_location like 'mlruns/%'"
+    with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
+        # A database of another program becomes a store, too.
+        if connection.execute("select name from sqlite_master where name = 'experiments'").fetchone():
+            relative = connection.execute(below).fetchone()
     home = path.resolve().parent.parent
     if relative and home != Path.cwd().resolve():
         raise UsageError(
@@ -312,9 +285,6 @@ def _connect(store: Store) -> None:
             mlflow.set_tracking_uri(store.uri)
             # Logged models are what adapters become; MLflow 2 has none.
             store.client.search_logged_models(["0"], max_results=1)
-            # Other servers may answer any request with something that MLflow reads as an empty result.
-            if store.is_server and store.client.get_experiment_by_name(_UNKNOWN):
-                raise MlflowException("its replies are not those of MLflow")
     except (MlflowException, SQLAlchemyError, ImportError, ValueError) as error:
         # ImportError is that of a driver that is not installed, ValueError that of what is no URL, and `orig` the error
         # of the driver, without the statement that SQLAlchemy adds.

@@ -100,7 +100,6 @@ def command(
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description or "")
-        _check_folder()
         with (
             running(command_name(), invocation, stages),
             _interruptible(),
@@ -128,16 +127,6 @@ def command(
             distributed.leave()
             if not invocation.dry_run and distributed.is_main_process():
                 gate.check()
-
-
-def _check_folder() -> None:
-    """Refuse a working folder that somebody has removed: no path below it can be read or written."""
-    try:
-        Path.cwd()
-    except OSError as error:
-        raise UsageError(
-            f"the working folder must exist; it was removed, or cannot be read ({error.strerror})"
-        ) from error
 
 
 def _print_in_any_encoding() -> None:
@@ -468,17 +457,9 @@ def _entries(file: str) -> dict[str, Any]:
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
-        # A few lines of them may stand for gigabytes.
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise ValueError("aliases (*) are not read: write the settings out")
-            return super().compose_node(parent, index)
-
         # YAML itself keeps the last of several values of a key, without a word.
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [key.value for key, _ in node.value]
-            if "<<" in keys:
-                raise ValueError("merge keys (<<) are not read: write the settings out")
             if len(set(keys)) < len(keys):
                 raise ValueError(f"a key must stand once; got {', '.join(keys)}")
             return super().construct_mapping(node, deep)

@@ -248,7 +248,7 @@ def show(
 
 def _places(report: "Report", run: Run | None) -> dict[str, str]:
     """Where the run is: its id, its report, and its page if a server has it; nothing without a run that is stored."""
-    if run is None or run.gone:
+    if run is None or run.unsent:
         return {}
     page = report.page
     if report.title and not page:

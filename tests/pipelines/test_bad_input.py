@@ -102,7 +102,6 @@ FILES: dict[str, bytes] = {
     "deep_row.jsonl": b'{"text": "a b", "label": 1, "x": ' + b"[" * DEEP,
     "half.jsonl.gz": gzip.compress(b'{"text": "a b"}\n' * 900)[:40],
     "packed.jsonl": gzip.compress(b'{"text": "a b"}\n'),
-    "bomb.yaml": b"a: &a [x, x]\nb: &b [*a, *a]\ntags: [*b, *b]\n",
     "latin.yaml": "domain: \xe9\n".encode("latin-1"),
     "deep.yaml": b"[" * DEEP,
 }

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
-from fsd.errors import StorageError, UsageError
+from fsd.errors import UsageError
 from fsd.tracking import store
 from fsd.tracking.store import load_mlflow
 
@@ -164,28 +164,14 @@ def test_a_folder_may_have_signs_that_mean_something_in_an_address(here, monkeyp
 
 
 def test_a_store_that_cannot_be_written_is_an_error(here, monkeypatch):
-    (here / "mlruns").write_text("a file")
-    refused("mlruns must be a folder that can be written; .* cannot: run in another folder or set MLFLOW")
-    (here / "mlruns").unlink()
-    (here / "mlruns/mlflow.db").mkdir(parents=True)
-    refused("must be an MLflow database; .*unable to open")
-    (here / "mlruns/mlflow.db").rmdir()
-    (here / "mlruns/mlflow.db").write_text("no database " * 100)
-    refused(r"must be an MLflow database.*mlflow\.db is not")
-    with monkeypatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here}/own-mlflow.db")
-        (here / "own-mlflow.db").touch()
-        patch.setattr(os, "access", lambda path, mode: path.name != "own-mlflow.db")
-        refused(r"must be a database that can be written; .*own-mlflow\.db or its folder cannot$")
     monkeypatch.setattr(os, "access", lambda path, mode: path != here)
-    shutil.rmtree(here / "mlruns")
-    refused("mlruns must be a folder that can be written")
+    refused("mlruns must be a folder that can be written; .* cannot: run in another folder or set MLFLOW")
 
 
 def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, capfd, service, reply):
     begun = time.monotonic()
     older = service(lambda *_: reply(b"no such endpoint", 404)).url.replace("http://", "http://u:hunter2@")
-    others = [service(lambda *_, said=said: said).url for said in (b"{}", b"[]", b"null", b"<html>", b" ", b'{"a": 1}')]
+    others = [service(lambda *_: b"<html>").url]
     nowhere = [f"{scheme}://u:hunter2@127.0.0.1:9/x" for scheme in ("http", "postgresql")]
     others += ["./mlruns", "nonsense://x", "http://[::1"]
     for uri, reason in ((older, "404"), *((uri, "") for uri in (*others, *nowhere))):
@@ -195,13 +181,6 @@ def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, 
     refused(r"psycopg[^\n]*: pip install 'fsd\[postgres\]'\)$")
     assert "hunter2" not in "".join(capfd.readouterr())
     assert time.monotonic() - begun < 20
-
-
-def test_a_damaged_database_is_refused_even_if_its_words_are_no_text(here):
-    file = tracking.open_store().file
-    pages = file.read_bytes()
-    file.write_bytes(pages[:4096] + pages[4096:].replace(b"CREATE TABLE", b"CREATE \xff\xffBLE"))
-    refused(r"must be an MLflow database; .*mlflow\.db is not \(.*\)$")
 
 
 def test_a_deleted_experiment_is_an_error(here):
@@ -270,19 +249,6 @@ def test_many_processes_open_a_new_tuning_database(postgres):
     url = postgres("trials")
     with ThreadPoolExecutor(4) as pool:
         assert len(list(pool.map(lambda _: open_storage(url), range(4)))) == 4
-
-
-def test_a_disk_that_is_full_when_the_store_is_made_is_one_line(tmp_path, monkeypatch):
-    from sqlalchemy.exc import OperationalError
-
-    def full(_):
-        raise OperationalError("create table", {}, sqlite3.OperationalError("database or disk is full"))
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(store, "_create", full)
-    with pytest.raises(StorageError, match=r"store \S+mlruns/mlflow.db cannot be written: database or disk is full"):
-        tracking.open_store()
-    assert not (tmp_path / "mlruns" / "mlflow.db").exists()
 
 
 def test_a_check_and_an_address_make_no_store(tmp_path, monkeypatch):

@@ -310,15 +310,3 @@ def test_memory_is_freed_before_its_lack_is_told(monkeypatch, capsys) -> None:
     with pytest.raises(SystemExit):
         command(Words, failing, "x")
     assert "it does not (Held)" in capsys.readouterr().err
-
-
-def test_a_working_folder_that_was_removed_is_one_line(tmp_path: Path, monkeypatch, capsys) -> None:
-    folder = tmp_path / "gone"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    folder.rmdir()
-    monkeypatch.setattr(sys, "argv", ["fsd x"])
-    with pytest.raises(SystemExit) as ended:
-        command(Words, pytest.fail, "x")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: the working folder must exist; it was removed")
