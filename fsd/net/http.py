@@ -178,6 +178,7 @@ class HTTPClient:
             # requests reads the body of a redirect itself.
             if reply.is_redirect:
                 return reply
+            # One byte more tells whether there are more.
             body = reply.raw.read(self.largest_reply + 1, decode_content=True)
         if len(body) > self.largest_reply:
             limit = f"with at most {self.largest_reply:,} bytes; there are more"

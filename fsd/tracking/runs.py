@@ -200,6 +200,7 @@ class Run:
         # A training of hours goes on. Nothing is sent again before its end: each attempt may take a minute.
         with self.storing(again=True):
             self._send_points()
+        # Said once: later points return above.
         if self.unsent:
             print(f"tracking: {self.unsent}; the job goes on without it", file=sys.stderr)
 
@@ -373,6 +374,7 @@ def _opened(run: Run, parent: Run | None) -> Iterator[None]:
 
 def _finish(run: Run, parent: Run | None, status: str) -> None:
     """Log what is not logged yet, and end MLflow's run; the parent keeps the folder of one that is not stored."""
+    # What was not sent is tried once more: the store may be back.
     if run.upload() and run.record.version and run.publish:
         run.publish(run)
     _end(run, status)
