@@ -174,6 +174,7 @@ class HTTPClient:
 
     def _send(self, method: str, url: str, options: Mapping[str, Any]) -> Reply:
         session = self._session()
+        # Streamed, so that what is beyond the limit is never read.
         with session.request(method, url, timeout=self.timeout, stream=True, proxies=direct(url), **options) as reply:
             # requests reads the body of a redirect itself.
             if reply.is_redirect:

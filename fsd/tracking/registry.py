@@ -284,6 +284,7 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
     # The settings are given here, as `Model.log` would log them as params of the run.
     save = partial(_save, without=() if packaged else ("*.safetensors",), model_config=_SETTINGS)
     artifacts = {name: str(run.folder / name) for name in ("adapter", *version["files"])}
+    # The record may come from JSON, which knows lists alone.
     columns = [InputColumn(*column) for column in version["columns"]]
     with quiet():
         import pandas as pd

@@ -333,6 +333,7 @@ def kept_run(folder: Path) -> Iterator[Run]:
             with _opened(_kept(store, record.parent), kept):
                 pass
         yield kept
+    # Only here is all of it in the store.
     shutil.rmtree(folder)
 
 
@@ -393,6 +394,7 @@ def _finish(run: Run, parent: Run | None, status: str) -> None:
 
 def _start(run: Run, parent: Run | None) -> None:
     """Start MLflow's run, with what is recorded so far."""
+    # Each attempt at a store that does not answer takes up to a minute.
     if parent and parent.unsent:
         run.unsent = parent.unsent
         return
@@ -455,6 +457,7 @@ def _end(run: Run, status: str) -> None:
     with run.storing(again=True), _callers_run_kept():
         # This also stops the thread that records the load of the machine.
         mlflow.end_run(status)
+        # The store has the run, but not all of it.
         if problem:
             run.store.client.set_tag(run.id, "error", problem)
 
@@ -472,6 +475,7 @@ def _keep(run: Run) -> str:
 
 def _record(run: Run) -> None:
     """Write beside the files what `kept_run` logs."""
+    # A run that has logged no file has no folder yet.
     run.folder.mkdir(parents=True, exist_ok=True)
     (run.folder / _RECORD).write_text(json.dumps(asdict(run.record)), encoding="utf-8")
 

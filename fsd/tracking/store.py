@@ -176,6 +176,7 @@ def open_store() -> Store:
         store = Store(uri, Path.cwd())
         _check_writable(folder)
     if file := store.file:
+        # SQLite makes the file, and not its folder.
         file.parent.mkdir(parents=True, exist_ok=True)
         if not _has_content(file):
             with store.lock():
@@ -263,6 +264,7 @@ def _check_place(path: Path) -> None:
         # A database of another program becomes a store, too.
         if connection.execute("select name from sqlite_master where name = 'experiments'").fetchone():
             relative = connection.execute(below).fetchone()
+    # The database lies in `mlruns/` of the folder.
     home = path.resolve().parent.parent
     if relative and home != Path.cwd().resolve():
         raise UsageError(
