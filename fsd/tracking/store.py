@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
-from fsd.errors import UsageError, first_line, import_failure
+from fsd.errors import UsageError, first_line, import_failure, refusing
 from fsd.leftovers import replacing
 
 # Where `fsd ui` serves a store that is no server itself.
@@ -260,7 +260,8 @@ def _check_place(path: Path) -> None:
     """Refuse a store of another working folder, whose locations MLflow would resolve against this one."""
     relative = None
     below = "select * from experiments where artifact_location like 'mlruns/%'"
-    with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
+    must = f"the tracking store must be an MLflow database; {path} is not: "
+    with refusing(must, sqlite3.Error), closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
         # A database of another program becomes a store, too.
         if connection.execute("select name from sqlite_master where name = 'experiments'").fetchone():
             relative = connection.execute(below).fetchone()
