@@ -174,10 +174,12 @@ class HTTPClient:
 
     def _send(self, method: str, url: str, options: Mapping[str, Any]) -> Reply:
         session = self._session()
+        # Streamed, so that what is beyond the limit is never read.
         with session.request(method, url, timeout=self.timeout, stream=True, proxies=direct(url), **options) as reply:
             # requests reads the body of a redirect itself.
             if reply.is_redirect:
                 return reply
+            # One byte more tells whether there are more.
             body = reply.raw.read(self.largest_reply + 1, decode_content=True)
         if len(body) > self.largest_reply:
             limit = f"with at most {self.largest_reply:,} bytes; there are more"

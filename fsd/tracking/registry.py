@@ -284,16 +284,13 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
     # The settings are given here, as `Model.log` would log them as params of the run.
     save = partial(_save, without=() if packaged else ("*.safetensors",), model_config=_SETTINGS)
     artifacts = {name: str(run.folder / name) for name in ("adapter", *version["files"])}
-    # A run that an earlier release recorded, and could not log, has a text.
-    row = version["example"]
-    if isinstance(row, str):
-        row = {"text": row}
-    columns = [InputColumn(*column) for column in version.get("columns", [["text"]])]
+    # The record may come from JSON, which knows lists alone.
+    columns = [InputColumn(*column) for column in version["columns"]]
     with quiet():
         import pandas as pd
         from mlflow.models import Model
 
-        example = pd.DataFrame([row])
+        example = pd.DataFrame([version["example"]])
         # What mlflow.pyfunc.log_model calls, which would load the model and its base to score the input example:
         # `validate_serving_input` prevents that, but pyfunc refuses to pass it on.
         logged = Model.log(

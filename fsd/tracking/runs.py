@@ -200,6 +200,7 @@ class Run:
         # A training of hours goes on. Nothing is sent again before its end: each attempt may take a minute.
         with self.storing(again=True):
             self._send_points()
+        # Said once: later points return above.
         if self.unsent:
             print(f"tracking: {self.unsent}; the job goes on without it", file=sys.stderr)
 
@@ -332,6 +333,7 @@ def kept_run(folder: Path) -> Iterator[Run]:
             with _opened(_kept(store, record.parent), kept):
                 pass
         yield kept
+    # Only here is all of it in the store.
     shutil.rmtree(folder)
 
 
@@ -373,6 +375,7 @@ def _opened(run: Run, parent: Run | None) -> Iterator[None]:
 
 def _finish(run: Run, parent: Run | None, status: str) -> None:
     """Log what is not logged yet, and end MLflow's run; the parent keeps the folder of one that is not stored."""
+    # What was not sent is tried once more: the store may be back.
     if run.upload() and run.record.version and run.publish:
         run.publish(run)
     _end(run, status)
@@ -391,6 +394,7 @@ def _finish(run: Run, parent: Run | None, status: str) -> None:
 
 def _start(run: Run, parent: Run | None) -> None:
     """Start MLflow's run, with what is recorded so far."""
+    # Each attempt at a store that does not answer takes up to a minute.
     if parent and parent.unsent:
         run.unsent = parent.unsent
         return
@@ -453,6 +457,7 @@ def _end(run: Run, status: str) -> None:
     with run.storing(again=True), _callers_run_kept():
         # This also stops the thread that records the load of the machine.
         mlflow.end_run(status)
+        # The store has the run, but not all of it.
         if problem:
             run.store.client.set_tag(run.id, "error", problem)
 
@@ -470,6 +475,7 @@ def _keep(run: Run) -> str:
 
 def _record(run: Run) -> None:
     """Write beside the files what `kept_run` logs."""
+    # A run that has logged no file has no folder yet.
     run.folder.mkdir(parents=True, exist_ok=True)
     (run.folder / _RECORD).write_text(json.dumps(asdict(run.record)), encoding="utf-8")
 

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
-from fsd.errors import UsageError, first_line, import_failure
+from fsd.errors import UsageError, first_line, import_failure, refusing
 from fsd.leftovers import replacing
 
 # Where `fsd ui` serves a store that is no server itself.
@@ -176,6 +176,7 @@ def open_store() -> Store:
         store = Store(uri, Path.cwd())
         _check_writable(folder)
     if file := store.file:
+        # SQLite makes the file, and not its folder.
         file.parent.mkdir(parents=True, exist_ok=True)
         if not _has_content(file):
             with store.lock():
@@ -259,10 +260,12 @@ def _check_place(path: Path) -> None:
     """Refuse a store of another working folder, whose locations MLflow would resolve against this one."""
     relative = None
     below = "select * from experiments where artifact_location like 'mlruns/%'"
-    with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
+    must = f"the tracking store must be an MLflow database; {path} is not: "
+    with refusing(must, sqlite3.Error), closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
         # A database of another program becomes a store, too.
         if connection.execute("select name from sqlite_master where name = 'experiments'").fetchone():
             relative = connection.execute(below).fetchone()
+    # The database lies in `mlruns/` of the folder.
     home = path.resolve().parent.parent
     if relative and home != Path.cwd().resolve():
         raise UsageError(
