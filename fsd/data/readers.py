@@ -353,6 +353,12 @@ class TextStream:
         self.size = sum(file.size for file in self.files)
         self.done = 0
 
+    def check(self) -> None:
+        """Read the first text, if it is on disk: another format is refused before hours of reading."""
+        files = [file.url for file in self.files[:1] if "://" not in file.url]
+        if files:
+            next(iter(TextStream(files, self.column)), None)
+
     def __iter__(self) -> Iterator[Passage]:
         for task in self.tasks:
             for origin_url, row in harness.rows(task):
