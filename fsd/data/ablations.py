@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Literal
 
@@ -147,7 +147,7 @@ def add_unseen(parts: Split, foreign: Documents, *, own: bool) -> Split:
     if members:
         raise UsageError(f"foreign texts must be non-members; {members} of {len(foreign)} are members")
     size = len(parts.judged)
-    family = Corpus([*parts.judged, *foreign]).family
+    family = Corpus(chain(parts.judged, foreign)).family
     free = ~np.isin(family[size:], family[:size])
     if not free.any():
         raise UsageError(
@@ -155,7 +155,7 @@ def add_unseen(parts: Split, foreign: Documents, *, own: bool) -> Split:
         )
     added = [replace(document, member=False) for document in compress(foreign, free)]
     if own:
-        added = [*parts.unseen, *added]
+        added = list(parts.unseen) + added
     return parts.replace(unseen=added)
 
 

@@ -8,6 +8,7 @@ whose messages have `from` and `value`, and the columns of `fsd.data.layouts`, o
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -88,10 +89,10 @@ def _by_layout(row: Row, columns: Mapping[str, str], value: Value, origin_url: s
     if TRL in foreign:
         foreign.remove(TRL)
     if turns:
-        check_one([*turns, *foreign], origin_url)
+        check_one(chain(turns, foreign), origin_url)
         return _conversation(row, turns[0], origin_url)
     if not is_missing(completion) and (PROMPT in row or not foreign):
-        check_one([TRL, *foreign], origin_url)
+        check_one(chain([TRL], foreign), origin_url)
         return _divided(value(PROMPT), completion, origin_url)
     if not foreign or not all(is_empty(row.get(name)) for name in TEXTS):
         return None

@@ -9,6 +9,7 @@ import csv
 import functools
 import re
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,7 +101,7 @@ def labels_for(model: str, documents: Documents, *, since: Date | None = None, l
     `since` is the first day of non-members without dates, `last` the last day of the model's data, if it was given.
     """
     days = _days_of_later(documents)
-    begin = min(days if since is None else [*days, since], default=None)
+    begin = min(filter(None, chain(days, [since])), default=None)
     if model in EMBEDDED or begin is None:
         return HOLDING
     last = last or _last_day(model)

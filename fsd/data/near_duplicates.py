@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
-from itertools import combinations, compress, count, pairwise
+from itertools import chain, combinations, compress, count, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -223,7 +223,10 @@ def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
         same_words[ids.tobytes()].append(i)
     for copies in same_words.values():
         links |= dict.fromkeys(pairwise(copies), "copy")
-    return tuple(Link(i, j, links[i, j], _share(read, i, j)) for i, j in sorted(links))
+    found_links = []
+    for i, j in sorted(links):
+        found_links.append(Link(i, j, links[i, j], _share(read, i, j)))
+    return tuple(found_links)
 
 
 def _by_grams(texts: _Texts) -> dict[Pair, str]:
@@ -324,16 +327,19 @@ def refuse_contradictions(documents: Documents, remedy: str = "") -> None:
     if not pairs:
         return
     alike = [f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs]
-    count = "1 pair is" if len(pairs) == 1 else f"{len(pairs)} pairs are"
     raise UsageError(
-        f"members and non-members must not share texts; {count} "
+        f"members and non-members must not share texts; {_pairs_are(pairs)} "
         f"copies or near-copies labelled both 1 and 0 (member = non-member): {listed(alike)}{remedy}"
     )
 
 
+def _pairs_are(pairs: Sequence[object]) -> str:
+    return "1 pair is" if len(pairs) == 1 else f"{len(pairs):,} pairs are"
+
+
 def refuse_copies(documents: Documents, background: Documents) -> None:
     """Refuse a background of a model to be trained of which a text is a copy or near-copy of a document."""
-    texts = [*documents, *background]
+    texts = list(documents) + list(background)
     # a contradiction is a copy on the other side, whatever the labels of the texts are
     sides = [replace(text, member=i < len(documents), context="") for i, text in enumerate(texts)]
     pairs = contradictions(sides)
@@ -361,9 +367,8 @@ def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") 
         raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
     links = _links_between(suspect, nonmembers)
     if links:
-        count = "1 pair is" if len(links) == 1 else f"{len(links):,} pairs are"
         raise UsageError(
-            f"known must hold other texts than those to be judged; {count} alike: "
+            f"known must hold other texts than those to be judged; {_pairs_are(links)} alike: "
             f"{_named(suspect, nonmembers, links)}{remedy}"
         )
 
@@ -403,7 +408,7 @@ def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> 
 def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
     """Near-duplicates `i` of the suspect texts and `j` of the non-members, and all copies of the latter."""
     size = len(suspect)
-    texts = [document.whole for document in [*suspect, *nonmembers]]
+    texts = [document.whole for document in chain(suspect, nonmembers)]
     links = near_duplicates(texts)
     between = [link for link in links if link.i < size <= link.j]
     # Many copies are linked in a chain, in which a non-member may be linked to other ones alone.

@@ -511,22 +511,17 @@ def last_cut(text: str) -> int:
     return text.rfind("\n") + 1 or len(text)
 
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "text": ("text", "input", "snippet"),
-    "label": ("label",),
-    "group": ("group", "book_id"),
-    "date": ("date",),
-    "period": ("period",),
-    "source": ("source",),
-}
-"""Default columns of each field; the first one that a row has is used.
+FIELDS = ("text", "label", "group", "date", "period", "source")
+"""Fields of a document; each is in the column of its name."""
+NAMES = {"text": ("text", "input", "snippet"), "group": ("group", "book_id")}
+"""Columns of a field that may have several; the first one that a row has is used.
 
 `input` is WikiMIA's name, `snippet` and `book_id` are BookMIA's.
 """
 CONTEXT = "context"
 """Field and column of what precedes a text, where that is asked for."""
 
-SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
+SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in FIELDS)
 
 PLACE_OF_TEXT = re.compile(
     r"\.(?:jsonl|ndjson|json|csv|tsv|parquet|arrow)(?:\.\w+)?:\d+$|^embedded corpus: |^lm-eval:.+:\d+$"
@@ -551,7 +546,10 @@ def parse_columns(spec: str, *, answers: bool = False, unread: Iterable[str] = (
 
     A field whose name is - is not read; nor is one of `unread`, unless it is named.
     """
-    allowed = [*NAMES, CONTEXT, *chats.FIELDS] if answers else list(NAMES)
+    allowed = list(FIELDS)
+    if answers:
+        allowed += [CONTEXT]
+        allowed += chats.FIELDS
     columns: dict[str, str] = {}
     for part in NEXT_FIELD.split(spec) if spec.strip() else ():
         field, _, name = map(str.strip, part.partition("="))
@@ -623,9 +621,10 @@ def read_files(
 ) -> list[Document]:
     """All rows of all files, or tasks of lm-evaluation-harness, as one benchmark, in order; sources are file:line.
 
-    `columns` replace `NAMES`; `labelled` refuses a row without a label. `answers` reads what is an answer with what it
-    answers: chats, and the column `context`; `contexts` gives the answers of a task after its questions. Rows without a
-    text or with an invalid label are counted in `skipped` by reason; without it, the first is a `RowError`.
+    `columns` are those of fields that have others; `labelled` refuses a row without a label. `answers` reads what is an
+    answer with what it answers: chats, and the column `context`; `contexts` gives the answers of a task after its
+    questions. Rows without a text or with an invalid label are counted in `skipped` by reason; without it, the first is
+    a `RowError`.
     """
     documents = []
     for path in _distinct(paths, "data file"):

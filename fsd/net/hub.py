@@ -295,7 +295,7 @@ def _fingerprint(states: tuple[tuple[Path, int, int, int, int], ...]) -> str:
     import numpy as np
 
     total = xxhash.xxh3_128()
-    files = [file for file, *_ in states]
+    files = [state[0] for state in states]
     if files[0].suffix == ".bin":
         for file in files:
             total.update(np.memmap(file, np.uint8, "r").data)
