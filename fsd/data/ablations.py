@@ -98,7 +98,9 @@ def _end(text: str, size: int) -> int | None:
     """Position after the first `size` words of a text; None if it is shorter."""
     if is_chinese(text):
         positions = ends(text)
-        return positions[size - 1] if len(positions) >= size else None
+        if len(positions) < size:
+            return None
+        return positions[size - 1]
     total = 0.0  # in words; a character of another script without spaces counts half
     for match in PIECE.finditer(text):
         begin = match.start()

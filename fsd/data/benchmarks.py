@@ -235,7 +235,9 @@ def is_books(entry: str) -> bool:
 
 def start_of(entry: str) -> int | None:
     """The start token of a benchmark whose rows are token ids; None for one of texts, and for files."""
-    return sources()[_name(entry)].start if is_name(entry) else None
+    if not is_name(entry):
+        return None
+    return sources()[_name(entry)].start
 
 
 def control_of(entries: Iterable[str], model: str) -> str:
@@ -325,7 +327,9 @@ def _from_hub(name: str, source: Source, part: str) -> Benchmark:
     if part and source.part_column:
         only = (source.part_column, part)
     dataset = source.dataset.format(part=part)
-    config = part if is_config and part else None
+    config = None
+    if is_config and part:
+        config = part
     return hub_documents(
         dataset, source.columns, config=config, splits=splits, only=only, revision=source.revision, start=source.start
     )

@@ -47,7 +47,9 @@ def cutoffs() -> tuple[Cutoff, ...]:
         for row in csv.DictReader(file):
             pattern = row["pattern"].replace("CHAT", CHAT).replace("SIZE", SIZE)
             # the end of the data is the better day, where it is known
-            end = Date.fromisoformat(row["end"]) if row["end"] else None
+            end = None
+            if row["end"]:
+                end = Date.fromisoformat(row["end"])
             table.append(Cutoff(row["family"], pattern, Date.fromisoformat(row["day"]), end, row["source"]))
     for corpus in embedded.CORPORA.values():
         source = "last day of its corpus (fsd.data.embedded)"

@@ -128,7 +128,9 @@ def _read(texts: Iterable[str]) -> _Texts:
 def _unit(tokens: Sequence[str]) -> int:
     """2 for a text of which most words are characters of scripts without spaces, else 1."""
     unspaced = list(filter(IS_UNSPACED.match, tokens))
-    return 2 if 2 * len(unspaced) > len(tokens) else 1
+    if 2 * len(unspaced) > len(tokens):
+        return 2
+    return 1
 
 
 def _openings(texts: _Texts) -> Iterator[Pair]:
@@ -415,7 +417,10 @@ def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
     family = _connected(len(texts), [(link.i, link.j) for link in links if link.reason == "copy"])
     of_family = {family[link.j]: link for link in reversed(between)}
     copies = set(range(size, len(texts))) - {link.j for link in between}
-    between += [of_family[family[j]]._replace(j=j) for j in copies if family[j] in of_family]
+    for j in copies:
+        link = of_family.get(family[j])
+        if link:
+            between.append(link._replace(j=j))
     return [link._replace(j=link.j - size) for link in sorted(between)]
 
 

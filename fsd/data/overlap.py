@@ -91,7 +91,9 @@ class Overlap(NamedTuple):
             return BOILERPLATE
         if self.answered is None:
             return PASSAGE
-        return ANSWER if self.answered else QUESTION
+        if self.answered:
+            return ANSWER
+        return QUESTION
 
     @property
     def verdict(self) -> str:

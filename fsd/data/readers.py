@@ -457,7 +457,11 @@ def files_below(folder: Path, endings: Sequence[str]) -> list[Path]:
 
 def with_packed(endings: Iterable[str]) -> list[str]:
     """Endings of files, and of compressed ones."""
-    return [ending + compression for ending in endings for compression in ("", *COMPRESSIONS)]
+    names = []
+    for ending in endings:
+        names.append(ending)
+        names += [ending + compression for compression in COMPRESSIONS]
+    return names
 
 
 def data_files_of(path: Path) -> list[Path]:
@@ -647,7 +651,9 @@ def _with_named(rows: list[tuple[str, Row]], columns: Columns) -> list[tuple[str
     """The rows of a file, in which a named column may be missing in some, as in JSON an empty cell is."""
     named = set(columns.values()).union(*map(PLACE.findall, columns.values()))
     held = {name: None for name in named if any(name in row for _, row in rows)}
-    return [(origin_url, {**held, **row}) for origin_url, row in rows] if held else rows
+    if not held:
+        return rows
+    return [(origin_url, held | dict(row)) for origin_url, row in rows]
 
 
 def read_rows(paths: Paths) -> list[tuple[str, Row]]:
@@ -845,8 +851,13 @@ def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = Fa
             chat = chats.chat_in(row, value, origin_url, columns)
         else:
             layouts.check_text(row, origin_url)
-    text = chat.words if chat else checked_text(value("text", needed=True), origin_url)
-    context = _context(value(CONTEXT), origin_url) if answers and chat is None else ""
+    context = ""
+    if chat:
+        text = chat.words
+    else:
+        text = checked_text(value("text", needed=True), origin_url)
+        if answers:
+            context = _context(value(CONTEXT), origin_url)
     member = _member(value("label", needed=labelled), origin_url)
     if labelled and member is None:
         raise RowError(f"{origin_url}: label must be 1 (member) or 0 (non-member); there is none", "no label")
@@ -856,7 +867,9 @@ def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = Fa
     source = _name("source", value("source"), origin_url)
     if "sha256" in row or PLACE_OF_TEXT.search(source):
         source = ""
-    column = "" if chat else _text_from(row, columns, answers=answers)
+    column = ""
+    if chat is None:
+        column = _text_from(row, columns, answers=answers)
     return Document(text, member, day, group, origin_url, period, source, context, chat, column)
 
 

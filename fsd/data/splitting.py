@@ -222,7 +222,9 @@ def _paper(corpus: Corpus, unseen: float, validation: float, seed: int) -> Parts
 def _table(document: Document) -> str:
     """The file or the table that a document was read from, which its origin names before the row."""
     table, _, row = document.origin_url.rpartition(":")
-    return table if row.isdecimal() else ""
+    if not row.isdecimal():
+        return ""
+    return table
 
 
 def _both_classes(side: IntArray, family: IntArray, unseen: float, validation: float, rng: Generator) -> Parts:

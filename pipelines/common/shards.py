@@ -328,7 +328,9 @@ def run(
     from fsd.reporting.report import Report
 
     name = work.config.shards.engine
-    engine = import_module(f"pipelines.common.{name}_engine").compute if name else here
+    engine = here
+    if name:
+        engine = import_module(f"pipelines.common.{name}_engine").compute
     failed = {}
     with stage("scoring"):
         missing = folder.missing(share)

@@ -54,16 +54,17 @@ def prepare(config: ScoreConfig) -> Job:
     # A detector that does not exist is refused before the texts are read, and before a worker needs it.
     detectors = detector_settings.load_detectors(config.detection)
     if shards.wanted(config.out, config.shards):
-        # Both need all texts at once; and an API has a concurrency of its own.
-        shards.refuse(
-            cutoff=config.cutoff,
-            near_duplicates=config.cleaning.near_duplicates != "refuse" and "drop",
-            engine=by_api and config.shards.engine,
-            too_long=config.too_long != "refuse" and "drop",
-        )
+        # These need all texts at once.
+        shards.refuse(cutoff=config.cutoff)
+        if config.cleaning.near_duplicates == "drop":
+            shards.refuse(near_duplicates="drop")
+        if config.too_long == "drop":
+            shards.refuse(too_long="drop")
         work = shards.Work(__name__, config)
         checks = [partial(check_model, config.model), partial(check_saved, config.adapter, config.model)]
         if by_api:
+            # An API has a concurrency of its own.
+            shards.refuse(engine=config.shards.engine)
             checks.append(partial(check_api, config.model, config.api))
         return shards.job("score", work, config.data, finish=_forget_answers, checks=checks)
     check_table_path(config.out, filter(None, (*config.data, config.unseen, config.model.frequencies)))
