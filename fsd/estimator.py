@@ -103,10 +103,9 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     def _check_model(self) -> None:
         """Refuse a model of peft, whose adapter the training would take off."""
-        network = self.model
-        if isinstance(network, tuple | list) and network:
-            network = network[0]
-        if hasattr(network, "get_base_model"):
+        from fsd.library import network_of
+
+        if hasattr(network_of(self.model), "get_base_model"):
             raise UsageError(
                 "model must have no adapter of its own, since fit trains one: give model.unload(), its base, or "
                 "model.merge_and_unload() where the adapter is part of the model"

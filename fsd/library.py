@@ -149,8 +149,8 @@ def deviation(
     to_train = unseen_texts(unseen)
     check_apart(strings, to_train)
     with _given_back(model):
-        own = adapter is not None or has_adapter(model)
-        if own and training is not None:
+        is_tuned = adapter is not None or has_adapter(model)
+        if is_tuned and training is not None:
             raise UsageError(
                 "training must be None for a model that has an adapter, which counts as the fine-tuning; to train "
                 "another one, give its base, model.unload(), or model.merge_and_unload() where the adapter is part of "
@@ -160,7 +160,7 @@ def deviation(
             model, strings, to_train, detectors, STATES, adapter=adapter, shots=shots, seed=seed
         )
         # An adapter that came with the model is the caller's, and stays.
-        if own:
+        if is_tuned:
             if language_model.adapted:
                 _check_own_adapter(language_model, strings)
             note("the model's own adapter counts as the fine-tuning: nothing is trained")
@@ -175,7 +175,7 @@ def deviation(
 @contextlib.contextmanager
 def _given_back(model: "Model") -> Iterator[None]:
     """Leave a loaded network in training or evaluation, and its weights with gradients or without, as they came."""
-    network: Any = model[0] if isinstance(model, tuple | list) and model else model
+    network = network_of(model)
     modes: dict[Any, bool] = {}
     gradients: dict[Any, bool] = {}
     if hasattr(network, "get_input_embeddings"):
@@ -207,8 +207,15 @@ def _placeless(text: "str | Prompt") -> "Prompt":
 
 def has_adapter(model: "Model") -> bool:
     """Whether a model is loaded, and with an adapter."""
-    network: Any = model[0] if isinstance(model, tuple | list) and model else model
+    network = network_of(model)
     return bool(getattr(network, "adapted", hasattr(network, "get_base_model")))
+
+
+def network_of(model: "Model") -> Any:
+    """A model, of a pair with its tokenizer the first."""
+    if isinstance(model, tuple | list) and model:
+        return model[0]
+    return model
 
 
 def _check_own_adapter(language_model: "LanguageModel", texts: "Sequence[str | Prompt]") -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Literal
 
@@ -98,7 +98,9 @@ def _end(text: str, size: int) -> int | None:
     """Position after the first `size` words of a text; None if it is shorter."""
     if is_chinese(text):
         positions = ends(text)
-        return positions[size - 1] if len(positions) >= size else None
+        if len(positions) < size:
+            return None
+        return positions[size - 1]
     total = 0.0  # in words; a character of another script without spaces counts half
     for match in PIECE.finditer(text):
         begin = match.start()
@@ -147,7 +149,7 @@ def add_unseen(parts: Split, foreign: Documents, *, own: bool) -> Split:
     if members:
         raise UsageError(f"foreign texts must be non-members; {members} of {len(foreign)} are members")
     size = len(parts.judged)
-    family = Corpus([*parts.judged, *foreign]).family
+    family = Corpus(chain(parts.judged, foreign)).family
     free = ~np.isin(family[size:], family[:size])
     if not free.any():
         raise UsageError(
@@ -155,7 +157,7 @@ def add_unseen(parts: Split, foreign: Documents, *, own: bool) -> Split:
         )
     added = [replace(document, member=False) for document in compress(foreign, free)]
     if own:
-        added = [*parts.unseen, *added]
+        added = list(parts.unseen) + added
     return parts.replace(unseen=added)
 
 

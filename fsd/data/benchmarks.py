@@ -5,10 +5,10 @@ A benchmark is named by its block there, with an optional part after a colon, e.
 """
 
 import functools
-import json
+import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from fsd.data.documents import PLACES, TAIL, Benchmark, Document, Documents, Places, segments
 from fsd.data.near_duplicates import drop_contradictions
-from fsd.data.readers import Columns, Row, parse_rows, read_files
+from fsd.data.readers import Columns, Row, as_text, json_rows, parse_rows, read_files
 from fsd.data.splitting import AFTER, UP_TO
-from fsd.errors import UsageError, first_line, refusing
+from fsd.errors import UsageError, first_line
 from fsd.files import digest
 from fsd.net.hub import hub_reachable
 from fsd.token_stats import written
@@ -52,13 +52,12 @@ def hub_documents(
     if not splits and len(tables) != 1:
         raise UsageError(f"dataset {name} must have one split; it has {available}")
     title = f"{name}/{config}" if config else name
-    chosen = list(splits or tables)
-    needed = {*columns.values()}
+    needed = set(columns.values())
     if only:
         needed.add(only[0])
     documents: list[Document] = []
     left_out = Counter[str]()
-    for split in chosen:
+    for split in splits or tables:
         if split not in tables:
             raise UsageError(f"dataset {name} must have split {split}; it has {available}")
         names = tables[split].column_names
@@ -71,17 +70,7 @@ def hub_documents(
         if start is not None:
             rows = _decoded(rows, columns["text"], start)
         documents += parse_rows(rows, columns, labelled=True, skipped=left_out)
-    if not documents and not left_out:
-        raise _without_rows(name, [tables[split] for split in chosen], only, ", ".join(chosen))
     return Benchmark(documents, title, ", ".join(sorted(_commits(tables))), left_out)
-
-
-def _without_rows(name: str, tables: Sequence[Any], only: Only, splits: str) -> UsageError:
-    if not only:
-        return UsageError(f"dataset {name} must have rows; split {splits} has none")
-    column, wanted = only
-    values = sorted({str(value) for table in tables for value in table.unique(column)})
-    return UsageError(f"dataset {name} must have rows with {column} {wanted}; it has {', '.join(values)}")
 
 
 def _rows(table: Any, where: str, only: Only) -> Rows:
@@ -111,8 +100,8 @@ def _decoded(rows: Rows, column: str, start: int) -> Rows:
 
 def hub_files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tuple[list[Path], str]:
     """Files of a hub dataset with a loading script, downloaded or from the cache, and their commit."""
-    from huggingface_hub import HfApi, constants, hf_hub_download
-    from huggingface_hub.errors import GatedRepoError, RemoteEntryNotFoundError
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import GatedRepoError
 
     online = hub_reachable()
     # file by file: a snapshot of the repository would take all parts of the benchmark
@@ -125,12 +114,6 @@ def hub_files(name: str, paths: Sequence[str], *, revision: str | None = None) -
                 f"dataset {name} must be open to you; it is gated: accept its terms at "
                 f"{constants.ENDPOINT}/datasets/{name} and set HF_TOKEN to a token of that account"
             ) from error
-        except RemoteEntryNotFoundError as error:
-            folder = path.rpartition("/")[0]
-            files = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
-            in_folder = sorted(file for file in files if file.rpartition("/")[0] == folder)
-            content = ", ".join(in_folder) or f"nothing in {folder}/"
-            raise UsageError(f"dataset {name} must have file {path}; it has {content}") from error
         except Exception as error:  # no common base class, as in _tables
             raise _unavailable(name, online, error) from error
         local.append(Path(file))
@@ -204,7 +187,7 @@ WORDS = 512
 class Source:
     """A published benchmark."""
 
-    columns: Mapping[str, str]  # column of each field of a document, see `fsd.data.readers.NAMES`
+    columns: Mapping[str, str]  # column of each field of a document, see `fsd.data.readers.FIELDS`
     labels: str  # meaning of label 1 and label 0
     dataset: str = ""  # id on the hub, owner/name; "" for a benchmark of local files
     revision: str | None = None  # commit on the hub; None for the newest
@@ -252,7 +235,9 @@ def is_books(entry: str) -> bool:
 
 def start_of(entry: str) -> int | None:
     """The start token of a benchmark whose rows are token ids; None for one of texts, and for files."""
-    return sources()[_name(entry)].start if is_name(entry) else None
+    if not is_name(entry):
+        return None
+    return sources()[_name(entry)].start
 
 
 def control_of(entries: Iterable[str], model: str) -> str:
@@ -342,7 +327,9 @@ def _from_hub(name: str, source: Source, part: str) -> Benchmark:
     if part and source.part_column:
         only = (source.part_column, part)
     dataset = source.dataset.format(part=part)
-    config = part if is_config and part else None
+    config = None
+    if is_config and part:
+        config = part
     return hub_documents(
         dataset, source.columns, config=config, splits=splits, only=only, revision=source.revision, start=source.start
     )
@@ -360,8 +347,7 @@ def _from_mimir(name: str, source: Source, part: str) -> Benchmark:
     files, revision = hub_files(source.dataset, paths, revision=source.revision)
     rows = []
     for member, file, path in zip((True, False), files, paths, strict=True):
-        for where, value in _json_lines(file, f"{source.dataset}/{path}"):
-            row = value if isinstance(value, dict) else {"text": value}
+        for where, row in _json_lines(file, f"{source.dataset}/{path}"):
             rows.append((where, {**row, "label": member}))
     return _parsed(rows, source, f"{source.dataset}/{part}", revision)
 
@@ -372,15 +358,9 @@ def _parsed(rows: Rows, source: Source, title: str, revision: str) -> Benchmark:
     return Benchmark(documents, title, revision, left_out)
 
 
-def _json_lines(file: Path, path: str) -> Iterator[tuple[str, Any]]:
-    # not splitlines: a text may hold other line breaks, such as U+2028
-    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        with refusing(f"{where}: must be a JSON string; ", ValueError):
-            value = json.loads(line)
-        yield where, value
+def _json_lines(file: Path, path: str) -> Rows:
+    for number, row in json_rows(path, io.StringIO(as_text(path, file.read_bytes()), newline="\n")):
+        yield f"{path}:{number}", row
 
 
 def _from_olmo_detect(name: str, source: Source, part: str) -> Benchmark:
@@ -448,7 +428,7 @@ def _from_books(name: str, source: Source, part: str) -> Benchmark:
     most = TAIL if places == ("tail",) else 1
     if len(places) == 1 and rows > most:  # rows do not record their place in the book
         raise UsageError(
-            f"{files[1]} must have {_rows_a_book(most)} if {places[0]} alone is asked for; {name_of_book} has {rows}: "
+            f"{files[1]} must have at most {most} rows a book for {places[0]} alone; {name_of_book} has {rows}: "
             f"collect with --options places={places[0]}"
         )
     documents = []
@@ -458,10 +438,6 @@ def _from_books(name: str, source: Source, part: str) -> Benchmark:
             raise UsageError(f"{file} must have texts of at least {words} words; all {len(books)} are shorter")
         documents += texts
     return Benchmark(documents, f"{files[0]}, {files[1]}", f"sha256:{digest(*files)}", left_out)
-
-
-def _rows_a_book(most: int) -> str:
-    return "one row a book" if most == 1 else f"at most {most} rows a book"
 
 
 def _book_segments(books: Documents, member: bool, words: int, places: Places) -> list[Document]:

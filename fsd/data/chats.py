@@ -8,6 +8,7 @@ whose messages have `from` and `value`, and the columns of `fsd.data.layouts`, o
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -29,31 +30,6 @@ NOT_READ = "-"
 """In place of a column: the field is not read."""
 FURTHER = (TOOL_CALLS, "tool_call_id", "name", *REASONING)
 """Fields that a message may have besides role and content."""
-TAKEN = frozenset(
-    (
-        "add_generation_prompt",
-        "chat_template",
-        "continue_final_message",
-        "conversation",
-        "conversations",
-        "documents",
-        "max_length",
-        "messages",
-        "padding",
-        "return_assistant_tokens_mask",
-        "return_dict",
-        "return_tensors",
-        "sanitize_control_tokens",
-        "self",
-        "tokenize",
-        "tokenizer_kwargs",
-        TOOLS,
-        "truncation",
-    )
-)
-"""Names that a template is given by others, or that say how it is read."""
-MOST_TURNS = 10_000
-"""Turns of a chat."""
 NO_ANSWER = "no answer"
 """Why a row was left out: nothing in it could be scored."""
 SPEAKERS = {
@@ -113,10 +89,10 @@ def _by_layout(row: Row, columns: Mapping[str, str], value: Value, origin_url: s
     if TRL in foreign:
         foreign.remove(TRL)
     if turns:
-        check_one([*turns, *foreign], origin_url)
+        check_one(chain(turns, foreign), origin_url)
         return _conversation(row, turns[0], origin_url)
     if not is_missing(completion) and (PROMPT in row or not foreign):
-        check_one([TRL, *foreign], origin_url)
+        check_one(chain([TRL], foreign), origin_url)
         return _divided(value(PROMPT), completion, origin_url)
     if not foreign or not all(is_empty(row.get(name)) for name in TEXTS):
         return None
@@ -158,12 +134,10 @@ def _settings(row: Row, origin_url: str) -> str:
     settings = _unpacked_cell(row.get(SETTINGS))
     if settings is None:
         return ""
-    where = f"{origin_url}: {SETTINGS}"
     if not isinstance(settings, Mapping):
-        raise UsageError(f"{where} must be an object with what the template reads; got {quoted(settings)}")
-    taken = sorted(TAKEN.intersection(settings))
-    if taken:
-        raise UsageError(f"{where} must have names that the template alone reads; got {', '.join(map(repr, taken))}")
+        raise UsageError(
+            f"{origin_url}: {SETTINGS} must be an object with what the template reads; got {quoted(settings)}"
+        )
     return _as_json(settings, SETTINGS, origin_url)
 
 
@@ -255,8 +229,6 @@ def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
         raise UsageError(
             f"{origin_url}: {field} must be a list of objects with role and content; got {quoted(messages)}"
         )
-    if len(messages) > MOST_TURNS:
-        raise UsageError(f"{origin_url}: {field} must have at most {MOST_TURNS:,} turns; got {len(messages):,}")
     return tuple(_turn(message, number, field, origin_url) for number, message in enumerate(messages, 1))
 
 

@@ -37,7 +37,7 @@ def _prose(package: str) -> list[str]:
     files = _files(package)
     state = hashlib.sha256()
     # this file too: what counts as prose is decided here
-    for file in [*files, Path(__file__)]:
+    for file in chain(files, [Path(__file__)]):
         status = file.stat()
         state.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
     kept = default_folder() / "docstrings" / f"{state.hexdigest()}.json"

@@ -119,7 +119,7 @@ def json_line(document: Document, *, labelled: bool = True) -> bytes:
     row: dict[str, object] = {"text": document.text}
     if labelled:
         row["label"] = int(bool(document.member))
-    row["date"] = document.date.isoformat() if document.date else None
+    row["date"] = document.date and document.date.isoformat()
     row["group"] = document.group
     row["source"] = document.origin_url
     row["sha256"] = content_hash(document.text)
@@ -145,8 +145,7 @@ def digest(documents: Documents) -> str:
         identity: list[object] = [document.text, document.member, document.group]
         # Those of texts alone keep the digest that they have always had.
         if document.context or document.chat:
-            answered = document.chat.identity if document.chat else None
-            identity += [document.context, answered]
+            identity += [document.context, document.chat and document.chat.identity]
         state.update(json.dumps(identity).encode())
     return state.hexdigest()[:16]
 
@@ -168,8 +167,8 @@ def segments(text: str, words: int, places: Places) -> list[str]:
     count = len(spans) // words
     if count == 0:
         return []
-    last = range(max(0, count - TAIL), count)
-    numbers = {"head": [0], "middle": [count // 2], "tail": list(last)}
+    tail = range(max(0, count - TAIL), count)
+    numbers = {"head": [0], "middle": [count // 2], "tail": list(tail)}
     chosen = set()
     for place in places:
         chosen.update(numbers[place])

@@ -47,7 +47,9 @@ def training_split(entry: str) -> str:
         tasks = _tasks(entry.removeprefix(PREFIX)).values()
     except UsageError:
         return ""
-    return entry + TRAIN if all(task.has_training_docs() for task in tasks) else ""
+    if all(task.has_training_docs() for task in tasks):
+        return entry + TRAIN
+    return ""
 
 
 def rows(entry: str, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -9,6 +9,7 @@ import csv
 import functools
 import re
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +47,9 @@ def cutoffs() -> tuple[Cutoff, ...]:
         for row in csv.DictReader(file):
             pattern = row["pattern"].replace("CHAT", CHAT).replace("SIZE", SIZE)
             # the end of the data is the better day, where it is known
-            end = Date.fromisoformat(row["end"]) if row["end"] else None
+            end = None
+            if row["end"]:
+                end = Date.fromisoformat(row["end"])
             table.append(Cutoff(row["family"], pattern, Date.fromisoformat(row["day"]), end, row["source"]))
     for corpus in embedded.CORPORA.values():
         source = "last day of its corpus (fsd.data.embedded)"
@@ -100,7 +103,7 @@ def labels_for(model: str, documents: Documents, *, since: Date | None = None, l
     `since` is the first day of non-members without dates, `last` the last day of the model's data, if it was given.
     """
     days = _days_of_later(documents)
-    begin = min(days if since is None else [*days, since], default=None)
+    begin = min(filter(None, chain(days, [since])), default=None)
     if model in EMBEDDED or begin is None:
         return HOLDING
     last = last or _last_day(model)

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
-from itertools import combinations, compress, count, pairwise
+from itertools import chain, combinations, compress, count, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,7 +128,9 @@ def _read(texts: Iterable[str]) -> _Texts:
 def _unit(tokens: Sequence[str]) -> int:
     """2 for a text of which most words are characters of scripts without spaces, else 1."""
     unspaced = list(filter(IS_UNSPACED.match, tokens))
-    return 2 if 2 * len(unspaced) > len(tokens) else 1
+    if 2 * len(unspaced) > len(tokens):
+        return 2
+    return 1
 
 
 def _openings(texts: _Texts) -> Iterator[Pair]:
@@ -223,7 +225,10 @@ def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
         same_words[ids.tobytes()].append(i)
     for copies in same_words.values():
         links |= dict.fromkeys(pairwise(copies), "copy")
-    return tuple(Link(i, j, links[i, j], _share(read, i, j)) for i, j in sorted(links))
+    found_links = []
+    for i, j in sorted(links):
+        found_links.append(Link(i, j, links[i, j], _share(read, i, j)))
+    return tuple(found_links)
 
 
 def _by_grams(texts: _Texts) -> dict[Pair, str]:
@@ -324,16 +329,19 @@ def refuse_contradictions(documents: Documents, remedy: str = "") -> None:
     if not pairs:
         return
     alike = [f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs]
-    count = "1 pair is" if len(pairs) == 1 else f"{len(pairs)} pairs are"
     raise UsageError(
-        f"members and non-members must not share texts; {count} "
+        f"members and non-members must not share texts; {_pairs_are(pairs)} "
         f"copies or near-copies labelled both 1 and 0 (member = non-member): {listed(alike)}{remedy}"
     )
 
 
+def _pairs_are(pairs: Sequence[object]) -> str:
+    return "1 pair is" if len(pairs) == 1 else f"{len(pairs):,} pairs are"
+
+
 def refuse_copies(documents: Documents, background: Documents) -> None:
     """Refuse a background of a model to be trained of which a text is a copy or near-copy of a document."""
-    texts = [*documents, *background]
+    texts = list(documents) + list(background)
     # a contradiction is a copy on the other side, whatever the labels of the texts are
     sides = [replace(text, member=i < len(documents), context="") for i, text in enumerate(texts)]
     pairs = contradictions(sides)
@@ -361,9 +369,8 @@ def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") 
         raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
     links = _links_between(suspect, nonmembers)
     if links:
-        count = "1 pair is" if len(links) == 1 else f"{len(links):,} pairs are"
         raise UsageError(
-            f"known must hold other texts than those to be judged; {count} alike: "
+            f"known must hold other texts than those to be judged; {_pairs_are(links)} alike: "
             f"{_named(suspect, nonmembers, links)}{remedy}"
         )
 
@@ -403,14 +410,17 @@ def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> 
 def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
     """Near-duplicates `i` of the suspect texts and `j` of the non-members, and all copies of the latter."""
     size = len(suspect)
-    texts = [document.whole for document in [*suspect, *nonmembers]]
+    texts = [document.whole for document in chain(suspect, nonmembers)]
     links = near_duplicates(texts)
     between = [link for link in links if link.i < size <= link.j]
     # Many copies are linked in a chain, in which a non-member may be linked to other ones alone.
     family = _connected(len(texts), [(link.i, link.j) for link in links if link.reason == "copy"])
     of_family = {family[link.j]: link for link in reversed(between)}
     copies = set(range(size, len(texts))) - {link.j for link in between}
-    between += [of_family[family[j]]._replace(j=j) for j in copies if family[j] in of_family]
+    for j in copies:
+        link = of_family.get(family[j])
+        if link:
+            between.append(link._replace(j=j))
     return [link._replace(j=link.j - size) for link in sorted(between)]
 
 

@@ -80,7 +80,7 @@ class Overlap(NamedTuple):
     @property
     def share(self) -> float:
         """Share of the n-grams that occur in the corpus."""
-        return self.found / self.ngrams if self.ngrams else 0.0
+        return self.found / max(1, self.ngrams)
 
     @property
     def kind(self) -> str:
@@ -91,7 +91,9 @@ class Overlap(NamedTuple):
             return BOILERPLATE
         if self.answered is None:
             return PASSAGE
-        return ANSWER if self.answered else QUESTION
+        if self.answered:
+            return ANSWER
+        return QUESTION
 
     @property
     def verdict(self) -> str:
@@ -101,8 +103,9 @@ class Overlap(NamedTuple):
         if self.kind in ("", BOILERPLATE):
             return NOT_FOUND
         whole = self.found - self.common >= MOST * self.ngrams
-        contaminated = whole if self.answered is None else self.answered
-        return CONTAMINATED if contaminated else PARTLY
+        if self.answered or (self.answered is None and whole):
+            return CONTAMINATED
+        return PARTLY
 
 
 def overlap(texts: Passages, corpus: Passages, folder: Path, *, n: int = NGRAM) -> Iterator[Overlap]:

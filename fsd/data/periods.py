@@ -64,7 +64,9 @@ def compared(kind: Kinds) -> BoolArray:
 
 def parse_cutoff(text: str | None) -> Date | None:
     """The day of `--cutoff`, None without one; UsageError if it is no day."""
-    return None if text is None else parse_day("cutoff", text)
+    if text is None:
+        return None
+    return parse_day("cutoff", text)
 
 
 def parse_day(name: str, text: str) -> Date:

@@ -11,7 +11,6 @@ or is eight digits, in UTC if it has an offset. An empty cell, null, NaN and a d
 import csv
 import io
 import json
-import math
 import os
 import re
 import shlex
@@ -29,17 +28,16 @@ from fsd.data import cells, chats, harness, layouts
 from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.chats import NOT_READ
 from fsd.data.documents import Document, utc_day
-from fsd.errors import UsageError, first_line, quoted, refusing
+from fsd.errors import UsageError, quoted, refusing
 from fsd.files import (
     JSON,
     LARGEST,
     READABLE,
     SMALL,
     check_regular,
-    entries_below,
-    from_json,
     named_below,
     read_bytes,
+    read_json,
     read_text,
     regular_files,
 )
@@ -63,12 +61,6 @@ SAVED_INFO = "dataset_info.json"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 PASSAGE = 2**17
 """Maximum length of a passage of a plain text file, in characters."""
-PROBED = 100
-"""Files, and passages of each, that are read before the work, to see whether they can be."""
-
-NO_FILE = "no file"
-"""Reason why an entry of a folder was left out: a link to nothing, or a pipe."""
-
 Paths = Iterable[str | Path]
 Columns = Mapping[str, str]
 Row = cells.Row
@@ -156,20 +148,11 @@ def _table_rows(where: str, content: JSON) -> list[Any] | None:
 
 def _from_json(where: str, line: int, content: str) -> Any:
     try:
-        return json.loads(content.rstrip(), object_pairs_hook=_object)
+        return json.loads(content.rstrip())
     except (ValueError, RecursionError) as error:
         # the decoder counts the lines of what it was given
         line += getattr(error, "lineno", 1) - 1
         raise UsageError(f"{where}:{line}: must be one JSON object a line, or one list of objects; {error}") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> JSON:
-    """A JSON object, which must have each key once; Python's own reader keeps the last of several values."""
-    read = dict(pairs)
-    if len(read) < len(pairs):
-        key, count = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {quoted(key)} occurs {count} times in one object")
-    return read
 
 
 def _delimiter(head: str) -> str:
@@ -276,7 +259,9 @@ def parquet_rows(where: str, file: Any, column: str | None = None, rows: range |
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with refusing(f"{where}: must be a Parquet file; ", pa.ArrowException, OSError), pq.ParquetFile(file) as table:
+    # Python cannot hold all dates of a table, nor a text that is no UTF-8.
+    errors = (pa.ArrowException, OSError, OverflowError, ValueError)
+    with refusing(f"{where}: must be a Parquet file; ", *errors), pq.ParquetFile(file) as table:
         names = table.schema_arrow.names
         _check_header(names, where)
         rows = rows or range(table.metadata.num_rows)
@@ -295,7 +280,7 @@ def parquet_rows(where: str, file: Any, column: str | None = None, rows: range |
                 _check_size(where, size)
             begin = min(max(rows.start - start, 0), len(batch))
             part = batch.slice(begin, rows.stop - start - begin)
-            yield from enumerate(_in_python(where, part), start + begin + 1)
+            yield from enumerate(part.to_pylist(), start + begin + 1)
             start += len(batch)
 
 
@@ -304,26 +289,13 @@ def arrow_rows(where: str) -> Rows:
     import pyarrow as pa
 
     must = f"{where}: must be an Arrow file of a saved data set; "
-    with refusing(must, pa.ArrowException, OSError), pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
+    errors = (pa.ArrowException, OSError, OverflowError, ValueError)
+    with refusing(must, *errors), pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
         _check_header(batches.schema.names, where)
         start = 1
-        size = 0
         for batch in batches:
-            size += batch.nbytes
-            _check_size(where, size)
-            yield from enumerate(_in_python(where, batch), start)
+            yield from enumerate(batch.to_pylist(), start)
             start += len(batch)
-
-
-def _in_python(where: str, batch: Any) -> list[JSON]:
-    """The rows of a batch; an error for a value that a table can hold, and Python, or a text, cannot."""
-    try:
-        rows: list[JSON] = batch.to_pylist()
-    except (OverflowError, ValueError) as error:
-        raise UsageError(
-            f"{where} must hold texts in UTF-8, numbers, and dates up to the year 9999; {first_line(error)}"
-        ) from error
-    return rows
 
 
 def _check_header(names: list[str], where: str) -> None:
@@ -381,17 +353,11 @@ class TextStream:
         self.size = sum(file.size for file in self.files)
         self.done = 0
 
-    def check(self) -> bool:
-        """Read the first passages of the first files on disk; whether there was a text, or more to be read.
-
-        A file of another format is refused before hours of reading.
-        """
-        local = [file.url for file in self.files if "://" not in file.url]
-        has_text = bool(self.tasks) or len(local) < len(self.files) or len(local) > PROBED
-        for file in local[:PROBED]:
-            passages_read = list(islice(TextStream([file], self.column), PROBED))
-            has_text = has_text or bool(passages_read)
-        return has_text
+    def check(self) -> None:
+        """Read the first text, if it is on disk: another format is refused before hours of reading."""
+        files = [file.url for file in self.files[:1] if "://" not in file.url]
+        if files:
+            next(iter(TextStream(files, self.column)), None)
 
     def __iter__(self) -> Iterator[Passage]:
         for task in self.tasks:
@@ -486,19 +452,16 @@ def _in_folder(place: str) -> list[str]:
 
 def files_below(folder: Path, endings: Sequence[str]) -> list[Path]:
     """The files below a folder that have one of the endings, compressed ones included, in order."""
-    files: dict[Path, Path] = {}
-    for file in regular_files(named_below(folder, with_packed(endings)), READABLE):
-        name = file.with_suffix("") if file.suffix.lower() in COMPRESSIONS else file
-        # Programs that pack a file keep it.
-        if name in files:
-            raise UsageError(f"a folder must hold each file once, packed or not; got {files[name]} and {file}")
-        files[name] = file
-    return list(files.values())
+    return list(regular_files(named_below(folder, with_packed(endings)), READABLE))
 
 
 def with_packed(endings: Iterable[str]) -> list[str]:
     """Endings of files, and of compressed ones."""
-    return [ending + compression for ending in endings for compression in ("", *COMPRESSIONS)]
+    names = []
+    for ending in endings:
+        names.append(ending)
+        names += [ending + compression for compression in COMPRESSIONS]
+    return names
 
 
 def data_files_of(path: Path) -> list[Path]:
@@ -525,15 +488,10 @@ def data_files_of(path: Path) -> list[Path]:
 
 def _saved_files(state: Path) -> list[Path]:
     """The Arrow files that the state of a saved data set lists; others beside them are caches."""
-    must = f"{state} must be the state of a saved data set"
-    entries = from_json(JSON, read_bytes(state, must, largest=SMALL), must).get("_data_files")
-    try:
-        names = [str(entry["filename"]) for entry in entries or ()]
-    except (TypeError, KeyError) as error:
-        raise UsageError(f"{must}; it lists no files") from error
-    if not names or names != [Path(name).name for name in names]:
-        raise UsageError(f"{must}, and list files of its folder; it lists {quoted(names)}")
-    return [state.parent / name for name in names]
+    saved = read_json(JSON, state, "the state of a saved data set", largest=SMALL)
+    with refusing(f"{state} must list the files of a saved data set; ", TypeError, KeyError):
+        # Whatever folder a name has, the file is of this one.
+        return [state.parent / Path(entry["filename"]).name for entry in saved["_data_files"]]
 
 
 def _cut(file: io.TextIOWrapper, origin_url: str) -> Iterator[Passage]:
@@ -557,22 +515,17 @@ def last_cut(text: str) -> int:
     return text.rfind("\n") + 1 or len(text)
 
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "text": ("text", "input", "snippet"),
-    "label": ("label",),
-    "group": ("group", "book_id"),
-    "date": ("date",),
-    "period": ("period",),
-    "source": ("source",),
-}
-"""Default columns of each field; the first one that a row has is used.
+FIELDS = ("text", "label", "group", "date", "period", "source")
+"""Fields of a document; each is in the column of its name."""
+NAMES = {"text": ("text", "input", "snippet"), "group": ("group", "book_id")}
+"""Columns of a field that may have several; the first one that a row has is used.
 
 `input` is WikiMIA's name, `snippet` and `book_id` are BookMIA's.
 """
 CONTEXT = "context"
 """Field and column of what precedes a text, where that is asked for."""
 
-SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
+SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in FIELDS)
 
 PLACE_OF_TEXT = re.compile(
     r"\.(?:jsonl|ndjson|json|csv|tsv|parquet|arrow)(?:\.\w+)?:\d+$|^embedded corpus: |^lm-eval:.+:\d+$"
@@ -597,7 +550,10 @@ def parse_columns(spec: str, *, answers: bool = False, unread: Iterable[str] = (
 
     A field whose name is - is not read; nor is one of `unread`, unless it is named.
     """
-    allowed = [*NAMES, CONTEXT, *chats.FIELDS] if answers else list(NAMES)
+    allowed = list(FIELDS)
+    if answers:
+        allowed += [CONTEXT]
+        allowed += chats.FIELDS
     columns: dict[str, str] = {}
     for part in NEXT_FIELD.split(spec) if spec.strip() else ():
         field, _, name = map(str.strip, part.partition("="))
@@ -669,9 +625,10 @@ def read_files(
 ) -> list[Document]:
     """All rows of all files, or tasks of lm-evaluation-harness, as one benchmark, in order; sources are file:line.
 
-    `columns` replace `NAMES`; `labelled` refuses a row without a label. `answers` reads what is an answer with what it
-    answers: chats, and the column `context`; `contexts` gives the answers of a task after its questions. Rows without a
-    text or with an invalid label are counted in `skipped` by reason; without it, the first is a `RowError`.
+    `columns` are those of fields that have others; `labelled` refuses a row without a label. `answers` reads what is an
+    answer with what it answers: chats, and the column `context`; `contexts` gives the answers of a task after its
+    questions. Rows without a text or with an invalid label are counted in `skipped` by reason; without it, the first is
+    a `RowError`.
     """
     documents = []
     for path in _distinct(paths, "data file"):
@@ -694,7 +651,9 @@ def _with_named(rows: list[tuple[str, Row]], columns: Columns) -> list[tuple[str
     """The rows of a file, in which a named column may be missing in some, as in JSON an empty cell is."""
     named = set(columns.values()).union(*map(PLACE.findall, columns.values()))
     held = {name: None for name in named if any(name in row for _, row in rows)}
-    return [(origin_url, {**held, **row}) for origin_url, row in rows] if held else rows
+    if not held:
+        return rows
+    return [(origin_url, held | dict(row)) for origin_url, row in rows]
 
 
 def read_rows(paths: Paths) -> list[tuple[str, Row]]:
@@ -788,7 +747,7 @@ def read_texts(
     """
     documents: list[Document] = []
     for path in _distinct(paths, "file with a text"):
-        files = _plain_files(path, skipped)
+        files = _plain_files(path)
         if files:
             documents += _text_files(files, skipped)
         else:
@@ -801,11 +760,11 @@ def files_of_texts(path: Path) -> list[Path]:
     return _plain_files(path) or data_files_of(path)
 
 
-def _plain_files(path: Path, skipped: Skipped = None) -> list[Path]:
+def _plain_files(path: Path) -> list[Path]:
     """The .txt files that a path stands for: itself, or those below a folder; none where there are data files."""
     if not os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
         return [path] if path.suffix.lower() == ".txt" else []
-    texts = list(_texts_in(path, skipped))
+    texts = list(regular_files(named_below(path, [".txt"]), READABLE))
     tables = files_below(path, TABLES)
     if texts and tables:
         names = f"{texts[0].name} and {tables[0].name}"
@@ -817,35 +776,13 @@ def _plain_files(path: Path, skipped: Skipped = None) -> list[Path]:
     return texts
 
 
-def _texts_in(folder: Path, skipped: Skipped) -> Iterator[Path]:
-    """The .txt files in a folder; what has this ending and is no file is refused, or counted."""
-    for entry in named_below(folder, [".txt"]):
-        try:
-            yield from regular_files([entry], READABLE)
-        except UsageError as error:
-            _skip(skipped, RowError(str(error), NO_FILE))
-
-
 def _distinct(paths: Paths, what: str) -> list[Path]:
     files = [Path(path) for path in paths]
     if not files:
         raise UsageError(f"at least one {what} must be given; got none")
-    taken: set[str] = set()
-    for path in files:
-        held = _held(path)
-        # two names of one file would make it weigh twice, and so would a folder and what lies in it
-        if not taken.isdisjoint(held):
-            raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
-        taken |= held
+    if len(set(map(os.path.realpath, files))) < len(files):
+        raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
     return files
-
-
-def _held(path: Path) -> set[str]:
-    """Where a file is, or a folder and all that lies in it, without links."""
-    held = {os.path.realpath(path)}
-    if os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
-        held.update(map(os.path.realpath, entries_below(path, hidden=False)))
-    return held
 
 
 def _text_files(paths: Iterable[Path], skipped: Skipped) -> Iterator[Document]:
@@ -914,8 +851,13 @@ def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = Fa
             chat = chats.chat_in(row, value, origin_url, columns)
         else:
             layouts.check_text(row, origin_url)
-    text = chat.words if chat else checked_text(value("text", needed=True), origin_url)
-    context = _context(value(CONTEXT), origin_url) if answers and chat is None else ""
+    context = ""
+    if chat:
+        text = chat.words
+    else:
+        text = checked_text(value("text", needed=True), origin_url)
+        if answers:
+            context = _context(value(CONTEXT), origin_url)
     member = _member(value("label", needed=labelled), origin_url)
     if labelled and member is None:
         raise RowError(f"{origin_url}: label must be 1 (member) or 0 (non-member); there is none", "no label")
@@ -925,7 +867,9 @@ def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = Fa
     source = _name("source", value("source"), origin_url)
     if "sha256" in row or PLACE_OF_TEXT.search(source):
         source = ""
-    column = "" if chat else _text_from(row, columns, answers=answers)
+    column = ""
+    if chat is None:
+        column = _text_from(row, columns, answers=answers)
     return Document(text, member, day, group, origin_url, period, source, context, chat, column)
 
 
@@ -995,7 +939,7 @@ def _member(value: Any, origin_url: str) -> bool | None:
 def _name(field: str, value: Any, origin_url: str) -> str:
     if is_missing(value):
         return ""
-    if not isinstance(value, str | int | float | Decimal) or value in (math.inf, -math.inf):
+    if not isinstance(value, str | int | float | Decimal):
         raise UsageError(
             f"{origin_url}: {field} must be a string or a number; got {quoted(value)}{_unless_read(field)}"
         )

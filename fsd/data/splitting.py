@@ -5,6 +5,7 @@ Families of texts (see `fsd.data.near_duplicates.families`) are kept whole. In t
 """
 
 from dataclasses import replace
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -128,7 +129,7 @@ def split_with(
         raise UsageError(f"unseen texts must be non-members; {len(members)} are members, the first {members[0]}")
     corpus = as_corpus(documents)
     _check(corpus, validation)
-    family = Corpus([*unseen, *corpus]).family
+    family = Corpus(chain(unseen, corpus)).family
     trained = family[: len(unseen)]
     family = family[len(unseen) :]
     related = np.isin(family, trained)
@@ -221,7 +222,9 @@ def _paper(corpus: Corpus, unseen: float, validation: float, seed: int) -> Parts
 def _table(document: Document) -> str:
     """The file or the table that a document was read from, which its origin names before the row."""
     table, _, row = document.origin_url.rpartition(":")
-    return table if row.isdecimal() else ""
+    if not row.isdecimal():
+        return ""
+    return table
 
 
 def _both_classes(side: IntArray, family: IntArray, unseen: float, validation: float, rng: Generator) -> Parts:

@@ -120,8 +120,7 @@ def adapter_folder(name: str) -> Path | None:
 def check_located(model: str, revision: str | None = None) -> None:
     """Refuse a model that `locate` would refuse, without downloading, converting or loading one."""
     check_tokenizer_located(model, revision)
-    here = model_size(model, revision)
-    if here is None and not hub_reachable():
+    if model_size(model, revision) is None and not hub_reachable():
         locate(model, revision)
 
 
@@ -210,8 +209,9 @@ def hub_reachable() -> bool:
 def direct(url: str) -> dict[str, str]:
     """The settings of `requests` by which a server of this machine is asked without a proxy, which cannot reach it."""
     host = urlsplit(url).hostname or ""
-    here = host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.")
-    return {"no_proxy": host} if here else {}
+    if host in ("localhost", "::1", "0.0.0.0") or host.startswith("127."):
+        return {"no_proxy": host}
+    return {}
 
 
 def reachable(endpoint: str, timeout: float = 3.0) -> bool:
@@ -221,7 +221,7 @@ def reachable(endpoint: str, timeout: float = 3.0) -> bool:
     # Behind a proxy the name of the server may not even be known here.
     proxy = select_proxy(endpoint, get_environ_proxies(endpoint, **direct(endpoint)))
     url = urlsplit(prepend_scheme_if_needed(proxy, "http") if proxy else endpoint)
-    port = url.port or (443 if url.scheme == "https" else 80)
+    port = url.port or {"https": 443}.get(url.scheme, 80)
     address = (url.hostname or "", port)
     try:
         # In a thread: looking up a name has no time limit of its own.
@@ -295,7 +295,7 @@ def _fingerprint(states: tuple[tuple[Path, int, int, int, int], ...]) -> str:
     import numpy as np
 
     total = xxhash.xxh3_128()
-    files = [file for file, *_ in states]
+    files = [state[0] for state in states]
     if files[0].suffix == ".bin":
         for file in files:
             total.update(np.memmap(file, np.uint8, "r").data)

@@ -74,7 +74,9 @@ def prepare(config: Collect) -> Job:
 
 
 def _default_out(domain: str, sides: Sequence[CollectionSpec]) -> Path:
-    name = f"{domain}-contemporaries" if sides[0].contemporaries else domain
+    name = domain
+    if sides[0].contemporaries:
+        name += "-contemporaries"
     if upper := sides[0].window.before:
         name += f"-before-{upper}"
     if lower := sides[-1].window.after:
@@ -117,8 +119,12 @@ def specs(config: Collect) -> list[CollectionSpec]:
 
 def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
     """The bounds of the dates, both exclusive, and the reason for that of a model."""
-    lower = parse_day("after", config.after) if config.after else None
-    upper = parse_day("before", config.before) if config.before else None
+    lower = None
+    if config.after:
+        lower = parse_day("after", config.after)
+    upper = None
+    if config.before:
+        upper = parse_day("before", config.before)
     because = ""
     if config.model:
         flag = "after"
@@ -139,21 +145,21 @@ def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
     return lower, upper, because
 
 
-def _check_bounds(after: Date | None, before: Date | None, contemporaries: bool) -> None:
+def _check_bounds(lower: Date | None, upper: Date | None, contemporaries: bool) -> None:
     """Refuse dates between which no contemporary lies, none at all, and those by which a day is on both sides.
 
-    Non-members are later than `after`, members earlier than `before`, and contemporaries lie between the two.
+    Non-members are later than `lower`, members earlier than `upper`, and contemporaries lie between the two.
     """
-    if contemporaries and before is None:
+    if contemporaries and upper is None:
         raise UsageError("contemporaries must be published before a cutoff; give --before DAY or --model ID")
-    if after is None and before is None:
+    if lower is None and upper is None:
         raise UsageError("a date must be given: --after DATE or --model ID for non-members, --before DATE for members")
-    if after is None or before is None:
+    if lower is None or upper is None:
         return
-    if contemporaries and before <= after + DAY:
-        raise UsageError(f"after must be {before - 2 * DAY} at most, so that there are days between; got {after}")
-    if not contemporaries and before > after + DAY:
-        raise UsageError(f"before must be {after + DAY} at most, so that no day is on both sides; got {before}")
+    if contemporaries and upper <= lower + DAY:
+        raise UsageError(f"after must be {upper - 2 * DAY} at most, so that there are days between; got {lower}")
+    if not contemporaries and upper > lower + DAY:
+        raise UsageError(f"before must be {lower + DAY} at most, so that no day is on both sides; got {upper}")
 
 
 def run(config: Collect, jobs: Sequence[CollectionJob], out: Path) -> None:

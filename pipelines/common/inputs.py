@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -72,7 +73,7 @@ class Inputs(NamedTuple):
         documents, too_short = continuable(texts.documents, self.detectors)
         check_tokenizers(config, documents)
         split, left_out = split_texts(documents, config.data, config.seed)
-        remarks = [*texts.remarks, *too_short, *left_out]
+        remarks = list(texts.remarks) + too_short + left_out
         words = read_otherwise(documents) if config.data.places else ""
         return self._replace(
             texts_are_local=True,
@@ -200,7 +201,7 @@ def _sides(data: DataConfig) -> LabelledTexts:
     members, remarks = read_side("members", data.members, data.columns, data.cleaning)
     nonmembers, more = read_side("nonmembers", data.nonmembers, data.columns, data.cleaning)
     sources = {file: _digest(Path(file)) for file in data.places}
-    return LabelledTexts(Corpus(members + nonmembers), sources, (*remarks, *more))
+    return LabelledTexts(Corpus(members + nonmembers), sources, tuple(remarks + more))
 
 
 def read_side(side: str, files: Sequence[str], columns: str, cleaning: CleaningConfig) -> Cleaned:
@@ -228,11 +229,11 @@ def _files_and_benchmarks(data: DataConfig, model: ModelConfig) -> LabelledTexts
         documents, remarks = read_own(files, data.columns, data.cleaning, labelled=True)
     benchmark: Documents = published.documents
     # Periods of one side alone say nothing about membership, unless a cutoff gives them to the other side.
-    if data.cutoff is None and not all(document.period for document in (*documents, *benchmark)):
+    if data.cutoff is None and not all(document.period for document in chain(documents, benchmark)):
         benchmark = [replace(document, period="") for document in benchmark]
     sources = {file: _digest(Path(file)) for file in files}
     return LabelledTexts(
-        Corpus([*documents, *benchmark]),
+        Corpus(chain(documents, benchmark)),
         sources | published.sources,
         tuple(remarks) + published.remarks,
         published.since,

@@ -45,7 +45,6 @@ FORMAT = 1
 MANIFEST = "_manifest.json"
 KEY = b"fsd.shard"
 """Metadata of a shard's file: hash of the job, and number of the shard."""
-ATTEMPTS = 3
 # If so many shards have failed and none has succeeded, the others would fail too.
 GIVE_UP = 3
 EXAMPLE = Document("An Example of a text.")
@@ -307,15 +306,11 @@ def _share(text: str | None, shards: Sequence[Shard]) -> Sequence[Shard]:
 
 
 def attempted(worker: Worker, shard: Shard, key: str) -> bytes | Exception:
-    """The file of a shard, or why there is none after some attempts; a mistake of the user's stays one."""
-    for _ in range(ATTEMPTS):
-        try:
-            return worker.compute(shard, key)
-        except Exception as error:
-            failure = error
-            if isinstance(error, UsageError):
-                break
-    return failure
+    """The file of a shard, or why there is none."""
+    try:
+        return worker.compute(shard, key)
+    except Exception as error:
+        return error
 
 
 def here(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
@@ -333,7 +328,9 @@ def run(
     from fsd.reporting.report import Report
 
     name = work.config.shards.engine
-    engine = import_module(f"pipelines.common.{name}_engine").compute if name else here
+    engine = here
+    if name:
+        engine = import_module(f"pipelines.common.{name}_engine").compute
     failed = {}
     with stage("scoring"):
         missing = folder.missing(share)

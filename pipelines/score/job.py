@@ -12,6 +12,7 @@ from fsd.config import ScoreConfig
 from fsd.data.chats import NOT_READ
 from fsd.data.corpus import Corpus
 from fsd.data.knowledge_cutoffs import labels_for
+from fsd.data.near_duplicates import listed
 from fsd.data.readers import parse_columns
 from fsd.data.reading import read_otherwise
 from fsd.data.splitting import parse_cutoff
@@ -53,16 +54,17 @@ def prepare(config: ScoreConfig) -> Job:
     # A detector that does not exist is refused before the texts are read, and before a worker needs it.
     detectors = detector_settings.load_detectors(config.detection)
     if shards.wanted(config.out, config.shards):
-        # Both need all texts at once; and an API has a concurrency of its own.
-        shards.refuse(
-            cutoff=config.cutoff,
-            near_duplicates=config.cleaning.near_duplicates != "refuse" and "drop",
-            engine=by_api and config.shards.engine,
-            too_long=config.too_long != "refuse" and "drop",
-        )
+        # These need all texts at once.
+        shards.refuse(cutoff=config.cutoff)
+        if config.cleaning.near_duplicates == "drop":
+            shards.refuse(near_duplicates="drop")
+        if config.too_long == "drop":
+            shards.refuse(too_long="drop")
         work = shards.Work(__name__, config)
         checks = [partial(check_model, config.model), partial(check_saved, config.adapter, config.model)]
         if by_api:
+            # An API has a concurrency of its own.
+            shards.refuse(engine=config.shards.engine)
             checks.append(partial(check_api, config.model, config.api))
         return shards.job("score", work, config.data, finish=_forget_answers, checks=checks)
     check_table_path(config.out, filter(None, (*config.data, config.unseen, config.model.frequencies)))
@@ -132,7 +134,7 @@ def run(
 
         model = _open(config, f"{config.out}.partial")
         documents, left_out = _fitting(config, model, documents)
-        remarks = [*remarks, *left_out]
+        notes = list(remarks) + left_out
         inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
         plan = model.plan(requested, documents.prompts, inputs, strict=config.detection.named)
         if model.answers:
@@ -148,7 +150,8 @@ def run(
         # Only now: an answer that was paid for is kept until it is in the table.
         if model.answers:
             model.answers.delete()
-    report = make_report(config, table, measured, plan, [*remarks, *fallback_remarks(scored, len(documents))])
+    notes += fallback_remarks(scored, len(documents))
+    report = make_report(config, table, measured, plan, notes)
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     name = run_name(config.model.model, config.data, "score")
     with tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:
@@ -174,8 +177,7 @@ def _fitting(config: ScoreConfig, model: Model, documents: Corpus) -> tuple[Corp
     if fits.all():
         return documents, []
     rows = [document.origin for document in documents.take(~fits)]
-    shown = ", ".join(rows[:3]) + (", ..." if len(rows) > 3 else "")
-    many = f"{len(rows):,} of {len(documents):,} texts are longer than the context that the API names ({shown})"
+    many = f"{len(rows):,} of {len(documents):,} texts are longer than the context that the API names ({listed(rows)})"
     if config.too_long == "refuse" or not fits.any():
         raise UsageError(
             f"texts must fit the context of {config.model.model}; {many}: shorten them, or --too-long drop"

@@ -48,15 +48,17 @@ def domains_of(texts: tuple[str, ...]) -> frozenset[str]:
 
     What was cut out of a corpus, laid out anew or put behind other words was read with it all the same.
     """
-    found: set[str] = set()
+    domains: set[str] = set()
     for text in texts:
         size = min(RUN, len(words(text)))
         # So few words stand in other texts by chance.
         if size < SHORTEST_OPENING:
             continue
         runs = ngrams(text, size)
-        found |= {domain for domain in CORPORA.keys() - found if not runs.isdisjoint(_runs(domain, size))}
-    return frozenset(found)
+        for domain in CORPORA.keys() - domains:
+            if not runs.isdisjoint(_runs(domain, size)):
+                domains.add(domain)
+    return frozenset(domains)
 
 
 @cache

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fsd.data import benchmarks
-from fsd.data.readers import NAMES
+from fsd.data.readers import FIELDS
 from fsd.errors import UsageError
 
 ALL = (
@@ -35,7 +35,7 @@ def test_every_declaration_is_sound_and_described(name, root):
     source = benchmarks.sources()[name]
     assert re.fullmatch(r"([\w.-]+/[\w.{}-]+)?", source.dataset)
     assert source.revision is None or re.fullmatch("[0-9a-f]{40}", source.revision)
-    assert {"text"} <= set(source.columns) <= set(NAMES)
+    assert {"text"} <= set(source.columns) <= set(FIELDS)
     assert ("group" in source.columns) == bool(source.group)
     assert re.fullmatch("1: .*; 0: .*", source.labels)
     assert len(set(source.parts)) == len(source.parts)
@@ -123,12 +123,12 @@ def test_dolma_book_by_hand(tmp_path):
         benchmarks.load(f"dolma_book:{new},{dolma}")
     write(tmp_path / "new.jsonl", [row, {**row, "text": book(3, "o")}])
     assert len(benchmarks.load(f"dolma_book:{dolma},{new},3").documents) == 5
-    with pytest.raises(UsageError, match=r"one row a book if middle alone is asked for; 7 has 2: .* places=middle"):
+    with pytest.raises(UsageError, match=r"at most 1 rows a book for middle alone; 7 has 2: .* places=middle"):
         benchmarks.load(f"dolma_book:{dolma},{new},3,middle")
     tail = benchmarks.load(f"dolma_book:{dolma},{new},3,tail")  # the last two segments of a book
     assert [d.text for d in tail.documents] == ["m3 m4 m5", "m6 m7 m8", "n0 n1 n2", "o0 o1 o2"]
     write(tmp_path / "new.jsonl", [row] * 3)
-    with pytest.raises(UsageError, match=r"at most 2 rows a book if tail alone is asked for; 7 has 3"):
+    with pytest.raises(UsageError, match=r"at most 2 rows a book for tail alone; 7 has 3"):
         benchmarks.load(f"dolma_book:{dolma},{new},3,tail")
 
 

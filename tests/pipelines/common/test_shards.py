@@ -147,15 +147,8 @@ def faulty(worker: shards.Worker, fails: Callable[[list], bool]) -> shards.Worke
     return worker._replace(table=table)
 
 
-def test_a_scorer_that_fails_once_is_asked_again_and_one_that_always_does_is_named(
-    whole, line, run_command, tmp_path, capsys, monkeypatch
-) -> None:
-    opened, calls = score.open_worker, []
-    once = lambda rows: len(calls) % 2 == 0 if calls.append(rows) is None else False  # noqa: E731
-    monkeypatch.setattr(score, "open_worker", lambda config: faulty(opened(config), once))
-    run_command(f"{line} --out {tmp_path / 'once'}")
-    assert content(tmp_path / "once") == content(whole)
-
+def test_a_shard_that_fails_is_named(whole, line, run_command, tmp_path, capsys, monkeypatch) -> None:
+    opened = score.open_worker
     broken = lambda rows: rows and rows[0][0].endswith("a.jsonl:9")  # noqa: E731
     monkeypatch.setattr(score, "open_worker", lambda config: faulty(opened(config), broken))
     assert exit_of(run_command, f"{line} --out {tmp_path / 'always'}") == 1
