@@ -245,8 +245,8 @@ def _interruptible() -> Iterator[None]:
         yield
         return
     # Under nohup SIGHUP is ignored, and stays so. Windows has none.
-    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [number for number in known if signal.getsignal(number) == signal.SIG_DFL]
+    available = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [number for number in available if signal.getsignal(number) == signal.SIG_DFL]
 
     def handle(handler: Any) -> None:
         for number in numbers:

@@ -62,7 +62,11 @@ def uncontrolled(config: FSDConfig, documents: Sequence[Document], detectors: Se
     compares = {"reference", "difference"}
     if control_reference(config, control, documents):
         compares = set()
-    lacking = [one.name for one in detectors if one.name not in computed or not compares.isdisjoint(one.views)]
+    lacking = [
+        detector.name
+        for detector in detectors
+        if detector.name not in computed or not compares.isdisjoint(detector.views)
+    ]
     if not lacking:
         return ""
     if control == config.model.reference_model:

@@ -54,11 +54,11 @@ class Actor:
 
     def compute(self, shard: Shard, key: str, identity: Mapping[str, str]) -> bytes | Exception:
         """The file of a shard, by the model that the job is of, or why there is none."""
-        here = self.identity()
-        if isinstance(here, Exception):
-            return here
-        if here != identity:
-            return UsageError(f"all workers must have the same model; one has {here}, another {identity}")
+        loaded = self.identity()
+        if isinstance(loaded, Exception):
+            return loaded
+        if loaded != identity:
+            return UsageError(f"all workers must have the same model; one has {loaded}, another {identity}")
         return attempted(self._worker, shard, key)
 
     @cached_property
