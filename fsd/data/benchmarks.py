@@ -169,7 +169,11 @@ def _unavailable(name: str, online: bool, error: Exception) -> UsageError:
 
 def _commits(tables: Tables) -> set[str]:
     """Commits of the tables: the name of their folder in the cache."""
-    return {Path(file["filename"]).parent.name for table in tables.values() for file in table.cache_files}
+    commits = set()
+    for table in tables.values():
+        for file in table.cache_files:
+            commits.add(Path(file["filename"]).parent.name)
+    return commits
 
 
 DECLARATIONS = Path(__file__).with_suffix(".yaml")
@@ -374,13 +378,12 @@ def _from_olmo_detect(name: str, source: Source, part: str) -> Benchmark:
     # a domain may be there in both alignments
     other_alignment = "matched" if alignment else SHIFTED
     sides = _olmo_detect_files(Path(folder).expanduser(), other_alignment)
-    complete = {domain: files for domain, files in sides.items() if len(files) == 2}
-    if domain not in complete:
-        available = ", ".join(sorted(complete)) or "none"
+    files = sides.get(domain, {})
+    if len(files) < 2:
         raise UsageError(
-            f"part of {name} must have files of both sides in {folder}/benchmark; got {domain!r}, it has {available}"
+            f"part of {name} must have files of both sides in {folder}/benchmark; got {domain!r}, it has "
+            f"{', '.join(sorted(sides)) or 'none'}"
         )
-    files = complete[domain]
     rows = []
     for member in (True, False):
         for where, row in _json_lines(files[member], str(files[member])):

@@ -68,12 +68,12 @@ def find(places: Sequence[str], without: Path | None = None) -> list[DataFile]:
     """The files of files, folders, patterns and URLs, each once, `without` those below a folder."""
     files: dict[DataFile, None] = {}  # a pattern and a folder may name the same file
     for place in places:
-        files |= dict.fromkeys(files_at(place, with_packed(TABLES)))
-    if without:
-        files = {file: None for file in files if not Path(file.url).resolve().is_relative_to(without)}
-    for file in files:
-        if not file.url.lower().endswith(ENDINGS):
-            raise UsageError(f"shards must be made of {', '.join(ENDINGS)}; got {file.url}")
+        for file in files_at(place, with_packed(TABLES)):
+            if without and Path(file.url).resolve().is_relative_to(without):
+                continue
+            if not file.url.lower().endswith(ENDINGS):
+                raise UsageError(f"shards must be made of {', '.join(ENDINGS)}; got {file.url}")
+            files[file] = None
     if not any(file.size for file in files):
         raise UsageError(
             f"data must hold a file that ends in {', '.join(ENDINGS)} and is not empty; got {', '.join(places)}"

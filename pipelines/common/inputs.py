@@ -191,7 +191,11 @@ def _without_contradictions(documents: Documents, cleaning: CleaningConfig) -> C
 
 
 def _left_out(name: str, reasons: Mapping[str, int]) -> list[str]:
-    return [f"{name}: {count:,} left out: {reason}" for reason, count in reasons.items() if count]
+    remarks = []
+    for reason, count in reasons.items():
+        if count:
+            remarks.append(f"{name}: {count:,} left out: {reason}")
+    return remarks
 
 
 def _sides(data: DataConfig) -> LabelledTexts:

@@ -39,9 +39,7 @@ def test_an_answer_is_scored_given_its_prompt(tiny, tmp_path, monkeypatch, run_c
     remark = "recall left out: its prefix would take the place of the texts' own contexts"
     notes = json.loads(printed)["notes"]
     assert remark in notes
-    assert notes[0].startswith(
-        "no AUC: it needs two independent texts of each label; higher means more likely a member"
-    )
+    assert "no AUC: it needs two independent texts of each label; higher means more likely a member" in str(notes)
 
 
 def test_equal_answers_to_different_prompts_do_not_contradict_each_other(tiny, tmp_path, monkeypatch, run_command):
