@@ -32,8 +32,6 @@ DEFAULT_CONTEXT = 2048
 BITS = (8, 4)
 """Quantization of the weights by bitsandbytes: 8 bits is LLM.int8 (arXiv 2208.07339), which quantizes the inputs of a
 layer too; 4 bits is NormalFloat (QLoRA, arXiv 2305.14314, §3)."""
-MOST_GROWTH = 1000
-"""Characters that the replacements of a tokenizer may make of one."""
 TOKENIZER_FILE = "tokenizer.json"
 """File in which the package tokenizers keeps all of a tokenizer."""
 PROBE = ("Don't count 2023 or 650841823 twice:\n\n  two  spaces,\ta tab; naïve café, 東京, नमस्ते … ",)
@@ -362,8 +360,6 @@ def read_tokenizer(folder: Path) -> Any:
     else:
         _check_sentencepiece(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    if tokenizer.is_fast:
-        _check_growth(tokenizer.backend_tokenizer.normalizer)
     if not tokenizer("A text.", add_special_tokens=False)["input_ids"]:
         raise ValueError(f"the tokenizer's files are missing or empty in {folder}")
     if not tokenizer.is_fast:
@@ -412,20 +408,6 @@ def _check_sentencepiece(folder: Path) -> None:
                 f"the tokenizer in {folder} must be a {TOKENIZER_FILE}, or {file.name} with the packages that read it: "
                 f"pip install {' '.join(needed)}"
             )
-
-
-def _check_growth(normalizer: Any) -> None:
-    """Refuse replacements that, one after the other, could make millions of characters of one."""
-    if normalizer is None:
-        return
-    steps = [json.loads(normalizer.__getstate__())]
-    growth = 1
-    while steps:
-        step = steps.pop()
-        steps += step.get("normalizers", [])
-        growth *= max(1, len(step.get("content", "")))
-    if growth > MOST_GROWTH:
-        raise ValueError(f"its tokenizer may replace a character by {growth:,}, more than {MOST_GROWTH:,}")
 
 
 def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int]:
