@@ -119,7 +119,9 @@ class Calibration:
     def judging(self, sources: Sequence[str]) -> list[str]:
         """(N,) source by whose non-members each text is judged: its own, or "" where the calibration names none."""
         # a calibration without named sources serves texts of any: the domain check judges these
-        return list(sources) if any(self.test.sources) else [""] * len(sources)
+        if any(self.test.sources):
+            return list(sources)
+        return [""] * len(sources)
 
     def unknown(self, source: str) -> str:
         """Why no text of a source can be judged; "" if it can."""

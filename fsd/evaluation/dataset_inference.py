@@ -102,7 +102,8 @@ def compare_sets(
     # Families of the two sides are numbered apart: none is in both.
     nonmember_family = (count + as_corpus(nonmembers).family).tolist()
     is_suspect = np.arange(count + len(nonmembers)) < count
-    without_model = controls([*suspect, *nonmembers], is_suspect, suspect_family + nonmember_family, seed=seed)
+    documents = list(suspect) + list(nonmembers)
+    without_model = controls(documents, is_suspect, suspect_family + nonmember_family, seed=seed)
     suspect_scores = {name: column[:count] for name, column in scores.items()}
     nonmember_scores = {name: column[count:] for name, column in scores.items()}
     verdict = dataset_verdict(

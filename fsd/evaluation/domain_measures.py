@@ -216,7 +216,9 @@ class Typical(Measure):
 
     def _distance(self, values: FloatArray) -> FloatArray:
         above = values - self._median
-        return np.abs(above) if self._both_ways else above
+        if self._both_ways:
+            return np.abs(above)
+        return above
 
     @override
     def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
@@ -233,7 +235,7 @@ class Kind(Measure):
     """How much more a text's words and character n-grams are those of other kinds of texts (ridge regression)."""
 
     def __init__(self, texts: Texts, group: IntArray, other_texts: Texts) -> None:
-        self._similarity = Similarity([*texts, *other_texts])
+        self._similarity = Similarity(list(texts) + list(other_texts))
         ridge = Ridge(self._similarity.products())
         label = np.repeat([1.0, 0.0], [len(texts), len(other_texts)])
         self._weights, self._constant = ridge.weights(label)

@@ -70,7 +70,8 @@ MEMBERSHIP = Contrast(
 CONTRASTS = (WITH_LATER, FAMILIARITY, MEMBERSHIP)
 MEASURES = ("auc", "auc_gain", "placebo_auc", "placebo_lead")
 """Metrics that a contrast has, as in auc_gain_members_vs_later."""
-WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
+OF_CONTRASTS = tuple(f"auc_{contrast.name}" for contrast in CONTRASTS)
+WITH_ENDS = ("auc", *OF_CONTRASTS)
 """Metrics whose intervals are tracked as well."""
 COMPARISONS = {"auc_gain": "gain", "placebo_auc": "placebo_fsd_auc", "placebo_lead": "placebo_lead"}
 """Metric that compares → its column in summary.csv."""
@@ -78,7 +79,7 @@ ENDINGS = ("", "_low", "_high")
 """What the names of a number and of the ends of its interval end in, in summary.csv."""
 CHARTED = ("auc", "auc_gain", "placebo_lead")
 """Metrics of every detector by which runs are compared in MLflow; the others are in summary.csv."""
-OF_COMPARED = ("tpr_at_5fpr", *WITH_ENDS[1:])
+OF_COMPARED = ("tpr_at_5fpr", *OF_CONTRASTS)
 """Metrics by which runs with contemporaries are compared as well, of a few scores."""
 
 
@@ -281,13 +282,17 @@ class Results:
     @property
     def verdict_score(self) -> Score:
         """The score by which verdicts are given; that of the headline, if the run gives none."""
-        return self.calibration.score if self.calibration else self.headline
+        if self.calibration:
+            return self.calibration.score
+        return self.headline
 
     @property
     def validation_auc(self) -> float:
         """AUC of the score of the verdicts on the validation texts; NaN without them."""
         estimate = self.number(self.verdict_score, "validation_auc")
-        return estimate.value if estimate else math.nan
+        if estimate:
+            return estimate.value
+        return math.nan
 
     @property
     def kind(self) -> Kinds:
@@ -351,7 +356,7 @@ def compute_results(
     bootstrap = Bootstrap.draw(texts.test.member, texts.test.family, seed=seed)
     tested_fsd = {name: column[texts.tested] for name, column in control_fsd.items()}
     test_rows = measure(bootstrap, texts.test.columns, scored.states, tested_fsd, thresholds(texts.validation))
-    rows = [*test_rows, *contrast_rows(texts, control_fsd, test_rows)]
+    rows = test_rows + contrast_rows(texts, control_fsd, test_rows)
     reported = [choice.headline]
     calibration = None
     # without validation texts nothing is calibrated: those that chose the score must not give p-values as well
@@ -372,7 +377,7 @@ def compute_results(
         scores=texts.table,
         table=_table(rows),
         audit=audited(),
-        remarks=[*remarks, *fallback_remarks(scored, len(texts.table))],
+        remarks=list(remarks) + fallback_remarks(scored, len(texts.table)),
         control_name=control_name,
         gain=fine_tuning_gain(texts.test, choice, bootstrap),
         calibration=calibration,
@@ -608,9 +613,10 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     if unseen and not splitting.has_both(parts.judged.kind):
         nonmembers = Corpus(nonmembers + parts.unseen)
     read_as = dict.fromkeys(document.read_as for document in nonmembers)
+    families = nonmembers.family.tolist()
     return Reference(
         texts=tuple(nonmembers.wholes),
-        families=tuple(nonmembers.family.tolist()),
+        families=tuple(families),
         sources=tuple(nonmembers.sources),
         power={},
         read_as=tuple(read_as),

@@ -526,7 +526,9 @@ def has_effect(language_model: LanguageModel, text: str) -> bool:
 
 def _as_json(value: object) -> object:
     # The order of a set of names differs from process to process.
-    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return str(value)
 
 
 def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: int) -> Any:

@@ -187,7 +187,9 @@ class Piece(NamedTuple):
     @property
     def identity(self) -> Any:
         """What the training depends on; without a mask, as in releases that knew none."""
-        return self if self.masked else self.ids
+        if self.masked:
+            return self
+        return self.ids
 
     @property
     def labels(self) -> list[int]:

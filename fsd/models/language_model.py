@@ -70,7 +70,9 @@ class LanguageModel:
     @property
     def opening(self) -> TokenIds:
         """What every text begins with: the start token, or nothing."""
-        return [self.start] if self.starts else []
+        if self.starts:
+            return [self.start]
+        return []
 
     @cached_property
     def chats(self) -> ChatReader:
@@ -87,17 +89,23 @@ class LanguageModel:
     @property
     def base(self) -> Any:
         """The transformers model without the adapter's wrapper."""
-        return self.model.get_base_model() if self.adapted else self.model
+        if self.adapted:
+            return self.model.get_base_model()
+        return self.model
 
     @property
     def body(self) -> Any:
         """What reads tokens: the base without its head, or the whole of it if the head cannot be split off."""
-        return self.base.get_decoder() if self.split_head else self.base
+        if self.split_head:
+            return self.base.get_decoder()
+        return self.base
 
     @property
     def head(self) -> Any:
         """The output embedding that makes logits of the body's states; None if these are logits already."""
-        return self.base.get_output_embeddings() if self.split_head else None
+        if self.split_head:
+            return self.base.get_output_embeddings()
+        return None
 
     @property
     def adapted(self) -> bool:
@@ -126,7 +134,9 @@ class LanguageModel:
     @property
     def precision(self) -> str:
         """Precision of the computation and the weights, e.g. "bfloat16" or "4bit-bfloat16"."""
-        return f"{self.bits}bit-{self.dtype}" if self.bits else self.dtype
+        if self.bits:
+            return f"{self.bits}bit-{self.dtype}"
+        return self.dtype
 
     @property
     def embeddings(self) -> int:
@@ -185,12 +195,13 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[TokenIds]:
     return rows
 
 
-def same_vocabulary(tokenizer: Any, other: Any) -> bool:
+def same_vocabulary(tokenizer: Any, reference: Any) -> bool:
     """Whether each id that both have stands for one token; special tokens, which a fine-tuning adds, may differ."""
-    added = [*tokenizer.added_tokens_decoder.items(), *other.added_tokens_decoder.items()]
-    special = {number for number, token in added if token.special}
-    known = {number: token for token, number in other.get_vocab().items() if number not in special}
-    return all(known.get(number, token) == token for token, number in tokenizer.get_vocab().items())
+    special: set[int] = set()
+    for decoder in (tokenizer.added_tokens_decoder, reference.added_tokens_decoder):
+        special.update(number for number, token in decoder.items() if token.special)
+    tokens = {number: token for token, number in reference.get_vocab().items() if number not in special}
+    return all(tokens.get(number, token) == token for token, number in tokenizer.get_vocab().items())
 
 
 def check_embedded(tokenizer: Any, embeddings: int, rows: Iterable[tuple[str, Sequence[int]]]) -> None:

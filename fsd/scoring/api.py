@@ -184,7 +184,9 @@ def _refused_setting(reply: Reply) -> str | None:
     quoted = (name for name in OTHERWISE if f"'{name}'" in words)
     if named in OTHERWISE:
         return named
-    return next(quoted, None) if "support" in words else None
+    if "support" in words:
+        return next(quoted, None)
+    return None
 
 
 def _json(reply: Reply) -> Any:
@@ -288,7 +290,9 @@ class CompletionsScorer:
     def lacks(self) -> frozenset[str]:
         """Fields of `TokenStats` that no API gives; detectors that need them are left out."""
         absent = frozenset({"mean", "std", "top"})
-        return absent if self.tokens else absent | {"token"}
+        if self.tokens:
+            return absent
+        return absent | {"token"}
 
     @property
     def key(self) -> str:
@@ -623,7 +627,9 @@ def _columns(reply: JSON) -> tuple[list[str], list[float | None]]:
 def _generated(reply: JSON) -> int:
     """Number of generated tokens as the server counts them; by default the one that was requested."""
     count = field_of(reply.get("usage"), "completion_tokens")
-    return count if isinstance(count, int) and count >= 0 else 1
+    if isinstance(count, int) and count >= 0:
+        return count
+    return 1
 
 
 def _in_text(context: str, text: str, tokens: Sequence[str], generated: int) -> list[bool] | None:
@@ -633,9 +639,8 @@ def _in_text(context: str, text: str, tokens: Sequence[str], generated: int) -> 
     """
     read = len(tokens) - generated
     pieces = list(map(_bytes, tokens))
-    before, body = context.encode(errors="surrogatepass"), text.encode(errors="surrogatepass")
-    starts = _exact_starts(before + body, pieces, read)
-    border = len(before)
+    border = len(context.encode(errors="surrogatepass"))
+    starts = _exact_starts((context + text).encode(errors="surrogatepass"), pieces, read)
     if not starts:
         readable = [piece.decode(errors="replace") for piece in pieces[:read]]
         starts = _approximate_starts(context + text, readable)
@@ -682,7 +687,9 @@ def _approximate_starts(body: str, tokens: Sequence[str]) -> list[int] | None:
             return None
         end = begin + len(readable)
         unreadable = 2 * token.endswith(REPLACEMENT)
-    return starts if _visible(body[end:]) <= unreadable else None
+    if _visible(body[end:]) <= unreadable:
+        return starts
+    return None
 
 
 def _visible(text: str) -> int:

@@ -81,7 +81,9 @@ class Model:
     @property
     def reference(self) -> str | None:
         """Name of the reference model; None without one."""
-        return reference_name(self.config) if "reference" in self.scorers else None
+        if "reference" in self.scorers:
+            return reference_name(self.config)
+        return None
 
     @property
     def language_model(self) -> "LanguageModel":
@@ -111,7 +113,9 @@ class Model:
         """Name of the scorer that learned least of what is asked for: an audit's base, a reference, or the model."""
         if self.states == IN_AUDIT:
             return "tuned"
-        return "reference" if "reference" in self.scorers else "base"
+        if "reference" in self.scorers:
+            return "reference"
+        return "base"
 
     def typicality(self, texts: Sequence[str]) -> FloatArray:
         """(N, 3) how probable texts are for what `earlier` names.

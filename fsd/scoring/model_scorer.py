@@ -549,7 +549,7 @@ class ModelScorer:
                 raise UsageError(
                     f"texts must have at least 2 tokens, the first of which is not scored; got {prompt.text[:40]!r}"
                 )
-            rows.append([*model.opening, *context, *text])
+            rows.append(model.opening + context + text)
             firsts.append(len(context))
         return rows, firsts
 

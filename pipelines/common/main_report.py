@@ -36,7 +36,8 @@ def report(
     """
     headline, *further = drawn()
     detectors = detectors_table(results)
-    tables = [*contrast_tables(results), detectors]
+    tables = contrast_tables(results)
+    tables.append(detectors)
     if results.control_name is not None:
         tables.append(placebo_table(results))
     what_was_done = method(results, config, identity)

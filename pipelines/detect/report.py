@@ -57,7 +57,9 @@ class Findings:
     @property
     def data(self) -> str:
         """What the texts may have been part of."""
-        return "fine-tuning data" if self.classifier.audited else "training data"
+        if self.classifier.audited:
+            return "fine-tuning data"
+        return "training data"
 
     @property
     def fpr(self) -> float:
@@ -68,7 +70,9 @@ class Findings:
     def calibration(self) -> Calibration:
         """The calibration of the one source on whose texts verdicts are given; of all sources, if there are several."""
         whole = self.classifier.calibration
-        return whole.of(self.judged[0]) if len(self.judged) == 1 else whole
+        if len(self.judged) == 1:
+            return whole.of(self.judged[0])
+        return whole
 
     @property
     def judged(self) -> list[str]:
@@ -471,7 +475,9 @@ def _percent(share: Estimate | None) -> str:
 
 
 def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
+    if number == 1:
+        return "is"
+    return "are"
 
 
 # Tables, the figure, and facts
@@ -479,7 +485,9 @@ def _are(number: int) -> str:
 
 def _first_words(row: Any) -> str:
     """Why a text has no verdict, for one screen; the reason of a whole request stands below the table."""
-    return "" if row.verdict == NO_VERDICT else re.split("[:,] ", row.warning)[0]
+    if row.verdict == NO_VERDICT:
+        return ""
+    return re.split("[:,] ", row.warning)[0]
 
 
 def _texts(
@@ -520,7 +528,8 @@ def _rates(findings: Findings) -> Table:
         rows.append([name, str(calibration.n_families), _percent(nominal), "–", "–"])
     for measured in findings.measured:
         line = [measured.name, str(measured.nonmembers), _percent(measured.fpr)]
-        rows.append([*line, str(measured.members), _percent(measured.tpr)])
+        line += [str(measured.members), _percent(measured.tpr)]
+        rows.append(line)
     return plain(
         ["", "Known non-members", "Wrongly called members", "Known members", "Found"],
         rows,
