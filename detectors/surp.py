@@ -49,9 +49,7 @@ def _select(text: TokenStats, entropy: float, k: float) -> tuple[FloatArray, str
     if both.size:
         return both, None
     unlikely = text.logp[surprising(text, entropy=np.inf, k=k)]
-    if unlikely.size:
-        return unlikely, WEAKER
-    return np.sort(text.logp)[:1], LOWEST
+    return (unlikely, WEAKER) if unlikely.size else (np.sort(text.logp)[:1], LOWEST)
 
 
 def _percentile(ordered: FloatArray, k: float) -> float:
@@ -59,6 +57,4 @@ def _percentile(ordered: FloatArray, k: float) -> float:
     low, part = divmod((ordered.size - 1) * (k / 100), 1)
     a = ordered.item(int(low))
     b = ordered.item(min(int(low) + 1, ordered.size - 1))
-    if part < 0.5:
-        return a + (b - a) * part
-    return b - (b - a) * (1 - part)
+    return a + (b - a) * part if part < 0.5 else b - (b - a) * (1 - part)

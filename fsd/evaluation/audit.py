@@ -133,7 +133,7 @@ def controls(
     They see what the model sees, each text after its context: the contexts may tell the sides apart as well.
     """
     texts = as_corpus(documents).wholes
-    lengths = [len(words(text)) for text in texts]
+    lengths = list(map(len, map(words, texts)))
     dates = [document.date.toordinal() if document.date else None for document in documents]
     by_text = blind(texts, labels, groups, seed=seed, repeats=repeats)
     return {
@@ -366,7 +366,7 @@ def _terms(text: str) -> set[str]:
 
 def _words_and_pairs(text: str) -> list[str]:
     tokens = words(text)
-    pairs = [" ".join(pair) for pair in pairwise(tokens)]
+    pairs = map(" ".join, pairwise(tokens))
     return ["", *tokens, *pairs]  # "": no vocabulary is empty
 
 

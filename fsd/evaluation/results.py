@@ -25,7 +25,19 @@ from fsd.evaluation.audited import Audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.rows import Row, Rows, by_key, compare
-from fsd.scores import ALL_STATES, BASE, FSD, IN_AUDIT, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
+from fsd.scores import (
+    ALL_STATES,
+    BASE,
+    FSD,
+    IN_AUDIT,
+    IN_RUN,
+    Score,
+    ScoreColumns,
+    StatePair,
+    columns_of,
+    of_state,
+    rows_of,
+)
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.groups import Groups
@@ -354,7 +366,7 @@ def compute_results(
     texts = ScoredTexts(parts, score_table(parts, scored), scored, seed)
     choice = choose(texts)
     bootstrap = Bootstrap.draw(texts.test.member, texts.test.family, seed=seed)
-    tested_fsd = {name: column[texts.tested] for name, column in control_fsd.items()}
+    tested_fsd = rows_of(control_fsd, texts.tested)
     test_rows = measure(bootstrap, texts.test.columns, scored.states, tested_fsd, thresholds(texts.validation))
     rows = test_rows + contrast_rows(texts, control_fsd, test_rows)
     reported = [choice.headline]
@@ -459,8 +471,7 @@ class ScoredTexts:
         """Every metric of some texts, with the lead over the control model."""
         part = self.part(among)
         bootstrap = Bootstrap.draw(positive[among], part.family, seed=self.seed)
-        of_control = {name: column[among] for name, column in control.items()}
-        return measure(bootstrap, part.columns, self.scored.states, of_control, {})
+        return measure(bootstrap, part.columns, self.scored.states, rows_of(control, among), {})
 
 
 def thresholds(validation: Part) -> dict[Score, float]:

@@ -404,8 +404,8 @@ def _gains(results: Results) -> list[str]:
         parts.append(f"worse for {', '.join(worse)}")
     n_open = n_tested - len(better) - len(worse)
     if n_open:
-        others = "the other " if parts else ""
-        parts.append(f"no significant difference for {others}{n_open}")
+        rest = "the other " if parts else ""
+        parts.append(f"no significant difference for {rest}{n_open}")
     return [f"FSD against the base score (p < .05 after Holm's correction): {'; '.join(parts)}"]
 
 

@@ -173,7 +173,7 @@ class LanguageModel:
 def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[TokenIds]:
     """Token ids of each text, or those that it holds (`IDS`), without special tokens: "<|endoftext|>" is characters."""
     # Characters, ids, characters, …: a text without ids is a single part.
-    parts = [IDS.split(text) for text in texts]
+    parts = list(map(IDS.split, texts))
     characters = [part for split in parts for part in split[::2]]
     options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
     tokenized = []

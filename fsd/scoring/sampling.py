@@ -242,7 +242,7 @@ def _continued(
 
 def _to_a_sentence(text: str) -> str:
     """The text to the end of its last whole sentence, unless less than half of it would remain."""
-    ends = [found.end() for found in SENTENCE.finditer(text)]
+    ends = [match.end() for match in SENTENCE.finditer(text)]
     if ends and ends[-1] > len(text) // 2:
         return text[: ends[-1]]
     return text

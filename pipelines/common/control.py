@@ -62,7 +62,7 @@ def uncontrolled(config: FSDConfig, documents: Sequence[Document], detectors: Se
     compares = {"reference", "difference"}
     if control_reference(config, control, documents):
         compares = set()
-    lacking = [one.name for one in detectors if one.name not in computed or not compares.isdisjoint(one.views)]
+    lacking = [d.name for d in detectors if d.name not in computed or not compares.isdisjoint(d.views)]
     if not lacking:
         return ""
     if control == config.model.reference_model:

@@ -341,7 +341,7 @@ def with_power(results: "Results", model: Model, config: FSDConfig) -> "Results"
 
 def tag(content: object) -> str:
     """Hash by which a finished experiment is found again: of its settings and texts, and of the packages' versions."""
-    versions = [version(package) for package in PACKAGES]
+    versions = list(map(version, PACKAGES))
     hashed = json.dumps([content, versions], sort_keys=True)
     return hashlib.sha256(hashed.encode()).hexdigest()
 

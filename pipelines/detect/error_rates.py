@@ -61,12 +61,16 @@ def on_held_out(uri: str, calibration: Calibration, fpr: float) -> list[Measured
     members = called_at(calibration, _test_members(uri, calibration), fpr)
     rates = []
     for source in calibration.judged_at(fpr):
-        own = calibration.of(source)
+        of_source = calibration.of(source)
         called = members[members["source"] == source]
         name = "the adapter's own texts (non-members of validation, members of the test)"
         if source:
             name += f", source {source!r}"
-        rates.append(Measured("test", name, len(own.validation.scores), own.tried(fpr), len(called), _rate_of(called)))
+        rates.append(
+            Measured(
+                "test", name, len(of_source.validation.scores), of_source.tried(fpr), len(called), _rate_of(called)
+            )
+        )
     return [rate for rate in rates if rate.fpr or rate.tpr]
 
 

@@ -79,6 +79,11 @@ class Findings:
         """The sources on whose texts verdicts are given."""
         return [basis.source for basis in self.verdicts.bases if basis.verdict]
 
+    @property
+    def contradicted(self) -> bool:
+        """Whether labelled texts contradict the rate, which then explains nothing."""
+        return any(measured.contradicts(self.fpr) for measured in self.measured)
+
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The table as written to files: source, text, label if there are labels, and the verdict."""
@@ -155,7 +160,7 @@ def _reader(findings: Findings) -> Reader:
         f"Of 1,000 texts on which the model was not trained, about {1000 * fpr:.0f} are called {findings.data} all "
         "the same."
     ]
-    if called + unshown > 1 and not any(measured.contradicts(fpr) for measured in findings.measured):
+    if called + unshown > 1 and not findings.contradicted:
         chance = chance_sentence(verdicts, findings.classifier.calibration, findings.data, findings.data)
         errors.append(_sentence(chance.text))
     errors += [_sentence(_measurement(measured, fpr).text) for measured in findings.measured]
@@ -252,7 +257,7 @@ def conclusions(findings: Findings) -> list[Finding]:
     lines += basis_sentences(verdicts.bases)
     if judged > 1:
         # beside texts that contradict the rate, nothing is more than it explains
-        if not any(measured.contradicts(findings.fpr) for measured in findings.measured):
+        if not findings.contradicted:
             lines.append(chance_sentence(verdicts, calibration, "training data", "members"))
         lines.append(_selection(verdicts))
     lines += rate_sentences(verdicts, calibration)

@@ -308,10 +308,9 @@ def _asked(detectors: Sequence[Detector], detection: DetectorConfig) -> list[Det
 
 def _without_control(scored: ScoreTable, detectors: Sequence[Detector]) -> ScoreTable:
     """The scores by these detectors, and all that the base gives."""
-    names = {detector.name for detector in detectors}
-    columns = scored.columns
-    kept = [score for score in columns if score.state == BASE or score.detector in names]
-    return replace(scored, columns={score: columns[score] for score in kept})
+    names = [detector.name for detector in detectors]
+    columns = scored.columns.items()
+    return replace(scored, columns={s: column for s, column in columns if s.state == BASE or s.detector in names})
 
 
 def _with_verdicts(table: pd.DataFrame, labelled: int, verdicts: Verdicts | None) -> pd.DataFrame:
@@ -605,10 +604,10 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
         )
 
 
-def split_by_training(trained_on: Documents, others: Documents, config: AuditConfig) -> Split:
+def split_by_training(trained_on: Documents, unread: Documents, config: AuditConfig) -> Split:
     """Texts of the fine-tuning and others in two parts, labelled as such whatever labels they have."""
     labelled = [replace(document, member=True) for document in trained_on]
-    labelled += [replace(document, member=False) for document in others]
+    labelled += [replace(document, member=False) for document in unread]
     return split_labelled(labelled, validation=config.validation, seed=config.seed)
 
 
