@@ -51,13 +51,15 @@ def load(name: str, /, **settings: Any) -> Detector:
             views.append(parameter.name)
     unknown = set(views) - set(VIEWS)
     assert not unknown, f"detector {name} has unknown views {unknown}; views are {sorted(VIEWS)}"
+    fallback = getattr(module, "fallback", None)
+    needs = getattr(module, "NEEDS", ())
     detector = Detector(
         name=name,
         function=function,
         views=tuple(views),
         settings=defaults,
         search=getattr(module, "SEARCH", {}),
-        fallback=getattr(module, "fallback", None),
-        needs=getattr(module, "NEEDS", ()),
+        fallback=fallback,
+        needs=needs,
     )
     return detector.with_settings(**settings)

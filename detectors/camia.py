@@ -50,5 +50,7 @@ def camia(
     # Ties count half. The other half keeps p from 0 and from 1, where the logarithms are infinite.
     ranks = (of_nonmembers < signals).sum(0) + (of_nonmembers == signals).sum(0) / 2
     p = (ranks + 0.5) / (len(of_nonmembers) + 1)
-    combinations = {"edgington": -p, "fisher": -np.log(p), "pearson": np.log1p(-p), "george": np.log1p(-p) - np.log(p)}
+    fisher = -np.log(p)
+    pearson = np.log1p(-p)
+    combinations = {"edgington": -p, "fisher": fisher, "pearson": pearson, "george": pearson + fisher}
     return float(combinations[combination].mean())

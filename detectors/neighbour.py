@@ -11,7 +11,9 @@ UNCHANGED = "no word of the text can be replaced; its score is 0"
 
 def fallback(text: TokenStats, neighbours: Sequence[TokenStats]) -> str | None:
     """Why every neighbour is the text itself; None if one is another."""
-    return UNCHANGED if all(copy is text for copy in neighbours) else None
+    if all(copy is text for copy in neighbours):
+        return UNCHANGED
+    return None
 
 
 def neighbour(text: TokenStats, neighbours: Sequence[TokenStats]) -> float:

@@ -40,7 +40,9 @@ def pac(text: TokenStats, swapped: Sequence[TokenStats], *, low: float = 0.3, hi
 
 def fallback(text: TokenStats, swapped: Sequence[TokenStats], *, low: float, high: float) -> str | None:
     """Why every copy is the text itself; None if one is another."""
-    return UNCHANGED if all(copy is text for copy in swapped) else None
+    if all(copy is text for copy in swapped):
+        return UNCHANGED
+    return None
 
 
 def _distance(logp: FloatArray, low: float, high: float) -> float:

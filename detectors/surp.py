@@ -55,5 +55,6 @@ def _select(text: TokenStats, entropy: float, k: float) -> tuple[FloatArray, str
 def _percentile(ordered: FloatArray, k: float) -> float:
     # Bitwise equal to np.percentile, which matters for the strict comparison, and ten times faster.
     low, part = divmod((ordered.size - 1) * (k / 100), 1)
-    a, b = ordered.item(int(low)), ordered.item(min(int(low) + 1, ordered.size - 1))
+    a = ordered.item(int(low))
+    b = ordered.item(min(int(low) + 1, ordered.size - 1))
     return a + (b - a) * part if part < 0.5 else b - (b - a) * (1 - part)

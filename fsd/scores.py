@@ -5,7 +5,7 @@ is audited, `CALIBRATED` is its score minus the base model's.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from fsd.token_stats import FloatArray, Scores
 if TYPE_CHECKING:
     import pandas as pd
 
+Name = TypeVar("Name")
 BASE = "base"
 TUNED = "tuned"
 FSD = "fsd"
@@ -72,6 +73,11 @@ def columns_of(table: "pd.DataFrame", states: Iterable[str] = (BASE, FSD)) -> Sc
         if score.detector and score.state in states:
             columns[score] = table[name].to_numpy(np.float64)
     return columns
+
+
+def rows_of(scores: Mapping[Name, FloatArray], rows: Any) -> dict[Name, FloatArray]:
+    """The scores of some of the texts, by their positions or by a mask."""
+    return {name: column[rows] for name, column in scores.items()}
 
 
 def of_state(scores: Mapping[Score, FloatArray], state: str) -> Scores:

@@ -87,7 +87,7 @@ def run(inputs: "Inputs", assistant: "Assistant") -> None:
             inputs = inputs._replace(config=config)
             remarks = placebo_remarks + plan.remarks
             results = experiment.compute_results(inputs, split, scored, control, remarks=remarks, audited=audited)
-            drawn = experiment.pictures_beside(assistant, results, split)
+            drawn = assistant.begin(experiment.pictures_of, results)
             results = experiment.with_power(results, model, config)
         with stage("recording"):
             report, version = registration.track(tracked, results, inputs, language_model, drawn=drawn)

@@ -46,7 +46,6 @@ FORMS: Mapping[str, Smallest] = {
         "--commands frequencies --moments counting --signals KILL",
         r"^\| frequencies \| counting \| SIGKILL \| -9 \| none \| exit 0 \| equal \| nothing \|",
     ),
-    "lower_layers": Smallest("--texts 4 --rounds 1", r"^whole [\d.]+ s \| lower [\d.]+ s \| ratio [\d.]+, bitwise"),
     "mutants": Smallest("--only SPLIT).sum()", r"^1 of 1 changes are noticed"),
     "pairs": Smallest("--shapes 14m --texts 2 --rounds 1", r"^pair +\d"),
     "power": Smallest("--data-sets 5 --statements 2", r"^\| exact test, 20 documents of 20 variants \| 1.1 \| "),

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, median, median_low
 from typing import Any
@@ -25,7 +24,6 @@ Card = Mapping[str, Any]
 - left_out: reason -> number of texts left out of the two sides;
 - ngram_overlap: n -> mean share of a non-member's n-grams that some member has;
 - aucs: control (blind, date, length) -> its AUC with the 95 % interval, or why there is none;
-- overlaps: property -> overlap of the two sides and its value by chance, see `fsd.evaluation.audit`;
 - warning: the conclusion that the controls forbid; "" if none.
 """
 
@@ -90,7 +88,7 @@ def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> 
 
 
 def _card(domain: str, members: Documents, nonmembers: Documents, left_out: Mapping[str, int]) -> Card:
-    from fsd.evaluation.audit import controls, overlaps
+    from fsd.evaluation.audit import controls
 
     corpus = Corpus([*members, *nonmembers])
     results = controls(corpus, corpus.members.tolist(), corpus.family.tolist())
@@ -113,7 +111,6 @@ def _card(domain: str, members: Documents, nonmembers: Documents, left_out: Mapp
     nonmember_texts = corpus.texts[len(members) :]
     overlap = {n: ngram_overlap(member_texts, nonmember_texts, n) for n in NGRAMS}
     left_out = {reason: count for reason, count in left_out.items() if count}
-    shares = {name: asdict(result) for name, result in overlaps(corpus).items()}
     return {
         "domain": domain,
         "members": _side(members),
@@ -121,7 +118,6 @@ def _card(domain: str, members: Documents, nonmembers: Documents, left_out: Mapp
         "left_out": left_out,
         "ngram_overlap": overlap,
         "aucs": aucs,
-        "overlaps": shares,
         "warning": warning,
     }
 

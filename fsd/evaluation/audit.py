@@ -7,10 +7,9 @@ judges a text is decided by nested cross-validation (Varma and Simon 2006, https
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain, combinations, pairwise
-from math import log, log1p
+from math import log1p
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,8 @@ import pandas as pd
 from numpy.random import default_rng
 from numpy.typing import ArrayLike
 from scipy import sparse, stats
-from scipy.special import entr
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import LogisticRegression
@@ -35,15 +32,13 @@ from fsd.data.corpus import Corpus, Split, as_corpus
 from fsd.data.documents import Documents, Texts
 from fsd.data.near_duplicates import Link, families, near_duplicates, words
 from fsd.errors import UsageError
-from fsd.evaluation.audited import Audit, Control, Leak, Leaks, Overlap, Telling
+from fsd.evaluation.audited import Audit, Control, Leak, Leaks, Telling
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.groups import Groups, group_index
 from fsd.statistics.intervals import percentiles
 from fsd.statistics.metrics import METRICS, auc
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 
-SHUFFLES = 20
-BINS = 10
 FOLDS = 5
 """Largest number of folds."""
 REPEATS = 3
@@ -86,7 +81,6 @@ def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
     return Audit(
         leaks(split),
         **controls(labelled, labelled.members, labelled.family.tolist(), seed=seed, repeats=repeats),
-        overlaps=overlaps(labelled, seed=seed),
         telling=most_telling(labelled.wholes, labelled.members, labelled.family, seed=seed),
     )
 
@@ -131,68 +125,6 @@ def _families_of(split: Split, documents: Corpus, links: Sequence[Link]) -> IntA
     return np.array(families(documents, links), dtype=np.int64)
 
 
-def overlaps(documents: Documents, *, seed: int = 0) -> dict[str, Overlap]:
-    """Overlap of members and non-members in length, vocabulary and, if every text has one, date."""
-    corpus = as_corpus(documents)
-    member = corpus.members
-    if not _has_both(member):
-        return {}
-    tokens = list(map(words, corpus.wholes))
-    respects = {"length": _spread(list(map(len, tokens))), "vocabulary": _vocabulary(tokens)}
-    dates = [document.date.toordinal() for document in documents if document.date]
-    if len(dates) == len(documents):
-        respects["date"] = _spread(dates)
-    # labels are shuffled by whole groups, since the texts of a group resemble each other whatever their label
-    group = group_index([document.group for document in documents], member.size)
-    _, group_starts = np.unique(group, return_index=True)
-    labels = member[group_starts]
-    rng = default_rng(seed)
-    measured = {}
-    for name, overlap in respects.items():
-        by_chance = [overlap(rng.permutation(labels)[group]) for _ in range(SHUFFLES)]
-        measured[name] = Overlap(overlap(member), float(np.mean(by_chance)))
-    return measured
-
-
-def _spread(numbers: Sequence[int]) -> Callable[[BoolArray], float]:
-    """(N,) labels → overlap of two histograms whose bins contain a tenth of all texts each."""
-    # quantiles may be equal: many texts have one length, or one date
-    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1]))
-    bins = np.searchsorted(edges, numbers, side="right")
-
-    def histogram(side: BoolArray) -> FloatArray:
-        counts = np.bincount(bins[side], minlength=BINS + 1)
-        return counts / max(1, int(side.sum()))
-
-    def overlap(member: BoolArray) -> float:
-        return float(np.minimum(histogram(member), histogram(~member)).sum())
-
-    return overlap
-
-
-def _vocabulary(tokens: Sequence[Sequence[str]]) -> Callable[[BoolArray], float]:
-    """(N,) labels → one minus the Jensen-Shannon divergence (bits) of the two sides' word frequencies.
-
-    The divergence of p and q is H((p + q) / 2) − (H(p) + H(q)) / 2, with the entropy H.
-    """
-    # counted once: the shuffles only add up its rows
-    table = DictVectorizer(sort=False).fit_transform(map(Counter, tokens))
-
-    def frequencies(side: BoolArray) -> FloatArray:
-        counts = table.T @ side
-        shares: FloatArray = counts / max(1, counts.sum())
-        return shares
-
-    def overlap(member: BoolArray) -> float:
-        p = frequencies(member)
-        q = frequencies(~member)
-        of_mean = entr((p + q) / 2)
-        mean = (entr(p) + entr(q)) / 2
-        return 1 - float((of_mean - mean).sum() / log(2))
-
-    return overlap
-
-
 def controls(
     documents: Documents, labels: ArrayLike, groups: Groups, *, seed: int = 0, repeats: int | None = None
 ) -> dict[str, Control]:
@@ -201,7 +133,7 @@ def controls(
     They see what the model sees, each text after its context: the contexts may tell the sides apart as well.
     """
     texts = as_corpus(documents).wholes
-    lengths = [len(words(text)) for text in texts]
+    lengths = list(map(len, map(words, texts)))
     dates = [document.date.toordinal() if document.date else None for document in documents]
     by_text = blind(texts, labels, groups, seed=seed, repeats=repeats)
     return {
@@ -434,7 +366,7 @@ def _terms(text: str) -> set[str]:
 
 def _words_and_pairs(text: str) -> list[str]:
     tokens = words(text)
-    pairs = [" ".join(pair) for pair in pairwise(tokens)]
+    pairs = map(" ".join, pairwise(tokens))
     return ["", *tokens, *pairs]  # "": no vocabulary is empty
 
 

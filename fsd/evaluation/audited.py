@@ -42,14 +42,6 @@ class Control:
     scores: Listed | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """Overlap of members and non-members in one respect, and its mean over shuffled labels, as of matched texts."""
-
-    value: float
-    chance: float
-
-
 class Telling(NamedTuple):
     """The word, pair of words or sign that tells two sets of texts apart best, and the shares of families with it."""
 
@@ -62,13 +54,12 @@ class Telling(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """The audit of one benchmark and its split: leaks, controls, overlaps and the most telling word, if known."""
+    """The audit of one benchmark and its split: leaks, controls and the most telling word, if known."""
 
     leaks: Leaks
     blind: Control
     date: Control
     length: Control
-    overlaps: dict[str, Overlap]
     telling: Telling | None = None
 
     def metrics(self) -> dict[str, float]:
@@ -78,8 +69,6 @@ class Audit:
             control: Control = getattr(self, name)
             if control.auc is not None:
                 values[f"audit/{name}_auc"] = control.auc.value
-        for name, overlap in self.overlaps.items():
-            values[f"audit/{name}_overlap"] = overlap.value
         return values
 
 

@@ -23,7 +23,7 @@ from scipy import stats
 
 from fsd.errors import UsageError
 from fsd.evaluation.domain_check import Reference, Sources
-from fsd.scores import BASE, CALIBRATED, FSD, TUNED, Score, ScoreColumns
+from fsd.scores import BASE, CALIBRATED, FSD, TUNED, Score, ScoreColumns, rows_of
 from fsd.statistics.groups import Groups, group_index, group_means
 from fsd.statistics.intervals import CONFIDENCE, LOWER, UPPER, Estimate, observed_rate
 from fsd.statistics.metrics import auc
@@ -57,8 +57,8 @@ class NonMembers:
         if len({len(self.scores), len(self.families), len(self.sources)}) > 1:
             raise UsageError("families and collections must be as many as scores")
 
-    def __add__(self, others: "NonMembers") -> "NonMembers":
-        return NonMembers(self.scores + others.scores, self.families + others.families, self.sources + others.sources)
+    def __add__(self, more: "NonMembers") -> "NonMembers":
+        return NonMembers(self.scores + more.scores, self.families + more.families, self.sources + more.sources)
 
     @property
     def n_families(self) -> int:
@@ -119,7 +119,9 @@ class Calibration:
     def judging(self, sources: Sequence[str]) -> list[str]:
         """(N,) source by whose non-members each text is judged: its own, or "" where the calibration names none."""
         # a calibration without named sources serves texts of any: the domain check judges these
-        return list(sources) if any(self.test.sources) else [""] * len(sources)
+        if any(self.test.sources):
+            return list(sources)
+        return [""] * len(sources)
 
     def unknown(self, source: str) -> str:
         """Why no text of a source can be judged; "" if it can."""
@@ -272,8 +274,7 @@ def calibrate(
         raise UsageError(f"calibration must have held-out non-members; got {is_test.sum()} texts, all members")
     index = group_index(groups, member.size)
     validation = ~is_test
-    columns = {score: column[validation] for score, column in scores.items()}
-    aucs = family_aucs(member[validation], columns, index[validation].tolist())
+    aucs = family_aucs(member[validation], rows_of(scores, validation), index[validation].tolist())
     best = max(aucs, key=aucs.__getitem__)
     names = np.array(sources or [""] * member.size, dtype=object)
 

@@ -20,6 +20,7 @@ from fsd.data.documents import Documents
 from fsd.errors import UsageError
 from fsd.evaluation.audit import controls
 from fsd.evaluation.audited import Control
+from fsd.scores import rows_of
 from fsd.statistics.conformal import conformal_p
 from fsd.statistics.groups import Groups, evenly, group_index, group_means
 from fsd.statistics.intervals import CONFIDENCE, Estimate
@@ -102,12 +103,11 @@ def compare_sets(
     # Families of the two sides are numbered apart: none is in both.
     nonmember_family = (count + as_corpus(nonmembers).family).tolist()
     is_suspect = np.arange(count + len(nonmembers)) < count
-    without_model = controls([*suspect, *nonmembers], is_suspect, suspect_family + nonmember_family, seed=seed)
-    suspect_scores = {name: column[:count] for name, column in scores.items()}
-    nonmember_scores = {name: column[count:] for name, column in scores.items()}
+    documents = list(suspect) + list(nonmembers)
+    without_model = controls(documents, is_suspect, suspect_family + nonmember_family, seed=seed)
     verdict = dataset_verdict(
-        suspect_scores,
-        nonmember_scores,
+        rows_of(scores, is_suspect),
+        rows_of(scores, ~is_suspect),
         suspect_groups=suspect_family,
         known_groups=nonmember_family,
         blind=without_model["blind"],

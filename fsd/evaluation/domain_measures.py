@@ -83,7 +83,7 @@ class Script(Measure):
     """Whether another group of the benchmark is written in the text's script: 0 if so, else 1."""
 
     def __init__(self, texts: Texts, group: IntArray) -> None:
-        scripts = [script(text) for text in texts]
+        scripts = list(map(script, texts))
         distinct = set(zip(scripts, group.tolist(), strict=True))
         self._groups = Counter(name for name, _ in distinct)
         self.novelties = np.array([float(self._groups[name] == 1) for name in scripts])
@@ -216,7 +216,9 @@ class Typical(Measure):
 
     def _distance(self, values: FloatArray) -> FloatArray:
         above = values - self._median
-        return np.abs(above) if self._both_ways else above
+        if self._both_ways:
+            return np.abs(above)
+        return above
 
     @override
     def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
@@ -233,7 +235,7 @@ class Kind(Measure):
     """How much more a text's words and character n-grams are those of other kinds of texts (ridge regression)."""
 
     def __init__(self, texts: Texts, group: IntArray, other_texts: Texts) -> None:
-        self._similarity = Similarity([*texts, *other_texts])
+        self._similarity = Similarity(list(texts) + list(other_texts))
         ridge = Ridge(self._similarity.products())
         label = np.repeat([1.0, 0.0], [len(texts), len(other_texts)])
         self._weights, self._constant = ridge.weights(label)
@@ -310,15 +312,15 @@ class Similarity:
 
     def __init__(self, texts: Texts) -> None:
         counts = self._counts(texts)
-        self._new = [_as_if_counted(rows) for rows in counts]
+        self._new = list(map(_as_if_counted, counts))
         as_they_are = [TfidfTransformer(sublinear_tf=True).fit(rows) for rows in counts]
         self._rows = self._weighted(counts, as_they_are)
-        self._without_one = np.concatenate([_without_one(rows) for rows in counts])
+        self._without_one = np.concatenate(list(map(_without_one, counts)))
 
     @staticmethod
     def _counts(texts: Texts) -> list[sparse.csr_matrix]:
         counted = map(_counted, texts)
-        return [sparse.vstack(rows) for rows in zip(*counted, strict=True)]
+        return list(map(sparse.vstack, zip(*counted, strict=True)))
 
     @staticmethod
     def _weighted(counts: Sequence[sparse.csr_matrix], weighting: Sequence[TfidfTransformer]) -> sparse.csr_matrix:

@@ -25,7 +25,19 @@ from fsd.evaluation.audited import Audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.rows import Row, Rows, by_key, compare
-from fsd.scores import ALL_STATES, BASE, FSD, IN_AUDIT, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
+from fsd.scores import (
+    ALL_STATES,
+    BASE,
+    FSD,
+    IN_AUDIT,
+    IN_RUN,
+    Score,
+    ScoreColumns,
+    StatePair,
+    columns_of,
+    of_state,
+    rows_of,
+)
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.groups import Groups
@@ -70,7 +82,8 @@ MEMBERSHIP = Contrast(
 CONTRASTS = (WITH_LATER, FAMILIARITY, MEMBERSHIP)
 MEASURES = ("auc", "auc_gain", "placebo_auc", "placebo_lead")
 """Metrics that a contrast has, as in auc_gain_members_vs_later."""
-WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
+OF_CONTRASTS = tuple(f"auc_{contrast.name}" for contrast in CONTRASTS)
+WITH_ENDS = ("auc", *OF_CONTRASTS)
 """Metrics whose intervals are tracked as well."""
 COMPARISONS = {"auc_gain": "gain", "placebo_auc": "placebo_fsd_auc", "placebo_lead": "placebo_lead"}
 """Metric that compares → its column in summary.csv."""
@@ -78,7 +91,7 @@ ENDINGS = ("", "_low", "_high")
 """What the names of a number and of the ends of its interval end in, in summary.csv."""
 CHARTED = ("auc", "auc_gain", "placebo_lead")
 """Metrics of every detector by which runs are compared in MLflow; the others are in summary.csv."""
-OF_COMPARED = ("tpr_at_5fpr", *WITH_ENDS[1:])
+OF_COMPARED = ("tpr_at_5fpr", *OF_CONTRASTS)
 """Metrics by which runs with contemporaries are compared as well, of a few scores."""
 
 
@@ -281,13 +294,17 @@ class Results:
     @property
     def verdict_score(self) -> Score:
         """The score by which verdicts are given; that of the headline, if the run gives none."""
-        return self.calibration.score if self.calibration else self.headline
+        if self.calibration:
+            return self.calibration.score
+        return self.headline
 
     @property
     def validation_auc(self) -> float:
         """AUC of the score of the verdicts on the validation texts; NaN without them."""
         estimate = self.number(self.verdict_score, "validation_auc")
-        return estimate.value if estimate else math.nan
+        if estimate:
+            return estimate.value
+        return math.nan
 
     @property
     def kind(self) -> Kinds:
@@ -349,9 +366,9 @@ def compute_results(
     texts = ScoredTexts(parts, score_table(parts, scored), scored, seed)
     choice = choose(texts)
     bootstrap = Bootstrap.draw(texts.test.member, texts.test.family, seed=seed)
-    tested_fsd = {name: column[texts.tested] for name, column in control_fsd.items()}
+    tested_fsd = rows_of(control_fsd, texts.tested)
     test_rows = measure(bootstrap, texts.test.columns, scored.states, tested_fsd, thresholds(texts.validation))
-    rows = [*test_rows, *contrast_rows(texts, control_fsd, test_rows)]
+    rows = test_rows + contrast_rows(texts, control_fsd, test_rows)
     reported = [choice.headline]
     calibration = None
     # without validation texts nothing is calibrated: those that chose the score must not give p-values as well
@@ -372,7 +389,7 @@ def compute_results(
         scores=texts.table,
         table=_table(rows),
         audit=audited(),
-        remarks=[*remarks, *fallback_remarks(scored, len(texts.table))],
+        remarks=list(remarks) + fallback_remarks(scored, len(texts.table)),
         control_name=control_name,
         gain=fine_tuning_gain(texts.test, choice, bootstrap),
         calibration=calibration,
@@ -454,8 +471,7 @@ class ScoredTexts:
         """Every metric of some texts, with the lead over the control model."""
         part = self.part(among)
         bootstrap = Bootstrap.draw(positive[among], part.family, seed=self.seed)
-        of_control = {name: column[among] for name, column in control.items()}
-        return measure(bootstrap, part.columns, self.scored.states, of_control, {})
+        return measure(bootstrap, part.columns, self.scored.states, rows_of(control, among), {})
 
 
 def thresholds(validation: Part) -> dict[Score, float]:
@@ -608,9 +624,10 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     if unseen and not splitting.has_both(parts.judged.kind):
         nonmembers = Corpus(nonmembers + parts.unseen)
     read_as = dict.fromkeys(document.read_as for document in nonmembers)
+    families = nonmembers.family.tolist()
     return Reference(
         texts=tuple(nonmembers.wholes),
-        families=tuple(nonmembers.family.tolist()),
+        families=tuple(families),
         sources=tuple(nonmembers.sources),
         power={},
         read_as=tuple(read_as),

@@ -133,15 +133,21 @@ def _texts_alone(blind: Estimate | None, auc: Estimate) -> str:
         return "texts unknown"
     if explains(blind, auc):
         return "texts explain"
-    return "texts explain a part" if blind.low > 0.5 else "texts do not explain"
+    if blind.low > 0.5:
+        return "texts explain a part"
+    return "texts do not explain"
 
 
 def _control(results: Results) -> str:
     """The ground that a control model gives."""
     lead = results.lead
     if lead is None:
-        return "control without the score" if results.uncontrolled else "no control"
-    return "lead" if lead.low > 0 else "no lead"
+        if results.uncontrolled:
+            return "control without the score"
+        return "no control"
+    if lead.low > 0:
+        return "lead"
+    return "no lead"
 
 
 def _period(results: Results) -> str:
@@ -151,7 +157,9 @@ def _period(results: Results) -> str:
         return "no contemporaries"
     if not results.contrasts:
         return "one period"
-    return "within the period" if within.low > 0.5 else "not within the period"
+    if within.low > 0.5:
+        return "within the period"
+    return "not within the period"
 
 
 def _grounds(results: Results) -> list[Ground]:
@@ -202,7 +210,9 @@ def conclusions(results: Results) -> list[str]:
 
 def _with_doubts(lines: list[Line], doubts: list[Line], *, hold: bool) -> list[Line]:
     """The lines and the doubts about the labels, which come first if the labels do not hold: then nothing else does."""
-    return lines + doubts if hold else doubts + lines
+    if hold:
+        return lines + doubts
+    return doubts + lines
 
 
 def _result(results: Results) -> str:
@@ -375,7 +385,9 @@ def _cause(results: Results, detector: str) -> str:
     lead = results.rows.get((detector, FSD, f"placebo_lead_{FAMILIARITY.name}"))
     if lead is None:
         return "familiarity with the period, or by a difference of the texts that a control model would show"
-    return "familiarity with the period" if lead.low > 0 else _TEXTS
+    if lead.low > 0:
+        return "familiarity with the period"
+    return _TEXTS
 
 
 def _gains(results: Results) -> list[str]:
@@ -392,8 +404,8 @@ def _gains(results: Results) -> list[str]:
         parts.append(f"worse for {', '.join(worse)}")
     n_open = n_tested - len(better) - len(worse)
     if n_open:
-        others = "the other " if parts else ""
-        parts.append(f"no significant difference for {others}{n_open}")
+        rest = "the other " if parts else ""
+        parts.append(f"no significant difference for {rest}{n_open}")
     return [f"FSD against the base score (p < .05 after Holm's correction): {'; '.join(parts)}"]
 
 
@@ -412,12 +424,6 @@ def _of_texts(audit: Audit) -> list[str]:
     for name, control in (("date", audit.date), ("length", audit.length)):
         if control.auc is not None and control.auc.low > 0.5:
             lines.append(f"the {name} alone separates members from non-members with AUC {control.auc}")
-    apart = []
-    for name, overlap in audit.overlaps.items():
-        if overlap.value < 0.9 * overlap.chance:
-            apart.append(f"{name} {overlap.value:.0%} (matched texts would show {overlap.chance:.0%})")
-    if apart:
-        lines.append(f"members and non-members overlap little in {', '.join(apart)}")
     return lines
 
 
@@ -678,7 +684,9 @@ def judgement(results: Results) -> str:
     # the best of many scores on the same texts may be so by chance
     if not results.parts.validation:
         return "unvalidated"
-    return "lead" if results.has_contemporaries else "period"
+    if results.has_contemporaries:
+        return "lead"
+    return "period"
 
 
 def barred(results: Results) -> str:
@@ -789,7 +797,9 @@ def _remarks_with_a_remedy(results: Results) -> list[str]:
 
 def of_model(identity: str) -> str:
     """The model in a sentence."""
-    return f"the {identity} model" if identity.startswith("embedded") else f"the model “{identity}”"
+    if identity.startswith("embedded"):
+        return f"the {identity} model"
+    return f"the model “{identity}”"
 
 
 def sure(results: Results) -> list[str]:

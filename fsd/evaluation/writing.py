@@ -66,8 +66,10 @@ def _shares(text: str, *, complete: bool) -> list[float]:
     broken = sum("\n" in gap or "\r" in gap for gap in gaps)
     wide = sum(len(gap) > 1 for gap in gaps)
     # the end of a text that is longer than what is measured is not its end
-    last = text.rstrip(_CLOSING)[-1:] if complete else ""
-    opening = words[0][0] if words else ""
+    end = ""
+    if complete:
+        end = text.rstrip(_CLOSING)[-1:]
+    opening = "".join(words[:1])[:1]
     return [
         _share(upper, upper + lower),
         _share(capitalised, len(cased)),
@@ -78,7 +80,7 @@ def _shares(text: str, *, complete: bool) -> list[float]:
         _share(wide, len(gaps)),
         _repeated(words),
         # A vowel sign at the end belongs to a letter.
-        float(last != "" and unicodedata.category(last)[0] in "LMN"),
+        float(end != "" and unicodedata.category(end)[0] in "LMN"),
         float(opening.islower()),
     ]
 
@@ -89,7 +91,9 @@ def _number(signs: Counter[str], is_counted: Callable[[str], bool]) -> int:
 
 
 def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
+    if whole:
+        return part / whole
+    return 0.0
 
 
 def _repeated(words: Sequence[str]) -> float:
@@ -172,7 +176,7 @@ EDITS: MappingProxyType[str, Edit] = MappingProxyType(
         "other line breaks": _other_line_breaks,
         "first half": lambda text, _: _halves(text)[0],
         "doubled": lambda text, _: f"{text}\n\n{text}",
-        "two texts joined": lambda text, other: f"{text}\n\n{other}",
+        "two texts joined": lambda text, further: f"{text}\n\n{further}",
         "a licence in front": lambda text, _: f"{LICENCE}\n\n{text}",
         "typing errors": _typing_errors,
     }
@@ -182,10 +186,11 @@ EDITS: MappingProxyType[str, Edit] = MappingProxyType(
 
 def edited(texts: Texts) -> dict[str, list[str]]:
     """Edit → the N texts after it; one that leaves every text as it is, such as capitals in Chinese, is left out."""
-    others = [*texts[1:], *texts[:1]]
+    shifted = list(texts[1:])
+    shifted += texts[:1]
     results = {}
     for name, edit in EDITS.items():
-        changed = list(map(edit, texts, others))
+        changed = list(map(edit, texts, shifted))
         if changed != list(texts):
             results[name] = changed
     return results

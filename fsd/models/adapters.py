@@ -371,20 +371,20 @@ def _peft_config(folder: Path) -> Any:
     settings = _settings(folder).model_dump(exclude_unset=True)
     kind = PEFT_TYPE_TO_CONFIG_MAPPING[settings["peft_type"]]
     defaults = {field.name: field.default for field in fields(kind) if field.init}
-    known = {}
+    taken = {}
     for name, value in settings.items():
         if name in defaults:
-            known[name] = value
+            taken[name] = value
         # What is empty does nothing, whatever it means.
         elif value:
             note(f"adapter: this version of peft does not know its setting {name}, which is left out")
         # Some programs write all numbers as floats.
         if isinstance(value, float) and value.is_integer() and type(defaults.get(name)) is int:
-            known[name] = int(value)
+            taken[name] = int(value)
     # Steps of a training that is over, which peft wants to know all the same.
-    if "total_step" in known:
-        known["total_step"] = known["total_step"] or 1 + known.get("tinit", 0) + known.get("tfinal", 0)
-    return kind.from_peft_type(**kind.check_kwargs(**known | {"inference_mode": True}))
+    if "total_step" in taken:
+        taken["total_step"] = taken["total_step"] or 1 + taken.get("tinit", 0) + taken.get("tfinal", 0)
+    return kind.from_peft_type(**kind.check_kwargs(**taken | {"inference_mode": True}))
 
 
 def _weights_file(folder: Path) -> Path:
@@ -526,7 +526,9 @@ def has_effect(language_model: LanguageModel, text: str) -> bool:
 
 def _as_json(value: object) -> object:
     # The order of a set of names differs from process to process.
-    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return str(value)
 
 
 def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: int) -> Any:

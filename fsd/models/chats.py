@@ -75,11 +75,6 @@ class ChatReader:
             )
         if not isinstance(template, str):
             raise UsageError(f"the chat template of {self.name!r} must be a string; it is {quoted(template)}")
-        if len(template) > LARGEST_TEMPLATE:
-            raise UsageError(
-                f"the chat template of {self.name!r} must have at most {LARGEST_TEMPLATE:,} characters; it has "
-                f"{len(template):,}"
-            )
         return template
 
     @cached_property

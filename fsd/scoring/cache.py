@@ -61,15 +61,18 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
     if not fingerprint:
         raise ValueError("a model must have a fingerprint of its weights to be cached")
     adapter = adapter_fingerprint(language_model) if tuned else ""
-    tokenizer = language_model.tokenizer.backend_tokenizer.to_str()
+    tokenizer = xxhash.xxh3_128_hexdigest(language_model.tokenizer.backend_tokenizer.to_str().encode())
+    start = None
+    if language_model.starts:
+        start = language_model.start
     # The order is part of the hash: another one would make every stored number unknown.
     parts = [
         ENGINE,
         fingerprint,
         language_model.settings,
         adapter,
-        xxhash.xxh3_128_hexdigest(tokenizer.encode()),
-        language_model.start if language_model.starts else None,
+        tokenizer,
+        start,
         language_model.context,
         language_model.precision,
         language_model.device.type,
@@ -349,7 +352,9 @@ class MemoizedScorer:
         yield from (stored[prompt] for prompt in prompts)
 
     def _key(self) -> str:
-        return self.key if isinstance(self.key, str) else self.key()
+        if isinstance(self.key, str):
+            return self.key
+        return self.key()
 
     def _computed(self, key: str, prompts: Prompts) -> Iterator[Scored]:
         """The prompts as they become ready, stored from time to time, and at the end or at an interruption."""

@@ -25,6 +25,7 @@ from fsd.scores import (
     Score,
     ScoreColumns,
     StatePair,
+    rows_of,
 )
 from fsd.token_stats import AnyTexts, FloatArray, Prompt, Prompts, Scorers, as_prompt, chats_of, score_rows, texts_of
 from fsd.views import (
@@ -74,8 +75,7 @@ class ScoreTable:
 
     def take(self, rows: slice | Sequence[int]) -> "ScoreTable":
         """The scores of some of the texts."""
-        chosen = {score: column[rows] for score, column in self.columns.items()}
-        return replace(self, columns=chosen)
+        return replace(self, columns=rows_of(self.columns, rows))
 
     def in_audit(self) -> "ScoreTable":
         """The same scores under their names in an audit, where fine-tuned model and base have changed places."""

@@ -81,7 +81,9 @@ class Model:
     @property
     def reference(self) -> str | None:
         """Name of the reference model; None without one."""
-        return reference_name(self.config) if "reference" in self.scorers else None
+        if "reference" in self.scorers:
+            return reference_name(self.config)
+        return None
 
     @property
     def language_model(self) -> "LanguageModel":
@@ -103,7 +105,7 @@ class Model:
         difference is fine-tuned minus base score.
         """
         names = {"base": "tuned", "tuned": "base", "base.change": "tuned.change"}
-        exchanged = {name: self.scorers[other] for name, other in names.items() if other in self.scorers}
+        exchanged = {name: self.scorers[taken] for name, taken in names.items() if taken in self.scorers}
         return replace(self, scorers={**self.scorers, **exchanged}, states=IN_AUDIT)
 
     @property
@@ -111,7 +113,9 @@ class Model:
         """Name of the scorer that learned least of what is asked for: an audit's base, a reference, or the model."""
         if self.states == IN_AUDIT:
             return "tuned"
-        return "reference" if "reference" in self.scorers else "base"
+        if "reference" in self.scorers:
+            return "reference"
+        return "base"
 
     def typicality(self, texts: Sequence[str]) -> FloatArray:
         """(N, 3) how probable texts are for what `earlier` names.
@@ -382,14 +386,14 @@ def _with_adapter(
 def check_alike(base: "LanguageModel", tuned: "LanguageModel", prompts: Prompts) -> None:
     """Refuse prompts that a fine-tuned model divides into other tokens than its base; further tokens do no harm."""
     pairs = zip(base.read(prompts), tuned.read(prompts), strict=True)
-    other = [ours.text for ours, theirs in pairs if ours.marked != theirs.marked]
+    differing = [ours.text for ours, theirs in pairs if ours.marked != theirs.marked]
     strings = [part for prompt in prompts if not prompt.chat for part in prompt[:2] if part]
     tokens = zip(strings, base.tokens(strings), tuned.tokens(strings), strict=True)
-    other += [text for text, ours, theirs in tokens if ours != theirs]
-    if other:
+    differing += [text for text, ours, theirs in tokens if ours != theirs]
+    if differing:
         raise UsageError(
             f"tuned must have the tokenizer of its base {base.identity.id}, and make the same tokens of each text; "
-            f"{tuned.identity.id} makes others of {other[0][:40]!r}"
+            f"{tuned.identity.id} makes others of {differing[0][:40]!r}"
         )
 
 

@@ -549,7 +549,7 @@ class ModelScorer:
                 raise UsageError(
                     f"texts must have at least 2 tokens, the first of which is not scored; got {prompt.text[:40]!r}"
                 )
-            rows.append([*model.opening, *context, *text])
+            rows.append(model.opening + context + text)
             firsts.append(len(context))
         return rows, firsts
 
@@ -606,65 +606,6 @@ def collective(stored: Scorer, scorer: ModelScorer) -> Scorer:
     return score
 
 
-class _Reached(Exception):  # noqa: N818 - it is no error
-    """A pass has come to the layer whose input is wanted, which is its argument."""
-
-
-class LowerLayers:
-    """Token ids → hidden states above the share `depth` of a network's layers, without the pass through those above.
-
-    The first batch goes through all layers. Where its states are not bitwise what enters the next layer, all do.
-    """
-
-    def __init__(self, body: Any, depth: float) -> None:
-        self.body = body
-        self.depth = depth
-        self.next_layer: Any = None  # the lowest one whose pass is not needed
-        self.tried = False
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """(N, T, D) hidden states of (N, T) token ids."""
-        if self.next_layer is not None:
-            entering: Tensor = self._entering(ids)
-            return entering
-        layers = self.body(ids, use_cache=False, output_hidden_states=True).hidden_states
-        place = min(int(self.depth * len(layers)), len(layers) - 1)
-        states: Tensor = layers[place]
-        if not self.tried:
-            self.tried = True
-            self.next_layer = self._layer(place, len(layers) - 1)
-            if self.next_layer is not None and not _same(self._entering(ids), states):
-                self.next_layer = None
-        return states
-
-    def _layer(self, place: int, count: int) -> Any:
-        """The layer at a place among so many; None for the states above all of them, or without a list of layers."""
-        for module in self.body.modules():
-            if isinstance(module, torch.nn.ModuleList) and len(module) == count > place:
-                return module[place]
-        return None
-
-    def _entering(self, ids: Tensor) -> Any:
-        """The first thing that enters the next layer; None if the pass does not come to it."""
-
-        def stop(_: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-            raise _Reached(*positional, *named.values())
-
-        hook = self.next_layer.register_forward_pre_hook(stop, with_kwargs=True)
-        try:
-            self.body(ids, use_cache=False)
-        except _Reached as reached:
-            return reached.args[0]
-        finally:
-            hook.remove()
-        return None
-
-
-def _same(entering: Any, states: Tensor) -> bool:
-    """Whether something is bitwise these hidden states, perhaps on another device."""
-    return isinstance(entering, Tensor) and torch.equal(entering.cpu(), states.cpu())
-
-
 DEPTH = 0.5
 """Share of a network's layers above which the domain check reads hidden states."""
 
@@ -688,11 +629,11 @@ def hidden_states(
     alike = rope_switch(language_model.base.config)
     means = {}
     with language_model.state(tuned=tuned):
-        read = LowerLayers(language_model.body, depth)
         for batch in batched(order, device_limit(BATCH_TOKENS, device), alike):
             inputs = [rows[window.prompt] for window in batch]
             x = pad_sequence(inputs, True, start).to(device)
-            states = read(x).float().cpu()
+            layers = language_model.body(x, use_cache=False, output_hidden_states=True).hidden_states
+            states = layers[min(int(depth * len(layers)), len(layers) - 1)].float().cpu()
             for row, window in enumerate(batch):
                 # The start token, whose state is the same in every text, says nothing; nor does the padding.
                 mean = states[row, 1 : window.size].mean(dim=0)

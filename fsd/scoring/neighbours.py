@@ -119,7 +119,9 @@ def swapped_words(text: str, *, count: int = 5, share: float = 0.3, seed: int = 
         order = list(words)
         for _ in range(swaps):
             i, j = rng.choice(size, size=2, replace=False)
-            order[i], order[j] = order[j], order[i]
+            moved = order[i]
+            order[i] = order[j]
+            order[j] = moved
         changes = []
         for place, word in zip(words, order, strict=True):
             changes.append((place.start(), place.end(), word.group()))

@@ -224,7 +224,7 @@ class PairScorer(ModelScorer):
         if prompt in self.chats:
             return row
         opening = side.model.opening
-        return [*opening, *row[len(opening) :]]
+        return opening + list(row[len(opening) :])
 
     def _tokens(self, prompts: Prompts) -> tuple[list[TokenIds], list[int]]:
         """As of a single model; the numbers of the prompts that are chats are kept."""

@@ -33,7 +33,9 @@ class ScoringPlan:
         scored = score_texts(
             self.prompts, self.detectors, self.scorers, self.inputs, shown=distributed.is_main_process()
         )
-        return scored.in_audit() if self.states == IN_AUDIT else scored
+        if self.states == IN_AUDIT:
+            return scored.in_audit()
+        return scored
 
     @property
     def asked(self) -> dict[str, dict[Prompt, None]]:
@@ -84,7 +86,9 @@ class ScoringPlan:
         """The prompts of a form for all texts, each of which has as many as any other."""
         example = next(iter(self.prompts), Prompt(""))
         prompts = len(FORMS[form](example, self.inputs))
-        return prompts if form in COMMON else prompts * len(self.prompts)
+        if form in COMMON:
+            return prompts
+        return prompts * len(self.prompts)
 
     def _generated_tokens(self, form: str, draws: Draws) -> int:
         """Tokens of all continuations of a form."""

@@ -49,7 +49,9 @@ class Request:
     @property
     def as_text(self) -> str:
         """The beginning of a text that the reply continues, for a model that is not asked by messages."""
-        return self.prompt if self.continues else self.prompt + PARAGRAPH
+        if self.continues:
+            return self.prompt
+        return self.prompt + PARAGRAPH
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,9 @@ def _ends(network: Any) -> TokenIds:
     ends = network.generation_config.eos_token_id
     if ends is None:
         return []
-    return list(ends) if isinstance(ends, list) else [ends]
+    if isinstance(ends, list):
+        return list(ends)
+    return [ends]
 
 
 @dataclass(eq=False)

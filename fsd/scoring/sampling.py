@@ -124,7 +124,7 @@ class ContinuationScorer:
         truth, context = model.tokens([prompt.text, prompt.context])
         # At least half of what the model reads is given, however long the continuation may be.
         size = min(draws.tokens or len(truth), model.context // 2)
-        head = [*model.opening, *context][size - model.context :]
+        head = (model.opening + context)[size - model.context :]
         greedy = self._generated(head, 1, size, 0.0)[0] if draws.greedy else ""
         with seeded(model, self.seed, *prompt):
             samples = self._generated(head, draws.samples, size, draws.temperature)
@@ -242,5 +242,7 @@ def _continued(
 
 def _to_a_sentence(text: str) -> str:
     """The text to the end of its last whole sentence, unless less than half of it would remain."""
-    ends = [found.end() for found in SENTENCE.finditer(text)]
-    return text[: ends[-1]] if ends and ends[-1] > len(text) // 2 else text
+    ends = [match.end() for match in SENTENCE.finditer(text)]
+    if ends and ends[-1] > len(text) // 2:
+        return text[: ends[-1]]
+    return text

@@ -132,7 +132,9 @@ def reading_chats(scorer: Scorer, read: Read) -> Scorer:
 
 def _title(label: str) -> str:
     """The title of a progress bar, which the main process alone shows."""
-    return label if distributed.is_main_process() else ""
+    if distributed.is_main_process():
+        return label
+    return ""
 
 
 def _scorer(name: str, config: ModelConfig, model: "LanguageModel", store: "SQLiteStore | None") -> Scorer:
@@ -314,9 +316,13 @@ def frequency_file(config: ModelConfig) -> Path | None:
     if config.frequencies:
         return Path(config.frequencies)
     file = EMBEDDED.get(config.model, Path(config.model)) / TABLE
-    return file if file.is_file() else None
+    if file.is_file():
+        return file
+    return None
 
 
 def cache_folder(config: ModelConfig) -> Path | None:
     """The folder of the cache; None if it is switched off."""
-    return None if config.cache == "none" else default_folder(config.cache)
+    if config.cache == "none":
+        return None
+    return default_folder(config.cache)

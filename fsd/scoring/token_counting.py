@@ -132,7 +132,7 @@ class Tally:
                 block = texts[begin : begin + BLOCK]
                 self._count(self.encoded(block), [1] * len(block))
             return
-        data, begins = self.cuts.words([text.encode() for text in texts])
+        data, begins = self.cuts.words(list(map(str.encode, texts)))
         # Arrow reads the words where they are: neither strings nor copies are made of them.
         buffers = [None, pa.py_buffer(begins), pa.py_buffer(data)]
         words = pa.LargeBinaryArray.from_buffers(pa.large_binary(), begins.size - 1, buffers)

@@ -43,8 +43,6 @@ TRAINING = "training"
 # Bytes of the weights of models of which two are computed beside one another: a larger one fills all cores by itself,
 # and memory that there may not be twice.
 LARGEST_BESIDE = 2**28
-# Characters of texts that may be in memory twice.
-CHARACTERS_BESIDE = 10**8
 # An upgrade of one of them may change numbers, so finished experiments run again after it.
 PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
 
@@ -100,7 +98,9 @@ def _control_models(inputs: Inputs) -> dict[str, str]:
         control = control_model(config, inputs.split.judged)
     elif control in (AUTO, "none"):
         control = None
-    return {"placebo": control} if control else {}
+    if control:
+        return {"placebo": control}
+    return {}
 
 
 def _reads(inputs: Inputs) -> Stated:
@@ -182,7 +182,9 @@ def train_adapter(model: "LanguageModel", unseen: Corpus, config: FSDConfig, run
 def _trainings(config: FSDConfig) -> Path | None:
     """The folder of trainings in the cache, if there is one."""
     cache = cache_folder(config.model)
-    return cache / TRAINING if cache else None
+    if cache:
+        return cache / TRAINING
+    return None
 
 
 def assistant() -> Assistant:
@@ -195,10 +197,8 @@ def control_beside(
     assistant: Assistant, control: "ControlModel", model: "LanguageModel", split: Split, config: FSDConfig
 ) -> "Callable[[], tuple[str, ScoreTable]]":
     """What gives the scores of the control model, from the process beside this one where that is sooner."""
-    apart = _light(split)
-    if apart:
-        loaded = (config.model.model, config.model.reference_model, control.config.model.model)
-        apart = all(map(_small, loaded)) and _gains_beside(model, split.unseen, config)
+    loaded = (config.model.model, config.model.reference_model, control.config.model.model)
+    apart = all(map(_small, loaded)) and _gains_beside(model, split.unseen, config)
     return assistant.begin(control.score, split, apart=apart)
 
 
@@ -208,11 +208,6 @@ def _small(name: str | None) -> bool:
         return True
     size = model_size(name)
     return size is not None and size.size <= LARGEST_BESIDE
-
-
-def _light(split: Split) -> bool:
-    """Whether the texts may be in memory twice."""
-    return sum(len(document.text) for part in split for document in part) <= CHARACTERS_BESIDE
 
 
 def _gains_beside(model: "LanguageModel", unseen: Corpus, config: FSDConfig) -> bool:
@@ -227,13 +222,8 @@ def _gains_beside(model: "LanguageModel", unseen: Corpus, config: FSDConfig) -> 
 
 
 def audit_beside(assistant: Assistant, split: Split, config: FSDConfig) -> "Callable[[], Audit]":
-    """What gives the text audit, from the process beside this one unless the texts are too many for two of them."""
-    return assistant.begin(_audit, split, config, apart=_light(split))
-
-
-def pictures_beside(assistant: Assistant, results: "Results", split: Split) -> "Callable[[], list[Picture]]":
-    """What gives the figures, from the process beside this one unless the texts are too many for two of them."""
-    return assistant.begin(pictures_of, results, apart=_light(split))
+    """What gives the text audit, from the process beside this one."""
+    return assistant.begin(_audit, split, config)
 
 
 def pictures_of(results: "Results") -> "list[Picture]":
@@ -284,7 +274,7 @@ def compute_results(
     from fsd.evaluation import results
 
     config = inputs.config
-    remarks = [*inputs.remarks, *remarks]
+    remarks = list(inputs.remarks) + list(remarks)
     audited = audited or partial(_audit, split, config)
     judged = results.compute_results(
         split, scored, control, inputs.detectors, remarks=remarks, seed=config.seed, audited=audited, **how
@@ -351,7 +341,7 @@ def with_power(results: "Results", model: Model, config: FSDConfig) -> "Results"
 
 def tag(content: object) -> str:
     """Hash by which a finished experiment is found again: of its settings and texts, and of the packages' versions."""
-    versions = [version(package) for package in PACKAGES]
+    versions = list(map(version, PACKAGES))
     hashed = json.dumps([content, versions], sort_keys=True)
     return hashlib.sha256(hashed.encode()).hexdigest()
 

@@ -36,7 +36,8 @@ def report(
     """
     headline, *further = drawn()
     detectors = detectors_table(results)
-    tables = [*contrast_tables(results), detectors]
+    tables = contrast_tables(results)
+    tables.append(detectors)
     if results.control_name is not None:
         tables.append(placebo_table(results))
     what_was_done = method(results, config, identity)
@@ -113,10 +114,10 @@ def gate_numbers(results: Results) -> dict[str, float | None]:
 
 def _power(results: Results) -> Finding | None:
     """How many members a call on a single text finds, where the run shows nothing."""
-    shown = results.auc.low > 0.5 and (results.lead is None or results.lead.low > 0)
+    is_shown = results.auc.low > 0.5 and (results.lead is None or results.lead.low > 0)
     share = results.number(results.headline, "tpr_at_5fpr")
     # What a model never read cannot be found.
-    if shown or share is None or results.never_saw:
+    if is_shown or share is None or results.never_saw:
         return None
     members = int(results.judged["label"].sum())
     return measured_power(share, f"the {members:,} members in the test", 0.05)

@@ -243,11 +243,11 @@ def judged_on(results: Results, config: FSDConfig, identity: BaseIdentity) -> di
     }
 
 
-def judged_words(parts: Split, how: str, seed: int) -> str:
+def judged_words(parts: Split, division: str, seed: int) -> str:
     """On what a version was judged, for whoever reads its tags; its base model is a tag of its own."""
     judged = parts.without_later()
     texts = f"{len(judged.validation):,} validation and {len(judged.test):,} test texts"
-    return f"{texts}; {how}, seed {seed}; by the best score of any state"
+    return f"{texts}; {division}, seed {seed}; by the best score of any state"
 
 
 def card(

@@ -116,7 +116,7 @@ def prepare(config: DetectConfig) -> Job:
             kept, dropped = without_related(documents, nonmembers)
             nonmembers = Corpus(kept)
             remarks_on_nonmembers += dropped
-    inputs = [*config.files, *config.known]
+    inputs = list(config.files) + list(config.known)
     check_table_path(config.out, inputs)
     if config.report:
         if not config.report.lower().endswith((".html", ".htm")):

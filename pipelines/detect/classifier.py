@@ -158,7 +158,9 @@ class MembershipClassifier(CalibratedAdapter):
             # these texts may lack what a detector of the run needs
             chosen = self.model.plan(suitable, texts, self.inputs).detectors or chosen
         scored = score_texts(self.model.prompts(texts), chosen, self.model.scorers, self.inputs)
-        return scored.in_audit() if self.audited else scored
+        if self.audited:
+            return scored.in_audit()
+        return scored
 
     def _excluded(self, documents: Documents) -> list[str]:
         """(N,) reason why a text says nothing, whatever it is like: its score reflects fine-tuning; "" if it does."""

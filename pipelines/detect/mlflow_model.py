@@ -15,7 +15,6 @@ import pandas as pd
 
 from fsd.data.cells import is_missing
 from fsd.data.chats import MESSAGES
-from fsd.data.documents import Document
 from fsd.data.layouts import COMPLETION
 from fsd.data.readers import table_documents
 from fsd.errors import UsageError, first_line
@@ -28,8 +27,6 @@ MOST_TEXTS = 10_000
 """Texts of a request."""
 LONGEST_TEXT = 10**6
 """Characters of a text of a request; a file may hold longer ones, since nobody waits for its reply."""
-MOST_TURNS = 200
-"""Turns of a chat of a request: a template that marks no answers writes all turns before each answer anew."""
 MOST_CHARACTERS = 5 * 10**6
 """Characters of all texts of a request: each takes about 70 bytes of memory, and five millions half a minute."""
 ANSWERS = ("text", MESSAGES, COMPLETION)
@@ -80,7 +77,6 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
             _check_size(model_input)
             _check_answers(model_input, self.classifier.columns)
             documents = table_documents("request", model_input)
-            _check_turns(documents)
             table = self.classifier.verdicts(documents, **rates, same_source=asserted)
         except UsageError as error:
             raise mlflow.MlflowException.invalid_parameter_value(str(error)) from error
@@ -125,17 +121,6 @@ def _characters(cell: Any) -> int:
         return len(json.dumps(cell, ensure_ascii=False, default=list))
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"a cell must be a text, or what JSON holds; {first_line(error)}") from error
-
-
-def _check_turns(documents: Sequence[Document]) -> None:
-    """Refuse chats that a template would write for longer than the model reads them."""
-    for document in documents:
-        if document.chat is None:
-            continue
-        turns = len(document.chat.turns)
-        if turns > MOST_TURNS:
-            must = f"{document.origin}: a chat must have at most {MOST_TURNS} turns"
-            raise UsageError(f"{must}; it has {turns:,}: cut it")
 
 
 def _check_answers(table: pd.DataFrame, columns: Sequence[InputColumn]) -> None:

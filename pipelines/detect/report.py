@@ -57,7 +57,9 @@ class Findings:
     @property
     def data(self) -> str:
         """What the texts may have been part of."""
-        return "fine-tuning data" if self.classifier.audited else "training data"
+        if self.classifier.audited:
+            return "fine-tuning data"
+        return "training data"
 
     @property
     def fpr(self) -> float:
@@ -68,12 +70,19 @@ class Findings:
     def calibration(self) -> Calibration:
         """The calibration of the one source on whose texts verdicts are given; of all sources, if there are several."""
         whole = self.classifier.calibration
-        return whole.of(self.judged[0]) if len(self.judged) == 1 else whole
+        if len(self.judged) == 1:
+            return whole.of(self.judged[0])
+        return whole
 
     @property
     def judged(self) -> list[str]:
         """The sources on whose texts verdicts are given."""
         return [basis.source for basis in self.verdicts.bases if basis.verdict]
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether labelled texts contradict the rate, which then explains nothing."""
+        return any(measured.contradicts(self.fpr) for measured in self.measured)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -151,7 +160,7 @@ def _reader(findings: Findings) -> Reader:
         f"Of 1,000 texts on which the model was not trained, about {1000 * fpr:.0f} are called {findings.data} all "
         "the same."
     ]
-    if called + unshown > 1 and not any(measured.contradicts(fpr) for measured in findings.measured):
+    if called + unshown > 1 and not findings.contradicted:
         chance = chance_sentence(verdicts, findings.classifier.calibration, findings.data, findings.data)
         errors.append(_sentence(chance.text))
     errors += [_sentence(_measurement(measured, fpr).text) for measured in findings.measured]
@@ -248,7 +257,7 @@ def conclusions(findings: Findings) -> list[Finding]:
     lines += basis_sentences(verdicts.bases)
     if judged > 1:
         # beside texts that contradict the rate, nothing is more than it explains
-        if not any(measured.contradicts(findings.fpr) for measured in findings.measured):
+        if not findings.contradicted:
             lines.append(chance_sentence(verdicts, calibration, "training data", "members"))
         lines.append(_selection(verdicts))
     lines += rate_sentences(verdicts, calibration)
@@ -471,7 +480,9 @@ def _percent(share: Estimate | None) -> str:
 
 
 def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
+    if number == 1:
+        return "is"
+    return "are"
 
 
 # Tables, the figure, and facts
@@ -479,7 +490,9 @@ def _are(number: int) -> str:
 
 def _first_words(row: Any) -> str:
     """Why a text has no verdict, for one screen; the reason of a whole request stands below the table."""
-    return "" if row.verdict == NO_VERDICT else re.split("[:,] ", row.warning)[0]
+    if row.verdict == NO_VERDICT:
+        return ""
+    return re.split("[:,] ", row.warning)[0]
 
 
 def _texts(
@@ -520,7 +533,8 @@ def _rates(findings: Findings) -> Table:
         rows.append([name, str(calibration.n_families), _percent(nominal), "–", "–"])
     for measured in findings.measured:
         line = [measured.name, str(measured.nonmembers), _percent(measured.fpr)]
-        rows.append([*line, str(measured.members), _percent(measured.tpr)])
+        line += [str(measured.members), _percent(measured.tpr)]
+        rows.append(line)
     return plain(
         ["", "Known non-members", "Wrongly called members", "Known members", "Found"],
         rows,

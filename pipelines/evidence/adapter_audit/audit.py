@@ -79,7 +79,7 @@ def prepare(config: AuditConfig) -> Job:
         return Job(partial(demo, config.seed), {"texts": DEMO_TEXTS})
     parts, judged = texts_of(config)
     check_table_path(config.out, config.places)
-    documents = [*parts.judged, *judged]
+    documents = parts.judged + judged
     texts = Corpus(documents).texts
     detectors = DETECTORS[:1] if _are_pairs(documents) else for_adapter_audit(_with_control(config.detection))
     plan = outline(config.model).plan(detectors, prompts_of(documents))
@@ -91,7 +91,9 @@ def prepare(config: AuditConfig) -> Job:
     if config.adapter and not _are_pairs(documents):
         registered = "a registered adapter"
     work = partial(run, config, parts, judged)
-    further = {"tuned": config.tuned} if config.tuned else {}
+    further = {}
+    if config.tuned:
+        further["tuned"] = config.tuned
     experiment = f"fsd-{config.domain}"
     return Job(
         work,
@@ -249,7 +251,7 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         verdicts = maker.classify(
             judged, lambda rows: of_judged.take(rows).columns, Rules(config.fpr, same_source=config.same_source)
         )
-    table = results.score_table(parts.replace(test=(*parts.test, *judged)), scored)
+    table = results.score_table(parts.replace(test=tuple(parts.test) + tuple(judged)), scored)
     return Audit(
         results=measured,
         calibration=calibration,
@@ -306,10 +308,9 @@ def _asked(detectors: Sequence[Detector], detection: DetectorConfig) -> list[Det
 
 def _without_control(scored: ScoreTable, detectors: Sequence[Detector]) -> ScoreTable:
     """The scores by these detectors, and all that the base gives."""
-    names = {detector.name for detector in detectors}
-    columns = scored.columns
-    kept = [score for score in columns if score.state == BASE or score.detector in names]
-    return replace(scored, columns={score: columns[score] for score in kept})
+    names = [detector.name for detector in detectors]
+    columns = scored.columns.items()
+    return replace(scored, columns={s: column for s, column in columns if s.state == BASE or s.detector in names})
 
 
 def _with_verdicts(table: pd.DataFrame, labelled: int, verdicts: Verdicts | None) -> pd.DataFrame:
@@ -472,9 +473,13 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
 
 def _with_base(report: Report, identity: BaseIdentity, adapter: Path | None) -> Report:
     """The report with the hash of the base's weights, and with what is taken on the user's word of it."""
-    word = on_your_word(adapter, identity.id, identity.revision or None) if adapter else ""
-    findings = [*report.findings, Finding(word, AGAINST)] if word else report.findings
-    return replace(report, findings=findings, facts=[*report.facts, ("Base weights", identity.fingerprint)])
+    findings = list(report.findings)
+    word = adapter and on_your_word(adapter, identity.id, identity.revision or None)
+    if word:
+        findings.append(Finding(word, AGAINST))
+    facts = list(report.facts)
+    facts.append(("Base weights", identity.fingerprint))
+    return replace(report, findings=findings, facts=facts)
 
 
 def reader(audit: Audit, base: str, name: str) -> Reader:
@@ -599,10 +604,10 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
         )
 
 
-def split_by_training(trained_on: Documents, others: Documents, config: AuditConfig) -> Split:
+def split_by_training(trained_on: Documents, unread: Documents, config: AuditConfig) -> Split:
     """Texts of the fine-tuning and others in two parts, labelled as such whatever labels they have."""
     labelled = [replace(document, member=True) for document in trained_on]
-    labelled += [replace(document, member=False) for document in others]
+    labelled += [replace(document, member=False) for document in unread]
     return split_labelled(labelled, validation=config.validation, seed=config.seed)
 
 

@@ -21,7 +21,7 @@ def run(auc: dict[str, float], best: str, metric: str = "auc") -> Results:
     """A run that printed these AUCs, and chose this base score on validation."""
     rows = [Row(*Score.parse(score), metric, value) for score, value in auc.items()]
     alike = Control(Estimate(0.5, 0.45, 0.55))
-    audit = Audit(leaks=Leaks((), 0, 0, 0, 100), blind=alike, date=alike, length=alike, overlaps={})
+    audit = Audit(leaks=Leaks((), 0, 0, 0, 100), blind=alike, date=alike, length=alike)
     return Results(
         parts=Split((), (), ()),
         scores=pd.DataFrame(columns=list(auc)),

@@ -1,6 +1,4 @@
 from dataclasses import replace
-from datetime import date
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,8 +8,7 @@ from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split, split
 from fsd.evaluation import audit as module
-from fsd.evaluation.audit import audit, blind, leaks, most_telling, overlaps, single_number_auc
-from fsd.evaluation.audited import Overlap
+from fsd.evaluation.audit import audit, blind, leaks, most_telling, single_number_auc
 
 VOCABULARY = [f"word{i}" for i in range(400)]
 
@@ -91,7 +88,6 @@ def test_what_tells_the_contexts_apart_is_seen():
     longer = [replace(d, context=" ".join(d.context.split()[:n])) for d, n in zip(documents, lengths, strict=True)]
     found = audit(Split([], [], longer), repeats=1)
     assert found.length.auc.value == 1
-    assert found.overlaps["length"].value == 0
 
 
 def _reached(texts, labels, groups=None, **more):
@@ -228,9 +224,8 @@ def test_unseen_texts_are_on_neither_side():
     assert found.blind == plain.blind
     assert found.telling is not None
     assert "foreign" not in found.telling.phrase
-    assert found.overlaps == plain.overlaps
     names = set(found.metrics())
-    assert {"audit/blind_auc", "audit/length_auc", "audit/leaked_groups", "audit/length_overlap"} <= names
+    assert {"audit/blind_auc", "audit/length_auc", "audit/leaked_groups"} <= names
     assert "audit/date_auc" not in names
     assert found.date.reason == "no text has it"
 
@@ -258,49 +253,6 @@ def test_one_number_alone():
     assert gaps.auc.value == pytest.approx(0.625)
     assert single_number_auc([None] * 4, labels).reason == "no text has it"
     assert "at least 2 groups" in single_number_auc([1, 2, None, None], labels).reason
-
-
-def test_overlap_of_equal_and_different_sides():
-    rng = np.random.default_rng(7)
-    texts = _texts(rng, 100, 80)
-    labels = np.arange(100) % 2 == 0
-    equal = [Document(t, bool(y), date(2020, 1, 1 + int(rng.integers(28)))) for t, y in zip(texts, labels, strict=True)]
-    later = {"text": "word1 sign" + " more" * 40, "date": date(2022, 1, 1)}
-    fair, unfair = overlaps(equal), overlaps([replace(d, **later) if d.member else d for d in equal])
-    assert set(fair) == {"length", "vocabulary", "date"}
-    assert all(abs(o.value - o.chance) < 0.15 for o in fair.values())
-    assert unfair["length"].value == unfair["date"].value == 0
-    assert unfair["vocabulary"].value < 0.8 * unfair["vocabulary"].chance
-    assert overlaps(equal[:1]) == {}
-
-
-def test_chance_is_the_mean_overlap_of_all_equally_large_sides():
-    texts = ["a", "a b", "b b c", "c d e f", "a c e f g", "h i j k l m"]
-    documents = [Document(text, at < 3) for at, text in enumerate(texts)]
-    every = [
-        overlaps([replace(document, member=at in chosen) for at, document in enumerate(documents)])
-        for chosen in combinations(range(6), 3)
-    ]
-    for name in ("length", "vocabulary"):
-        values = [found[name].value for found in every]
-        for seed in range(6):
-            chance = overlaps(documents, seed=seed)[name].chance
-            assert chance == pytest.approx(np.mean(values), abs=3 * np.std(values) / np.sqrt(20))
-    # two families are always on different sides
-    apart = [Document("short" if at < 10 else "a much longer text", at < 10, group=str(at // 10)) for at in range(20)]
-    assert overlaps(apart)["length"] == overlaps(apart)["vocabulary"] == Overlap(0, pytest.approx(0))
-
-
-def test_length_overlap_is_by_tenths_of_the_texts():
-    """Members have the lengths of every second tenth: only bins of more texts would overlap."""
-    documents = [Document("word " * length, (length - 1) // 2 % 2 == 0) for length in range(1, 21)]
-    assert overlaps(documents)["length"].value == 0
-
-
-def test_vocabulary_overlap_by_hand():
-    # p = (1, 0), q = (1/2, 1/2): Jensen-Shannon divergence .3113 bits
-    found = overlaps([Document("a a", True), Document("a b", False)])
-    assert found["vocabulary"].value == pytest.approx(1 - 0.31127812445913283)
 
 
 def test_audit_of_hardly_anything_does_not_fail():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fsd.evaluation import remembered as module
-from fsd.evaluation.audited import Audit, Control, Leak, Leaks, Overlap, Telling
+from fsd.evaluation.audited import Audit, Control, Leak, Leaks, Telling
 from fsd.evaluation.domain_check import Trial
 from fsd.evaluation.remembered import remembered
 from fsd.scoring.cache import SQLiteStore
@@ -15,7 +15,6 @@ AUDIT = Audit(
     Control(Estimate(0.1 + 0.2, 0.3, 1 / 3), scores=SCORES),
     Control(None, "no text has it"),
     Control(Estimate(0.5, 0.4, 0.6)),
-    {"length": Overlap(0.9, 0.95)},
     Telling("“merely”", 0.1, 0.2, 1.0, 1726),
 )
 

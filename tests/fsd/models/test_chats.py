@@ -239,7 +239,6 @@ REFUSED = [
     ("{% for m in messages %}", "file:7: a chat must suit .* Unexpected end of template"),
     ("{{ ''.__class__.__mro__ }}", "file:7: a chat must suit .* unsafe"),
     (None, "'tiny' must have a chat template to read chats; it has none: give one by --chat-template FILE"),
-    (CHATML + " " * 2**18, "the chat template of 'tiny' must have at most 262,144 characters; it has 262,"),
     ("{{ messages | length }}{{ messages[0].content }}", "mark them by {% generation %}"),
     ("{{ messages[0].content }}", "file:7: a chat must suit .* must write every answer; of turn 2 it writes nothing"),
     (

@@ -154,13 +154,13 @@ def test_smollm2() -> None:
     assert np.isclose(gguf.header(file).parameters, 134_515_008)
 
 
-def test_counts_that_the_file_cannot_hold_are_refused_at_once(tmp_path: Path) -> None:
+def test_counts_that_the_file_cannot_hold_are_refused(tmp_path: Path) -> None:
     for tensors, settings in ((2**40, 1), (1, 2**40)):
         path = tmp_path / "a.gguf"
         path.write_bytes(
             b"GGUF" + (3).to_bytes(4, "little") + tensors.to_bytes(8, "little") + settings.to_bytes(8, "little")
         )
-        with pytest.raises(UsageError, match=r"its 24 bytes cannot hold [\d,]+ tensors and [\d,]+ settings"):
+        with pytest.raises(UsageError, match="must be a whole GGUF file"):
             hub.locate(str(path))
 
 

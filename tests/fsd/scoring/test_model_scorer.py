@@ -12,7 +12,7 @@ from fsd.config import ModelConfig
 from fsd.errors import UsageError
 from fsd.models.language_model import load
 from fsd.scoring import model_scorer
-from fsd.scoring.model_scorer import LowerLayers, ModelScorer, Window, batched, hidden_states
+from fsd.scoring.model_scorer import ModelScorer, Window, batched, hidden_states
 from fsd.token_stats import Prompt
 
 TEXTS = [
@@ -285,32 +285,3 @@ def test_a_texts_numbers_do_not_depend_on_others_where_positions_depend_on_the_l
     texts = [prompt.text for prompt in prompts]
     for text, states in zip(texts, hidden_states(model, texts), strict=True):
         np.testing.assert_allclose(states, hidden_states(model, [text])[0], rtol=0, atol=1e-5)
-
-
-IDS = torch.tensor([[1, 5, 7, 4], [1, 3, 9, 2]])
-
-
-@pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_lower_layers_give_bitwise_the_states_of_a_whole_pass_without_the_layers_above(make_model, architecture, depth):
-    model = load(str(make_model(architecture)), device="cpu")
-    finished = []
-    model.body.register_forward_hook(lambda *_: finished.append(1))
-    with model.state(tuned=False):
-        layers = model.body(IDS, use_cache=False, output_hidden_states=True).hidden_states
-        finished.clear()
-        read = LowerLayers(model.body, depth)
-        states = [read(IDS) for _ in range(3)]
-    place = min(int(depth * len(layers)), len(layers) - 1)
-    assert all(torch.equal(layers[place], of_pass) for of_pass in states)
-    # The states above all layers need whole passes; the others need one, with which they are compared.
-    assert len(finished) == (3 if depth == 1.0 else 1)
-
-
-def test_a_network_whose_next_layer_gets_something_else_is_read_as_a_whole(make_model):
-    model = load(str(make_model("gpt_neox")), device="cpu")
-    model.body.layers[1].register_forward_pre_hook(lambda _, inputs: (2 * inputs[0], *inputs[1:]))
-    with model.state(tuned=False):
-        layers = model.body(IDS, use_cache=False, output_hidden_states=True).hidden_states
-        read = LowerLayers(model.body, 0.5)
-        assert all(torch.equal(read(IDS), layers[1]) for _ in range(2))
