@@ -149,8 +149,8 @@ def deviation(
     to_train = unseen_texts(unseen)
     check_apart(strings, to_train)
     with _given_back(model):
-        own = adapter is not None or has_adapter(model)
-        if own and training is not None:
+        has_own = adapter is not None or has_adapter(model)
+        if has_own and training is not None:
             raise UsageError(
                 "training must be None for a model that has an adapter, which counts as the fine-tuning; to train "
                 "another one, give its base, model.unload(), or model.merge_and_unload() where the adapter is part of "
@@ -160,7 +160,7 @@ def deviation(
             model, strings, to_train, detectors, STATES, adapter=adapter, shots=shots, seed=seed
         )
         # An adapter that came with the model is the caller's, and stays.
-        if own:
+        if has_own:
             if language_model.adapted:
                 _check_own_adapter(language_model, strings)
             note("the model's own adapter counts as the fine-tuning: nothing is trained")

@@ -399,15 +399,15 @@ def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     # The hash tells rows that somebody has edited, or that a killed run wrote before this manifest.
     expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
     if expected.items() <= manifest.items():
-        return Collection([from_json(line) for line in content.splitlines()], manifest, out)
+        return Collection(list(map(from_json, content.splitlines())), manifest, out)
     return None
 
 
 def distinct(documents: Documents, benchmark: Sequence[str]) -> tuple[list[Document], Counter[str]]:
     """The first of each family of near-duplicates that is not in the benchmark, and the number of others by reason."""
     # Texts alone: rows of one group, such as segments of a book, are no near-duplicates of each other.
-    texts = [*benchmark, *(document.text for document in documents)]
-    family = families([Document(text) for text in texts])
+    texts = list(benchmark) + [document.text for document in documents]
+    family = families(list(map(Document, texts)))
     reasons = dict.fromkeys(family[: len(benchmark)], "near-duplicate of the benchmark")
     kept = []
     dropped = Counter[str]()

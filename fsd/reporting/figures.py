@@ -270,9 +270,9 @@ def before_and_after(labels: ArrayLike, before: FloatArray, after: FloatArray, *
     figure, axes = _panels(len(panels), len(panels), (4.2, 3.0), sharex=True, sharey=True)
     for axis, (title, values) in zip(axes, panels.items(), strict=True):
         # What lies beyond an end is counted in the last bar, so that both sides have all their texts.
-        shown = np.clip(values, edges[0], edges[-1])
-        axis.hist(shown[~member], edges, color=OTHERS, alpha=0.7, label="non-members")
-        axis.hist(shown[member], edges, color=MEMBERS, histtype="step", linewidth=1.6, label="members")
+        clipped = np.clip(values, edges[0], edges[-1])
+        axis.hist(clipped[~member], edges, color=OTHERS, alpha=0.7, label="non-members")
+        axis.hist(clipped[member], edges, color=MEMBERS, histtype="step", linewidth=1.6, label="members")
         finish(axis, name, "Texts", title)
         axis.label_outer()
     _legend(figure, [axes[0]])

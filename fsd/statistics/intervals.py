@@ -73,9 +73,11 @@ def interval_of_auc(value: float, members: int, nonmembers: int) -> tuple[float,
         return (value - theta) ** 2 - z * z * theta * miss * inner / (members * nonmembers)
 
     # at 0 and at 1 the variance is zero
-    least, most = 1e-12, 1 - 1e-12
+    least = 1e-12
+    most = 1 - least
     inside = min(max(value, least), most)
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     if inside > least:
         low = float(optimize.brentq(excess, least, inside))
     if inside < most:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import requires
 from importlib.metadata import version as installed
+from itertools import starmap
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -288,7 +289,7 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
     row = version["example"]
     if isinstance(row, str):
         row = {"text": row}
-    columns = [InputColumn(*column) for column in version.get("columns", [["text"]])]
+    columns = list(starmap(InputColumn, version.get("columns", [["text"]])))
     with quiet():
         import pandas as pd
         from mlflow.models import Model
@@ -366,7 +367,9 @@ def base_of(tags: Tags) -> str:
 def _score(tags: Tags) -> float:
     # A version that was registered by hand has none.
     score = float(tags.get(SCORE, "nan"))
-    return -math.inf if math.isnan(score) else score
+    if math.isnan(score):
+        return -math.inf
+    return score
 
 
 def _model_name(run: str) -> str:
