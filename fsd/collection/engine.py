@@ -153,13 +153,17 @@ class PartialCollection(Journal):
     def _restore(self, order: JSON) -> None:
         """Read the rows up to the last cursor, and cut off what follows; begin the file if it has none."""
         self._file.seek(0)
-        # A killed run may have torn the last line.
-        lines = [line for line in self._file if line.endswith(b"\n")]
-        cursors = [number for number, line in enumerate(lines) if line.startswith(CURSOR)]
-        n_saved = cursors[-1] + 1 if cursors else 1
+        lines: list[bytes] = []
+        n_saved = 1
+        for line in self._file:
+            # A killed run may have torn the last line.
+            if line.endswith(b"\n"):
+                lines.append(line)
+                if line.startswith(CURSOR):
+                    n_saved = len(lines)
         try:
             previous = json.loads(lines[0])["order"] if lines else order
-            if cursors:
+            if n_saved > 1:
                 self._read(lines[1:n_saved])
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._path} must be an unfinished collection of this command; delete it") from error

@@ -155,9 +155,7 @@ def z_scores(values: FloatArray) -> FloatArray:
     """(N,) values less their mean, in standard deviations; zeros if all are equal."""
     spread = values.std()
     # Equal scores prefer no variant; without this branch they would be 0 / 0.
-    if spread > 0:
-        return (values - values.mean()) / spread
-    return np.zeros(len(values))
+    return (values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
 
 
 def rank_p(scores: FloatArray, published: int) -> float:

@@ -101,7 +101,7 @@ def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
     # Most replies have nothing of a work.
     if not stretches:
         return []
-    shared_words = []
+    shared_words: list[str] = []
     places: list[int] = []
     for start, end in runs_of(reply.shares(work.ngrams(n), n)):
         stop = end + n - 1

@@ -261,11 +261,11 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
     return figure
 
 
-def before_and_after(labels: ArrayLike, before: FloatArray, after: FloatArray, *, name: str) -> Figure:
+def before_and_after(labels: ArrayLike, base: FloatArray, tuned: FloatArray, *, name: str) -> Figure:
     """Histograms of a number of members and of non-members, before and after fine-tuning, over one axis."""
     member = np.asarray(labels, dtype=bool)
-    panels = {"before fine-tuning": before, "after fine-tuning": after}
-    low, high = np.quantile(np.concatenate([before, after]), [TAIL, 1 - TAIL])
+    panels = {"before fine-tuning": base, "after fine-tuning": tuned}
+    low, high = np.quantile(np.concatenate([base, tuned]), [TAIL, 1 - TAIL])
     edges = np.linspace(low, max(high, low + 1e-9), BARS + 1).tolist()
     figure, axes = _panels(len(panels), len(panels), (4.2, 3.0), sharex=True, sharey=True)
     for axis, (title, values) in zip(axes, panels.items(), strict=True):

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -99,7 +100,9 @@ class Table:
         return self.frame
 
 
-def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], *, words: Sequence[int] = (), **options: Any) -> Table:
+def plain(
+    headings: Sequence[str], lines: Sequence[Sequence[str]], *, words: Sequence[int] = (), **options: Any
+) -> Table:
     """Make a table of finished cells; `words` are the indices of its columns of words."""
     columns = [Column(name, itemgetter(index), index in words) for index, name in enumerate(headings)]
     return Table(lines, columns, **options)

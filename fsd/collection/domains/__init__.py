@@ -88,8 +88,8 @@ def _parse(name: str, text: str, default: object) -> object:
 
 def names() -> tuple[str, ...]:
     """All domains, by the names of their files."""
-    files = [module.name for module in pkgutil.iter_modules(__path__)]
-    return tuple(sorted(name for name in files if not name.startswith("_")))
+    files = pkgutil.iter_modules(__path__)
+    return tuple(sorted(file.name for file in files if not file.name.startswith("_")))
 
 
 def load(name: str) -> Domain:

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
 # First arguments that run the laboratory, in place of a study of the papers.
-OWN = {
-    "lab": (LabConfig, "pipelines.research.study.lab.command", STAGES),
-}
+OWN = {"lab": (LabConfig, "pipelines.research.study.lab.command", STAGES)}
 
 
 def prepare(config: StudyConfig) -> Job:
