@@ -238,8 +238,11 @@ class Quotations:
         if not name.endswith(TABLES):
             return None
         if name.endswith((".json", ".jsonl")):
-            hashed = [self._hashed(json.loads(line)) for line in _documents(name, content)]
-            return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in hashed).encode()
+            lines = []
+            for line in _documents(name, content):
+                hashed = self._hashed(json.loads(line))
+                lines.append(json.dumps(hashed, ensure_ascii=False) + "\n")
+            return "".join(lines).encode()
         import pandas as pd
 
         parquet = name.endswith(".parquet")

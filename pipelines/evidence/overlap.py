@@ -252,7 +252,7 @@ def _table(summary: Summary, n: int) -> "Table":
     from fsd.reporting.report import Column, Table
     from fsd.statistics.intervals import shortened
 
-    rows = [row for *_, row in summary.best]
+    rows = [entry[-1] for entry in summary.best]
     share = Column("share", lambda row: shortened(row.share, ".2f"))
     columns = [
         Column("text", "source"),
