@@ -4,6 +4,7 @@ import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
+from itertools import chain
 from typing import Annotated, Any, Literal, cast
 
 from tyro.conf import arg
@@ -82,7 +83,7 @@ class DataConfig:
     @property
     def places(self) -> tuple[str, ...]:
         """All files, folders and benchmarks of labelled texts."""
-        return (*self.data, *self.members, *self.nonmembers)
+        return tuple(chain(self.data, self.members, self.nonmembers))
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class AdapterConfig:
 
     def __post_init__(self) -> None:
         # One spelling of one set of modules, for the cache, the parameters of a run and the registered version.
-        names = {name.strip() for name in self.target_modules.split(",")}
+        names = set(map(str.strip, self.target_modules.split(",")))
         object.__setattr__(self, "target_modules", ",".join(sorted(names - {""})))
 
 
@@ -373,7 +374,8 @@ def typed(config: Any, default: Any) -> list[str]:
         elif value is False:
             words.append(f"--no-{name}")
         elif isinstance(value, tuple):
-            words += [f"--{name}", *map(str, value)]
+            words.append(f"--{name}")
+            words += map(str, value)
         # One that begins with a minus sign would be taken for a flag.
         elif str(value).startswith("-"):
             words.append(f"--{name}={value}")

@@ -33,7 +33,9 @@ PLAIN = {
 
 def num_processes() -> int:
     """Number of processes of this job; 1 without a launcher, and within `alone`."""
-    return 1 if _alone else _variable("WORLD_SIZE", 1)
+    if _alone:
+        return 1
+    return _variable("WORLD_SIZE", 1)
 
 
 _alone = False
@@ -52,7 +54,9 @@ def alone() -> Iterator[None]:
 
 def process_index() -> int:
     """Rank of this process, from 0."""
-    return _variable("RANK", 0) if num_processes() > 1 else 0
+    if num_processes() > 1:
+        return _variable("RANK", 0)
+    return 0
 
 
 def processes_here() -> int:

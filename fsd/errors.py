@@ -156,7 +156,9 @@ def without_credentials(text: str, secret: str = "") -> str:
     """
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
-    return re.sub(re.escape(secret), "[key]", text, flags=re.IGNORECASE) if secret else text
+    if secret:
+        return re.sub(re.escape(secret), "[key]", text, flags=re.IGNORECASE)
+    return text
 
 
 def printable(text: str) -> str:
@@ -192,12 +194,16 @@ def refusing(must: str, *kinds: type[Exception]) -> Iterator[None]:
 def quoted(value: object) -> str:
     """A value as it is written in Python, of at most 60 characters."""
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if len(text) <= 60:
+        return text
+    return f"{text[:57]}..."
 
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun: 1 text, 2,000 texts."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}s"
 
 
 def at_least(least: int, unit: str = "", /, **values: float | None) -> None:

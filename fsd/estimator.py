@@ -157,7 +157,10 @@ def _nonmembers(texts: "Texts", labels: "Iterable[object] | None") -> "list[str 
         labels = texts
     members = members_by(joined("y", labels, "X", texts))
     check_length("labels", members, "texts", strings)
-    nonmembers = [text for text, member in zip(strings, members, strict=True) if not member]
+    nonmembers = []
+    for text, member in zip(strings, members, strict=True):
+        if not member:
+            nonmembers.append(text)
     if not nonmembers:
         raise UsageError(f"labels must have at least one 0 (non-member), to fine-tune on; got {len(members):,} members")
     return nonmembers

@@ -41,10 +41,10 @@ def loss_signals(text: TokenStats, *copies: TokenStats, along: str = "copies") -
     gained = [levels - _levels(copy.logp, copy.token) for copy in copies]
     along_logp = logp
     if along == "copies":
-        along_logp = np.concatenate([logp, *(copy.logp for copy in copies)])
+        along_logp = np.concatenate([logp] + [copy.logp for copy in copies])
     parts = [along_logp[:cut] for cut in LONG_CUTS]
     slopes = [_slope(-part) for part in parts]
-    entropies = [_approximate_entropy(part) for part in parts]
+    entropies = list(map(_approximate_entropy, parts))
     signals = np.concatenate([levels, *gained, _above_means(logp), slopes, entropies])
     # Shares that are equal on paper differ in the last bits, and their ranks would then be a matter of chance.
     return np.round(signals, 9)

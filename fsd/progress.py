@@ -85,12 +85,12 @@ class _Lines(tqdm):  # type: ignore[misc]
     # No thread of tqdm that watches for bars that are drawn too seldom.
     monitor_interval = 0
 
-    def __init__(self, **how: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         line = "{desc}  {n_fmt} of {total_fmt} {unit}, {elapsed}, {remaining} left"
-        how["bar_format"] = line if how["total"] else "{desc}  {n_fmt} {unit}, {elapsed}"
+        options["bar_format"] = line if options["total"] else "{desc}  {n_fmt} {unit}, {elapsed}"
         self.last_line = time.monotonic()
         # Every update may be the one after which a line is due; tqdm itself writes nothing.
-        super().__init__(**how | {"miniters": 1, "leave": False, "file": io.StringIO()})
+        super().__init__(**options | {"miniters": 1, "leave": False, "file": io.StringIO()})
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         # tqdm clears a bar by an empty message.
@@ -151,7 +151,7 @@ def progress(total: int, description: str, unit: str, *, shown: bool = True) -> 
 @contextmanager
 def errors_alone(*names: str) -> Iterator[None]:
     """Let the loggers of these names, of libraries that are imported already, report errors alone."""
-    loggers = [logging.getLogger(name) for name in names]
+    loggers = list(map(logging.getLogger, names))
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

@@ -461,12 +461,16 @@ class Exemplars:
         family, _ = self.labelled.get(text, (None, False))
 
         def fit_without_family() -> FloatArray:
-            labels = [self.labelled[prompts[0].text] for prompts in self.prompts]
-            # A relative of the text among the texts of the fit would give its label away.
-            unrelated = [row for row, (relatives, _) in enumerate(labels) if relatives != family]
-            members = np.array([member for _, member in labels], float)
+            unrelated = []
+            members = []
+            for row, prompts in enumerate(self.prompts):
+                relatives, member = self.labelled[prompts[0].text]
+                # A relative of the text among the texts of the fit would give its label away.
+                if relatives != family:
+                    unrelated.append(row)
+                    members.append(float(member))
             rows = self.of(make, **options)
-            return fit(rows[unrelated], members[unrelated], components)
+            return fit(rows[unrelated], np.array(members), components)
 
         result: FloatArray = self._result(fit_without_family, fit, family, components, make, *sorted(options.items()))
         return result

@@ -168,7 +168,7 @@ FEWEST_UNREAD = 20
 COMMON = frozenset({"nonmembers", "labelled", "unread"})
 """Forms of prompts that are the same for all texts, which the base model alone scores."""
 
-FURTHER = PRIMED | LISTS | COMMON - {"unread"} | {"gradient", *DRAWS}
+FURTHER = PRIMED | LISTS | COMMON - {"unread"} | {"gradient"} | set(DRAWS)
 """Views that take more than a forward pass a text: over other texts, a backward pass, or samples.
 
 `unread` texts are few, and read once for all others.
@@ -368,15 +368,22 @@ class _Available:
     def has_case(self) -> bool:
         """Whether more than half of the letters have an upper and a lower case: a few foreign words do not count."""
         counts = Counter(chain.from_iterable(self.texts))
-        letters = sum(count for sign, count in counts.items() if sign.isalpha())
-        cased = sum(count for sign, count in counts.items() if sign.lower() != sign.upper())
+        letters = 0
+        cased = 0
+        for sign, count in counts.items():
+            if sign.isalpha():
+                letters += count
+            if sign.lower() != sign.upper():
+                cased += count
         return cased > letters / 2
 
     @cached_property
     def short_text(self) -> str:
         """The first text of fewer than two words, for a message; empty if there is none."""
-        short = (text for text in self.texts if len(UNIT.findall(text)) < 2)
-        return next((repr(text[:40]) for text in short), "")
+        for text in self.texts:
+            if len(UNIT.findall(text)) < 2:
+                return repr(text[:40])
+        return ""
 
     def why_not(self, detector: Detector) -> str | None:
         """Why a detector cannot be computed; None if it can."""

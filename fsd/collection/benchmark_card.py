@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import mean, median, median_low
 from typing import Any
@@ -55,7 +56,7 @@ def build(
     members = members[:size]
     nonmembers = nonmembers[:size]
     left_out = {"shared by both sides": n_collected - n_distinct, "over the smaller side": n_distinct - 2 * size}
-    return [*members, *nonmembers], _card(domain, members, nonmembers, left_out)
+    return members + nonmembers, _card(domain, members, nonmembers, left_out)
 
 
 def _without(documents: Documents, left_out: set[int]) -> list[Document]:
@@ -64,7 +65,7 @@ def _without(documents: Documents, left_out: set[int]) -> list[Document]:
 
 def shared(members: Documents, nonmembers: Documents) -> list[tuple[int, int, str]]:
     """Pairs of a member and a non-member that are copies or of one group: index on each side, and the reason."""
-    reasons = {(i, j - len(members)): "copy" for i, j in contradictions([*members, *nonmembers])}
+    reasons = {(i, j - len(members)): "copy" for i, j in contradictions(list(chain(members, nonmembers)))}
     in_group = defaultdict(list)
     for i, member in enumerate(members):
         in_group[member.group].append(i)
@@ -90,7 +91,7 @@ def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> 
 def _card(domain: str, members: Documents, nonmembers: Documents, left_out: Mapping[str, int]) -> Card:
     from fsd.evaluation.audit import controls
 
-    corpus = Corpus([*members, *nonmembers])
+    corpus = Corpus(chain(members, nonmembers))
     results = controls(corpus, corpus.members.tolist(), corpus.family.tolist())
     aucs = {}
     for name, control in results.items():

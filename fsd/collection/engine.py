@@ -153,13 +153,17 @@ class PartialCollection(Journal):
     def _restore(self, order: JSON) -> None:
         """Read the rows up to the last cursor, and cut off what follows; begin the file if it has none."""
         self._file.seek(0)
-        # A killed run may have torn the last line.
-        lines = [line for line in self._file if line.endswith(b"\n")]
-        cursors = [number for number, line in enumerate(lines) if line.startswith(CURSOR)]
-        n_saved = cursors[-1] + 1 if cursors else 1
+        lines: list[bytes] = []
+        n_saved = 1
+        for line in self._file:
+            # A killed run may have torn the last line.
+            if line.endswith(b"\n"):
+                lines.append(line)
+                if line.startswith(CURSOR):
+                    n_saved = len(lines)
         try:
             previous = json.loads(lines[0])["order"] if lines else order
-            if cursors:
+            if n_saved > 1:
                 self._read(lines[1:n_saved])
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._path} must be an unfinished collection of this command; delete it") from error
@@ -399,15 +403,15 @@ def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     # The hash tells rows that somebody has edited, or that a killed run wrote before this manifest.
     expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
     if expected.items() <= manifest.items():
-        return Collection([from_json(line) for line in content.splitlines()], manifest, out)
+        return Collection(list(map(from_json, content.splitlines())), manifest, out)
     return None
 
 
 def distinct(documents: Documents, benchmark: Sequence[str]) -> tuple[list[Document], Counter[str]]:
     """The first of each family of near-duplicates that is not in the benchmark, and the number of others by reason."""
     # Texts alone: rows of one group, such as segments of a book, are no near-duplicates of each other.
-    texts = [*benchmark, *(document.text for document in documents)]
-    family = families([Document(text) for text in texts])
+    texts = list(benchmark) + [document.text for document in documents]
+    family = families(list(map(Document, texts)))
     reasons = dict.fromkeys(family[: len(benchmark)], "near-duplicate of the benchmark")
     kept = []
     dropped = Counter[str]()

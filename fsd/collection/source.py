@@ -40,11 +40,15 @@ class Window:
 
     def first(self, default: Date) -> Date:
         """The first day of the window; `default` if it has no lower bound."""
-        return self.after + timedelta(days=1) if self.after else default
+        if self.after:
+            return self.after + timedelta(days=1)
+        return default
 
     def last(self, default: Date) -> Date:
         """The last day of the window; `default` if it has no upper bound."""
-        return self.before - timedelta(days=1) if self.before else default
+        if self.before:
+            return self.before - timedelta(days=1)
+        return default
 
 
 @dataclass

@@ -30,7 +30,8 @@ QUOTED_WORDS = 5
 """Words in a row that make a file a quotation of a text."""
 REDACTED = "sha256:"
 """Stands before the hash of a text that is left out."""
-RELATIVE, ABSOLUTE = 1e-4, 1e-5
+RELATIVE = 1e-4
+ABSOLUTE = 1e-5
 """Numbers of two machines that differ by no more are the same; trainings of two processors differ by 2e-6."""
 RESULTS = (".verdict", ".request", ".reply", ".fingerprint")
 """Ends of the places of texts in an answer that must be the same when it is computed again."""
@@ -152,13 +153,13 @@ def alterations(manifest: Manifest, present: Mapping[str, str]) -> list[Alterati
     altered = []
     listed = {entry.path: entry.sha256 for entry in manifest.files}
     for path, recorded in listed.items():
-        there = present.get(path)
-        if there is None:
+        present_hash = present.get(path)
+        if present_hash is None:
             altered.append(Alteration(path, "missing"))
-        elif not there:
+        elif not present_hash:
             altered.append(Alteration(path, "no regular file"))
-        elif there != recorded:
-            altered.append(Alteration(path, f"changed: SHA-256 {there}, in the manifest {recorded}"))
+        elif present_hash != recorded:
+            altered.append(Alteration(path, f"changed: SHA-256 {present_hash}, in the manifest {recorded}"))
     altered += [Alteration(path, "added") for path in present if path not in listed]
     return altered
 
@@ -221,35 +222,43 @@ class Quotations:
             import pandas as pd
 
             frame = pd.read_parquet(io.BytesIO(content))
-            return any(self.in_text(value) for name in frame for value in _strings(frame[name]))
+            return any(self._in_column(frame[column]) for column in frame)
         if name.endswith((".json", ".jsonl")):
             # JSON may write letters as escapes.
-            values = [json.loads(line) for line in _documents(name, content)]
+            values = list(map(json.loads, _documents(name, content)))
             return any(map(self.in_text, _leaves(values)))
         text = content.decode("utf-8", errors="replace")
         return self.in_text(text) or any(map(self.in_text, text.splitlines()))
+
+    def _in_column(self, column: "pd.Series[Any]") -> bool:
+        return any(map(self.in_text, _leaves(column.tolist())))
 
     def without(self, name: str, content: bytes) -> bytes | None:
         """A table of the run with hashes in place of the texts; None if the file is none."""
         if not name.endswith(TABLES):
             return None
         if name.endswith((".json", ".jsonl")):
-            hashed = [self._hashed(json.loads(line)) for line in _documents(name, content)]
-            return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in hashed).encode()
+            lines = []
+            for line in _documents(name, content):
+                hashed = self._hashed(json.loads(line))
+                lines.append(json.dumps(hashed, ensure_ascii=False) + "\n")
+            return "".join(lines).encode()
         import pandas as pd
 
         parquet = name.endswith(".parquet")
         frame = pd.read_parquet(io.BytesIO(content)) if parquet else pd.read_csv(io.BytesIO(content))
         for column in frame:
-            if any(self.in_text(value) for value in _strings(frame[column])):
+            if self._in_column(frame[column]):
                 frame[column] = frame[column].map(self._hashed)
-        return frame.to_parquet(index=False) if parquet else csv_text(frame).encode()
+        if parquet:
+            return frame.to_parquet(index=False)
+        return csv_text(frame).encode()
 
     def _hashed(self, value: Any) -> Any:
         if isinstance(value, dict):
             return {key: self._hashed(entry) for key, entry in value.items()}
         if isinstance(value, list):
-            return [self._hashed(entry) for entry in value]
+            return list(map(self._hashed, value))
         if isinstance(value, str) and self.in_text(value):
             return REDACTED + content_hash(value)
         return value
@@ -271,10 +280,6 @@ def _leaves(value: Any) -> Iterator[str]:
             yield from _leaves(entry)
     elif isinstance(value, str):
         yield value
-
-
-def _strings(column: "pd.Series[Any]") -> list[str]:
-    return [value for value in column.tolist() if isinstance(value, str)]
 
 
 def _words(text: str) -> list[str]:

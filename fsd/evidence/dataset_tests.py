@@ -115,7 +115,7 @@ def codec_prompts(texts: Sequence[str], *, shots: int, seed: int) -> list[Prompt
     prompts = []
     for place, text in enumerate(texts):
         # A text after itself would be repeated, and probable for that reason alone.
-        eligible = [index for index in range(len(texts)) if index != place]
+        eligible = np.delete(np.arange(len(texts)), place)
         chosen = rng.permutation(eligible)[:shots]
         context = "".join(f"{texts[index]}{BREAK}" for index in chosen)
         prompts.append(Prompt(text, context))

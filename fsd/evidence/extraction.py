@@ -109,7 +109,9 @@ def _quotient(numerator: float, denominator: float) -> float:
     """A quotient of shares; infinite by 0, and undefined for 0 by 0."""
     if denominator > 0:
         return numerator / denominator
-    return math.inf if numerator > 0 else math.nan
+    if numerator > 0:
+        return math.inf
+    return math.nan
 
 
 def highest_of_blocks(works: Sequence[Work]) -> FloatArray:

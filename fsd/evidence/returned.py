@@ -101,12 +101,13 @@ def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
     # Most replies have nothing of a work.
     if not stretches:
         return []
-    shared_words = []
+    shared_words: list[str] = []
     places: list[int] = []
     for start, end in runs_of(reply.shares(work.ngrams(n), n)):
         stop = end + n - 1
         # A gap, which no reply fills, parts what does not follow one another.
-        shared_words += [*work.words[start:stop], ""]
+        shared_words += work.words[start:stop]
+        shared_words.append("")
         places += range(start, stop + 1)
     # By the words themselves: equal hashes may be of different ones.
     shared = SuffixAutomaton(shared_words)
@@ -259,11 +260,11 @@ def _compared(exchange: Exchange, work: Words, n: int, controls: Sequence[Words]
         common |= _within(spans, in_other)
     quotations = [_quoted(exchange.name, text, places, span, work, common=span in common) for span in spans]
     # What stands in a work that the model cannot have read may be known from elsewhere.
-    own = [span for span in spans if span not in common]
+    specific = [span for span in spans if span not in common]
     return _Compared(
         empty=not words,
-        longest=longest_run(own, reply, rest, prompt, n),
-        words=_covered(own),
+        longest=longest_run(specific, reply, rest, prompt, n),
+        words=_covered(specific),
         chance=chance,
         spans=quotations,
     )
@@ -316,7 +317,11 @@ def p_values(works: Sequence[Returned]) -> dict[str, float]:
     controls = [work for work in works if work.control]
     if not controls:
         return {}
-    return holm({work.work: _rank(work, controls) for work in works if not work.control})
+    ranks = {}
+    for work in works:
+        if not work.control:
+            ranks[work.work] = _rank(work, controls)
+    return holm(ranks)
 
 
 def _rank(work: Returned, controls: Sequence[Returned]) -> float:

@@ -261,18 +261,18 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
     return figure
 
 
-def before_and_after(labels: ArrayLike, before: FloatArray, after: FloatArray, *, name: str) -> Figure:
+def before_and_after(labels: ArrayLike, base: FloatArray, tuned: FloatArray, *, name: str) -> Figure:
     """Histograms of a number of members and of non-members, before and after fine-tuning, over one axis."""
     member = np.asarray(labels, dtype=bool)
-    panels = {"before fine-tuning": before, "after fine-tuning": after}
-    low, high = np.quantile(np.concatenate([before, after]), [TAIL, 1 - TAIL])
+    panels = {"before fine-tuning": base, "after fine-tuning": tuned}
+    low, high = np.quantile(np.concatenate([base, tuned]), [TAIL, 1 - TAIL])
     edges = np.linspace(low, max(high, low + 1e-9), BARS + 1).tolist()
     figure, axes = _panels(len(panels), len(panels), (4.2, 3.0), sharex=True, sharey=True)
     for axis, (title, values) in zip(axes, panels.items(), strict=True):
         # What lies beyond an end is counted in the last bar, so that both sides have all their texts.
-        shown = np.clip(values, edges[0], edges[-1])
-        axis.hist(shown[~member], edges, color=OTHERS, alpha=0.7, label="non-members")
-        axis.hist(shown[member], edges, color=MEMBERS, histtype="step", linewidth=1.6, label="members")
+        clipped = np.clip(values, edges[0], edges[-1])
+        axis.hist(clipped[~member], edges, color=OTHERS, alpha=0.7, label="non-members")
+        axis.hist(clipped[member], edges, color=MEMBERS, histtype="step", linewidth=1.6, label="members")
         finish(axis, name, "Texts", title)
         axis.label_outer()
     _legend(figure, [axes[0]])

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -99,16 +100,18 @@ class Table:
         return self.frame
 
 
-def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], *, words: Sequence[int] = (), **how: Any) -> Table:
+def plain(
+    headings: Sequence[str], lines: Sequence[Sequence[str]], *, words: Sequence[int] = (), **options: Any
+) -> Table:
     """Make a table of finished cells; `words` are the indices of its columns of words."""
     columns = [Column(name, itemgetter(index), index in words) for index, name in enumerate(headings)]
-    return Table(lines, columns, **how)
+    return Table(lines, columns, **options)
 
 
 def markdown(table: Table) -> str:
     """The table in Markdown."""
     rule = ["---" if index in table.left else "---:" for index in range(len(table.columns))]
-    lines = [markdown_row(line) for line in (table.head, rule, *table.rows)]
+    lines = list(map(markdown_row, [table.head, rule, *table.rows]))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -217,30 +220,42 @@ class Report:
     @property
     def tables(self) -> list[Table]:
         """The tables of all sections."""
-        return [table for section in self.sections for table in section.tables]
+        tables: list[Table] = []
+        for section in self.sections:
+            tables += section.tables
+        return tables
 
     @property
     def pictures(self) -> list[Picture]:
         """The pictures of all sections."""
-        return [picture for section in self.sections for picture in section.pictures]
+        pictures: list[Picture] = []
+        for section in self.sections:
+            pictures += section.pictures
+        return pictures
 
 
 def shown(row: Row | None) -> str:
     """A number with its interval, or a dash if there is none."""
-    return "–" if row is None else str(row.estimate)
+    if row is None:
+        return "–"
+    return str(row.estimate)
 
 
 def p_value(p: float | None) -> str:
     """A p-value with three decimals; a dash for None or NaN."""
     if p is None or math.isnan(p):
         return "–"
-    return "< .001" if p < 0.001 else shortened(p, ".3f")
+    if p < 0.001:
+        return "< .001"
+    return shortened(p, ".3f")
 
 
 def p_words(p: float) -> str:
     """A p-value in a sentence: p = .012, p < .001."""
     number = p_value(p)
-    return f"p {number}" if number.startswith("<") else f"p = {number}"
+    if number.startswith("<"):
+        return f"p {number}"
+    return f"p = {number}"
 
 
 def p_column(heading: str, attribute: str) -> Column:
@@ -287,7 +302,9 @@ def _without_tags(value: object) -> object:
 
 def _visible(value: object) -> str:
     """Text of a value with its control characters replaced; what a filter has made stays."""
-    return value if isinstance(value, Markup) else printable(str(value))
+    if isinstance(value, Markup):
+        return value
+    return printable(str(value))
 
 
 def _css(text: str) -> Markup:
@@ -338,7 +355,7 @@ def _print_short(report: Report, facts: Facts) -> None:
     tables = [report.brief] if report.brief else printed[:1]
     signs = packed(list(map(_signed, report.spoken)), console.width, "   ")
     # Three further lines are that of what is hidden, the empty one above the facts, and the prompt of the shell.
-    below = [*signs, *map("  ".join, facts)]
+    below = signs + list(map("  ".join, facts))
     room = SCREEN - 3 - sum(len(_wrapped(line, console)) for line in below)
     fewest = max([2, *(len(table.marked) for table in tables)])
     # How high a table is, depends on the columns that fit and on the wrapping: only printing tells.
@@ -366,7 +383,7 @@ def _signed(finding: Finding) -> str:
 
 
 def _printed_tables(report: Report) -> list[Table]:
-    return [table for table in (*report.printed, *report.tables) if table.printed and len(table.lines)]
+    return [table for table in chain(report.printed, report.tables) if table.printed and len(table.lines)]
 
 
 def _print_result(report: Report, console: Console) -> None:
@@ -445,7 +462,7 @@ def print_table(table: Table, console: Console | None = None, *, rows: int | Non
         hidden_rows = len(visible) - rows
         visible = {index: visible[index] for index in sorted(marked_first[:rows])}
     # Each column once, the most important first.
-    columns = list(dict.fromkeys([*table.kept, *range(len(table.columns))]))
+    columns = list(dict.fromkeys(chain(table.kept, range(len(table.columns)))))
     while (grid := _fitting(table, visible, columns, console)) is None:
         columns.pop()
     console.print(grid)
@@ -473,7 +490,9 @@ def _fitting(table: Table, rows: Mapping[int, Sequence[str]], columns: Sequence[
         grid = _grid(table, rows, columns, broken=broken, words=words)
         if Measurement.get(console, wide, grid).minimum <= console.width:
             return grid
-    return None if len(columns) > 2 else _grid(table, rows, columns, broken=True, words=0)
+    if len(columns) > 2:
+        return None
+    return _grid(table, rows, columns, broken=True, words=0)
 
 
 def _grid(table: Table, rows: Mapping[int, Sequence[str]], columns: Sequence[int], *, broken: bool, words: int) -> Grid:

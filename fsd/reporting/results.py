@@ -10,7 +10,7 @@ from fsd.statistics.intervals import shortened
 from fsd.statistics.metrics import METRICS
 
 
-def _table(results: Results, metric: str, columns: dict[str, tuple[str, str, str]], **how: Any) -> Table:
+def _table(results: Results, metric: str, columns: dict[str, tuple[str, str, str]], **options: Any) -> Table:
     """One line for each detector that has the metric; columns: heading → state, metric and form, see `_cell`.
 
     The state "top" is that of the headline, or FSD without a base score; "said" is FSD but for the headline's detector.
@@ -24,7 +24,7 @@ def _table(results: Results, metric: str, columns: dict[str, tuple[str, str, str
     detectors.sort(key=lambda detector: -highest[detector])
     cells = [Column(heading, partial(_cell, results, *cell)) for heading, cell in columns.items()]
     marked = [index for index, detector in enumerate(detectors) if detector == results.headline.detector]
-    return Table(detectors, [Column("Detector", str), *cells], source="summary.csv", marked=marked, **how)
+    return Table(detectors, [Column("Detector", str), *cells], source="summary.csv", marked=marked, **options)
 
 
 def _cell(results: Results, state: str, metric: str, form: str, detector: str) -> str:
@@ -95,16 +95,9 @@ def contrast_tables(results: Results) -> list[Table]:
             "p (Holm)": ("", gain, "p"),
             "Control FSD": (FSD, f"placebo_{auc}", "interval"),
         }
-        tables.append(
-            _table(
-                results,
-                auc,
-                columns,
-                caption=f"{contrast.title.capitalize()}: {contrast.meaning}.",
-                title=f"{contrast.title} ({contrast.meaning})",
-                kept=(0, 2, 3, 1, 4),
-            )
-        )
+        caption = f"{contrast.title.capitalize()}: {contrast.meaning}."
+        title = f"{contrast.title} ({contrast.meaning})"
+        tables.append(_table(results, auc, columns, caption=caption, title=title, kept=(0, 2, 3, 1, 4)))
     return tables
 
 

@@ -154,7 +154,10 @@ def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None 
     _, scores = checked_scores(bootstrap.member, scores)
     metrics = METRICS
     if threshold is None:
-        metrics = {name: metric for name, metric in METRICS.items() if not metric.needs_threshold}
+        metrics = {}
+        for name, metric in METRICS.items():
+            if not metric.needs_threshold:
+                metrics[name] = metric
     rows = bootstrap.values(scores, [metric.compute for metric in metrics.values()], threshold)
     # every resample of texts that are fully separated is so too, and the bootstrap's interval would be a point
     sides = bootstrap.sides

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import requires
 from importlib.metadata import version as installed
+from itertools import starmap
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -284,8 +285,7 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
     # The settings are given here, as `Model.log` would log them as params of the run.
     save = partial(_save, without=() if packaged else ("*.safetensors",), model_config=_SETTINGS)
     artifacts = {name: str(run.folder / name) for name in ("adapter", *version["files"])}
-    # The record may come from JSON, which knows lists alone.
-    columns = [InputColumn(*column) for column in version["columns"]]
+    columns = list(starmap(InputColumn, version["columns"]))
     with quiet():
         import pandas as pd
         from mlflow.models import Model
@@ -363,7 +363,9 @@ def base_of(tags: Tags) -> str:
 def _score(tags: Tags) -> float:
     # A version that was registered by hand has none.
     score = float(tags.get(SCORE, "nan"))
-    return -math.inf if math.isnan(score) else score
+    if math.isnan(score):
+        return -math.inf
+    return score
 
 
 def _model_name(run: str) -> str:

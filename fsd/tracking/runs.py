@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import distribution, version
+from itertools import starmap
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -118,7 +119,9 @@ class Run:
     def problem(self) -> str:
         """That and why something could not be stored; "" if everything is."""
         reason = self.failure or self.unsent
-        return f"could not be stored: {reason}" if reason else ""
+        if reason:
+            return f"could not be stored: {reason}"
+        return ""
 
     def check(self, command: str = "") -> None:
         """Raise a StorageError, with the command that logs the run later, if something could not be stored."""
@@ -145,8 +148,8 @@ class Run:
                 for use, dataset in record.datasets
             ]
             client.log_inputs(self.id, inputs)
-            params = [Param(*entry) for entry in record.params.items()]
-            tags = [RunTag(*entry) for entry in record.tags.items()]
+            params = list(starmap(Param, record.params.items()))
+            tags = list(starmap(RunTag, record.tags.items()))
             client.log_batch(self.id, params=params, tags=tags)
             client.update_run(self.id, name=_text(record.name, _LONGEST_NAME))
             if record.news:
@@ -159,7 +162,7 @@ class Run:
         from mlflow.entities import Metric
 
         points = self.record.metrics[self._points :]
-        self.store.client.log_batch(self.id, metrics=[Metric(*point) for point in points])
+        self.store.client.log_batch(self.id, metrics=list(starmap(Metric, points)))
         self._points += len(points)
 
     def _describe_experiment(self) -> None:
@@ -541,4 +544,6 @@ def _text(value: object, longest: int) -> str:
     if isinstance(value, list | tuple):
         value = ", ".join(map(str, value))
     text = without_credentials(str(value))
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    if len(text) <= longest:
+        return text
+    return text[: longest - 1] + "…"

@@ -68,7 +68,9 @@ def address(server: str, experiment_id: str, run_id: str = "") -> str:
     runs = f"{server}/#/experiments/{experiment_id}/runs"
     # MLflow 3 has other pages for other workflows.
     kind = "workflowType=machine_learning"
-    return f"{runs}/{run_id}?{kind}" if run_id else f"{runs}?{kind}&viewStateShareKey=fsd"
+    if run_id:
+        return f"{runs}/{run_id}?{kind}"
+    return f"{runs}?{kind}&viewStateShareKey=fsd"
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,9 @@ class Store:
     @property
     def server(self) -> str:
         """Address of the pages: of the store itself, or as `fsd ui` serves them."""
-        return self.address.rstrip("/") if self.is_server else LOCAL
+        if self.is_server:
+            return self.address.rstrip("/")
+        return LOCAL
 
     @property
     def client(self) -> Any:
@@ -126,7 +130,9 @@ class Store:
                 raise UsageError(f"the experiment must be one of {', '.join(sorted(ids))}; got {experiment}")
             return address(server, ids[experiment])
         runs = client.search_runs(list(ids.values()), order_by=["attributes.start_time DESC"], max_results=1)
-        return address(server, runs[0].info.experiment_id) if runs else server
+        if runs:
+            return address(server, runs[0].info.experiment_id)
+        return server
 
     def experiment_id(self, name: str) -> str:
         """Id of the experiment of that name, which is created if it does not exist, and must not be deleted."""

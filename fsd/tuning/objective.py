@@ -213,7 +213,9 @@ def tidy(search: Search, value: Any) -> Any:
     """A sampled value without floating-point error: 0.30000000000000004 becomes 0.3."""
     if isinstance(search, Choice) or is_whole(search):
         return value
-    return round(float(value), 12) if search.step else float(value)
+    if search.step:
+        return round(float(value), 12)
+    return float(value)
 
 
 def finite(space: Space) -> bool:

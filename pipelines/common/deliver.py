@@ -102,7 +102,7 @@ def dump(config: Any, command: str) -> str:
 
     def plain(value: Any) -> Any:
         if isinstance(value, tuple | list):
-            return [plain(entry) for entry in value]
+            return list(map(plain, value))
         if isinstance(value, str | Path):
             return without_credentials(str(value))
         return value
@@ -172,7 +172,9 @@ def _hashes(report: "Report", run: Run) -> list[tuple[str, str]]:
     if protocol.is_file():
         rows.append(("Protocol", f"SHA-256 {digest(protocol)}"))
     kept = ("Model", "Base", "Adapter", "Fine-tuned model", "Command", "Versions", "Commit", "Date")
-    rows += [(name, value) for name, value in report.facts if name in kept]
+    for name, value in report.facts:
+        if name in kept:
+            rows.append((name, value))
     rows.append(("Run", run.id))
     return rows
 
@@ -285,7 +287,7 @@ def _last_rows(
             if report.rate != FPR:
                 command += f" --fpr {report.rate:g}"
             commands.insert(0, command)
-    widest = max(len(name) for name in ["next", *dict(rows)])
+    widest = max(map(len, ["next", *dict(rows)]))
     room = shutil.get_terminal_size().columns - widest - 2
     label = "next"
     for line in packed(commands, room, " · "):

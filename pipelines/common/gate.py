@@ -110,8 +110,8 @@ def _parse(command: str, text: str) -> Condition:
 
 def failures(numbers: Mapping[str, float | None]) -> list[str]:
     """How an answer fails the conditions of the command that is running."""
-    here = context()
-    reasons = [condition.failure(numbers) for condition in conditions(here.command, demands())]
+    running = conditions(context().command, demands())
+    reasons = [condition.failure(numbers) for condition in running]
     return list(filter(None, reasons))
 
 

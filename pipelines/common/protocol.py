@@ -147,12 +147,12 @@ def apply(config: Any) -> None:
     path = demands().protocol
     if path is None:
         return
-    here = context()
-    if here.command not in ASKING:
-        raise UsageError(f"protocol must be of a command that asks a model ({', '.join(ASKING)}); got {here.command}")
+    active = context()
+    if active.command not in ASKING:
+        raise UsageError(f"protocol must be of a command that asks a model ({', '.join(ASKING)}); got {active.command}")
     _check_adapter(flags(config).get("adapter"))
-    run = protocol(here.command, config)
-    if here.invocation.dry_run and not Path(path).exists():
+    run = protocol(active.command, config)
+    if active.invocation.dry_run and not Path(path).exists():
         _write(Path(path), run)
     else:
         check(path, read(path), run)

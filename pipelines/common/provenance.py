@@ -49,14 +49,20 @@ def values(settings: Settings, name: str) -> list[str]:
     if isinstance(value, str):
         return [value]
     # A share, such as that of --unseen, names no file.
-    return list(map(str, value)) if isinstance(value, list | tuple) else []
+    if isinstance(value, list | tuple):
+        return list(map(str, value))
+    return []
 
 
 def inputs(command: str, config: Any) -> list[Input]:
     """The inputs of a command with the hashes of their files; a published benchmark or task has no files here."""
     settings = flags(config)
-    named = [(flag, value) for flag in INPUTS[command] for value in values(settings, flag)]
-    return [Input(flag, without_credentials(value), list(_files(Path(value)))) for flag, value in named if value]
+    read = []
+    for flag in INPUTS[command]:
+        for value in filter(None, values(settings, flag)):
+            files = list(_files(Path(value)))
+            read.append(Input(flag, without_credentials(value), files))
+    return read
 
 
 def _files(path: Path) -> Iterator[InputFile]:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,7 +111,8 @@ def check_inputs(provenance: "Provenance") -> None:
 
 
 def _place(entry: "Input", file: "InputFile") -> Path:
-    return Path(entry.name) / file.name if file.name else Path(entry.name)
+    # The name of a file that is the whole input is empty, which joins to the same path.
+    return Path(entry.name) / file.name
 
 
 def run(config: BundleConfig, source: Source, out: Path) -> None:
@@ -141,7 +143,7 @@ def fill(folder: Path, source: Source, config: BundleConfig) -> "tuple[Manifest,
     if config.without_texts:
         from fsd.evidence.bundle import Quotations
 
-        quotations = Quotations(text for of_input in texts for of_file in of_input for text in of_file)
+        quotations = Quotations(chain.from_iterable(chain.from_iterable(texts)))
     inputs = []
     for entry, of_input in zip(provenance.inputs, texts, strict=True):
         inputs.append(add_input(folder, entry, of_input, copied=not config.without_texts))
@@ -194,11 +196,11 @@ def add_input(folder: Path, entry: "Input", texts: Sequence[Sequence[str]], *, c
     """Copy an input into the bundle, unless its texts are left out, and hash its texts."""
     from fsd.data.documents import content_hash
 
-    number = sum(1 for _ in folder.glob(f"inputs/{entry.flag}-*"))
+    number = len(list(folder.glob(f"inputs/{entry.flag}-*")))
     path = f"inputs/{entry.flag}-{number + 1}/{Path(entry.name).name}"
     files = []
     for file, of_file in zip(entry.files, texts, strict=True):
-        files.append(replace(file, texts=[content_hash(text) for text in of_file]))
+        files.append(replace(file, texts=list(map(content_hash, of_file))))
         if copied:
             _copy(_place(entry, file), folder / path / file.name)
     return replace(entry, files=files, path=path if copied and files else "")
@@ -250,9 +252,10 @@ def report(bundled: "tuple[Manifest, str]", out: Path) -> "Report":
         if not weights.files:
             absent = f"the weights of {weights.name} are not on this machine, so that they are not hashed"
             findings.append(Finding(absent, AGAINST))
+    files = numbers("files", pd.DataFrame(map(vars, manifest.files)))
     return Report(
         findings=findings,
-        sections=[Section("", tables=[numbers("files", pd.DataFrame(map(vars, manifest.files)))])],
+        sections=[Section("", tables=[files])],
         files={"bundle": out},
         next=[f"fsd verify {out} --sha256 {digest}"],
     )

@@ -252,7 +252,7 @@ def _table(summary: Summary, n: int) -> "Table":
     from fsd.reporting.report import Column, Table
     from fsd.statistics.intervals import shortened
 
-    rows = [row for *_, row in summary.best]
+    rows = [entry[-1] for entry in summary.best]
     share = Column("share", lambda row: shortened(row.share, ".2f"))
     columns = [
         Column("text", "source"),
@@ -264,9 +264,8 @@ def _table(summary: Summary, n: int) -> "Table":
         Column("passage", words=True),
     ]
     frame = pd.DataFrame(rows)
-    frame["share"] = [row.share for row in rows]
-    frame["class"] = [row.kind for row in rows]
-    frame["verdict"] = [row.verdict for row in rows]
+    for heading, name in (("share", "share"), ("class", "kind"), ("verdict", "verdict")):
+        frame[heading] = [getattr(row, name) for row in rows]
     return Table(
         rows,
         columns,

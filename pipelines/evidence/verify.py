@@ -112,15 +112,17 @@ def run(config: VerifyConfig, bundle: Bundle, manifest: "Manifest", content: byt
             differing = recompute(bundle, manifest, config.model)
     show(report(config, manifest, sha256(content), altered, differing))
     if altered:
-        first = altered[0]
-        raise CheckFailed(f"the bundle is not as it was made: {first.path} is {first.what}{_further(altered)}")
+        path, what = altered[0]
+        raise CheckFailed(f"the bundle is not as it was made: {path} is {what}{_further(altered)}")
     if differing:
         place, recorded, recomputed = differing[0]
         raise CheckFailed(f"numbers differ: {place} is {recomputed}, recorded {recorded}{_further(differing)}")
 
 
 def _further(items: Sequence[object]) -> str:
-    return f"; {len(items) - 1} more" if len(items) > 1 else ""
+    if len(items) > 1:
+        return f"; {len(items) - 1} more"
+    return ""
 
 
 def check_manifest(config: VerifyConfig, content: bytes) -> "list[Alteration]":
@@ -288,10 +290,9 @@ def report(
     findings += as_findings((f"{path}: {what}" for path, what in altered[:SHOWN]), AGAINST)
     for place, recorded, recomputed in (differing or ())[:SHOWN]:
         findings.append(Finding(f"{place}: {recomputed}, recorded {recorded}", AGAINST))
-    tables = [
-        numbers("alterations", pd.DataFrame(altered, columns=Alteration._fields)),
-        numbers("differences", pd.DataFrame(differing or [], columns=Difference._fields)),
-    ]
+    alterations = pd.DataFrame(altered, columns=Alteration._fields)
+    differences = pd.DataFrame(differing or [], columns=Difference._fields)
+    tables = [numbers("alterations", alterations), numbers("differences", differences)]
     return Report(findings=findings, sections=[Section("", tables=tables)])
 
 

@@ -77,8 +77,14 @@ def prepare(config: PretrainConfig) -> Job:
     check_recipe(recipe)
     check_new_folder(Path(config.out))
     documents = read_documents(config)
-    # A text without a label is a member: most files that are given have members alone.
-    read = [document for document in documents if document.member is not False]
+    read = []
+    unread = []
+    for document in documents:
+        # A text without a label is a member: most files that are given have members alone.
+        if document.member is False:
+            unread.append(document)
+        else:
+            read.append(document)
     if not read and recipe.exposures:
         raise UsageError(
             f"members must hold texts that are not labelled 0; all {len(documents)} rows of "
@@ -93,7 +99,7 @@ def prepare(config: PretrainConfig) -> Job:
     if held_out:
         reads["held out"] = Stated(f"{len(held_out):,} members, for the contemporary twin", {"texts": len(held_out)})
         sides.append(held_out.texts)
-        labelled = label(members, held_out, [document for document in documents if document.member is False])
+        labelled = label(members, held_out, unread)
     steps = []
     characters = 0
     for side in sides:

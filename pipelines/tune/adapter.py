@@ -64,7 +64,8 @@ class AdapterTask:
     def training(self, settings: Settings) -> AdapterConfig:
         """Configuration of the training with these settings."""
         # The share of the unseen texts is no setting of the training.
-        changes = {name: value for name, value in settings.items() if name != "unseen"}
+        changes = dict(settings)
+        changes.pop("unseen", None)
         return replace(self.config.training, **changes)
 
     def unseen_share(self, settings: Settings) -> Corpus:

@@ -90,8 +90,8 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
         "texts": main_report.named(inputs.sources),
         "base_model": language_model.identity.id,
     }
-    params = {name: value for name, value in vars(config).items() if name != "base_run"}
-    params |= registration.params(base_run, inputs.detectors, inputs.sources, control_model)
+    params = vars(config) | registration.params(base_run, inputs.detectors, inputs.sources, control_model)
+    del params["base_run"]
     with tracked_run(config, f"fsd-{domain}", title, params=params, tags=tags) as tracked:
         with stage("tuning"):
             kind = adapter if config.tune == "adapter" else detectors

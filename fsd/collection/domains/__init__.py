@@ -51,8 +51,10 @@ class Domain:
             if not equals or name not in options or name in values:
                 allowed = _listed(options) or "none"
                 # It may be a key, which a user takes for an option.
-                shown = f"{name}=***" if equals and name not in options else entry
-                raise UsageError(f"options of {self.name} must be {allowed}, each once; got {quoted(shown)}")
+                written = entry
+                if equals and name not in options:
+                    written = f"{name}=***"
+                raise UsageError(f"options of {self.name} must be {allowed}, each once; got {quoted(written)}")
             values[name] = _parse(name, text.strip(), options[name])
         for name, default in options.items():
             if default is REQUIRED and name not in values:
@@ -75,8 +77,7 @@ def _listed(options: JSON) -> str:
 def _parse(name: str, text: str, default: object) -> object:
     """The value of an option, of the type of its default."""
     if isinstance(default, tuple):
-        parts = [part.strip() for part in text.split(",")]
-        return tuple(filter(None, parts))
+        return tuple(filter(None, map(str.strip, text.split(","))))
     if not isinstance(default, int):
         return text
     # int() would also take a sign, underscores and the digits of other scripts.
@@ -87,8 +88,8 @@ def _parse(name: str, text: str, default: object) -> object:
 
 def names() -> tuple[str, ...]:
     """All domains, by the names of their files."""
-    files = [module.name for module in pkgutil.iter_modules(__path__)]
-    return tuple(sorted(name for name in files if not name.startswith("_")))
+    files = pkgutil.iter_modules(__path__)
+    return tuple(sorted(file.name for file in files if not file.name.startswith("_")))
 
 
 def load(name: str) -> Domain:
@@ -97,8 +98,8 @@ def load(name: str) -> Domain:
         raise UsageError(one_of("domain", names(), name))
     # Only the file of the domain that is asked for is imported: each brings its own libraries.
     module = importlib.import_module(f"{__name__}.{name}")
-    first = getattr(module, "FIRST", Domain.first)
+    earliest = getattr(module, "FIRST", Domain.first)
     language = getattr(module, "LANGUAGE", Domain.language)
     benchmark = getattr(module, "BENCHMARK", Domain.benchmark)
     check = getattr(module, "check", Domain.check)
-    return Domain(name, module.texts, first, language, benchmark, check)
+    return Domain(name, module.texts, earliest, language, benchmark, check)

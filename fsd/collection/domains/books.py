@@ -153,7 +153,7 @@ def without_credits(body: str) -> str:
     sections = [re.split(r"\n[ \t]*\n", section) for section in re.split(r"\n(?:[ \t]*\n){2,}", body.strip())]
     _clear_credits(sections[:ENDS])
     _clear_credits(sections[-ENDS:])
-    text = "\n\n\n".join("\n\n".join(section) for section in sections if section)
+    text = "\n\n\n".join(map("\n\n".join, filter(None, sections)))
     text = re.sub(r"\[Illustration(?:: [^\]]*)?\]", "", text)
     # Underscores around words are italics; those within a word belong to it.
     return re.sub(r"(?<![^\W_])_([^_]+)_(?![^\W_])", r"\1", text).strip()

@@ -31,10 +31,16 @@ def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Doc
     _check_dated(path, documents)
     for reason in skipped.elements():
         journal.drop(reason)
-    dated_texts = [document for document in documents if document.date]
+    dated_texts = []
+    undated = []
+    for document in documents:
+        if document.date:
+            dated_texts.append(document)
+        else:
+            undated.append(document)
     dated_texts.sort(key=lambda document: document.date or Date.min, reverse=window.newest_first)
     # The collector drops and counts those without a date.
-    return dated_texts + [document for document in documents if not document.date]
+    return dated_texts + undated
 
 
 def check(*, path: str, columns: str, **_: object) -> None:
@@ -51,7 +57,7 @@ def read(path: str, columns: str) -> tuple[list[Document], Counter[str]]:
         # What is a flag of the other commands is an option of the domain here.
         raise UsageError(str(error).replace(SYNTAX, COLUMNS_OPTION)) from error
     if Path(path).is_dir():
-        documents = [_named(document) for document in documents]
+        documents = list(map(_named, documents))
     return documents, skipped
 
 

@@ -135,7 +135,7 @@ def check_unpublished(paths: Sequence[str]) -> None:
         if file.suffix != Path(PUBLISHED).suffix:
             continue
         rows = [row for _, row in read_rows([file])]
-        if all(_is_published(row) for row in rows):
+        if all(map(_is_published, rows)):
             raise UsageError(f"documents must be those before their publication; {file} holds canaries already")
 
 

@@ -45,12 +45,16 @@ RANK_COLUMNS = ["detector", "repetitions", "documents", "median_p", "found", "fo
 
 
 def _published(row: Any) -> str:
-    return f"{row.repetitions} ×" if row.repetitions else "all"
+    if row.repetitions:
+        return f"{row.repetitions} ×"
+    return "all"
 
 
 def _corrected(row: Any) -> str:
     # Only the tests of all documents are corrected.
-    return "" if row.repetitions else p_value(row.p_holm)
+    if row.repetitions:
+        return ""
+    return p_value(row.p_holm)
 
 
 # Of several models by one detector, and around these for one model by several.

@@ -214,7 +214,7 @@ def asked(config: ContaminationConfig, inputs: Inputs) -> dict[str, dict[Prompt,
     prompts = {"base": dict.fromkeys(orders)}
     if not nonmembers:
         return prompts
-    scored = [*suspect.texts, *nonmembers.texts]
+    scored = suspect.texts + nonmembers.texts
     for name, of_scorer in outline(config.model, ("base",)).plan(inputs.detectors, scored).asked.items():
         prompts.setdefault(name, {}).update(of_scorer)
     base = prompts["base"]
@@ -389,9 +389,9 @@ def reader(table: pd.DataFrame, config: ContaminationConfig, power: Simulated | 
         "random orders. A model that was trained on the file finds its own order easier."
     ]
     if config.known:
-        others = ", ".join(config.known)
+        unread = ", ".join(config.known)
         compared.append(
-            f"It also read texts on which it cannot have been trained ({others}), and the two groups were compared."
+            f"It also read texts on which it cannot have been trained ({unread}), and the two groups were compared."
         )
     else:
         compared.append("No texts on which it cannot have been trained were given, so that nothing else was compared.")

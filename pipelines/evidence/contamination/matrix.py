@@ -139,12 +139,12 @@ def _no_work() -> None:
 
 def _cell_config(config: ContaminationConfig, model: str, file: str) -> ContaminationConfig:
     """The settings of one cell: the training split of a task belongs to that task, other known texts to all files."""
-    known = []
+    nonmembers = []
     for entry in config.known:
         of_other = is_task(entry) and entry.endswith(TRAIN) and entry.removesuffix(TRAIN) != file
         if not of_other:
-            known.append(entry)
-    return replace(config, files=(file,), models=(), known=tuple(known), model=replace(config.model, model=model))
+            nonmembers.append(entry)
+    return replace(config, files=(file,), models=(), known=tuple(nonmembers), model=replace(config.model, model=model))
 
 
 def _cell(config: ContaminationConfig) -> Cell:

@@ -66,9 +66,9 @@ def set_power(nonmembers: FloatArray, sizes: tuple[int, int], shift: float, leve
     permutations = resamples_for(level)
 
     def p_value(rng: np.random.Generator) -> float:
-        suspect, known = planted_sets(nonmembers, sizes, shift, rng)
+        suspect, unread = planted_sets(nonmembers, sizes, shift, rng)
         verdict = dataset_verdict(
-            _named(suspect), _named(known), permutations=permutations, seed=int(rng.integers(2**31))
+            _named(suspect), _named(unread), permutations=permutations, seed=int(rng.integers(2**31))
         )
         # It is withheld only for a blind classifier, and none is given.
         assert verdict.p is not None

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -336,7 +337,7 @@ def _spans(answer: Answer) -> Table:
     lines.sort(key=lambda line: -line[1].length)
     return plain(
         SPAN_COLUMNS,
-        [_span_cells(*line) for line in lines[:TOP]],
+        list(starmap(_span_cells, lines[:TOP])),
         words=(2, 4, 5, 6),
         caption="The longest spans; place is the share of the work before them. What stands under “word for word” is "
         "in the reply and in the work.",

@@ -94,11 +94,11 @@ def reader(works: Sequence[Work], model: str, greedy: Sequence[Work] = ()) -> Re
         f"The model was given {work.prefix} tokens (pieces of words) from many places of the work. The probability "
         f"that its next {work.suffix} are word for word those of the work was computed at each place."
     )
-    beside = "There was no control: no other work shows how much of such a text can be guessed."
+    controlled = "There was no control: no other work shows how much of such a text can be guessed."
     if controls:
         names = ", ".join(Path(control.name).name for control in controls)
-        beside = f"The same was done with works that the model cannot have seen: {names}."
-    return Reader([f"{result}."], wrong, [compared, beside])
+        controlled = f"The same was done with works that the model cannot have seen: {names}."
+    return Reader([f"{result}."], wrong, [compared, controlled])
 
 
 def _strips(works: Sequence[Work]) -> Picture:
@@ -169,7 +169,9 @@ def _share(share: Estimate) -> str:
 
 def _percent(share: float) -> str:
     # Two decimals below 1 %, where whole numbers would all be 0.
-    decimals = 2 if share < 0.01 else 0
+    decimals = 0
+    if share < 0.01:
+        decimals = 2
     return f"{100 * share:.{decimals}f}"
 
 
@@ -182,14 +184,18 @@ def _probability(log_p: float) -> str:
         return f"10^{log_p / math.log(10):.0f}"
     percent = 100 * math.exp(log_p)
     # Two digits of what rounds to 100 would be 1e+02.
-    return f"{percent:.2g} %" if percent < 99.5 else "100 %"
+    if percent < 99.5:
+        return f"{percent:.2g} %"
+    return "100 %"
 
 
 def _count(number: float) -> str:
     """A number of queries in a few characters: 693, 10^9, never."""
     if number == math.inf:
         return "never"
-    return f"{number:,.0f}" if number < 1e6 else f"10^{math.log10(number):.0f}"
+    if number < 1e6:
+        return f"{number:,.0f}"
+    return f"10^{math.log10(number):.0f}"
 
 
 def conclusions(works: Sequence[Work], model: str, greedy: Sequence[Work] = ()) -> list[Finding]:
@@ -202,19 +208,17 @@ def conclusions(works: Sequence[Work], model: str, greedy: Sequence[Work] = ()) 
     share = coverage([work], level)
     highest = float(work.log_p.max())
     # A share of the text and not of the passages, which overlap and would count a place several times.
+    name = Path(work.name).name
     result = (
-        f"{_share(share)} of {Path(work.name).name} lies in passages of {work.suffix} tokens that {model} continues "
+        f"{_share(share)} of {name} lies in passages of {work.suffix} tokens that {model} continues "
         f"word for word with a probability of at least {100 * level:g} %"
     )
     best = (
         f"the most probable passage has p = {_probability(highest)}: {_count(queries(highest))} queries return it with "
         "a chance of one half"
     )
-    findings = [
-        Finding(result + _comparison(share, works, greedy)),
-        Finding(best, highest >= math.log(level)),
-        Finding(READ, AGAINST),
-    ]
+    result += _comparison(share, works, greedy)
+    findings = [Finding(result), Finding(best, highest >= math.log(level)), Finding(READ, AGAINST)]
     stride = int(np.diff(work.starts).max(initial=0))
     if stride > work.suffix:
         findings.append(_gaps(work, stride))
@@ -238,14 +242,14 @@ def _signs(works: Sequence[Work], greedy: Sequence[Work]) -> dict[str, float]:
     signs = {}
     if greedy:
         work, *controls = greedy
-        others = np.concatenate([control.log_p for control in controls])
+        guesses = np.concatenate([control.log_p for control in controls])
         returned = int((work.log_p == 0).sum())
-        guessed = int((others == 0).sum())
+        guessed = int((guesses == 0).sum())
         _, p = lead(highest_of_blocks([work]), highest_of_blocks(controls))
         if returned:
             passages_of = f"{returned:,} of {work.log_p.size:,} passages"
-            beside = f"against {guessed:,} of {others.size:,} of the control"
-            signs[f"greedy decoding returns {passages_of} word for word, {beside}"] = p
+            comparison = f"against {guessed:,} of {guesses.size:,} of the control"
+            signs[f"greedy decoding returns {passages_of} word for word, {comparison}"] = p
     work, *controls = works
     count, p = lead(highest_of_blocks([work]), highest_of_blocks(controls))
     if count:

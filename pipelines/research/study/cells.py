@@ -255,13 +255,13 @@ def below_the_bounds(study: Study) -> Study:
     return replace(study, metrics=tuple(metrics))
 
 
-def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
-    """The study without detectors that need more than one forward pass per text and model state, unless `given`."""
+def at_small_scale(study: Study, requested: Collection[str] = ()) -> Study:
+    """The study without detectors that need more than one forward pass per text and model state, unless `requested`."""
     cheap = []
     omitted = []
     for spec in study.detectors:
         views = detectors.load(spec.name).views
-        if spec.name in given or CHEAP_VIEWS.issuperset(views):
+        if spec.name in requested or CHEAP_VIEWS.issuperset(views):
             cheap.append(spec)
         else:
             omitted.append(spec.shown)

@@ -212,7 +212,7 @@ def _levels(axis: Axis, config: StudyConfig) -> Levels:
     if not values:
         # With embedded models a flag's axis is small at full scale too: they have no other texts and tables.
         return axis.small if config.embedded else axis.levels
-    labels: Sequence[str] = [label(value) for value in values]
+    labels: Sequence[str] = list(map(label, values))
     # Folders of the same name would become one level, so that they keep their paths.
     if len(set(labels)) < len(set(values)):
         labels = values

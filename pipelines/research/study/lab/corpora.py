@@ -114,7 +114,9 @@ def _functions(package: str) -> list[str]:
             tree = ast.parse(file.read_text(encoding="utf-8"))
         except (SyntaxError, UnicodeDecodeError):  # templates and test data among the sources
             continue
-        functions |= {_source(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                functions.add(_source(node))
     return sorted(text for text in functions if SHORTEST <= len(text) <= LONGEST)
 
 

@@ -147,11 +147,11 @@ def shared(
     """What targets share: background, base or size, and where their models are."""
     background = tuple(docstring_paragraphs(packages=packages, limit=paragraphs, seed=0))
     taken = set(background)
-    others = docstring_paragraphs(packages=packages, limit=paragraphs, seed=1)
+    further = docstring_paragraphs(packages=packages, limit=paragraphs, seed=1)
     # Neither the rate nor the method of a base moves the statistics of its unchanged model, which are kept there.
     origin = [base.fingerprint, base.dtype] if base else asdict(SIZES[size])
     content = experiment.tag([origin, list(map(content_hash, background))])
-    other_texts = tuple(text for text in others if text not in taken)
+    other_texts = tuple(text for text in further if text not in taken)
     return Lab(
         size=base.name if base else size,
         background=background,

@@ -164,15 +164,15 @@ def _by_group(
 
 
 def _periods(table: pd.DataFrame) -> Table:
-    shown = table[table["score"].isin(SHOWN)]
+    selected = table[table["score"].isin(SHOWN)]
     headings = [*TARGET, "score", "target", "untouched model", "added by training"]
     lines = []
-    rows: Any = shown.itertuples()
+    rows: Any = selected.itertuples()
     for row in rows:
         line = [str(getattr(row, label)) for label in TARGET]
         line += [f"`{row.score}`", shortened(row.auc), shortened(row.untouched), f"{row.added:+.2f}"]
         lines.append(line)
-    return plain(headings, lines, title="The period alone: contemporaries against later texts", frame=shown)
+    return plain(headings, lines, title="The period alone: contemporaries against later texts", frame=selected)
 
 
 def _gains(table: pd.DataFrame) -> Table:
