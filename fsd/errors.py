@@ -25,10 +25,7 @@ _SHORTEST = 6
 _TOKENS = ("FSD_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")
 LONGEST = 2000
 """Characters of a message, whatever it quotes."""
-LONGEST_VALUE = 400
-"""Characters of a value in a message: of what stands in quotation marks, or has no blank."""
 _READ = 100_000
-_VALUE = re.compile(rf"""\S{{{LONGEST_VALUE + 1},}}|'[^']{{{LONGEST_VALUE},}}'|"[^"]{{{LONGEST_VALUE},}}\"""")
 # Errors of a disk that is full or cannot be written; and what libraries say of them that have errors of their own.
 _NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 _OF_A_DISK = re.compile(
@@ -38,10 +35,6 @@ _OF_A_DISK = re.compile(
 )
 # What PyTorch says of a CPU and of a GPU, in a RuntimeError.
 _OF_MEMORY = re.compile("can't allocate memory|CUDA out of memory|CUDA error: out of memory")
-# What SQLite says of a database whose pages are no longer what it wrote.
-_OF_DAMAGE = re.compile(
-    "database disk image is malformed|malformed database schema|file is not a database|Could not decode to UTF-8 column"
-)
 _LIBRARIES = ("sqlite3", "sqlalchemy", "safetensors", "safetensors_rust", "mlflow", "optuna", "pyarrow", "builtins")
 
 
@@ -89,17 +82,13 @@ def import_failure(error: ImportError) -> str:
 
 
 def message_line(message: str) -> str:
-    """A message on one line, without credentials and control characters.
-
-    It has at most `LONGEST` characters, and each value in it `LONGEST_VALUE`, so that its words are read, too.
-    """
+    """A message on one line of at most `LONGEST` characters, without credentials and control characters."""
     # Half of a credential would not be found any more: what is shown is cut afterwards.
     message = without_credentials(_cut(message, _READ))
     for name in _TOKENS:
         token = os.environ.get(name, "").strip()
         if len(token) >= _SHORTEST:
             message = without_credentials(message, token)
-    message = _VALUE.sub(lambda value: _cut(value[0], LONGEST_VALUE), message)
     return printable(_cut(message, LONGEST))
 
 
@@ -115,7 +104,10 @@ def disk_failure(error: BaseException) -> str:
     for cause in _causes(error):
         if isinstance(cause, OSError) and cause.errno in _NOT_STORED:
             return os.strerror(cause.errno)
-    return _words_of_libraries(error, _OF_A_DISK)
+        words = _OF_A_DISK.search(str(cause))
+        if words and type(cause).__module__.partition(".")[0] in _LIBRARIES:
+            return words[0]
+    return ""
 
 
 def memory_failure(error: BaseException) -> str:
@@ -124,20 +116,6 @@ def memory_failure(error: BaseException) -> str:
         is_of_system = isinstance(cause, OSError) and cause.errno == errno.ENOMEM
         if isinstance(cause, MemoryError) or is_of_system or _OF_MEMORY.search(str(cause)):
             return first_line(cause)
-    return ""
-
-
-def damage(error: BaseException) -> str:
-    """What SQLite says of a damaged database, whichever library passes it on; "" for other errors."""
-    return _words_of_libraries(error, _OF_DAMAGE)
-
-
-def _words_of_libraries(error: BaseException, pattern: re.Pattern[str]) -> str:
-    for cause in _causes(error):
-        if type(cause).__module__.partition(".")[0] in _LIBRARIES:
-            words = pattern.search(str(cause))
-            if words:
-                return words[0]
     return ""
 
 

@@ -790,10 +790,8 @@ def _text_files(paths: Iterable[Path], skipped: Skipped) -> Iterator[Document]:
         # a character has up to four bytes
         text = read_text(path, largest=4 * cells.LONGEST).strip()
         if text:
-            # a name may be of bytes that are no text, which no report could be written with
-            origin_url = os.fsencode(path).decode(errors="replace")
-            cells.check_characters(text, origin_url, "text")
-            yield Document(text, origin_url=origin_url)
+            cells.check_characters(text, str(path), "text")
+            yield Document(text, origin_url=str(path))
         else:
             _skip(skipped, RowError(f"{path} must hold a text that is not blank; it has none", "blank text"))
 

@@ -35,7 +35,6 @@ from fsd.errors import (
     CheckFailed,
     StorageError,
     UsageError,
-    damage,
     disk_failure,
     memory_failure,
     one_of,
@@ -68,7 +67,7 @@ MAIN_FIRST = 10.0
 # Seconds that the main process leaves the launcher to end it, if it failed because another process is gone.
 CAUSE_FIRST = 2.0
 # Errors of a path at which something else is, such as a folder in place of a lock file.
-_NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EMFILE)
+_NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOENT)
 
 
 def command(
@@ -215,19 +214,13 @@ def _of_machine(error: Exception) -> UsageError | StorageError | None:
     reason = disk_failure(error)
     if reason:
         return StorageError(f"{_path_of(error)} cannot be written: {reason}")
-    damaged = damage(error)
-    if damaged:
-        return UsageError(f"a database must be as it was written; it is damaged ({damaged})")
     return None
 
 
 def _of_path(error: Exception) -> UsageError | None:
     """An error of a file's name, or of what stands there, in words; None for others."""
-    number = getattr(error, "errno", 0)
-    if number == errno.ENAMETOOLONG:
-        return UsageError(f"names must have at most 255 bytes; got {_path_of(error)}")
-    if isinstance(error, OSError) and error.filename and number in _NO_FILE:
-        return UsageError(f"a file must be one that this user may open; {_path_of(error)}: {os.strerror(number)}")
+    if isinstance(error, OSError) and error.filename and error.errno in _NO_FILE:
+        return UsageError(f"a file must be one that this user may open; {_path_of(error)}: {error.strerror}")
     return None
 
 
