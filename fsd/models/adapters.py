@@ -280,11 +280,16 @@ def detach(language_model: LanguageModel) -> None:
 def strip(language_model: LanguageModel) -> None:
     """Restore the modules of the base that peft replaced in place; also after training or loading failed half-way."""
     base = language_model.model
-    for name, module in list(base.named_modules()):
-        restored = _of_base(module)
-        if restored is not module:
-            parent, _, child = name.rpartition(".")
-            setattr(base.get_submodule(parent), child, restored)
+
+    def restore(parent: Any) -> None:
+        for name, module in list(parent.named_children()):
+            # Fused experts have one within the other, whose base is that of both.
+            original = _of_base(module)
+            if original is not module:
+                setattr(parent, name, original)
+            restore(original)
+
+    restore(base)
     vars(base).pop("peft_config", None)
     base.eval()
 
@@ -318,6 +323,8 @@ def quiet_peft() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*fan_in_fan_out")
         # peft looks for the patterns of AdaLoRA and of fused experts under other names; the outputs are right.
         warnings.filterwarnings("ignore", message=".*(rank|alpha)_pattern")
+        # Learned prompts have no positions; what is generated after them is right.
+        warnings.filterwarnings("ignore", message="Position ids are not supported")
         yield
 
 

@@ -12,6 +12,7 @@ import xxhash
 from torch import Tensor
 
 from fsd.errors import UsageError, at_least
+from fsd.models.adapters import quiet_peft
 from fsd.models.language_model import LanguageModel, start_token
 from fsd.progress import progress
 from fsd.scoring.model_scorer import BATCH_TOKENS, device_limit
@@ -181,7 +182,8 @@ def generated(
     defaults = network.generation_config
     network.generation_config = GenerationConfig()
     try:
-        ids = network.generate(x, attention_mask=torch.ones_like(x), generation_config=config)
+        with quiet_peft():
+            ids = network.generate(x, attention_mask=torch.ones_like(x), generation_config=config)
     finally:
         network.generation_config = defaults
     texts: list[str] = model.tokenizer.batch_decode(

@@ -194,9 +194,6 @@ def _system_errors() -> Iterator[None]:
     except (UsageError, StorageError, KeyboardInterrupt, BrokenPipeError):
         raise
     except Exception as error:
-        if isinstance(error, MemoryError):
-            # What the failed calls hold is freed, so that there is room for a message.
-            traceback.clear_frames(error.__traceback__)
         in_words = _of_machine(error) or _of_path(error)
         if in_words is None:
             raise
@@ -225,8 +222,7 @@ def _of_path(error: Exception) -> UsageError | None:
 
 
 def _path_of(error: Exception) -> str:
-    path = str(getattr(error, "filename", None) or "a file")
-    return f"{path[:SHOWN]}…" if len(path) > SHOWN else path
+    return str(getattr(error, "filename", None) or "a file")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from fsd.config import AdapterConfig
-from fsd.models.adapters import attach, quiet_peft, save_adapter
+from fsd.models.adapters import adapted, quiet_peft, save_adapter
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import load
 from fsd.models.pretraining import train_tokenizer
@@ -93,5 +93,5 @@ def test_scores_and_training_are_those_of_transformers_and_peft(folder_of, tmp_p
     with quiet_peft():
         by_peft = PeftModel.from_pretrained(network, str(tmp_path)).eval()
     np.testing.assert_allclose(tuned, plain(by_peft, model), rtol=0, atol=1e-5)
-    attach(model, tmp_path)
-    np.testing.assert_allclose(ours(model, tuned=True), tuned, rtol=0, atol=1e-6)
+    again = adapted(model, tmp_path)
+    np.testing.assert_allclose(ours(again, tuned=False), tuned, rtol=0, atol=1e-6)

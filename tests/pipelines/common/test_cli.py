@@ -295,18 +295,3 @@ class Held:
 
     def __del__(self) -> None:
         Held.freed = True
-
-
-def test_memory_is_freed_before_its_lack_is_told(monkeypatch, capsys) -> None:
-    def failing(config: Words) -> None:
-        held = Held()
-        raise MemoryError(type(held).__name__)
-
-    def in_words(error: BaseException) -> str:
-        return str(error) if Held.freed else "nothing was freed"
-
-    monkeypatch.setattr("pipelines.common.cli.memory_failure", in_words)
-    monkeypatch.setattr(sys, "argv", ["fsd x", "--words", "a"])
-    with pytest.raises(SystemExit):
-        command(Words, failing, "x")
-    assert "it does not (Held)" in capsys.readouterr().err

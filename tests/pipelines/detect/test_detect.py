@@ -21,6 +21,7 @@ from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.verdicts import ASSERTED, LEARNED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules, Verdicts
 from fsd.files import CHECKSUMS, digest
 from fsd.scoring.deviation import ScoreTable
+from fsd.tracking.store import quiet
 from pipelines.common.adapter_files import CALIBRATION, Setup
 from pipelines.common.verdict_sentences import basis_sentences
 from pipelines.detect import report
@@ -46,7 +47,8 @@ def classifier(working_folder):
 def served(working_folder, tiny, tmp_path_factory):
     """The model as MLflow serves it, with its base model in another folder."""
     moved = shutil.copytree(tiny, tmp_path_factory.mktemp("served") / "moved")
-    with pytest.MonkeyPatch.context() as patch:
+    # Importing mlflow.pyfunc warns of types of its own.
+    with pytest.MonkeyPatch.context() as patch, quiet():
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{working_folder}/mlruns/mlflow.db")
         model = mlflow.pyfunc.load_model(CHAMPION, model_config={"serving_model": str(moved)})
     assert model.unwrap_python_model().classifier.config.model == str(moved)
