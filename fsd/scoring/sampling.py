@@ -235,9 +235,11 @@ def _continued(
     heads = [[model.start, *opening[-size:]] for opening in openings]
     with seeded(model, str(sampling), tokens):
         endings = generated(model, network, heads, max(lengths), sampling)
+    # Not by `model.tokens`, which refuses the empty text of a model that ends at once.
+    rows = model.tokenizer(endings, add_special_tokens=False)["input_ids"]
     decode = model.tokenizer.decode
     texts = []
-    for opening, ending, length in zip(openings, model.tokens(endings), lengths, strict=True):
+    for opening, ending, length in zip(openings, rows, lengths, strict=True):
         texts.append(decode(opening + ending[:length], skip_special_tokens=True))
     return texts
 

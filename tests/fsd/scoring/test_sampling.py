@@ -187,6 +187,14 @@ def test_a_model_continues_the_openings_of_texts_to_their_length(model):
     assert own_texts(model, texts[:1]) != own_texts(model, ["another text of the same length, or nearly"])
 
 
+def test_a_model_that_ends_at_once_has_written_the_openings(model, monkeypatch):
+    monkeypatch.setattr("fsd.scoring.sampling.generated", lambda _, __, heads, *more: [""] * len(heads))
+    texts = ["the score of an unseen text moves more", "a member of the corpus"]
+    for written in own_texts(model, texts).values():
+        assert all(text.startswith(opening) for text, opening in zip(texts, written, strict=True))
+        assert all(written)
+
+
 def test_a_text_that_ends_with_a_sentence_is_cut_where_one_ends():
     for text, cut in (
         ("One. Two and", "One. Two and"),
