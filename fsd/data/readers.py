@@ -148,11 +148,19 @@ def _table_rows(where: str, content: JSON) -> list[Any] | None:
 
 def _from_json(where: str, line: int, content: str) -> Any:
     try:
-        return json.loads(content.rstrip())
+        return json.loads(content.rstrip(), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         # the decoder counts the lines of what it was given
         line += getattr(error, "lineno", 1) - 1
         raise UsageError(f"{where}:{line}: must be one JSON object a line, or one list of objects; {error}") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> JSON:
+    """A JSON object, which must have each key once: of two labels the second would count without a word."""
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return read
 
 
 def _delimiter(head: str) -> str:

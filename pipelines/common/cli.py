@@ -60,8 +60,6 @@ HINT = "; --help lists all flags"
 WIDEST = 100
 # YAML is read slowly, and a file of settings has no more than a page.
 LARGEST_CONFIG = 2**20
-# Characters of a path in a message, which is one line.
-SHOWN = 120
 # Seconds that a failing process leaves the main one to report the same error, upon which the launcher ends both.
 MAIN_FIRST = 10.0
 # Seconds that the main process leaves the launcher to end it, if it failed because another process is gone.
@@ -129,10 +127,9 @@ def command(
 
 
 def _print_in_any_encoding() -> None:
-    """Print a question mark for what a stream's encoding lacks, such as the sign • in Latin-1."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="replace")
+    """Print a question mark for what the encoding of stdout lacks, such as the sign • in Latin-1."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def deferred(module: str) -> Callable[[Any], Job]:
@@ -210,19 +207,15 @@ def _of_machine(error: Exception) -> UsageError | StorageError | None:
         )
     reason = disk_failure(error)
     if reason:
-        return StorageError(f"{_path_of(error)} cannot be written: {reason}")
+        return StorageError(f"{getattr(error, 'filename', None) or 'a file'} cannot be written: {reason}")
     return None
 
 
 def _of_path(error: Exception) -> UsageError | None:
-    """An error of a file's name, or of what stands there, in words; None for others."""
+    """An error of what stands at a path, in words; None for others."""
     if isinstance(error, OSError) and error.filename and error.errno in _NO_FILE:
-        return UsageError(f"a file must be one that this user may open; {_path_of(error)}: {error.strerror}")
+        return UsageError(f"a file must be one that this user may open; {error.filename}: {error.strerror}")
     return None
-
-
-def _path_of(error: Exception) -> str:
-    return str(getattr(error, "filename", None) or "a file")
 
 
 @contextlib.contextmanager
@@ -396,7 +389,7 @@ def _unknown_key(name: str, settings: Settings, file: str) -> str:
     """The message for a key that is no flag, with the nearest flag."""
     nearest = get_close_matches(name, settings, 1)
     hint = f", did you mean {nearest[0]}?" if nearest else HINT
-    return f"config must have names of flags as its keys; {file} has {name[:SHOWN]!r}{hint}"
+    return f"config must have names of flags as its keys; {file} has {quoted(name)}{hint}"
 
 
 def _as_flag(name: str, value: Any, *, is_list: bool) -> list[str]:

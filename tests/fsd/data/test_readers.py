@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import os
-import sys
 from collections import Counter
 from datetime import date, datetime
 from decimal import Decimal
@@ -250,13 +249,6 @@ def test_names_that_cannot_be_opened_are_errors_in_one_line(tmp_path):
     os.mkfifo(tmp_path / "pipe.jsonl")
     with pytest.raises(UsageError, match=r"pipe\.jsonl must be readable; it is no regular file"):
         read_files([tmp_path / "pipe.jsonl"])
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are in UTF-8")
-def test_a_source_is_valid_text_whatever_the_name_of_the_file(tmp_path):
-    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("a text")
-    (document,) = read_texts([tmp_path])
-    assert document.origin.endswith("/caf\ufffd.txt")
 
 
 GOOD = b'{"text": "x", "label": 1}\n'
@@ -555,3 +547,10 @@ def test_a_packed_file_under_a_plain_name_is_called_packed(tmp_path, pack):
     file.write_bytes(pack(b'{"text": "a b"}'))
     with pytest.raises(UsageError, match="it is packed, as files that end in"):
         read_rows([file])
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "a b", "label": 1, "label": 0}\n')
+    with pytest.raises(UsageError, match=r"a\.jsonl:1: .*; a key stands twice in one object"):
+        read_files([file])
