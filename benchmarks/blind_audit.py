@@ -27,7 +27,7 @@ import tyro
 from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
-from fsd.evaluation.audit import blind, most_telling
+from fsd.text_audit.audit import blind, most_telling
 
 
 def _between_words(inserted: str, text: str, rng: np.random.Generator) -> str:

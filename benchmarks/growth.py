@@ -44,9 +44,9 @@ COMMANDS = {
     "contamination": "-m pipelines contamination TEXTS --model MODEL --device cpu --cache none --known OTHERS",
     "overlap": "-m pipelines overlap TEXTS TEXTS --out OUT.parquet",
     "near-duplicates": f"-c {READ}",
-    "blind classifier": f"-c {READ}; from fsd.evaluation.audit import blind; "
+    "blind classifier": f"-c {READ}; from fsd.text_audit.audit import blind; "
     "blind([d.text for d in documents], [bool(d.member) for d in documents], groups)",
-    "audit": f"-c {READ}; from fsd.data.splitting import Split; from fsd.evaluation.audit import audit; "
+    "audit": f"-c {READ}; from fsd.data.splitting import Split; from fsd.text_audit.audit import audit; "
     "audit(Split([], [], documents))",
 }
 COLUMNS = ["command", "texts", "seconds", "MiB", "wall"]

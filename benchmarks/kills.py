@@ -37,7 +37,7 @@ STORE = "fsd.scoring.cache:SQLiteStore.save"
 STEP, EPOCH = "fsd.models.finetuning:_report", "transformers.trainer:Trainer._save_checkpoint"
 FORWARD = "fsd.scoring.model_scorer:ModelScorer._forward"
 LOG = "fsd.tracking.runs:Run.log"
-WRITE = "pipelines.common.output:_write"
+WRITE = "pipelines.command.output:_write"
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ COMMANDS = {
         MAIN,
         "mlruns/**/scores.parquet",
         [
-            Moment("reading the texts", "pipelines.common.inputs:load_texts"),
-            Moment("loading the model", "pipelines.common.experiment:open_with_adapter", after=True),
+            Moment("reading the texts", "pipelines.experiment.inputs:load_texts"),
+            Moment("loading the model", "pipelines.experiment.experiment:open_with_adapter", after=True),
             Moment("creating the store", CREATION),
             Moment("store created", CREATION, after=True),
             Moment("opening the run", START),
@@ -94,7 +94,7 @@ COMMANDS = {
             Moment("judging", "fsd.evaluation.results:compute_results"),
             Moment("logging the scores", LOG),
             Moment("logging the figures", LOG, 4),
-            Moment("saving the adapter", "pipelines.common.registration:save_adapter"),
+            Moment("saving the adapter", "pipelines.experiment.registration:save_adapter"),
             Moment("logging the model", "fsd.tracking.registry:_log_model"),
             Moment("registering the version", "fsd.tracking.registry:_create_version"),
             Moment("version registered", "fsd.tracking.registry:_create_version", after=True),
@@ -145,7 +145,7 @@ COMMANDS = {
         "mlruns/**/table.csv",
         [
             Moment("opening the run of the study", START, after=True),
-            Moment("training of the second cell", "pipelines.common.experiment:train_adapter", 2),
+            Moment("training of the second cell", "pipelines.experiment.experiment:train_adapter", 2),
             Moment("first cell closed", END, after=True),
             Moment("logging the table", LOG, 4),
         ],
@@ -156,7 +156,7 @@ COMMANDS = {
         [
             Moment("shared models trained", "file:cache/lab/models-*/frequencies/"),
             Moment("first cell finished", "file:cache/lab/*.parquet"),
-            Moment("measuring", "pipelines.research.study.lab.results:measure"),
+            Moment("measuring", "extensions.lab.results:measure"),
             Moment("closing the run", END),
         ],
     ),
@@ -196,8 +196,8 @@ COMMANDS = {
         "--vocabulary 300 --context 64 --passes 1 --exposures 1",
         "made/model.safetensors",
         [
-            Moment("pretraining", "fsd.models.pretraining:pretrain"),
-            Moment("pretrained", "fsd.models.pretraining:pretrain", after=True),
+            Moment("pretraining", "extensions.pretrain.pretraining:pretrain"),
+            Moment("pretrained", "extensions.pretrain.pretraining:pretrain", after=True),
             Moment("writing the folder", "fsd.scoring.token_counting:count"),
         ],
     ),
@@ -369,7 +369,7 @@ def import_libraries() -> None:
     torch.set_num_threads(1)
     for module in (
         "mlflow.pyfunc", "matplotlib.pyplot", "sklearn.linear_model", "trl", "peft", "datasets", "pyarrow.parquet",
-        "optuna", "fsd.models.finetuning", "fsd.evaluation.results", "pipelines.common.registration",
+        "optuna", "fsd.models.finetuning", "fsd.evaluation.results", "pipelines.experiment.registration",
         "fsd.reporting.report",
     ):  # fmt: skip
         importlib.import_module(module)

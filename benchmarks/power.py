@@ -14,15 +14,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fsd.evaluation.dataset_inference import dataset_verdict
-from fsd.evidence.canaries import combined_p
-from fsd.evidence.dataset_tests import rank_among
+from extensions.canary.canaries import combined_p
+from extensions.canary.powers import choice_power
+from extensions.contamination.dataset_tests import rank_among
+from extensions.contamination.powers import rank_power, set_power
 from fsd.reporting.report import markdown, plain
 from fsd.statistics.intervals import Estimate, interval, observed_rate, shortened
 from fsd.statistics.power import READ, READ_CANARY, READ_KERNEL
 from fsd.token_stats import FloatArray
-from pipelines.evidence.canary.powers import choice_power
-from pipelines.evidence.contamination.powers import rank_power, set_power
+from fsd.verdicts.dataset_inference import dataset_verdict
 
 LEVEL = 0.05
 DOCUMENTS, VARIANTS = 20, 20

@@ -19,6 +19,18 @@ from typing import Annotated, Any
 import pandas as pd
 from tyro.conf import arg
 
+from extensions.adapter_audit import audit
+from extensions.adapter_audit.settings import AuditConfig
+from extensions.canary import demo, rank
+from extensions.canary.files import Canaries
+from extensions.extract import report as extract
+from extensions.extract import works
+from extensions.lab import corpora, results
+from extensions.lab.corpora import Sides
+from extensions.lab.models import Base, shared, train
+from extensions.lab.report import SHOWN
+from extensions.lab.results import COMBINED, TITLES, score_names
+from extensions.lab.targets import Cell, Target, scores, trained
 from fsd.config import DetectorConfig, ModelConfig, OptionalPath
 from fsd.data.embedded import unread
 from fsd.data.splitting import LATER, MEMBER
@@ -29,21 +41,10 @@ from fsd.net.hub import default_folder, locate
 from fsd.reporting.report import Report, Section, Table, limits, p_value, plain
 from fsd.scoring.model import open_model
 from fsd.statistics.intervals import Estimate, shortened
-from pipelines.common.cli import command
-from pipelines.common.context import stage
-from pipelines.common.deliver import deliver, tracked_run
-from pipelines.common.job import Job, Stated
-from pipelines.evidence.adapter_audit import AuditConfig, audit
-from pipelines.evidence.canary import demo, rank
-from pipelines.evidence.canary.files import Canaries
-from pipelines.evidence.extract import report as extract
-from pipelines.evidence.extract import works
-from pipelines.research.study.lab import corpora, results
-from pipelines.research.study.lab.corpora import Sides
-from pipelines.research.study.lab.models import Base, shared, train
-from pipelines.research.study.lab.report import SHOWN
-from pipelines.research.study.lab.results import COMBINED, TITLES, score_names
-from pipelines.research.study.lab.targets import Cell, Target, scores, trained
+from pipelines.command.cli import command
+from pipelines.command.context import stage
+from pipelines.command.deliver import deliver, tracked_run
+from pipelines.command.job import Job, Stated
 
 EXPERIMENT = "fsd-real"
 CORPUS = "wikipedia"

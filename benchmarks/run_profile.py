@@ -21,9 +21,9 @@ from fsd.scoring import model_scorer
 from fsd.scoring.model_scorer import ModelScorer, windows
 from fsd.token_stats import FloatArray, Prompt
 from fsd.views import DRAWS, FORMS
-from pipelines.common import experiment
-from pipelines.common.detector_settings import shots_of
-from pipelines.common.inputs import read as read_inputs
+from pipelines.experiment import experiment
+from pipelines.experiment.detector_settings import shots_of
+from pipelines.experiment.inputs import read as read_inputs
 
 WAYS = {"before": (1, 10**9), "now": (model_scorer.WORKERS, model_scorer.SHARED)}
 

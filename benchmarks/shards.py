@@ -24,7 +24,8 @@ from pathlib import Path
 import pandas as pd
 import psutil
 
-from fsd.data import embedded, shards
+from extensions.shards import files as shards
+from fsd.data import embedded
 
 ROOT = Path(__file__).parents[1]
 

@@ -20,19 +20,19 @@ import tyro
 import yaml
 
 import detectors
+from extensions.contamination.dataset import inference_test
+from extensions.contamination.dataset_tests import BREAK, exchangeability
+from extensions.overlap.overlap import overlap
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document, cut
 from fsd.data.near_duplicates import unrelated
-from fsd.data.overlap import overlap
 from fsd.data.readers import Passage, read_files, read_texts
-from fsd.evidence.dataset_tests import BREAK, exchangeability
 from fsd.models.finetuning import finetune
 from fsd.reporting.report import p_value
 from fsd.scoring.model import Model, open_model
 from fsd.scoring.scorers import STATES
 from fsd.statistics.intervals import shortened
-from pipelines.evidence.contamination.dataset import inference_test
 
 FORMS = (
     {"output_type": "generate_until", "doc_to_text": "Begin: {{begin}}\nContinue:", "doc_to_target": "end"},

@@ -15,14 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from fsd.config import Dtype, FSDConfig
-from pipelines.common.cli import command
-from pipelines.common.context import stage, stages
-from pipelines.common.deliver import show
-from pipelines.common.job import Job
+from pipelines.command.cli import command
+from pipelines.command.context import stage, stages
+from pipelines.command.deliver import show
+from pipelines.command.job import Job
 
 if TYPE_CHECKING:
     from fsd.beside import Assistant
-    from pipelines.common.inputs import Inputs
+    from pipelines.experiment.inputs import Inputs
 
 STAGES = {
     "data": "settings and texts",
@@ -37,8 +37,8 @@ STAGES = {
 
 def prepare(config: FSDConfig) -> Job:
     """Read and split the texts, and check the settings."""
-    from pipelines.common import experiment
-    from pipelines.common.inputs import read
+    from pipelines.experiment import experiment
+    from pipelines.experiment.inputs import read
 
     inputs = read(config)
     assistant = experiment.assistant()
@@ -47,8 +47,8 @@ def prepare(config: FSDConfig) -> Job:
 
 def run(inputs: "Inputs", assistant: "Assistant") -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
-    from pipelines.common import experiment
-    from pipelines.common.inputs import with_adapter_texts
+    from pipelines.experiment import experiment
+    from pipelines.experiment.inputs import with_adapter_texts
 
     with stage("data"):
         inputs = inputs.fetched()
@@ -59,7 +59,7 @@ def run(inputs: "Inputs", assistant: "Assistant") -> None:
     audited = experiment.audit_beside(assistant, split, config)
     with ExitStack() as opened:
         with stage("model"):
-            from pipelines.common import registration
+            from pipelines.experiment import registration
 
             model = experiment.open_with_adapter(config)
             language_model = model.language_model

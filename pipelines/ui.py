@@ -23,9 +23,9 @@ from urllib.request import urlopen
 from tyro.conf import arg
 
 from fsd.errors import StorageError, UsageError
-from pipelines.common.cli import command
-from pipelines.common.context import stage
-from pipelines.common.job import Job, check_name
+from pipelines.command.cli import command
+from pipelines.command.context import stage
+from pipelines.command.job import Job, check_name
 
 HOST = "127.0.0.1"
 READY = 90.0

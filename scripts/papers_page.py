@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from extensions.study.catalogue import OWN, Paper, Study, in_order, papers, studies, without_study
 from fsd import tracking
 from fsd.config import FSDConfig
 from fsd.data import benchmarks
@@ -18,7 +19,6 @@ from fsd.errors import UsageError
 from fsd.reporting.report import markdown_row
 from fsd.statistics.intervals import shortened
 from fsd.tracking import RunRecord
-from pipelines.research.study.catalogue import OWN, Paper, Study, in_order, papers, studies, without_study
 
 DOCS = Path(__file__).parents[1] / "docs"
 # What the studies measured at the small scale; --update writes it.
@@ -43,7 +43,7 @@ runs at the paper's scale by the command beside it, given a GPU and the hub. **N
 [A table](papers.tsv) has more: what is as in the paper, how many printed numbers are on record, and the AUCs of the
 embedded model, which say nothing about the papers' models.
 
-`python -m scripts.papers_page` makes this page from `pipelines/research/study/catalogue.yaml`.
+`python -m scripts.papers_page` makes this page from `extensions/study/catalogue.yaml`.
 """
 
 

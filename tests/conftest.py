@@ -42,9 +42,9 @@ from fsd.net.http import Clock
 settings.register_profile("fsd", derandomize=True, database=None, deadline=None)  # the same examples every time
 settings.load_profile("fsd")
 
-STUDY = "tests/pipelines/research/study"
+EXTENSIONS = "tests/extensions"
 LONGEST = [
-    *(f"{STUDY}/{name}" for name in ("test_lab.py", "test_small_scale.py")),
+    *(f"{EXTENSIONS}/{name}" for name in ("lab/test_lab.py", "study/test_small_scale.py")),
     "tests/test_real_model.py",
     "tests/test_first_use.py",
     "tests/pipelines/test_docs.py",
@@ -278,7 +278,7 @@ def make_architecture(folder: Path, architecture: str, *, seed: int, **config: A
     import torch
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
-    from fsd.models.pretraining import train_tokenizer
+    from extensions.pretrain.pretraining import train_tokenizer
 
     kind = CONFIG_MAPPING[architecture]
     width = "init_std" if architecture == "opt" else "initializer_range"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.common import cli
+from pipelines.command import cli
 
 ROOT = Path(__file__).parents[1]
 ORDER: tuple[tuple[str, ...], ...] = (
@@ -17,17 +17,19 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed", "fsd.leftovers"),
     ("fsd.views", "fsd.unread", "fsd.scores", "fsd.loss_signals", "fsd.statistics"),
     ("fsd.models.weights",),
-    # where a model's name may stand for a GGUF file, its place is asked before anything is loaded
-    ("fsd.models.gguf",),
     ("fsd.net",),
     ("fsd.data", "fsd.models"),
     ("fsd.scoring",),
+    ("fsd.text_audit",),
+    ("fsd.verdicts",),
     ("fsd.evaluation",),
-    ("fsd.collection", "fsd.evidence", "fsd.tuning", "fsd.reporting"),
+    ("fsd.collection", "fsd.tuning", "fsd.reporting"),
     ("fsd.library",),
     ("fsd",),
-    ("pipelines.common",),
+    ("pipelines.command",),
+    ("pipelines.experiment",),
     ("pipelines",),
+    ("extensions",),
 )
 """Each row imports only from rows above it and from itself. `fsd.tracking` and `detectors` stand beside this order."""
 SIDE = {
@@ -49,25 +51,25 @@ HOMES = {
     "bitsandbytes": ("fsd.models",),
     "datasets": ("fsd.data.benchmarks", "fsd.data.readers", "fsd.models", "fsd.library"),
     "huggingface_hub": ("fsd.data.benchmarks", "fsd.net"),
-    "lm_eval": ("fsd.data.harness",),
-    "matplotlib": ("fsd.reporting", "fsd.library", "pipelines.research.study", "pipelines.tune.report"),
-    "mlflow": ("fsd.tracking", "pipelines.detect.mlflow_model"),
+    "lm_eval": ("extensions.tasks.harness",),
+    "matplotlib": ("fsd.reporting", "fsd.library", "extensions.lab", "extensions.study", "pipelines.tune.report"),
+    "mlflow": ("fsd.tracking", "extensions.serve.mlflow_model"),
     "optuna": ("fsd.tuning", "pipelines.tune"),
-    "peft": ("fsd.models", "fsd.library"),
-    "ray": ("pipelines.common.ray_engine",),
-    "requests": ("fsd.net", "fsd.scoring.api"),
-    "sklearn": ("fsd.estimator", "fsd.evaluation", "fsd.statistics", "fsd.tuning"),
+    "peft": ("fsd.models", "fsd.library", "extensions.pretrain"),
+    "ray": ("extensions.shards.ray_engine",),
+    "requests": ("fsd.net", "extensions.api.client"),
+    "sklearn": ("fsd.estimator", "fsd.text_audit", "fsd.verdicts", "fsd.evaluation", "fsd.statistics", "fsd.tuning"),
     "sqlite3": ("fsd.scoring.cache", "fsd.tracking.store"),
-    "torch": ("fsd.distributed", "fsd.models", "fsd.scoring", "pipelines.research.study.lab"),
-    "transformers": ("fsd.models", "fsd.scoring", "fsd.library"),
-    "trl": ("fsd.models",),
+    "torch": ("fsd.distributed", "fsd.models", "fsd.scoring", "extensions.lab", "extensions.pretrain"),
+    "transformers": ("fsd.models", "fsd.scoring", "fsd.library", "extensions.chats", "extensions.pretrain"),
+    "trl": ("fsd.models", "extensions.pretrain"),
 }
 """Heavy library → the packages and modules that may import it. Ruff bans them too, but leaves whole folders free."""
 
 
 def modules() -> dict[str, Path]:
     """Every module of the project by its dotted name."""
-    files = [file for top in ("fsd", "detectors", "pipelines") for file in (ROOT / top).rglob("*.py")]
+    files = [file for top in ("fsd", "detectors", "pipelines", "extensions") for file in (ROOT / top).rglob("*.py")]
     return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
 
 
@@ -137,7 +139,7 @@ def test_detectors_are_known_to_the_library_and_the_pipelines_alone() -> None:
         if any(home(imported) == "detectors" for imported in imports(file)) and home(module) != "detectors"
     }
 
-    assert {user for user in users if not user.startswith(("fsd.library", "pipelines"))} == set()
+    assert {user for user in users if not user.startswith(("fsd.library", "pipelines", "extensions"))} == set()
 
 
 @pytest.mark.parametrize("module", [m for m in sorted(MODULES) if m.startswith("pipelines")])
@@ -193,7 +195,7 @@ def test_the_page_names_functions_where_they_are(name: str, file: str) -> None:
 def test_the_page_names_files_that_are_there() -> None:
     assert len(ROWS) > 20
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:fsd|detectors|pipelines|tests)/[\w/.]*)`", page)
+    named = re.findall(r"`((?:fsd|detectors|pipelines|extensions|tests)/[\w/.]*)`", page)
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 

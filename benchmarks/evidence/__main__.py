@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 def stored(path: Path, trial: Callable[[], Any]) -> Any:
     """The result of a trial, read from its file if that exists."""
-    from pipelines.common.output import write_text
+    from pipelines.command.output import write_text
 
     if path.exists():
         return json.loads(path.read_text())

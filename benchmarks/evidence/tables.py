@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.evidence.trials import ALPHA, EXTRACTABLE
-from fsd.evidence.extraction import ratio
+from extensions.extract.extraction import ratio
 from fsd.reporting import figures
 from fsd.reporting.report import markdown, plain
 from fsd.statistics.intervals import Estimate, observed_rate

@@ -13,17 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from extensions.adapter_audit import audit
+from extensions.adapter_audit.settings import AuditConfig
+from extensions.canary import files, make, rank
+from extensions.canary.settings import MakeConfig
+from extensions.contamination import dataset_tests
+from extensions.extract import works
+from extensions.lab.docstrings import docstring_paragraphs
+from extensions.pretrain.pretraining import pretrain
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig, Recipe
-from fsd.data.docstrings import docstring_paragraphs
 from fsd.data.embedded import corpus
 from fsd.data.splitting import split_labelled
-from fsd.evaluation.dataset_inference import dataset_verdict
 from fsd.evaluation.rows import by_key
-from fsd.evidence import dataset_tests
 from fsd.models import adapters, language_model
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
-from fsd.models.pretraining import pretrain
 from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import open_model
@@ -31,11 +35,9 @@ from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.scoring.sampling import Sampling
 from fsd.scoring.scorers import STATES
 from fsd.token_stats import Scorer, Scores
+from fsd.verdicts.dataset_inference import dataset_verdict
 from fsd.views import usable
-from pipelines.common.detector_settings import cheap, load_detectors
-from pipelines.evidence.adapter_audit import AuditConfig, audit
-from pipelines.evidence.canary import MakeConfig, files, make, rank
-from pipelines.evidence.extract import works
+from pipelines.experiment.detector_settings import cheap, load_detectors
 
 LEVELS = (0, 1, 2, 4, 8, 16, 32)
 ALPHA = 0.05

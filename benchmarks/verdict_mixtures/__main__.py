@@ -25,11 +25,11 @@ import tyro
 from numpy.typing import NDArray
 
 from benchmarks.verdict_mixtures.targets import SMALLEST, Size, Target, named, score_columns, scored, sources, targets
-from fsd.evaluation.calibration import TOLERANCE, Calibration, calibrate
-from fsd.evaluation.domain_check import DomainCheck, Reference, other_kinds
-from fsd.evaluation.exchangeability import exchangeability
 from fsd.scores import Score
 from fsd.token_stats import FloatArray
+from fsd.verdicts.calibration import TOLERANCE, Calibration, calibrate
+from fsd.verdicts.domain_check import DomainCheck, Reference, other_kinds
+from fsd.verdicts.exchangeability import exchangeability
 
 Rows = NDArray[np.int_]
 SHARES = (

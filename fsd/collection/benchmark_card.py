@@ -89,7 +89,7 @@ def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> 
 
 
 def _card(domain: str, members: Documents, nonmembers: Documents, left_out: Mapping[str, int]) -> Card:
-    from fsd.evaluation.audit import controls
+    from fsd.text_audit.audit import controls
 
     corpus = Corpus(chain(members, nonmembers))
     results = controls(corpus, corpus.members.tolist(), corpus.family.tolist())

@@ -24,9 +24,11 @@ from itertools import accumulate, chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from fsd.data import cells, chats, harness, layouts
+from extensions.chats import rows as chats
+from extensions.chats.rows import NOT_READ
+from extensions.tasks import harness
+from fsd.data import cells, layouts
 from fsd.data.cells import RowError, checked_text, is_missing
-from fsd.data.chats import NOT_READ
 from fsd.data.documents import Document, utc_day
 from fsd.errors import UsageError, quoted, refusing
 from fsd.files import (

@@ -1,1 +1,1 @@
-"""Metrics with intervals, and the controls, calibrations and sentences that make a verdict of them."""
+"""Results as one long frame, and the sentences that are said of them."""

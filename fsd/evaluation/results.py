@@ -21,9 +21,6 @@ from fsd.data.documents import content_hash
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.periods import Kinds
 from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split
-from fsd.evaluation.audited import Audit
-from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
-from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.rows import Row, Rows, by_key, compare
 from fsd.scores import (
     ALL_STATES,
@@ -43,7 +40,10 @@ from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.groups import Groups
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import METRICS, auc, best_thresholds, estimates
+from fsd.text_audit.audited import Audit
 from fsd.token_stats import BoolArray, FloatArray, Scores
+from fsd.verdicts.calibration import Calibration, calibrate, family_aucs
+from fsd.verdicts.domain_check import Reference
 from fsd.views import Detector
 
 ByScore = Mapping[Score, float]
@@ -358,7 +358,7 @@ def compute_results(
     chosen by. `audited` gives the text audit, if it is made elsewhere.
     """
     if audited is None:
-        from fsd.evaluation.audit import audit
+        from fsd.text_audit.audit import audit
 
         audited = partial(audit, parts, seed=seed)
     control_name, of_control = control or (None, ScoreTable())

@@ -8,12 +8,12 @@ from typing import NamedTuple, TypeVar
 from fsd.config import FPR
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.evaluation.advice import advice
-from fsd.evaluation.audited import Audit, Leaks, Telling, below_chance, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Contrast, Results
 from fsd.scores import BASE, FSD, IN_AUDIT, Score
 from fsd.statistics.intervals import Estimate, shortened
 from fsd.statistics.metrics import METRICS
+from fsd.text_audit.audited import Audit, Leaks, Telling, below_chance, explains
 
 Line = TypeVar("Line")
 
@@ -502,7 +502,7 @@ class AuditSummary:
 
     @property
     def explains(self) -> bool:
-        """Whether the texts explain the result, or the base model does (see `fsd.evaluation.audited.explains`)."""
+        """Whether the texts explain the result, or the base model does (see `fsd.text_audit.audited.explains`)."""
         return self.texts_explain or self.base_explains
 
     @property

@@ -20,12 +20,12 @@ import torch
 import xxhash
 from pydantic import BaseModel
 
+from extensions.gguf.model_file import gguf_file
 from fsd.config import AdapterConfig
 from fsd.distributed import is_main_process
 from fsd.errors import UsageError, first_line, refusing
 from fsd.files import CHECKSUMS, SMALL, check_regular, checksum_lines, checksums, digest, read_json
 from fsd.leftovers import write_whole
-from fsd.models.gguf import gguf_file
 from fsd.models.language_model import BaseIdentity, LanguageModel, has_split_head, outline
 from fsd.net.hub import fingerprint, model_size
 from fsd.progress import note

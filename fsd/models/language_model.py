@@ -15,12 +15,12 @@ from typing import Any
 import torch
 import xxhash
 
+from extensions.chats.reader import ChatReader, template_in
+from extensions.gguf.model_file import reading
 from fsd.config import ModelConfig
 from fsd.distributed import check_environment, num_processes
 from fsd.errors import UsageError
-from fsd.models.chats import ChatReader, template_in
 from fsd.models.devices import check_fits, resolve_precision
-from fsd.models.gguf import reading
 from fsd.models.weights import check_weights
 from fsd.net.hub import CONTEXTS, fingerprint, locate
 from fsd.token_stats import IDS, Prompt, Prompts, TokenIds, written

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import xxhash
 
+from extensions.gguf import model_file as gguf
 from fsd.errors import UsageError, first_line, quoted, refusing
 from fsd.files import JSON, READABLE, check_regular, digest, from_json, named_below, read_bytes, regular_files
-from fsd.models import gguf
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
 EMBEDDED = {

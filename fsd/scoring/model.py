@@ -47,9 +47,9 @@ from fsd.token_stats import (
 from fsd.views import FORMS, NO_INPUTS, PRIMED, Detectors, ViewInputs, not_of_chats, usable
 
 if TYPE_CHECKING:
-    from fsd.models.chats import ChatReader
+    from extensions.api.client import CompletionsScorer, PromptTokens
+    from extensions.chats.reader import ChatReader
     from fsd.models.language_model import LanguageModel
-    from fsd.scoring.api import CompletionsScorer, PromptTokens
 
 
 @dataclass(frozen=True)
@@ -367,8 +367,8 @@ def _with_adapter(
     base: "LanguageModel", adapter: Path, config: ModelConfig, states: Sequence[str] | None
 ) -> "tuple[LanguageModel, LanguageModel | None]":
     """A base that switches its adapter, or the fine-tuned model alone, or both apart."""
+    from extensions.chats.reader import template_beside
     from fsd.models.adapters import adapted
-    from fsd.models.chats import template_beside
     from fsd.models.language_model import load
 
     whole = adapted(base, adapter)
@@ -415,7 +415,7 @@ def api_scorers(
     config: ModelConfig, api: APIConfig, tokens: "PromptTokens | None", *, chat: bool
 ) -> "dict[str, CompletionsScorer]":
     """Scorers by name that ask an API, which is not asked yet; `tokens` are those of its tokenizer."""
-    from fsd.scoring.api import CompletionsScorer, ContinuationsAPI
+    from extensions.api.client import CompletionsScorer, ContinuationsAPI
 
     client = api_client(config, api)
     makers: dict[str, Callable[..., CompletionsScorer]] = {} if chat else {"base": CompletionsScorer}
@@ -435,8 +435,8 @@ def api_scorers(
 
 
 def _open_api(config: ModelConfig, api: APIConfig, answers: Path, *, chat: bool, seed: int) -> Model:
+    from extensions.api.client import PromptTokens
     from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.api import PromptTokens
 
     check_api(config, api)
     scorers = {}

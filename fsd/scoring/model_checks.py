@@ -9,7 +9,7 @@ from fsd.net.hub import check_located, check_other_weights, check_tokenizer_loca
 from fsd.scoring.scorers import API, cache_folder, reference_name
 
 if TYPE_CHECKING:
-    from fsd.scoring.api import Client
+    from extensions.api.client import Client
 
 # Name of the neighbours that need no model.
 WORDS = "words"
@@ -79,7 +79,7 @@ def check_api(config: ModelConfig, api: APIConfig) -> None:
 
 def api_client(config: ModelConfig, api: APIConfig) -> "Client":
     """The client of a service; a UsageError without an address, for a bad address, and for a price below 0."""
-    from fsd.scoring.api import Client, key_for
+    from extensions.api.client import Client, key_for
 
     if api.base_url is None:
         raise UsageError(

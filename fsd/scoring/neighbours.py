@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from extensions.gguf.model_file import reading
 from fsd.config import NEIGHBOURS
 from fsd.errors import UsageError
 from fsd.models.devices import torch_device
-from fsd.models.gguf import reading
 from fsd.models.language_model import read_tokenizer
 from fsd.models.weights import check_complete
 from fsd.net.hub import locate

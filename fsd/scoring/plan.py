@@ -92,7 +92,7 @@ class ScoringPlan:
 
     def _generated_tokens(self, form: str, draws: Draws) -> int:
         """Tokens of all continuations of a form."""
-        from fsd.scoring.api import about_tokens
+        from extensions.api.client import about_tokens
 
         if draws.tokens:
             return draws.total * draws.tokens * len(self.prompts)

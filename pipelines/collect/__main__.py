@@ -10,7 +10,7 @@ Examples:
 """
 
 from pipelines.collect import Collect
-from pipelines.common.cli import command, deferred
+from pipelines.command.cli import command, deferred
 
 if __name__ == "__main__":
     command(

@@ -23,9 +23,9 @@ from fsd.evaluation.findings import as_findings
 from fsd.reporting.report import Report, Section, document, numbers
 from fsd.tracking import Run
 from pipelines.collect import Collect
-from pipelines.common.context import stage
-from pipelines.common.deliver import show, tracked_run
-from pipelines.common.job import Job, Stated
+from pipelines.command.context import stage
+from pipelines.command.deliver import show, tracked_run
+from pipelines.command.job import Job, Stated
 
 # The bounds of a window are exclusive, so that they are often a day apart from the days meant.
 DAY = timedelta(days=1)

@@ -30,18 +30,18 @@ from fsd.config import (
     ShardConfig,
     again,
 )
-from pipelines.common.cli import command
-from pipelines.common.context import stage
-from pipelines.common.deliver import page_of, publish, run_name, show, tracked_run
-from pipelines.common.job import Job, files
-from pipelines.common.output import check_path, check_table_path, write_table, write_text
+from pipelines.command.cli import command
+from pipelines.command.context import stage
+from pipelines.command.deliver import page_of, publish, run_name, show, tracked_run
+from pipelines.command.job import Job, files
+from pipelines.command.output import check_path, check_table_path, write_table, write_text
 
 if TYPE_CHECKING:
     from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 
     from fsd.data.corpus import Corpus
     from fsd.data.documents import Document
-    from fsd.evaluation.verdicts import Verdicts
+    from fsd.verdicts.verdicts import Verdicts
     from pipelines.detect.owners import Holder
 
 
@@ -82,6 +82,7 @@ class DetectConfig:
 
 def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
+    from extensions.shards import shards
     from fsd.data.corpus import Corpus
     from fsd.data.near_duplicates import without_related
     from fsd.data.readers import files_of_texts
@@ -90,9 +91,8 @@ def prepare(config: DetectConfig) -> Job:
     from fsd.errors import UsageError
     from fsd.files import digest
     from fsd.statistics.multiplicity import check_fdr
-    from pipelines.common import shards
-    from pipelines.common.inputs import read_cleaned, read_own
     from pipelines.detect.owners import holders
+    from pipelines.experiment.inputs import read_cleaned, read_own
 
     check_fdr(config.fdr)
     last_day = parse_cutoff(config.cutoff)
@@ -167,7 +167,7 @@ def run(
     with stage("model"):
         from fsd import tracking
         from fsd.data.knowledge_cutoffs import labels_for
-        from fsd.evaluation.verdicts import Rules
+        from fsd.verdicts.verdicts import Rules
         from pipelines.detect.classifier import MembershipClassifier
         from pipelines.detect.error_rates import comparable_sides, compare_dataset, on_held_out, on_labelled
         from pipelines.detect.owners import owners_table
@@ -221,7 +221,7 @@ def run(
 
 def _next_commands(config: DetectConfig, verdicts: "Verdicts") -> list[str]:
     """The test of the file as a whole, if it was not made and enough texts can be compared."""
-    from fsd.evaluation.dataset_inference import FEWEST
+    from fsd.verdicts.dataset_inference import FEWEST
 
     scored = verdicts.table["score"].notna()
     if config.known or len(set(verdicts.family[scored].tolist())) < FEWEST:

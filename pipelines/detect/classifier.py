@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 import detectors
+from extensions.shards.shards import Worker, identity, table_by_documents
 from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.data.corpus import Corpus, as_corpus
@@ -16,9 +17,7 @@ from fsd.data.documents import Document, Documents
 from fsd.data.near_duplicates import NGRAM, ngrams, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError, quoted
-from fsd.evaluation.calibration import VERSION, Calibration
 from fsd.evaluation.sentences import AuditSummary
-from fsd.evaluation.verdicts import Rules, VerdictMaker, Verdicts
 from fsd.files import read_json
 from fsd.models.adapters import check_adapter, check_base, check_unloaded
 from fsd.scores import BASE, IN_AUDIT
@@ -27,8 +26,11 @@ from fsd.scoring.model import Model, open_model
 from fsd.scoring.model_checks import check_model
 from fsd.scoring.scorers import TABLE, hidden_state_reader
 from fsd.token_stats import Prompt
+from fsd.verdicts.calibration import VERSION, Calibration
+from fsd.verdicts.verdicts import Rules, VerdictMaker, Verdicts
 from fsd.views import Detector
-from pipelines.common.adapter_files import (
+from pipelines.command.output import text_table
+from pipelines.experiment.adapter_files import (
     AUDIT,
     CALIBRATION,
     FILES,
@@ -39,9 +41,7 @@ from pipelines.common.adapter_files import (
     served_columns,
     setup_in,
 )
-from pipelines.common.detector_settings import cheap, for_adapter_audit
-from pipelines.common.output import text_table
-from pipelines.common.shards import Worker, identity, table_by_documents
+from pipelines.experiment.detector_settings import cheap, for_adapter_audit
 
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""

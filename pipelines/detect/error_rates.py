@@ -11,12 +11,12 @@ from fsd.data.corpus import Corpus
 from fsd.data.documents import Documents
 from fsd.data.near_duplicates import refuse_members, refuse_related, without_related
 from fsd.errors import UsageError
-from fsd.evaluation.audited import Control
-from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.dataset_inference import DatasetVerdict, check_sizes, compare_sets
-from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts, called_at
 from fsd.scores import of_state
 from fsd.statistics.intervals import Estimate, observed_rate
+from fsd.text_audit.audited import Control
+from fsd.verdicts.calibration import Calibration
+from fsd.verdicts.dataset_inference import DatasetVerdict, check_sizes, compare_sets
+from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, Verdicts, called_at
 from pipelines.detect.classifier import MembershipClassifier
 
 
@@ -142,7 +142,7 @@ def comparable_sides(
 def compare_dataset(classifier: MembershipClassifier, sides: Sides, *, seed: int) -> DatasetComparison:
     """Test whether the texts as a whole were in the training data, by comparison with known non-members.
 
-    A UsageError as for `fsd.evaluation.dataset_inference.compare_sets`.
+    A UsageError as for `fsd.verdicts.dataset_inference.compare_sets`.
     """
     scored = classifier.scores(sides.suspect.prompts + sides.nonmembers.prompts, every=True)
     # a version by base scores alone has no adapter to compare with

@@ -10,8 +10,8 @@ from fsd.data.documents import Documents
 from fsd.data.knowledge_cutoffs import cutoff
 from fsd.data.readers import read_rows
 from fsd.errors import UsageError
-from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts
 from fsd.reporting.report import Column, Table
+from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, Verdicts
 
 COLUMNS = ("owner", "domain")
 """Columns that name the holder of a text; the first that a row has counts."""

@@ -13,21 +13,27 @@ import pandas as pd
 
 from fsd.data.documents import Documents
 from fsd.errors import counted
-from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.dataset_inference import DatasetVerdict
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
-from fsd.evaluation.verdicts import LEARNED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
 from fsd.reporting import figures
 from fsd.reporting.report import Picture, Reader, Report, Section, Table, limits, numbers, p_value, p_words, plain
 from fsd.scores import BASE, FSD
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.power import READ, raised_above
-from pipelines.common.main_report import identity_text
-from pipelines.common.output import text_table
-from pipelines.common.power_sentences import by_times, measured_power, simulated_power
-from pipelines.common.verdict_sentences import GUESTS, basis_sentences, chance_sentence, power_sentences, rate_sentences
+from fsd.verdicts.calibration import Calibration
+from fsd.verdicts.dataset_inference import DatasetVerdict
+from fsd.verdicts.verdicts import LEARNED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Verdicts
+from pipelines.command.output import text_table
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.detect.error_rates import DatasetComparison, Measured
+from pipelines.experiment.power_sentences import by_times, measured_power, simulated_power
+from pipelines.experiment.report import identity_text
+from pipelines.experiment.verdict_sentences import (
+    GUESTS,
+    basis_sentences,
+    chance_sentence,
+    power_sentences,
+    rate_sentences,
+)
 
 TERMINAL_ROWS = 10
 REPORT_ROWS = 500

@@ -14,8 +14,8 @@ Examples:
 """
 
 from fsd.config import ScoreConfig
-from pipelines.common.cli import command, deferred
-from pipelines.common.context import USUAL
+from pipelines.command.cli import command, deferred
+from pipelines.command.context import USUAL
 
 if __name__ == "__main__":
     # It draws no figures and writes no page.

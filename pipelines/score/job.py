@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from extensions.chats.rows import NOT_READ
+from extensions.shards import shards
 from fsd.config import ScoreConfig
-from fsd.data.chats import NOT_READ
 from fsd.data.corpus import Corpus
 from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import listed
@@ -26,13 +27,13 @@ from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import frequency_file
 from fsd.token_stats import Prompt
 from fsd.views import Detector
-from pipelines.common import detector_settings, shards
-from pipelines.common.adapter_files import fetched
-from pipelines.common.context import stage
-from pipelines.common.deliver import publish, run_name, show, tracked_run
-from pipelines.common.inputs import continuable, read_cleaned, read_own
-from pipelines.common.job import Job, api_cost, check_saved, files
-from pipelines.common.output import check_table_path, text_table, write_table
+from pipelines.command.context import stage
+from pipelines.command.deliver import publish, run_name, show, tracked_run
+from pipelines.command.job import Job, api_cost, check_saved, files
+from pipelines.command.output import check_table_path, text_table, write_table
+from pipelines.experiment import detector_settings
+from pipelines.experiment.adapter_files import fetched
+from pipelines.experiment.inputs import continuable, read_cleaned, read_own
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,6 @@ import pandas as pd
 from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
 from fsd.errors import counted
-from fsd.evaluation.audit import blind
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
 from fsd.evaluation.results import evaluate
 from fsd.evaluation.results import tracked as metrics_of
@@ -20,6 +19,7 @@ from fsd.reporting.report import Column, Report, Section, Table
 from fsd.scoring.plan import ScoringPlan
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import METRICS
+from fsd.text_audit.audit import blind
 
 BASE_ONLY = "Base scores alone: what separates the texts may be their period or kind as well as membership."
 

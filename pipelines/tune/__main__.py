@@ -11,7 +11,7 @@ Examples:
 """
 
 from fsd.config import TuneConfig
-from pipelines.common.cli import command, deferred
+from pipelines.command.cli import command, deferred
 
 STAGES = {
     "data": "settings and texts",

@@ -23,7 +23,7 @@ from fsd.token_stats import FloatArray, Prompt, Scores
 from fsd.tracking import Run
 from fsd.tuning.objective import Report, Settings, ValidationSet, winner
 from fsd.tuning.optuna_study import create_study, search
-from pipelines.common import detector_settings, experiment
+from pipelines.experiment import detector_settings, experiment
 from pipelines.tune.job import Tuned, TuningData
 
 SEARCH: dict[str, Search] = {

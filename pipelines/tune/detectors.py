@@ -16,7 +16,7 @@ from fsd.scoring.model import Model
 from fsd.tracking import Run
 from fsd.tuning.objective import DetectorTask, Trial, Winner, winner
 from fsd.tuning.optuna_study import create_study, search
-from pipelines.common import detector_settings, experiment
+from pipelines.experiment import detector_settings, experiment
 from pipelines.tune.adapter import memoized
 from pipelines.tune.job import Tuned, TuningData
 

@@ -14,8 +14,8 @@ from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model
 from fsd.token_stats import Scores
 from fsd.tuning.objective import DetectorTask, Task, Trial, ValidationSet, Winner, grouped_folds
-from pipelines.common.detector_settings import shots_of
-from pipelines.common.job import check_name
+from pipelines.command.job import check_name
+from pipelines.experiment.detector_settings import shots_of
 
 # Settings of the tuning and of the model under test on which the value of a trial depends.
 OF_TUNING = ("tune", "objective", "sampler", "folds", "repeats")

@@ -12,12 +12,12 @@ from fsd.scores import Score
 from fsd.tracking import Version
 from fsd.tuning.objective import Winner
 from fsd.tuning.optuna_study import check_storage, compare_on_test, open_storage
-from pipelines.common import detector_settings, experiment
-from pipelines.common.context import stage
-from pipelines.common.deliver import run_name, show, tracked_run
-from pipelines.common.inputs import Inputs, read, with_adapter_texts
-from pipelines.common.job import Job, Stated
-from pipelines.tune import adapter, detectors, report
+from pipelines.command.context import stage
+from pipelines.command.deliver import run_name, show, tracked_run
+from pipelines.command.job import Job, Stated
+from pipelines.experiment import detector_settings, experiment
+from pipelines.experiment.inputs import Inputs, read, with_adapter_texts
+from pipelines.tune import adapter, detectors
 from pipelines.tune.job import tuning_data
 
 
@@ -65,7 +65,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
     """Tune on validation, compare on the test texts, record and register."""
     with stage("model"):
         # They load PyTorch, for which a dry run need not wait.
-        from pipelines.common import main_report, registration
+        from pipelines.experiment import registration, report
 
         base_run = config.base_run
         if not inputs.texts_are_local:
@@ -87,7 +87,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
     tags = {
         "study": data.study,
         "tune": config.tune,
-        "texts": main_report.named(inputs.sources),
+        "texts": report.named(inputs.sources),
         "base_model": language_model.identity.id,
     }
     params = vars(config) | registration.params(base_run, inputs.detectors, inputs.sources, control_model)

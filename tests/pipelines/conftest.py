@@ -97,7 +97,7 @@ FINISHED = (
 @pytest.fixture(scope="session")
 def finished_run(tiny, other, once, run_command, make_rows) -> FinishedRun:
     """A store with one run of all detectors and its registered adapter. Copy it to write to it: see `own_run`."""
-    from pipelines.common.cli import parse
+    from pipelines.command.cli import parse
 
     line = FINISHED.format(tiny=tiny, other=other)
 

@@ -14,15 +14,18 @@ import yaml
 
 import fsd
 import pipelines.fsd as main_job
+from extensions.adapter_audit import audit
+from extensions.adapter_audit.settings import AuditConfig
+from extensions.canary import make, rank
+from extensions.canary.settings import MakeConfig, RankConfig
+from extensions.extract import works
+from extensions.extract.settings import ExtractConfig
 from fsd import tracking
 from fsd.config import DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from fsd.models.adapters import adapted, check_unloaded
 from fsd.models.language_model import load
-from pipelines.evidence.adapter_audit import AuditConfig, audit
-from pipelines.evidence.canary import MakeConfig, RankConfig, make, rank
-from pipelines.evidence.extract import ExtractConfig, works
 
 # Of torch, about the sparse weights of shira.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")

@@ -13,11 +13,11 @@ import pytest
 
 from fsd import tracking
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
-from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.results import CONTRASTS, kinds_in
 from fsd.files import read_json
 from fsd.statistics.metrics import auc
-from pipelines.common.context import Invocation, running
+from fsd.verdicts.calibration import Calibration
+from pipelines.command.context import Invocation, running
 from pipelines.fsd import prepare
 from pipelines.tune.tuning import prepare as tune
 

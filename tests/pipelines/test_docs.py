@@ -19,14 +19,14 @@ import pytest
 
 from fsd.config import FSDConfig
 from fsd.errors import UsageError
-from pipelines.__main__ import COMMANDS
-from pipelines.common import cli
+from pipelines.command.commands import commands
+from pipelines.command import cli
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-MODULES = {name: module for name, (module, _) in COMMANDS.items()}
+MODULES = {name: command.module for name, command in commands().items()}
 START = re.compile(r"(?:^|\s)(?:-m (?P<module>(?:pipelines|benchmarks)\.\w+)|fsd (?P<word>[a-z-]+))(?=\s|$)")
 OPERATORS = {"&", "&&", "|", ";", ">"}
 
@@ -156,7 +156,7 @@ def runnable(config: Any, tiny: Path) -> Any:
 def runs_offline(command: Command) -> bool:
     """Whether the command needs no service; tuning, studies and evidence have tests of their own."""
     services = r"api:|hf://|--device spread|--bits|--engine|--shard "  # these of an array have no numbers
-    modules = ("pipelines.fsd", "pipelines.score", "pipelines.research.frequencies")
+    modules = ("pipelines.fsd", "pipelines.score", "pipelines.frequencies")
     if command.page in ("README.md", "tutorial.md"):
         return False
     return command.module in modules and not command.inline and not re.search(services, " ".join(command.arguments))

@@ -19,9 +19,9 @@ import pipelines.fsd as main_job
 from fsd import tracking
 from fsd.config import DetectorConfig, FSDConfig
 from fsd.errors import UsageError
-from pipelines.common import inputs
-from pipelines.common.cli import command
-from pipelines.common.context import stages
+from pipelines.command.cli import command
+from pipelines.command.context import stages
+from pipelines.experiment import inputs
 from pipelines.fsd import prepare
 
 

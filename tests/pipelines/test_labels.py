@@ -10,8 +10,8 @@ from fsd import tracking
 from fsd.data import benchmarks
 from fsd.data.documents import Benchmark, Document
 from fsd.errors import UsageError
-from pipelines.common import inputs
 from pipelines.detect.classifier import MembershipClassifier
+from pipelines.experiment import inputs
 
 DOUBT = "the labels do not hold: young may have read texts up to 2024-11-30, and "
 

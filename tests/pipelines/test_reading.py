@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from extensions.adapter_audit.settings import AuditConfig
+from extensions.adapter_audit.audit import texts_of
+from extensions.contamination import dataset
+from extensions.contamination.settings import ContaminationConfig
 from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig, ScoreConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
-from pipelines.common.inputs import load_texts
-from pipelines.evidence.adapter_audit import AuditConfig
-from pipelines.evidence.adapter_audit.audit import texts_of
-from pipelines.evidence.contamination import ContaminationConfig, dataset
+from pipelines.experiment.inputs import load_texts
 from pipelines.fsd import prepare
 from pipelines.score import job
 

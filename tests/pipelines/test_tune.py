@@ -15,8 +15,8 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.statistics.metrics import auc
-from pipelines.common import experiment, inputs, registration
-from pipelines.common.detector_settings import load_detectors
+from pipelines.experiment import experiment, inputs, registration
+from pipelines.experiment.detector_settings import load_detectors
 from pipelines.score.job import prepare as score
 from pipelines.tune import report
 from pipelines.tune.job import digest, tuning_data
@@ -102,7 +102,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
 
 def studies(config: TuneConfig) -> dict[str, list[object]]:
     """Name, winners and trials of all studies; those of "shuffled" with the test labels permuted."""
-    from pipelines.common import experiment
+    from pipelines.experiment import experiment
     from pipelines.tune import detectors
 
     base_run = config.base_run

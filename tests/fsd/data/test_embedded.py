@@ -8,7 +8,7 @@ from fsd.config import DataConfig, FSDConfig, ModelConfig
 from fsd.data import embedded, splitting
 from fsd.data.near_duplicates import families
 from fsd.net.hub import EMBEDDED
-from pipelines.common.inputs import load_texts, with_embedded_model
+from pipelines.experiment.inputs import load_texts, with_embedded_model
 
 
 def auc(first, second):

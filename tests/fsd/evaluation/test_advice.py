@@ -8,11 +8,11 @@ import pytest
 
 from fsd.data.splitting import Split
 from fsd.evaluation.advice import ADVICE, advice, advised
-from fsd.evaluation.audited import Audit, Control, Leaks
 from fsd.evaluation.results import Results
 from fsd.evaluation.rows import Row
 from fsd.scores import Score
 from fsd.statistics.intervals import Estimate
+from fsd.text_audit.audited import Audit, Control, Leaks
 
 PAGE = Path(__file__).parents[3] / "docs" / "lab.md"
 

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from fsd.evaluation import remembered as module
-from fsd.evaluation.audited import Audit, Control, Leak, Leaks, Telling
-from fsd.evaluation.domain_check import Trial
 from fsd.evaluation.remembered import remembered
 from fsd.scoring.cache import SQLiteStore
 from fsd.statistics.intervals import Estimate
+from fsd.text_audit.audited import Audit, Control, Leak, Leaks, Telling
+from fsd.verdicts.domain_check import Trial
 
 TRIAL = Trial({"wikipedia": 1.0, "manual": 1 / 3}, {"capitals": 0.1})
 SCORES = np.array([0.1, 1 / 3, -2.0])

@@ -13,8 +13,6 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation import sentences
-from fsd.evaluation.audit import audit
-from fsd.evaluation.audited import Control
 from fsd.evaluation.results import (
     CONTRASTS,
     MEASURES,
@@ -31,6 +29,8 @@ from fsd.scores import STATES, Score
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics import metrics
 from fsd.statistics.metrics import Metric, auc
+from fsd.text_audit.audit import audit
+from fsd.text_audit.audited import Control
 
 LABELS = np.arange(120) % 2 == 0
 GROUPS = [f"g{i // 4}-{i % 2}" for i in range(120)]

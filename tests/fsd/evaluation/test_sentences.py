@@ -10,7 +10,6 @@ from fsd.data.documents import Document
 from fsd.data.knowledge_cutoffs import Labels
 from fsd.data.splitting import Split
 from fsd.evaluation import sentences
-from fsd.evaluation.audited import Audit, Control, Leaks, Telling, explains
 from fsd.evaluation.findings import AGAINST, FOR, Finding
 from fsd.evaluation.results import Results
 from fsd.evaluation.rows import Row
@@ -18,6 +17,7 @@ from fsd.evaluation.sentences import AuditSummary, audit_summary, too_few
 from fsd.files import from_json
 from fsd.scores import Score
 from fsd.statistics.intervals import Estimate
+from fsd.text_audit.audited import Audit, Control, Leaks, Telling, explains
 
 HIGH, MIDDLE, CHANCE = Estimate(0.99, 0.98, 1.0), Estimate(0.70, 0.65, 0.75), Estimate(0.52, 0.47, 0.57)
 GOOD, POOR = Estimate(0.92, 0.90, 0.94), Estimate(0.53, 0.48, 0.58)

@@ -22,7 +22,7 @@ from fsd.models.finetuning import finetune, orthogonal_penalty
 from fsd.models.language_model import load, wrap
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
-from pipelines.common.registration import training_params
+from pipelines.experiment.registration import training_params
 
 TEXTS = [f"the score of an unseen text {word} moves more than a member" for word in "abcdefgh"]
 METHODS = ("lora", "ia3", "adalora")

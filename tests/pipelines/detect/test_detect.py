@@ -17,16 +17,16 @@ from fsd import tracking
 from fsd.config import ModelConfig, ShardConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
-from fsd.evaluation.exchangeability import Exchangeability
-from fsd.evaluation.verdicts import ASSERTED, LEARNED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules, Verdicts
 from fsd.files import CHECKSUMS, digest
 from fsd.scoring.deviation import ScoreTable
 from fsd.tracking.store import quiet
-from pipelines.common.adapter_files import CALIBRATION, Setup
-from pipelines.common.verdict_sentences import basis_sentences
+from fsd.verdicts.exchangeability import Exchangeability
+from fsd.verdicts.verdicts import ASSERTED, LEARNED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules, Verdicts
 from pipelines.detect import report
 from pipelines.detect.__main__ import DetectConfig, prepare
 from pipelines.detect.classifier import MembershipClassifier, _model_config
+from pipelines.experiment.adapter_files import CALIBRATION, Setup
+from pipelines.experiment.verdict_sentences import basis_sentences
 
 COLUMNS = ["score", "rank", "p_value", "verdict", "basis", "warning", "selected"]
 CHAMPION = "models:/fsd-arxiv@champion"

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from fsd.evaluation.calibration import NonMembers, calibrate
-from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.verdicts import NO_VERDICT, NOT_SHOWN, TESTED, Basis, Rules, Verdicts
+from extensions.bundle.gate import Condition
 from fsd.scores import Score
-from pipelines.common.gate import Condition
+from fsd.verdicts.calibration import NonMembers, calibrate
+from fsd.verdicts.domain_check import Reference
+from fsd.verdicts.verdicts import NO_VERDICT, NOT_SHOWN, TESTED, Basis, Rules, Verdicts
 from pipelines.detect import error_rates, report
 
 NONE = NonMembers((), (), ())

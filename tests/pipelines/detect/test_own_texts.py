@@ -11,9 +11,9 @@ import pytest
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import embedded
 from fsd.data.documents import Document
-from fsd.evaluation.verdicts import MEMBER, OUT_OF_DOMAIN, Rules
 from fsd.models.language_model import load
 from fsd.scoring.sampling import Sampling, generated, seeded
+from fsd.verdicts.verdicts import MEMBER, OUT_OF_DOMAIN, Rules
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.fsd import prepare
 

@@ -9,10 +9,10 @@ import pytest
 from fsd import tracking
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import embedded
-from fsd.evaluation.verdicts import NO_VERDICT, OUT_OF_DOMAIN
-from pipelines.common.adapter_files import AUDIT
+from fsd.verdicts.verdicts import NO_VERDICT, OUT_OF_DOMAIN
 from pipelines.detect.__main__ import DetectConfig
 from pipelines.detect.__main__ import prepare as prepare_detect
+from pipelines.experiment.adapter_files import AUDIT
 from pipelines.fsd import prepare
 
 pytestmark = pytest.mark.slow

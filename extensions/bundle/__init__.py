@@ -1,0 +1,18 @@
+"""The evidence of a run in one folder or file, which the other side can verify: `fsd bundle`, `fsd verify`."""
+
+from fsd.plugs import Command, Plug
+
+PLUG = Plug(
+    commands={
+        "bundle": Command(
+            "evidence that the other side can check",
+            "extensions.bundle.command",
+            "the evidence of a run, with hashes, in one folder or zip file",
+        ),
+        "verify": Command(
+            "evidence that the other side can check",
+            "extensions.bundle.verify",
+            "is a bundle as it was made? and do its numbers come out again?",
+        ),
+    }
+)

@@ -1,0 +1,190 @@
+"""The protocol: texts, settings, weights, tests and level of a command, fixed before the model is asked."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from extensions.bundle.manifest import Input, Provenance
+from extensions.bundle.provenance import Settings, inputs, settings_in
+from extensions.bundle.weights import hashes_of
+from fsd import distributed
+from fsd.config import APIConfig, flags
+from fsd.errors import UsageError
+from fsd.files import digest, read_json
+from fsd.leftovers import write_whole
+from fsd.progress import note
+from pipelines.command.context import ASKING, context, demands
+
+VERSION = 2
+"""Version of the file."""
+Hashes = Mapping[str, Mapping[str, str]]
+"""Name of a model, or `adapter` → file → its SHA-256."""
+LEVELS = {"contamination": "level", "canary test": "alpha", "detect": "fpr", "adapter-audit": "fpr"}
+"""Command → its setting that is the level; the others give intervals of 95 %."""
+INTERVAL_LEVEL = 0.05
+"""The level of the other commands, as it stands in a protocol."""
+TESTS = {
+    "run": "AUC of the best score with its 95 % interval, beside a blind classifier and the control model",
+    "detect": "conformal p-value of each text, after the domain check; with --known also all texts together",
+    "adapter-audit": "AUC of the best score with its 95 % interval, beside a blind classifier",
+    "contamination": "exchangeability; with --known also dataset inference, CoDeC and kernel divergence; Holm",
+    "extract": "share of the work that can be extracted with its 95 % interval, beside that of the control",
+    "canary test": "rank of the published canaries among the withheld ones, all documents together; Holm",
+}
+"""Command → what is tested."""
+BY_PROMPTS = "rank of the longest run of words that is returned of a work among those of the control works; Holm"
+"""What is tested where `extract` asks by prompts."""
+ELSEWHERE = {"out", "report", "answers", "device", "cache", "max_batch_tokens"}
+ELSEWHERE |= flags(APIConfig()).keys() - {"start_token", "tokenizer"}
+"""Settings on which no number depends."""
+
+
+def _current(version: int) -> int:
+    if version != VERSION:
+        raise ValueError(f"got version {version}, this fsd reads version {VERSION}")
+    return version
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What is fixed: the hashes of the texts by setting, the settings, the hashes of the weights, tests and level.
+
+    The hashes of the weights are those of the files of each model by its name, and of the adapter. A model that is not
+    on this machine, or behind an API, has none: its name is fixed alone.
+    """
+
+    version: Annotated[int, AfterValidator(_current)]
+    command: str
+    texts: Mapping[str, Sequence[str]]
+    settings: Settings
+    weights: Hashes
+    tests: str
+    level: float
+
+    @property
+    def by_name(self) -> list[str]:
+        """The models that have no hash."""
+        return [name for name, files in self.weights.items() if not files]
+
+    def mismatch(self, run: "Protocol") -> str:
+        """What of a run is not of this protocol, in a few words; "" if all of it is."""
+        if self.command != run.command:
+            return f"command {self.command}; the run is of {run.command}"
+        flag = _differing(self.texts, run.texts)
+        if flag is not None:
+            return f"other texts of {flag}"
+        name = _differing(self.settings, run.settings)
+        if name is not None:
+            return f"{name} {self.settings.get(name)}; the run has {run.settings.get(name)}"
+        for name in sorted(self.weights.keys() & run.weights.keys()):
+            fixed = self.weights[name]
+            of_run = run.weights[name]
+            file = _differing(fixed, of_run)
+            # Weights that are not on the machine have no hash.
+            if fixed and of_run and file is not None:
+                return f"other weights of {name} ({file})"
+        if self.level != run.level or self.tests != run.tests:
+            return "other tests or another level"
+        return ""
+
+
+def _differing(fixed: Settings, of_run: Settings) -> str | None:
+    """The first key whose value is another, or that one side lacks; a key of somebody else's file may be empty."""
+    for key in sorted(fixed.keys() | of_run.keys()):
+        if fixed.get(key) != of_run.get(key):
+            return key
+    return None
+
+
+def protocol(command: str, config: Any) -> Protocol:
+    """The protocol of a command with these settings, with the files as they are now."""
+    settings = flags(config)
+    # Of large weights a hash takes minutes: all processes share one.
+    weights = distributed.from_main(lambda: hashes_of(settings))
+    return _protocol(command, inputs(command, config), settings, weights)
+
+
+def recorded(provenance: Provenance, configuration: bytes, weights: Hashes) -> Protocol:
+    """The protocol that a finished run kept, by what it recorded, its configuration file and the weights beside it."""
+    settings = {}
+    for name, value in settings_in(configuration).items():
+        if name not in ("version", "command"):
+            settings[name.replace("-", "_")] = value
+    return _protocol(provenance.command, provenance.inputs, settings, weights)
+
+
+def _protocol(command: str, inputs: Sequence[Input], settings: Settings, weights: Hashes) -> Protocol:
+    texts: dict[str, list[str]] = {}
+    for entry in inputs:
+        # Of a published benchmark or a task, the name is all there is here.
+        hashes = [file.sha256 for file in entry.files] or [entry.name]
+        texts.setdefault(entry.flag, []).extend(hashes)
+    as_json = json.loads(json.dumps(settings, default=str))
+    settings_that_matter = {
+        name: value for name, value in as_json.items() if name not in ELSEWHERE and name not in texts
+    }
+    level = INTERVAL_LEVEL
+    if command in LEVELS:
+        level = settings[LEVELS[command]]
+    tests = TESTS[command]
+    if settings.get("prompts") or settings.get("questions"):
+        tests = BY_PROMPTS
+    return Protocol(VERSION, command, texts, settings_that_matter, weights, tests, level)
+
+
+def read(path: str | Path) -> Protocol:
+    """The protocol in a file."""
+    return read_json(Protocol, path, f"a protocol of version {VERSION}, made by --protocol with --dry-run")
+
+
+def apply(config: Any) -> None:
+    """Write the protocol of a dry run, or refuse a run that is not of its protocol; nothing without --protocol."""
+    path = demands().protocol
+    if path is None:
+        return
+    active = context()
+    if active.command not in ASKING:
+        raise UsageError(f"protocol must be of a command that asks a model ({', '.join(ASKING)}); got {active.command}")
+    _check_adapter(flags(config).get("adapter"))
+    run = protocol(active.command, config)
+    if active.invocation.dry_run and not Path(path).exists():
+        _write(Path(path), run)
+    else:
+        check(path, read(path), run)
+    if distributed.is_main_process():
+        note(f"protocol {path}: SHA-256 {digest(path)}")
+        for name in read(path).by_name:
+            absence = "were not on the machine"
+            if name.startswith("api:"):
+                absence = "are behind an API"
+            note(f"the protocol fixes {name} by its name alone: its weights {absence}")
+
+
+def check(path: str | Path, agreed: Protocol, run: Protocol) -> None:
+    """Refuse a run that is not of its protocol, and one whose weights cannot be compared with it."""
+    reason = agreed.mismatch(run)
+    if reason:
+        raise UsageError(f"the run must be as its protocol; {path} has {reason}")
+    # They would be downloaded after this check, and could be any.
+    absent = [name for name in run.by_name if name not in agreed.by_name]
+    if absent:
+        raise UsageError(f"the weights that a protocol fixes must be on this machine; those of {absent[0]} are not")
+
+
+def _check_adapter(adapter: str | None) -> None:
+    """Refuse an alias of a registered adapter, which may move to another version after the protocol is published."""
+    if adapter and re.search(r"^models:.*(@|/latest$)", adapter):
+        raise UsageError(f"a protocol must name a version of the adapter, models:/NAME/VERSION; got {adapter}")
+
+
+def _write(path: Path, run: Protocol) -> None:
+    content = json.dumps(vars(run), indent=2, ensure_ascii=False) + "\n"
+    try:
+        write_whole(path, content.encode())
+    except OSError as error:
+        raise UsageError(f"protocol must be a path that can be written; {path}: {error.strerror or error}") from error

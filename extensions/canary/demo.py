@@ -1,0 +1,97 @@
+"""The demonstration: a model that was trained on published canaries, and the same model before."""
+
+import copy
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from extensions.canary import files, make, rank
+from extensions.canary.settings import DemoConfig, MakeConfig
+from extensions.pretrain.pretraining import continue_pretraining
+from fsd.config import DetectorConfig, ModelConfig, Recipe
+from fsd.data.embedded import unread
+from fsd.data.readers import read_rows
+from fsd.evaluation.findings import FOR, Finding
+from fsd.models import language_model
+from fsd.reporting.report import p_words
+from fsd.scoring.model import open_model
+from fsd.token_stats import Scorer
+from pipelines.command.context import stage
+from pipelines.command.job import Job, Stated
+from pipelines.command.output import write_table
+from pipelines.experiment.detector_settings import load_detectors
+from pipelines.experiment.examination import show_demonstration
+
+DOCUMENTS = 30
+ALPHA = 0.05
+EXPLANATION = (
+    Finding("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05", FOR),
+    Finding("which variant is published was drawn at random, so the p-values are exact for any model", FOR),
+)
+SCHEME = {"variants": 100, "length": 6, "alpha": 0.01, "repetitions": (1, 4, 16)}
+
+
+def prepare(config: DemoConfig) -> Job:
+    """Nothing to check: the demonstration is always the same."""
+    return Job(partial(run, config), {"documents": Stated(f"{DOCUMENTS} embedded abstracts", {"texts": DOCUMENTS})})
+
+
+def make_canaries(
+    documents: Sequence[str], words_of: Sequence[str], seed: str, **scheme: Any
+) -> tuple[files.Canaries, list[str]]:
+    """Canaries of documents, of the words of some texts, and what is published."""
+    # By way of files, so that the demonstration does what `fsd canary make` does.
+    with tempfile.TemporaryDirectory(prefix="fsd-canary-") as scratch:
+        folder = Path(scratch, "canaries")
+        data = f"{scratch}/documents.jsonl"
+        words = f"{scratch}/words.jsonl"
+        write_table(pd.DataFrame({"text": documents}), data)
+        write_table(pd.DataFrame({"text": words_of}), words)
+        settings = MakeConfig((data,), str(folder), words=(words,), seed=seed, **scheme)
+        canaries = files.write(folder, *make.draw(settings))
+        published = [row["text"] for _, row in read_rows([folder / files.PUBLISHED])]
+    return canaries, published
+
+
+def rank_by_loss(canaries: files.Canaries, scorers: Mapping[str, Scorer], *, alpha: float, seed: int) -> pd.DataFrame:
+    """The rank tests of the canaries by the loss of a model."""
+    scores = rank.score(canaries, load_detectors(DetectorConfig("loss")), scorers, seed=seed)
+    return rank.rank_tests(scores, ["loss"], alpha=alpha, seed=seed)
+
+
+def run(config: DemoConfig) -> None:
+    """Make canaries, train on the published ones, and test the model that was trained on them and the one before."""
+    # The cache knows a model by its files, which the training does not change.
+    uncached = ModelConfig(cache="none")
+    with stage("model"):
+        # Members were read when the embedded model was trained: only the others show what this training adds.
+        abstracts = unread()
+        canaries, published = make_canaries(abstracts[:DOCUMENTS], abstracts, f"demonstration {config.seed}", **SCHEME)
+        model = language_model.load(uncached)
+        # A copy, since the training changes the weights in place.
+        trained = replace(model, model=copy.deepcopy(model.model))
+        continue_pretraining(trained, published, Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed))
+    with stage("scoring"):
+        tests = {}
+        for name, tested in (("trained", trained), ("control", model)):
+            tests[name] = rank_by_loss(
+                canaries, open_model(uncached, local=tested).scorers, alpha=ALPHA, seed=config.seed
+            )
+    p = {name: p_words(rank.together(results)["p"].item()) for name, results in tests.items()}
+    table = rank.by_model(
+        tests,
+        title="canaries on the embedded model, detector loss",
+        name="results",
+        kept=(0, 1, 5, 4, 2),
+        source="--json",
+    )
+    result = (
+        f"all documents together: {p['trained']} by the model that was trained on them, {p['control']} by the "
+        "one before"
+    )
+    show_demonstration([Finding(result), *EXPLANATION], table, "fsd canary make --data FILE --out canaries")

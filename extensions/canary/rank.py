@@ -1,0 +1,377 @@
+"""Scores of all variants of every canary, and the rank tests on them."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from extensions.canary import files
+from extensions.canary.settings import RankConfig
+from extensions.canary.canaries import check_level, combined_p, rank_p
+from extensions.canary.files import COMMITMENT, SEALED, Canaries
+from extensions.canary.powers import canary_power
+from fsd.errors import UsageError, at_least
+from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
+from fsd.progress import progress
+from fsd.reporting import figures
+from fsd.reporting.report import Column, Picture, Reader, Report, Section, Table, p_column, p_value, p_words
+from fsd.scoring.deviation import ViewStatistics
+from fsd.scoring.model import Model, outline
+from fsd.scoring.plan import ScoringPlan
+from fsd.scoring.token_frequencies import fingerprint, made_for
+from fsd.statistics.intervals import Estimate, observed_rate
+from fsd.statistics.multiplicity import holm
+from fsd.token_stats import FloatArray, Prompt, Scorer
+from fsd.views import DRAWS, Detector, ViewInputs
+from pipelines.command.context import stage
+from pipelines.command.deliver import deliver
+from pipelines.command.job import Job, Stated
+from pipelines.experiment.detector_settings import load_detectors
+from pipelines.experiment.examination import examination, examined, open_examined
+
+CONTEXT_WORDS = 32
+"""Last words of the document that precede its canary when it is scored."""
+FURTHER_VIEWS = {"neighbours", "primed", "tuned", *DRAWS}
+"""Views that a canary does not have: it has no neighbours, prefix and continuations of its own, and no tuned model."""
+# In place of a number of repetitions: all documents together.
+ALL = 0
+RANK_COLUMNS = ["detector", "repetitions", "documents", "median_p", "found", "found_low", "found_high", "p"]
+"""Columns of the rank tests: `repetitions` is 0 for all documents together, `found` the share of them with p ≤ α."""
+
+
+def _published(row: Any) -> str:
+    if row.repetitions:
+        return f"{row.repetitions} ×"
+    return "all"
+
+
+def _corrected(row: Any) -> str:
+    # Only the tests of all documents are corrected.
+    if row.repetitions:
+        return ""
+    return p_value(row.p_holm)
+
+
+# Of several models by one detector, and around these for one model by several.
+MODEL_COLUMNS = (
+    Column("published", _published),
+    Column("documents"),
+    p_column("median p", "median_p"),
+    Column("found [95 % CI]", lambda row: str(Estimate(row.found, row.found_low, row.found_high))),
+    p_column("combined p", "p"),
+)
+COLUMNS = (Column("detector"), *MODEL_COLUMNS, Column("p (Holm)", _corrected))
+
+
+def prepare(config: RankConfig) -> Job:
+    """Read the folder, and check it against its commitment, and what its variants can show."""
+    at_least(1, withheld=config.withheld)
+    canaries = files.read(Path(config.folder))
+    check_resolution(canaries, config.alpha, config.withheld)
+    sealed = canaries.sealed
+    # One text a document, as all variants of a canary are about equally long.
+    texts = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
+    scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
+    requested = load_detectors(config.detection)
+    reads = {
+        "canaries": Stated(
+            f"{len(texts):,} documents in {config.folder}", {"folder": config.folder, "documents": len(texts)}
+        )
+    }
+    checks = [partial(plan, config, canaries, requested, outline(config.model, ("base",)))]
+    work = partial(run, config, canaries, requested)
+    experiment = f"fsd-{config.domain}"
+    return Job(
+        work,
+        reads,
+        config.model,
+        texts=texts,
+        passes={"base": scored},
+        experiment=experiment,
+        api=config.api,
+        adapter=config.adapter,
+        checks=checks,
+    )
+
+
+def _scored(variants: int, withheld: int | None) -> int:
+    """How many variants of a document are scored: the published one, and those to which it is compared."""
+    return variants if withheld is None else min(variants, withheld + 1)
+
+
+def check_resolution(canaries: Canaries, alpha: float, withheld: int | None) -> None:
+    """Check that the variants can show a p-value of α: all documents together, or a single one with random canaries."""
+    check_level("alpha", alpha)
+    sealed = canaries.sealed
+    if sealed.kind == "paraphrase":
+        # Few paraphrases fit a document, so that a single one can show nothing; together they can.
+        finest = math.prod(1 / sealed.count(entry) for entry in sealed.documents)
+        limit = f"{finest:.2g}, the smallest p-value that these documents and their variants can show"
+    else:
+        scored = _scored(sealed.scheme.variants, withheld)
+        finest = 1 / scored
+        limit = f"1/{scored} = {finest:.2g} with {scored} variants of each canary scored"
+    # The slack lets 1/20 reach .05, however both are rounded.
+    if finest > alpha * (1 + 1e-9):
+        raise UsageError(f"alpha must be at least {limit}; got {alpha:g}")
+
+
+def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -> None:
+    """Load the model, score, test, track and print."""
+    sealed = canaries.sealed
+    with stage("model"):
+        model = open_examined(config, config.folder, adapter=config.adapter)
+        # By another tokenizer the variants have different numbers of tokens, and some are likelier for that alone.
+        if model.tokenizer:
+            name = config.api.tokenizer or config.model.model
+            check_tokenizer(model.tokenizer, sealed.tokenizer, name)
+        planned = plan(config, canaries, requested, model)
+    with examination(config, "canary", [config.folder], method="canary test", adapter=config.adapter or "") as tracked:
+        with stage("scoring"):
+            # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
+            scores = score(canaries, planned.detectors, model.scorers, withheld=config.withheld, seed=config.seed)
+            names = [detector.name for detector in planned.detectors]
+            results = rank_tests(scores, names, alpha=config.alpha, seed=config.seed)
+        deliver(partial(report, scores, results, canaries, config, planned.remarks), tracked)
+
+
+def plan(config: RankConfig, canaries: Canaries, requested: Sequence[Detector], model: Model) -> ScoringPlan:
+    """The detectors that can be computed on canaries; a UsageError if one that is named cannot."""
+    sealed = canaries.sealed
+    # What a detector reads besides would be of the canary without its document.
+    unfit = [detector.name for detector in requested if FURTHER_VIEWS.intersection(detector.views)]
+    # They tell whether a detector can be computed, which an API has to be asked.
+    examples = sealed.candidates(sealed.documents[0])[:2]
+    return model.plan(
+        requested,
+        examples,
+        excluded=dict.fromkeys(unfit, "it does not score a text after a context alone"),
+        strict=config.detection.named,
+        use="computed on canaries",
+    )
+
+
+def check_tokenizer(tokenizer: Any, expected: str, model: str) -> None:
+    """Refuse another tokenizer than that of the canaries, if the hash of theirs is known."""
+    if expected and not made_for(tokenizer, expected):
+        raise UsageError(
+            f"model {model} must have the tokenizer that the canaries were made for (hash {expected[:8]}); its own has "
+            f"{fingerprint(tokenizer)[:8]}"
+        )
+
+
+def report(
+    scores: pd.DataFrame, results: pd.DataFrame, canaries: Canaries, config: RankConfig, remarks: Sequence[str]
+) -> Report:
+    """The tests of all documents together, and by number of publications."""
+    of_all = together(results)
+    # The smallest p-value is that of a choice among detectors: it is told corrected for their number.
+    best = str(of_all["p_holm"].idxmin())
+    p = float(of_all["p_holm"][best])
+    histogram = Picture(
+        figures.png(figures.p_value_histogram(best, rank_p_values(scores, best))),
+        "Rank p-values of the single documents: the share of variants that score at least as high as the "
+        "published one. A model that was not trained on them gives about as many values in each bar (grey line).",
+        name="ranks.png",
+    )
+    table = Table(
+        results,
+        COLUMNS,
+        caption="Rank tests by number of publications.",
+        title=f"canaries, found at p ≤ {config.alpha:g}",
+        name="results",
+        kept=(0, 1, 6, 5, 4),
+    )
+    power = None
+    if p > config.alpha:
+        values, _ = _by_document(scores, best)
+        # The level of Holm's first step: the detector was chosen among several by its p-value.
+        power = canary_power(values, config.alpha / len(of_all), config.seed)
+    metrics = {}
+    for metric in ("p", "found"):
+        for detector, value in of_all[metric].items():
+            metrics[f"canary_{metric}/{detector}"] = value
+    sealed = canaries.sealed
+    model = examined(config)
+    facts = [
+        ("Model", model),
+        ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents"),
+        ("Significance level", f"{config.alpha:g}"),
+    ]
+    return Report(
+        title="Was it in the training data? Canaries",
+        question=f"Was {model} trained on the documents that were published with a canary?",
+        findings=conclusions(of_all, best, canaries, config, power) + as_findings(remarks),
+        sections=[Section("Results", tables=[table], pictures=[histogram])],
+        facts=facts,
+        changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
+        score=f"{best} p {p_value(p)}",
+        metrics=metrics,
+        reader=reader(p, canaries, config),
+        numbers={"p": p, "found": float(of_all["found"][best])},
+        artifacts={"canaries.parquet": scores},
+    )
+
+
+def reader(p: float, canaries: Canaries, config: RankConfig) -> Reader:
+    """The answer for somebody who is no engineer."""
+    model = examined(config)
+    answer = f"No evidence that {model} was trained on the published texts; this does not show that it was not."
+    if p <= config.alpha:
+        answer = f"{model} was trained on the published texts, or on something made of them."
+    chance = f"Chance alone gives a result like this one, or a clearer one, in {100 * p:.2g} of 100 cases."
+    limit = f"Evidence is what chance gives in at most {100 * config.alpha:g} of 100 cases; this limit was set before."
+    compared = (
+        f"Each of {len(canaries.sealed.documents)} documents was published with a random piece of text, drawn among "
+        "others that were kept secret. The list was sealed before: its hash is below. A model that never read the "
+        "documents prefers the published piece no more often than any other."
+    )
+    return Reader([answer], [chance, limit], [compared, f"The sealed list has SHA-256 {canaries.sha256}."])
+
+
+def score(
+    canaries: Canaries,
+    detectors: Sequence[Detector],
+    scorers: Mapping[str, Scorer],
+    *,
+    withheld: int | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Score the published variant of every document and the others, each after the end of its document."""
+    sealed = canaries.sealed
+    rng = np.random.default_rng(seed)
+    parts = []
+    with progress(len(sealed.documents), "canaries", "document", shown=True) as bar:
+        for entry in sealed.documents:
+            texts = _variants(sealed.candidates(entry), entry.published, withheld, rng)
+            end = _end(canaries.contexts[entry.id])
+            readers = {name: _after(end, scorer) for name, scorer in scorers.items()}
+            # The frequencies of tokens do not depend on what is before them.
+            if "unigram" in scorers:
+                readers["unigram"] = scorers["unigram"]
+            views = ViewStatistics.compute(texts, detectors, readers, ViewInputs(), states=("base",))
+            columns = {
+                "document": entry.id,
+                "repetitions": entry.repetitions,
+                "published": np.arange(len(texts)) == 0,
+                "variant": texts,
+            }
+            for detector in detectors:
+                columns[detector.name] = views.scores(detector, "base")
+            parts.append(pd.DataFrame(columns))
+            bar.update()
+    return pd.concat(parts, ignore_index=True)
+
+
+def _variants(candidates: list[str], published: int, withheld: int | None, rng: np.random.Generator) -> list[str]:
+    """The variants that are scored, the published one first."""
+    variants = [candidates.pop(published)]
+    # Without a choice nothing is drawn: that would change what is drawn for the next documents.
+    if withheld is not None and withheld < len(candidates):
+        chosen = rng.choice(len(candidates), withheld, replace=False)
+        candidates = [candidates[index] for index in sorted(chosen)]
+    return variants + candidates
+
+
+def _end(context: str) -> str:
+    """The last `CONTEXT_WORDS` words of what precedes a canary, with the blanks after them."""
+    text = context.rstrip()
+    # The blanks between the words are kept by the group, so that the end reads as it was published.
+    pieces = re.split(r"([ \n])", text)
+    return "".join(pieces[1 - 2 * CONTEXT_WORDS :]) + context[len(text) :]
+
+
+def _after(context: str, scorer: Scorer) -> Scorer:
+    return lambda prompts: scorer([Prompt(prompt.text, context) for prompt in prompts])
+
+
+def rank_tests(scores: pd.DataFrame, detectors: Sequence[str], *, alpha: float, seed: int = 0) -> pd.DataFrame:
+    """The rank tests of every detector, by number of repetitions if there are several, and of all documents."""
+    repetitions = scores.groupby("document")["repetitions"].first().to_numpy()
+    # A single level would repeat the line of all documents.
+    levels = np.append(np.unique(repetitions), ALL).tolist()
+    if len(levels) == 2:
+        levels = [ALL]
+    rows = []
+    for detector in detectors:
+        values, published = _by_document(scores, detector)
+        p = rank_p_values(scores, detector)
+        for level in levels:
+            chosen = (repetitions == level) | (level == ALL)
+            # 20/1000 and .02 need not be the same float.
+            rate = observed_rate(p[chosen] <= alpha + 1e-9)
+            combined = combined_p(list(compress(values, chosen)), list(compress(published, chosen)), seed=seed)
+            count = chosen.sum()
+            rows.append((detector, level, count, np.median(p[chosen]), *rate, combined))
+    table = pd.DataFrame(rows, columns=RANK_COLUMNS)
+    # Only the tests of all documents are corrected: those by level describe, and decide nothing.
+    p_holm = holm(dict(zip(detectors, together(table)["p"], strict=True)))
+    corrected = table["detector"].map(p_holm)
+    return table.assign(p_holm=corrected.where(table["repetitions"] == ALL))
+
+
+def together(results: pd.DataFrame) -> pd.DataFrame:
+    """The rank tests of all documents together, by detector."""
+    return results[results["repetitions"] == ALL].set_index("detector")
+
+
+def by_model(tested: Mapping[str, pd.DataFrame], **options: Any) -> Table:
+    """The rank tests of several models by the detector loss."""
+    rows = pd.concat([results.assign(model=name) for name, results in tested.items()])
+    return Table(rows, [Column("model"), *MODEL_COLUMNS], **options)
+
+
+def rank_p_values(scores: pd.DataFrame, detector: str) -> FloatArray:
+    """(D,) rank p-value of each document, in the order of their ids."""
+    values, published = _by_document(scores, detector)
+    return np.array(list(map(rank_p, values, published)))
+
+
+def _by_document(scores: pd.DataFrame, detector: str) -> tuple[list[FloatArray], list[int]]:
+    """Scores of the variants of each document, and which of them was published, in the order of their ids."""
+    values = []
+    published = []
+    for _, part in scores.groupby("document"):
+        values.append(part[detector].to_numpy())
+        published.append(int(part["published"].argmax()))
+    return values, published
+
+
+def conclusions(
+    together: pd.DataFrame, best: str, canaries: Canaries, config: RankConfig, power: Finding | None = None
+) -> list[Finding]:
+    """The results in sentences, most important first."""
+    model = examined(config)
+    sealed = canaries.sealed
+    # Corrected, as the detector was chosen among several by its p-value.
+    p = float(together["p_holm"][best])
+    evidence = p_words(p)
+    if len(together) > 1:
+        evidence += f", corrected for {len(together)} detectors"
+    if p <= config.alpha:
+        meaning = f"{model} prefers the published variants: it was trained on them, or on something made of them"
+    else:
+        meaning = f"No evidence that {model} was trained on the published variants; this does not show that it was not"
+    result = f"{together['documents'][best]} documents together, {best}: {evidence}. {meaning}"
+    seal = "the list matches its commitment"
+    if sealed.kind != "paraphrase":
+        seal += f"; {sealed.scheme.variants:,} variants per document"
+    advice = (
+        f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
+        "both files here could have been replaced"
+    )
+    findings = [Finding(result)]
+    if power:
+        findings.append(power)
+    return [
+        *findings,
+        Finding("the p-values are exact: which variant is published was drawn at random, and sealed before", FOR),
+        Finding(seal, FOR),
+        Finding(advice, AGAINST),
+    ]

@@ -1,0 +1,13 @@
+"""Was a data set, as a whole, in the training data? `fsd contamination`."""
+
+from fsd.plugs import Command, Plug
+
+PLUG = Plug(
+    commands={
+        "contamination": Command(
+            "one book, a benchmark, fine-tuning data, or texts not yet published",
+            "extensions.contamination",
+            "was this benchmark, as a whole, in the training data?",
+        )
+    }
+)

@@ -1,0 +1,124 @@
+"""Simple prompts for a work, as anybody would type them: by its title, by its opening, or by the user's questions."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Formatter
+
+from extensions.extract.returned import beginning, words_of
+from fsd.errors import UsageError, quoted, refusing
+from fsd.files import SMALL, read_text
+
+TITLE = "title"
+OPENING = "opening"
+AUTHOR = "author"
+FIELDS = (TITLE, AUTHOR, OPENING)
+BY_TITLE = 'Please give me the text of "{title}", word for word, from the beginning.'
+BY_TITLE_AND_AUTHOR = 'Please give me the text of "{title}" by {author}, word for word, from the beginning.'
+BY_OPENING = "Continue this text: {opening}"
+MOST = 100
+"""Questions of a file: each is asked for every work, and somebody pays for it."""
+
+
+@dataclass(frozen=True)
+class AskedWork:
+    """A work that a model is asked for; title and author are empty if they are not known."""
+
+    name: str
+    text: str
+    title: str = ""
+    author: str = ""
+    control: bool = False
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt with fields in braces, and its name."""
+
+    name: str
+    template: str
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of its fields."""
+        return [field for _, field, _, _ in Formatter().parse(self.template) if field is not None]
+
+    @property
+    def continues(self) -> bool:
+        """Whether it ends in the opening, so that the reply goes on where the text breaks off."""
+        return self.template.rstrip().endswith("{" + OPENING + "}")
+
+    def about(self, work: AskedWork, opening: int) -> str:
+        """The prompt for a work, with that many of its words as the opening."""
+        # Words of a long work are found one by one, which takes time where nobody asks for them.
+        cells = {TITLE: work.title, AUTHOR: work.author}
+        if OPENING in self.fields:
+            cells[OPENING] = beginning(work.text, opening)
+        return self.template.format_map(cells)
+
+
+def usual(names: Sequence[str], works: Sequence[AskedWork]) -> list[Question]:
+    """The prompts that need no file; that by title names the author if it is known of every work."""
+    # A work and its controls must be asked for by the same words.
+    by_title = BY_TITLE
+    if all(work.author for work in works):
+        by_title = BY_TITLE_AND_AUTHOR
+    templates = {TITLE: by_title, OPENING: BY_OPENING}
+    return [Question(name, templates[name]) for name in dict.fromkeys(names)]
+
+
+def read_questions(path: str) -> list[Question]:
+    """The questions in a file, one a line; a UsageError names the line with a field that no work has."""
+    questions = []
+    for number, line in enumerate(read_text(path, largest=SMALL).split("\n"), 1):
+        if line.strip():
+            question = Question(f"{Path(path).name}:{number}", line.strip())
+            _check_fields(question, f"{path}:{number}")
+            questions.append(question)
+    if not questions:
+        raise UsageError(f"questions must be a file with a question a line; {path} has none")
+    if len(questions) > MOST:
+        raise UsageError(f"questions must be at most {MOST}; {path} has {len(questions)}")
+    return questions
+
+
+def _check_fields(question: Question, place: str) -> None:
+    allowed = ", ".join("{" + field + "}" for field in FIELDS)
+    must = f"a question must have one of {allowed}, and write other braces twice"
+    with refusing(f"{must}; {place}: ", ValueError):
+        parts = list(Formatter().parse(question.template))
+    # A format or an attribute of a field would let a file of questions look into the program.
+    for _, field, form, conversion in parts:
+        if field is not None and (field not in FIELDS or form or conversion):
+            raise UsageError(f"{must}; {place} has {quoted(field)}")
+    # Without any field it would ask for the control works by the words for the work.
+    if not question.fields:
+        raise UsageError(f"{must}; {place} has none: the same question is asked of every control work")
+
+
+def check_works(works: Sequence[AskedWork], questions: Sequence[Question], opening: int, span: int) -> None:
+    """Refuse works that a question cannot be asked for, or that are too short for a reply to be compared."""
+    needed = set()
+    for question in questions:
+        needed.update(question.fields)
+    least = span + opening * (OPENING in needed)
+    for work in works:
+        for field in (TITLE, AUTHOR):
+            if field in needed and not getattr(work, field):
+                raise UsageError(
+                    f"{field} must be known of every work that is asked for by it, from a column of that name in a "
+                    f"table of works, or of one text file by --{field}; {work.name} has none"
+                )
+        if len(words_of(work.text).words) < least:
+            raise UsageError(
+                f"a work must have at least {least} words, those of the opening and a span; {work.name} has fewer"
+            )
+
+
+def prompts(
+    works: Sequence[AskedWork], questions: Sequence[Question], opening: int
+) -> Iterator[tuple[AskedWork, Question, str]]:
+    """Every question about every work."""
+    for work in works:
+        for question in questions:
+            yield work, question, question.about(work, opening)

@@ -1,0 +1,239 @@
+"""The laboratory: its cells, those that are not finished yet computed, and their report."""
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import pandas as pd
+
+from extensions.lab import corpora, results
+from extensions.lab.settings import LabConfig, Reference
+from extensions.lab.corpora import LabCorpus, Sides
+from extensions.lab.docstrings import PACKAGES
+from extensions.lab.models import SIZES, Base, Lab, shared
+from extensions.lab.report import report
+from extensions.lab.targets import Cell, Target, compute, learned
+from fsd import tracking
+from fsd.config import ModelConfig
+from fsd.data.documents import Document
+from fsd.data.near_duplicates import refuse_copies
+from fsd.data.splitting import MEMBER
+from fsd.errors import UsageError, at_least
+from fsd.models.devices import check_dtype, torch_device
+from fsd.net.hub import default_folder
+from fsd.scoring.model import outline
+from fsd.tracking import Run
+from pipelines.command.context import stage
+from pipelines.command.deliver import deliver, tracked_run
+from pipelines.command.job import Job, Stated, names, pretraining
+from pipelines.command.output import check_table_path, write_table
+
+EXPERIMENT = "fsd-lab"
+# Folder in the cache with the models and finished cells.
+FOLDER = "lab"
+SMALL_TEXTS = 120
+SMALL_SEEDS = 2
+SMALL_EXPOSURES = (0, 4)
+SMALL_PARAGRAPHS = 800
+# Its docstrings alone are background enough for tiny targets.
+SMALL_PACKAGES = ("pandas",)
+# Name of a corpus, and what a seed draws of it.
+DrawnCorpus = tuple[str, Sides]
+
+
+def prepare(config: LabConfig) -> Job:
+    """Check the settings and the corpora but `code`, which takes a minute to cut."""
+    config = _with_defaults(config)
+    _check(config)
+    base = None
+    model = pretraining(SIZES[config.size], 0)["model"]
+    note = "a cell takes one to three minutes on a core; `tiny` ones are faster, those of 8M slower"
+    if config.base:
+        check_dtype(config.dtype, torch_device("auto"))
+        base = Base.of(
+            config.base,
+            config.learning_rate,
+            method=config.method,
+            dtype=config.dtype,
+            chats=config.chats if _has_chats(config) else "",
+        )
+        model = Stated(f"{base.model}, continued", base.model)
+        note = "a cell of smollm2 takes 5 GB of memory, and for 320 texts eleven minutes of one core"
+    folder = default_folder(config.cache) / FOLDER
+    cells = _count(config)
+    reads = {"corpora": names(config.corpora), "cells": Stated(f"{cells:,}, less those that are finished", cells)}
+    paragraphs = config.paragraphs
+    reads["background"] = Stated(f"{paragraphs:,} paragraphs", {"paragraphs": paragraphs})
+    reads["model"] = model
+    return Job(
+        partial(run, config, folder, base), reads, writes=[config.out, folder], experiment=EXPERIMENT, notes=[note]
+    )
+
+
+def _with_defaults(config: LabConfig) -> LabConfig:
+    if not config.references:
+        usual: Reference = "before" if config.base else "smaller"
+        config = replace(config, references=(usual,))
+    if not config.small:
+        return config
+    return replace(
+        config,
+        size="tiny",
+        seeds=min(config.seeds, SMALL_SEEDS),
+        exposures=SMALL_EXPOSURES,
+        paragraphs=min(config.paragraphs, SMALL_PARAGRAPHS),
+        texts=config.texts or SMALL_TEXTS,
+    )
+
+
+def _count(config: LabConfig) -> int:
+    """Number of cells: one for each corpus, target and reference."""
+    seen = len(set(config.exposures)) - 1
+    trained = seen * len(set(config.sources)) * config.seeds
+    # An unchanged base is the control of all seeds of a corpus.
+    controls = 1 if config.base else config.seeds
+    targets = trained + controls
+    return targets * len(config.corpora) * len(set(config.references))
+
+
+def _check(config: LabConfig) -> None:
+    """Refuse settings before anything is computed."""
+    exposures = sorted(set(config.exposures))
+    if exposures[:1] != [0] or len(exposures) < 2:
+        listed = _listed(config.exposures)
+        raise UsageError(f"exposures must be 0, for the control, and at least one number above; got {listed}")
+    at_least(1, seeds=config.seeds, workers=config.workers, texts=config.texts)
+    at_least(100, paragraphs=config.paragraphs)
+    if len(set(config.corpora)) < len(config.corpora) or not config.corpora:
+        raise UsageError(f"corpora must be at least one, each once; got {_listed(config.corpora)}")
+    most = len(config.corpora)
+    if not config.sources or not all(1 <= number <= most for number in config.sources):
+        raise UsageError(
+            f"sources must be numbers from 1 to that of the corpora, {most}; got {_listed(config.sources)}"
+        )
+    unusual = set(config.references) - {"before", "earlier"}
+    if config.base and unusual:
+        names = _listed(sorted(unusual))
+        raise UsageError(f"references must be before or earlier with a base, which has no other relatives; got {names}")
+    check_table_path(config.out, config.corpora)
+    rate = config.learning_rate
+    if rate is not None and not 0 < rate < math.inf:
+        raise UsageError(f"learning-rate must be above 0 and finite; got {rate}")
+    for corpus in _read(config):
+        _check_chats(config, corpus)
+        for seed in range(config.seeds):
+            corpora.draw(corpus, seed, config.texts)
+
+
+def _read(config: LabConfig) -> Iterator[LabCorpus]:
+    """The corpora of texts; functions of packages are cut when the work begins, since this takes a minute."""
+    for name in config.corpora:
+        if name not in (corpora.CODE, corpora.OWN_CODE):
+            yield corpora.load(name, config.columns)
+
+
+def _has_chats(config: LabConfig) -> bool:
+    return any(corpus.chats for corpus in _read(config))
+
+
+def _check_chats(config: LabConfig, corpus: LabCorpus) -> None:
+    """Refuse chats that no template writes."""
+    if not corpus.chats:
+        return
+    if not config.base:
+        raise UsageError(
+            f"corpus {corpus.name} must be learned by a base, whose template writes its chats; give --base, such as "
+            "smollm2"
+        )
+    outline(ModelConfig(config.base)).check_chats(corpus.chats)
+
+
+def _listed(values: Iterable[object]) -> str:
+    return " ".join(map(str, values)) or "none"
+
+
+def _cells(config: LabConfig, loaded: Sequence[LabCorpus], lab: Lab) -> Iterator[Cell]:
+    """The cells of all corpora, seed by seed, so that what an interrupted laboratory has finished are whole seeds."""
+    for seed in range(config.seeds):
+        drawn = [(corpus.name, corpora.draw(corpus, seed, config.texts)) for corpus in loaded]
+        # An unchanged base is the control of every seed, and is computed with the first.
+        if not lab.base or seed == 0:
+            yield from _scored(config, Target(lab, 0, seed, ()), drawn)
+        for exposures in sorted(set(config.exposures) - {0}):
+            for number in sorted(set(config.sources)):
+                for sources, judged in groups(drawn, number):
+                    members = tuple(learned(sides[MEMBER]) for _, sides in sources)
+                    yield from _scored(config, Target(lab, exposures, seed, members), judged)
+
+
+def groups(drawn: Sequence[DrawnCorpus], size: int) -> Iterator[tuple[Sequence[DrawnCorpus], Sequence[DrawnCorpus]]]:
+    """The corpora that each target learns, and those of them by which it is judged; each corpus is judged once."""
+    for start in range(0, len(drawn), size):
+        judged = drawn[start : start + size]
+        # The last target begins the list anew, so that it learns as many as the others.
+        yield [*judged, *drawn[: size - len(judged)]], judged
+
+
+def _scored(config: LabConfig, target: Target, judged: Sequence[DrawnCorpus]) -> Iterator[Cell]:
+    for name, sides in judged:
+        for reference in dict.fromkeys(config.references):
+            yield Cell(target, name, sides, reference, config.adapters)
+
+
+def run(config: LabConfig, folder: Path, base: Base | None) -> None:
+    """Compute the cells that are not finished yet, and record tables and figure."""
+    with stage("data"):
+        packages = SMALL_PACKAGES if config.small else PACKAGES
+        lab = shared(folder, packages, config.paragraphs, base, config.size, continued="earlier" in config.references)
+        trained_on = lab.background
+        if {"earlier", "ordinary"}.intersection(config.references):
+            trained_on += lab.other_texts
+        background = list(map(Document, trained_on))
+        texts = {}
+        loaded = []
+        for name in config.corpora:
+            corpus = corpora.load(name, config.columns)
+            documents = texts[corpus.name] = list(chain(corpus.older, corpus.later))
+            # A copy in the background would be trained on, whatever its label.
+            refuse_copies(documents, background)
+            loaded.append(corpus)
+        cells = list(_cells(config, loaded, lab))
+    named = ("corpora", "exposures", "sources", "references", "adapters", "seeds", "paragraphs")
+    params = {name: getattr(config, name) for name in named}
+    params["size"] = lab.size
+    if base:
+        params |= {"learning_rate": base.recipe.learning_rate, "dtype": base.dtype, "chats": base.chats}
+    with tracked_run(
+        config, EXPERIMENT, f"lab · {lab.size} · {len(cells)} cells", params=params, tags={"study": "lab"}
+    ) as tracked:
+        with stage("scoring"):
+            # A real model fills the memory, so that its cells follow one another.
+            compute(cells, config.workers or (1 if base else os.cpu_count()) or 1)
+            scores = [(cell.labels, pd.read_parquet(cell.file)) for cell in cells]
+            measured = results.measure(results.joined(scores, texts))
+            _track_cells(cells, measured, tracked)
+        page = report(measured, len(cells))
+        write_table(measured, config.out)
+        files = {"results": config.out} if config.out else {}
+        deliver(replace(page, files=files), tracked)
+
+
+def _track_cells(cells: Sequence[Cell], measured: pd.DataFrame, parent: Run) -> None:
+    """Record the AUCs of each cell in a run of its own."""
+    keys = list(cells[0].labels)
+    by_cell = dict(list(measured.groupby(keys)))
+    for cell in cells:
+        labels = cell.labels
+        name = f"lab: {cell.corpus}, {labels['exposures']} exposures, seed {labels['seed']}"
+        with tracking.run(
+            EXPERIMENT,
+            name,
+            params=labels,
+            tags={"study": "lab", "kind": "cell", "cell": cell.file.stem},
+            parent=parent,
+        ) as child:
+            child.log_metrics(results.tracked(by_cell[tuple(labels.values())]))

@@ -1,0 +1,227 @@
+"""Targets of the laboratory, and one cell: the scores of the texts of a corpus by a target, against a reference.
+
+All targets continue one model that was pretrained on the background alone, so that the targets of a corpus differ in
+nothing but what they are trained on: `exposures` copies of each member of their sources, shuffled with some of the
+background. The control of a seed, the target with 0 exposures, is trained on that background and nothing else: members
+and contemporaries do not differ there, and whatever a score shows between older and later texts is a difference of the
+texts.
+
+Given a real model as base, all targets continue that one. Unchanged, it is the control. A base that learns chats reads
+nothing else, as in a fine-tuning. What chats say as a whole is scored, and their answers alone.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from extensions.lab import models
+from extensions.lab.settings import Reference
+from extensions.lab.corpora import UNSEEN, Sides
+from extensions.lab.models import Lab
+from extensions.lab.parts import ANSWERS, TEXT, WHOLE, read_once, scoring
+from extensions.pretrain.pretraining import continue_pretraining
+from fsd.config import AdapterConfig, FSDConfig
+from fsd.data.documents import Document, Documents, content_hash
+from fsd.data.splitting import Split
+from fsd.models.language_model import LanguageModel, load
+from fsd.progress import progress
+from fsd.scoring.model import open_model
+from fsd.scoring.scorers import STATES
+from fsd.token_stats import Prompt
+from pipelines.command.output import write_table
+from pipelines.experiment import detector_settings, experiment
+
+# Targets after which a worker is replaced, since its memory grows; with a base after each.
+TASKS = 8
+# Paragraphs of the background that the members are shuffled with, and those of a real model.
+TRAINED_WITH = 250
+BASE_TRAINED_WITH = 125
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model whose every training text is known; the seed is that of the order of training, and of the adapter."""
+
+    lab: Lab
+    exposures: int
+    seed: int
+    sources: tuple[tuple[str | Prompt, ...], ...]
+    """The members of each corpus that it is trained on, see `learned`."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The texts of a corpus, and what they are scored by."""
+
+    target: Target
+    corpus: str
+    sides: Sides
+    reference: Reference
+    adapters: bool = True
+    """Whether an adapter is trained on the unseen texts, for FSDs."""
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """What is scored of its texts: the texts, or of chats the answers and the whole."""
+        for side in self.sides.values():
+            if any(document.chat for document in side):
+                return (ANSWERS, WHOLE)
+        return (TEXT,)
+
+    @property
+    def labels(self) -> dict[str, str | int]:
+        """What its scores are labelled with."""
+        target = self.target
+        return {
+            "corpus": self.corpus,
+            "size": target.lab.size,
+            "sources": len(target.sources),
+            "reference": self.reference,
+            "exposures": target.exposures,
+            "seed": target.seed,
+        }
+
+    @property
+    def config(self) -> FSDConfig:
+        """What its target is loaded and scored with."""
+        return FSDConfig(model=self.target.lab.model(self.reference), seed=self.target.seed)
+
+    @property
+    def file(self) -> Path:
+        """Where the finished cell is, and will be found again."""
+        target = self.target
+        lab = target.lab
+        content = [lab.models.name, lab.continued, target.exposures, target.seed, self.reference]
+        content += map(_hashes, target.sources)
+        for kind, side in self.sides.items():
+            content += [kind, _hashes(learned(side))]
+        if self.adapters:
+            content.append(asdict(AdapterConfig()))
+        if lab.base:
+            content.append(asdict(lab.base))
+        return lab.models.with_name(f"{experiment.tag(content)}.parquet")
+
+
+def learned(documents: Documents) -> tuple[str | Prompt, ...]:
+    """What targets are trained on of documents: texts, or answers with what they answer."""
+    texts: list[str | Prompt] = []
+    for document in documents:
+        if document.chat or document.context:
+            texts.append(document.prompt)
+        else:
+            texts.append(document.text)
+    return tuple(texts)
+
+
+def _hashes(texts: Iterable[str | Prompt]) -> list[str]:
+    return sorted(map(_hash, texts))
+
+
+def _hash(text: str | Prompt) -> str:
+    if isinstance(text, str):
+        return content_hash(text)
+    # The same chat of another file is the same.
+    chat = text.chat and text.chat._replace(origin="")
+    return content_hash(json.dumps([text.text, text.context, chat]))
+
+
+def compute(cells: Sequence[Cell], workers: int) -> None:
+    """Compute the cells that no earlier call has finished, targets side by side."""
+    missing = [cell for cell in cells if not cell.file.exists()]
+    with progress(len(cells), "lab", "cell") as bar:
+        bar.update(len(cells) - len(missing))
+        if not missing:
+            return
+        lab = missing[0].target.lab
+        targets = [list(group) for _, group in groupby(missing, attrgetter("target"))]
+        # A forked worker would share locks with the threads of torch.
+        spawn = multiprocessing.get_context("spawn")
+        tasks = 1 if lab.base else TASKS
+        with spawn.Pool(min(workers, len(targets)), start_worker, maxtasksperchild=tasks) as pool:  # ends them too
+            # Once, before the cells, all of which read them.
+            pool.apply(models.train, (lab, tuple({cell.reference for cell in missing})))
+            for finished in pool.imap_unordered(run_cells, targets):
+                bar.update(finished)
+
+
+def start_worker() -> None:
+    """Let a worker compute on one core, since there is one worker a core, and draw no progress bars of its own."""
+    torch.set_num_threads(1)
+    sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
+
+
+def run_cells(cells: Sequence[Cell]) -> int:
+    """Store the scores of each cell of one target, which is trained once; returns their number."""
+    lab = cells[0].target.lab
+    with lab.precision:
+        model = trained(cells[0].target)
+        corpus = ""
+        for cell in cells:
+            # Cells that differ in the reference alone share the adapter, which the first of them trains.
+            write_table(scores(cell, model, adapted=cell.corpus == corpus), cell.file)
+            corpus = cell.corpus
+    return len(cells)
+
+
+def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
+    """The target, trained on `more` texts too; a real model of 0 exposures is the unchanged one."""
+    lab = target.lab
+    base = lab.base
+    model = load(lab.model("before"))
+    if base and not target.exposures:
+        return model
+    texts: list[str | Prompt] = list(more)
+    for source in target.sources:
+        texts += source * target.exposures
+    amount = BASE_TRAINED_WITH if base else TRAINED_WITH
+    if any(isinstance(text, Prompt) and text.chat for text in texts):
+        amount = 0
+    rng = random.Random(target.seed)
+    texts += rng.sample(lab.background, min(amount, len(lab.background)))
+    recipe = base.recipe if base else models.SIZES[lab.size]
+    lora = AdapterConfig() if base and base.method == "lora" else None
+    continue_pretraining(model, texts, replace(recipe, seed=target.seed), lora=lora, shown=False)
+    return model
+
+
+def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.DataFrame:
+    """`kind`, `text` (its hash), `scored` of each text of a cell, and a column a score; the target keeps the adapter.
+
+    `recall` and `neighbour`, which take several further passes over each text, are left out, and for a real model
+    `lowercase`, which takes one. The unchanged one is scored once: its numbers are kept beside the models. A model that
+    is `adapted` has the adapter of the cell's unseen texts already.
+    """
+    config = cell.config
+    detectors = detector_settings.cheap(detector_settings.load_detectors(config.detection))
+    if cell.target.lab.base:
+        detectors = [detector for detector in detectors if "lower" not in detector.views]
+    documents: list[Document] = []
+    rows = []
+    for kind, side in cell.sides.items():
+        if kind != UNSEEN:
+            documents += side
+            rows += [{"kind": kind, "text": content_hash(document.text)} for document in side]
+    split = Split(cell.sides[UNSEEN], (), documents)
+    states = STATES if cell.adapters else ("base",)
+    opened = open_model(config.model, states=states, local=model, seed=config.seed)
+    opened = read_once(opened)
+    if cell.adapters and not adapted:
+        # For its refusals.
+        experiment.prepare(opened, split, detectors, config)
+        experiment.train_adapter(model, split.unseen, config, None)
+    tables = []
+    for part in cell.scored:
+        plan = experiment.planned(scoring(opened, part), split, detectors, config)
+        texts = pd.DataFrame(rows).assign(scored=part)
+        tables.append(pd.concat([texts, plan.score().frame()], axis=1))
+    return pd.concat(tables, ignore_index=True)

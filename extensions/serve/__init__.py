@@ -1,0 +1,1 @@
+"""A registered adapter as a model that MLflow serves."""

@@ -1,0 +1,1 @@
+"""Data larger than memory, a shard at a time, by one process or a cluster of Ray."""

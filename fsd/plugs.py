@@ -1,0 +1,58 @@
+"""Where extensions meet the method: commands, rows, models, ways to compute, and what stands around an answer.
+
+An extension is a package with an entry point of the group `fsd.extensions`, whose object is a `Plug`. It may be part of
+this project or anybody's own: its `pyproject.toml` then has
+
+    [project.entry-points."fsd.extensions"]
+    mine = "my_package:PLUG"
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from operator import attrgetter
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
+
+
+class Command(NamedTuple):
+    """A command of `fsd`: the question that it belongs to in the help, the module that runs it, and what it does."""
+
+    question: str
+    module: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Plug:
+    """What an extension adds: its commands by name, and functions as `module:name`, imported when first called."""
+
+    commands: Mapping[str, Command] = field(default_factory=dict)
+    row: str = ""
+    """`(row, value, origin_url, columns)` → the chat of a row, or None: see `chat_in` of extensions/chats/rows.py."""
+    entry: str = ""
+    """Entry of --data → its rows, as a function of `contexts`, or None: see extensions/tasks/harness.py."""
+
+
+@cache
+def plugs() -> tuple[Plug, ...]:
+    """Every extension that is installed, by the name of its entry point."""
+    found = sorted(entry_points(group="fsd.extensions"), key=attrgetter("name"))
+    return tuple(entry.load() for entry in found)
+
+
+@cache
+def filled(socket: str) -> tuple[Callable[..., Any], ...]:
+    """What the extensions put into a socket, a field of `Plug`."""
+    names = [getattr(plug, socket) for plug in plugs()]
+    return tuple(resolve_name(name) for name in names if name)
+
+
+def first(socket: str, *given: Any) -> Any:
+    """What the first extension makes of this that knows what it is; None if none does."""
+    for function in filled(socket):
+        made = function(*given)
+        if made is not None:
+            return made
+    return None

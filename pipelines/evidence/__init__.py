@@ -1,1 +1,0 @@
-"""Commands that answer one question on its own: a book, a benchmark, fine-tuning data, canaries, overlap; bundles."""

@@ -1,0 +1,1 @@
+"""One experiment: inputs, training, scores before and after, answer and registration."""

@@ -1,0 +1,284 @@
+"""The tracked run of the main job, and its adapter as a registered model."""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from detectors import Detector
+from fsd import distributed, tracking
+from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
+from fsd.data.documents import content_hash, digest
+from fsd.data.splitting import VALIDATION, Split
+from fsd.evaluation import sentences
+from fsd.evaluation.results import Results
+from fsd.models.adapters import copy_adapter, save_adapter, target_names
+from fsd.models.language_model import BaseIdentity, LanguageModel
+from fsd.net.hub import EMBEDDED
+from fsd.reporting.report import Picture, Report, document, limits, markdown
+from fsd.reporting.results import detectors_table
+from fsd.scores import Score
+from fsd.scoring.scorers import reference_name
+from fsd.tracking import Run, Version, register
+from fsd.tracking import versions as own_versions
+from pipelines.command.context import context
+from pipelines.command.deliver import publish, run_name, tracked_run
+from pipelines.experiment import adapter_files
+from pipelines.experiment.detector_settings import BASE, shots_of
+from pipelines.experiment.experiment import ControlModel, pictures_of
+from pipelines.experiment.inputs import Inputs
+from pipelines.experiment.report import named, report
+
+# Settings of the training that IA3 does not have.
+OF_LORA = ("rank", "alpha", "dropout")
+
+
+@contextmanager
+def start(
+    config: FSDConfig,
+    model: LanguageModel,
+    sources: Mapping[str, str],
+    detectors: Sequence[Detector],
+    placebo: ControlModel | None,
+) -> Iterator[Run | None]:
+    """Open the MLflow run of a main job; None in processes other than the main one."""
+    if not distributed.is_main_process():
+        yield None
+        return
+    domain = config.data.domain
+    method = "reused adapter" if config.adapter else config.training.method
+    name = run_name(config.model.model, config.data.places or (domain,), f"{method} s{config.seed}")
+    settings = params(config, detectors, sources, placebo) | chosen_params(config, detectors)
+    settings["device"] = str(model.device)
+    with tracked_run(
+        config,
+        f"fsd-{domain}",
+        name,
+        params=settings,
+        tags={"texts": named(sources), **_model_tags(config, model.identity)},
+    ) as run:
+        yield run
+
+
+def _model_tags(config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
+    training = _training(config)
+    tags: dict[str, object] = {
+        "base_model": identity.id,
+        "base_revision": identity.revision or "local",
+        "base_fingerprint": identity.fingerprint,
+    }
+    tags["method"] = training.method if training else "unknown"
+    if config.adapter:
+        tags["reused_adapter"] = config.adapter
+    return tags
+
+
+def _training(config: FSDConfig) -> AdapterConfig | None:
+    """How the adapter of the run was trained; None for a reused one that does not record it."""
+    if not config.adapter:
+        return config.training
+    # Only the main process gets here: a collective call would wait for the others without an end.
+    return adapter_files.recorded_training(config.adapter, collective=False)
+
+
+def params(
+    config: FSDConfig, detectors: Sequence[Detector], sources: Iterable[str], placebo: ControlModel | None
+) -> dict[str, object]:
+    """The settings that tuning leaves as they are, as they are in effect, under their flags' names."""
+    settings = flags(config)
+    # Those of `chosen_params`, where they are nested.
+    for name in ("settings", *flags(config.training)):
+        del settings[name]
+    if config.data.validation is None:
+        # The default depends on the split.
+        settings["validation"] = VALIDATION if config.data.split == "grouped" else 0.0
+    # What the flags stand for, in place of `auto`.
+    settings["data"] = list(sources)
+    settings["reference_model"] = reference_name(config.model)
+    settings["detectors"] = [detector.name for detector in detectors]
+    settings["shots"] = shots_of(config.detection, config.model.model)
+    settings["placebo"] = placebo.config.model.model if placebo else "none"
+    return settings
+
+
+def chosen_params(
+    config: FSDConfig, detectors: Sequence[Detector], model: LanguageModel | None = None
+) -> dict[str, object]:
+    """The settings that tuning may choose: of the training, and of every detector."""
+    settings = training_params(_training(config), model)
+    if model is None:
+        # It waits as well: experts that are fused have none.
+        settings.pop("dropout", None)
+    settings["detector"] = {d.name: {**d.settings, BASE: dict(d.base_settings)} for d in detectors}
+    return settings
+
+
+def training_params(training: AdapterConfig | None, model: LanguageModel | None = None) -> dict[str, object]:
+    """The settings of a training that its method has, with the modules that it adapted if they are known."""
+    if training is None:
+        return {}
+    settings = asdict(training)
+    # MLflow refuses another value of a parameter, so that `auto` must wait for the modules that it stands for.
+    if settings["target_modules"] == "auto":
+        del settings["target_modules"]
+        if model and model.adapted:
+            settings["target_modules"] = target_names(model)
+    if model and model.adapted:
+        settings["dropout"] = getattr(model.model.active_peft_config, "lora_dropout", None)
+    if training.method == "ia3":
+        for name in OF_LORA:
+            del settings[name]
+    return settings
+
+
+def track(
+    run: Run,
+    results: Results,
+    inputs: Inputs,
+    model: LanguageModel,
+    *,
+    study: str = "",
+    edit: Callable[[Report], Report] = lambda report: report,
+    drawn: Callable[[], list[Picture]] | None = None,
+) -> tuple[Report, Version | None]:
+    """Log the report, and register the adapter with its calibration as a new version, which a study may have chosen.
+
+    `drawn` gives the figures, if they are made elsewhere.
+    """
+    config = inputs.config
+    detectors = inputs.detectors
+    sources = inputs.sources
+    log_texts(run, results.parts, config.data, sources)
+    run.log_params(chosen_params(config, detectors, model))
+    edited = edit(report(results, config, model.identity, sources, drawn or partial(pictures_of, results)))
+    publish(edited, run)
+    run.describe_experiment(edited.description)
+    version = None
+    # What cannot be stored is raised at the end of the run; the report is shown all the same.
+    with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
+        adapter = Path(scratch)
+        if config.adapter:
+            copy_adapter(tracking.fetch_adapter(config.adapter), model.identity, adapter)
+        else:
+            save_adapter(model, adapter)
+        name = f"fsd-{config.data.domain}"
+        files = model_files(results, config, detectors)
+        # A study that is continued registers what it chose once.
+        once = f"{study} {content_hash(str(files[adapter_files.SETUP]))}" if study else ""
+        tags = _model_tags(config, model.identity)
+        version = register(
+            run,
+            name,
+            adapter,
+            adapter_files.SERVING,
+            validation_score=results.validation_auc,
+            files=files,
+            tags={
+                "base_model": tags["base_model"],
+                "method": tags["method"],
+                "detector": results.verdict_score.detector,
+                "state": results.verdict_score.state,
+            },
+            judged_on=judged_words(results.parts, f"split {config.data.split}", config.seed),
+            digests=judged_on(results, config, model.identity),
+            barred=sentences.barred(results),
+            once=once,
+            description=edited.description,
+            card=card(name, results, config, model.identity, sources, model),
+            rows=adapter_files.served_rows(results.parts, results.calibration),
+        )
+    if version and version.present:
+        run.mark_repetition(version.uri, renamed=not context().invocation.name)
+    return edited, version
+
+
+def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) -> None:
+    """Log each part of the texts as a data set, `<domain>-<part>`."""
+    for part, documents in parts._asdict().items():
+        if not documents:
+            continue
+        source = ", ".join(sources)
+        if part == "unseen" and isinstance(data.unseen, str):
+            source = data.unseen
+        run.log_dataset(
+            f"{data.domain}-{part}",
+            documents.texts,
+            labels=[document.member for document in documents],
+            source=source,
+            context=part,
+        )
+
+
+def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, str | Path]:
+    """Name → content or path of what verdicts need; the cutoff is that given, else a member's latest date."""
+    cutoff = config.data.cutoff
+    if not cutoff:
+        members = [document for part in results.parts for document in part if document.member]
+        cutoff = max((member.date.isoformat() for member in members if member.date), default="")
+    return adapter_files.contents(
+        config.model,
+        shots_of(config.detection, config.model.model),
+        [detector for detector in detectors if str(Score(detector.name)) in results.scores],
+        sentences.audit_summary(results),
+        results.calibration,
+        domain=config.data.domain,
+        seed=config.seed,
+        training=_training(config),
+        unseen=results.parts.unseen,
+        cutoff=cutoff,
+    )
+
+
+def judged_on(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, str]:
+    """What two versions must share for their validation scores to be comparable."""
+    # Later texts are left out of the scores, so other ones do not matter.
+    judged = results.parts.without_later()
+    benchmark = f"validation {digest(judged.validation)}, test {digest(judged.test)}"
+    return {
+        "benchmark": benchmark,
+        "base_fingerprint": identity.fingerprint,
+        "judging": f"split {config.data.split}, seed {config.seed}, by the best score of any state",
+    }
+
+
+def judged_words(parts: Split, division: str, seed: int) -> str:
+    """On what a version was judged, for whoever reads its tags; its base model is a tag of its own."""
+    judged = parts.without_later()
+    texts = f"{len(judged.validation):,} validation and {len(judged.test):,} test texts"
+    return f"{texts}; {division}, seed {seed}; by the best score of any state"
+
+
+def card(
+    name: str,
+    results: Results,
+    config: FSDConfig,
+    identity: BaseIdentity,
+    sources: Mapping[str, str],
+    model: LanguageModel | None = None,
+) -> str:
+    """The adapter's card, in the form of the model hub; of a trained `model` also what was decided for it."""
+    training = _training(config)
+    settings = ", ".join(f"{key} {value}" for key, value in training_params(training, model).items())
+    digests = []
+    for part, texts in results.parts._asdict().items():
+        if texts:
+            digests.append((part, f"{len(texts)} texts, digest {digest(texts)}"))
+    return document(
+        "card.md",
+        name=name,
+        base=identity,
+        loadable=identity.id not in EMBEDDED,
+        method=training.method if training else "unknown",
+        training=settings or "not recorded",
+        unseen=len(results.parts.unseen),
+        detector=results.title(results.verdict_score),
+        texts=named(sources),
+        digests=digests,
+        made_by=named(own_versions()),
+        headline=sentences.headline(results),
+        signs=sentences.signs(results),
+        table=markdown(detectors_table(results)),
+        limits=limits().points,
+    )

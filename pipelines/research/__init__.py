@@ -1,1 +1,0 @@
-"""Commands for research and its preparation: studies, comparisons, small models and token frequencies."""

@@ -1,0 +1,72 @@
+"""What a command says that it would have found, against what it finds in new data of known truth."""
+
+import numpy as np
+import pytest
+
+from benchmarks.power import Measured, canaries, data_sets, sets
+from extensions.contamination.powers import Simulated, rank_power, strongest
+from fsd.statistics.intervals import Estimate
+from fsd.statistics.power import READ, READ_CANARY, READ_CODEC, READ_KERNEL
+from pipelines.experiment.power_sentences import measured_power, simulated_power
+
+
+def agrees(measured: Measured) -> bool:
+    """Whether the mean of what is stated is within the interval of what is found, or within .06 of it."""
+    stated, found = measured
+    mean = float(np.mean([one.value for one in stated]))
+    return found.low - 0.06 <= mean <= found.high + 0.06
+
+
+@pytest.mark.parametrize("shift", [0.0, READ_CANARY[2], READ_CANARY[5]])
+def test_the_exact_test_finds_what_is_stated(shift: float) -> None:
+    assert agrees(canaries(shift, 3, 100, np.random.default_rng(1)))
+
+
+@pytest.mark.parametrize("shift", [0.0, READ[1], READ[5]])
+def test_dataset_inference_finds_what_is_stated(shift: float) -> None:
+    assert agrees(data_sets(shift, 3, 100, np.random.default_rng(1)))
+
+
+@pytest.mark.parametrize("shift", [0.0, READ_KERNEL[5], 3.0])
+def test_a_rank_among_sets_finds_what_is_stated(shift: float) -> None:
+    assert agrees(sets(shift, 20, 500, np.random.default_rng(1)))
+
+
+def test_a_number_that_is_the_same_for_all_sets_finds_nothing() -> None:
+    """CoDeC of our models: ties count against the data set."""
+    simulated = rank_power("CoDeC", np.ones(19), READ_CODEC, 0.05, 0)
+    assert [share.value for share in simulated.by_times.values()] == [0, 0, 0]
+    assert rank_power("one set", np.ones(1), {1: 9.0}, 0.5, 0).by_times[1].value == 0
+
+
+def test_a_rank_cannot_pass_a_level_below_its_finest() -> None:
+    numbers = np.arange(19.0)
+    assert rank_power("rank", numbers, {1: 9.0}, 0.05, 0).by_times[1].value == 1
+    assert rank_power("rank", numbers, {1: 9.0}, 0.05 / 4, 0).by_times[1].value == 0
+
+
+def test_the_shifts_are_those_of_models_whose_data_is_known() -> None:
+    """Sets of 23 texts beside 46 that were read once and twice were found in .67 [.28, .93] and .93 [.68, 1.00]."""
+    for times, found in ((1, Estimate(0.67, 0.28, 0.93)), (2, Estimate(0.93, 0.68, 1.0))):
+        (stated,), _ = data_sets(READ[times], 1, 1, np.random.default_rng(2))
+        assert found.low <= stated.value <= found.high
+    # Kernel divergence of sets of 11 that were read once to four times: 3 of 54 found at p <= .05, in docs/evidence.
+    for times in (1, 2):
+        (stated,), _ = sets(READ_KERNEL[times], 1, 1, np.random.default_rng(2))
+        assert 0.01 <= stated.value <= 0.35
+
+
+def test_sentences_and_the_strongest_test() -> None:
+    weak = Simulated("weak", dict.fromkeys((1, 2, 5), Estimate(0.1, 0.05, 0.2)))
+    rising = Simulated("rising", {1: Estimate(0, 0, 0.04), 2: Estimate(0.5, 0.4, 0.6), 5: Estimate(1, 0.96, 1)})
+    assert strongest([weak, rising]) == rising
+    assert rising.metrics == {
+        "contamination_power/read_1": 0, "contamination_power/read_2": 0.5, "contamination_power/read_5": 1,
+    }  # fmt: skip
+    assert rising.finding.text.startswith(
+        "power: of data sets seen in training, rising finds about this share, by how often they were seen: "
+        "once 0 % [0, 4], twice 50 % [40, 60], five times 100 % [96, 100]; simulated, "
+    )
+    assert simulated_power("works", rising.by_times).text.startswith("power: of works seen in training, this procedure")
+    line = measured_power(Estimate(0.14, 0.05, 0.28), "the 43 members", 0.1).text
+    assert line.startswith("power: of the 43 members about 14 % [5, 28] are found at a false-positive rate of 10.0%: ")

@@ -1,0 +1,64 @@
+"""Command lines: messages and help that do not depend on the terminal, except for where their lines end."""
+
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from fsd.errors import UsageError
+from pipelines.command.cli import parse
+
+TEXT = """A summary of the command in one sentence.
+
+A paragraph that is longer than a narrow terminal, and has a second sentence. It is
+wrapped anew.
+
+Examples:
+    fsd run --domain arxiv --model ./a-folder-with-a-rather-long-name
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a command."""
+
+    scale: Literal["small", "full"] = "small"
+    """How much."""
+    seed: int = 0
+    """Random seed."""
+    exposures: tuple[int, ...] = (1, 2)
+    """How often."""
+
+
+def test_messages_are_the_same_in_every_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments, message in (
+        ("--scale x", "scale must be one of small, full; got 'x'; --help lists all flags"),
+        ("--seed x", "seed must be a whole number; got 'x'; --help lists all flags"),
+        ("--exposures 1 x", "exposures must be a number; got '1', 'x'; --help lists all flags"),
+        ("--nonsense", "Unrecognized options: --nonsense; --help lists all flags"),
+        ("--nonsense ./a", "Unrecognized options: --nonsense, ./a; --help lists all flags"),
+    ):
+        for columns in (40, 60, 79, 80, 81, 100):
+            monkeypatch.setenv("COLUMNS", str(columns))
+            monkeypatch.setattr(sys, "argv", ["fsd tool", *arguments.split()])
+            with pytest.raises(UsageError) as error:
+                parse(Settings, TEXT)
+            assert str(error.value) == message
+
+
+def test_the_description_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["fsd tool", "--help"])
+    example = "    fsd run --domain arxiv --model ./a-folder-with-a-rather-long-name"
+    for columns in (40, 60, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit) as end:
+            parse(Settings, TEXT)
+        assert not end.value.code
+        usage, _, summary, *lines = capsys.readouterr().out.splitlines()
+
+        assert usage == "usage: fsd tool [-h] [OPTIONS]"
+        assert summary.startswith("A summary of the command")
+        assert example in lines
+        assert all(len(line) <= columns for line in lines if line != example)
+        assert any(line.startswith("A paragraph") for line in lines)
