@@ -53,8 +53,9 @@ class RandomModel(LanguageModel):
     rows: Sequence[list[int]] = ()
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """The rows of these numbers."""
-        return [list(self.rows[int(text)]) for text in texts]
+        """The rows of these numbers; the first for a sentence, by which the training tries the model."""
+        numbers = [int(text) if text.isdecimal() else 0 for text in texts]
+        return [list(self.rows[number]) for number in numbers]
 
 
 def random_model(shape: str, texts: int, *, device: torch.device, dtype: torch.dtype, seed: int = 0) -> RandomModel:
