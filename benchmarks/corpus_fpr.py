@@ -16,8 +16,6 @@ from typing import Literal
 
 import numpy as np
 import tyro
-from fsd.evaluation.audit import blind
-from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.documents import Document
@@ -27,7 +25,9 @@ from fsd.scores import FSD, of_state
 from fsd.scoring.model import open_model
 from fsd.scoring.scorers import STATES
 from fsd.statistics.intervals import observed_rate
+from fsd.text_audit.audit import blind
 from fsd.token_stats import IntArray, Scores
+from fsd.verdicts.dataset_inference import DatasetVerdict, dataset_verdict
 from pipelines.experiment.detector_settings import cheap, load_detectors
 
 LEVELS = (0.01, 0.05, 0.10)

@@ -123,7 +123,9 @@ def main() -> None:
             chosen = [long[index] for index in rng.permutation(len(long))[: run.texts]]
             entries[task] = declare(folder, task, FORMS[at % len(FORMS)], chosen, run.words)
         tests = {task: read_files([entry]) for task, entry in entries.items()}
-        known = {task: without_related(tests[task], read_files([f"{entry}:train"]))[0] for task, entry in entries.items()}
+        known = {
+            task: without_related(tests[task], read_files([f"{entry}:train"]))[0] for task, entry in entries.items()
+        }
         leaked = [document.text for document in next(iter(tests.values()))]
         shards = [BREAK.join(leaked[at : at + run.shard]) for at in range(0, len(leaked), run.shard)]
         (folder / "corpus.json").write_text(json.dumps(shards), encoding="utf-8")

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from extensions.adapter_audit.settings import AuditConfig
 from extensions.adapter_audit.preferences import DETECTORS, Pair, are_pairs, prompts_of, read_pairs, score_pairs
+from extensions.adapter_audit.settings import AuditConfig
 from fsd import tracking
 from fsd.config import AdapterConfig, CleaningConfig, DetectorConfig, ModelConfig
 from fsd.data.corpus import Corpus

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import mode
 
 from extensions.canary import files
-from extensions.canary.settings import MakeConfig
 from extensions.canary.canaries import MOST_REPETITIONS, Scheme, check_level, published_index, repetitions_of, word_pool
 from extensions.canary.files import BREAK, SEPARATOR, VERSION, Entry, Sealed
+from extensions.canary.settings import MakeConfig
 from fsd.data.corpus import Corpus
 from fsd.data.documents import content_hash
 from fsd.data.readers import document, parse_columns, read_rows, read_texts

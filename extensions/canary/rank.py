@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from extensions.canary import files
-from extensions.canary.settings import RankConfig
 from extensions.canary.canaries import check_level, combined_p, rank_p
 from extensions.canary.files import COMMITMENT, SEALED, Canaries
 from extensions.canary.powers import canary_power
+from extensions.canary.settings import RankConfig
 from fsd.errors import UsageError, at_least
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.progress import progress

@@ -13,21 +13,29 @@ from types import MappingProxyType
 from typing import Any
 
 from fsd.data.cells import Row, RowError, check_characters, checked_text, is_missing
-from fsd.data.layouts import COMPLETION, CONVERSATIONS, PROMPT, TEXTS, TRL, check_one, is_empty, layouts_in
+from fsd.data.layouts import (
+    COMPLETION,
+    CONVERSATIONS,
+    FIELDS,
+    MESSAGES,
+    NOT_READ,
+    PROMPT,
+    SETTINGS,
+    TEXTS,
+    TOOLS,
+    TRL,
+    check_one,
+    from_json,
+    is_empty,
+    layouts_in,
+    unpacked,
+)
 from fsd.errors import UsageError, quoted, refusing
 from fsd.files import JSON
 from fsd.token_stats import REASONING, TOOL, TOOL_CALLS, Chat, Turn
 
-MESSAGES = "messages"
 TURNS = (MESSAGES, *CONVERSATIONS)
 """Columns of messages."""
-FIELDS = (MESSAGES, PROMPT, COMPLETION)
-"""Fields of a chat, and their default columns."""
-TOOLS = "tools"
-SETTINGS = "chat_template_kwargs"
-"""Columns of what a template is given besides the turns."""
-NOT_READ = "-"
-"""In place of a column: the field is not read."""
 FURTHER = (TOOL_CALLS, "tool_call_id", "name", *REASONING)
 """Fields that a message may have besides role and content."""
 NO_ANSWER = "no answer"
@@ -144,7 +152,7 @@ def _settings(row: Row, origin_url: str) -> str:
 def _unpacked_cell(value: Any) -> Any:
     """What a cell holds, in CSV as JSON; None for nothing."""
     if isinstance(value, str):
-        value = _from_json(value)
+        value = from_json(value)
     value = _listed(value)
     # An empty list, as of a data set with tools in other rows, changes nothing.
     if is_missing(value) or value in ("", [], {}):
@@ -169,21 +177,6 @@ def _as_json(value: Any, field: str, origin_url: str) -> str:
     return text
 
 
-def columns_of(chat: Chat) -> JSON:
-    """The columns of a row that `chat_in` reads as this chat."""
-    if not chat.templated:
-        prompt, completion = chat.turns
-        return {PROMPT: prompt.content, COMPLETION: completion.content}
-    messages = [turn.message for turn in chat.turns]
-    columns = {MESSAGES: messages}
-    if chat.given is not None:
-        columns = {PROMPT: messages[: chat.given], COMPLETION: messages[chat.given :]}
-    for name, text in ((TOOLS, chat.tools), (SETTINGS, chat.settings)):
-        if text:
-            columns[name] = json.loads(text)
-    return columns
-
-
 def _divided(prompt: Any, completion: Any, origin_url: str) -> Chat:
     """A chat of a prompt and a completion: two texts, or two lists of messages."""
     prompt = unpacked(prompt)
@@ -203,41 +196,15 @@ def _divided(prompt: Any, completion: Any, origin_url: str) -> Chat:
     return Chat(asked + answered, len(asked), origin_url)
 
 
-def unpacked(value: Any) -> Any:
-    """The messages that a string holds as JSON, as a cell of a CSV file does; any other value as it is."""
-    if not isinstance(value, str) or not value.lstrip().startswith("["):
-        return value
-    messages = _from_json(value)
-    # Brackets may begin a text, too.
-    if isinstance(messages, list) and messages and all(map(_is_message, messages)):
-        return messages
-    return value
-
-
-def _is_message(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    names = value.keys()
-    return ("role" in names or "from" in names) and not names.isdisjoint(("content", TOOL_CALLS, "value"))
-
-
 def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
     if isinstance(messages, str):
-        messages = _from_json(messages)
+        messages = from_json(messages)
     messages = _listed(messages)
     if not isinstance(messages, list | tuple) or not messages:
         raise UsageError(
             f"{origin_url}: {field} must be a list of objects with role and content; got {quoted(messages)}"
         )
     return tuple(_turn(message, number, field, origin_url) for number, message in enumerate(messages, 1))
-
-
-def _from_json(messages: str) -> Any:
-    """Messages as a cell of a CSV file has them; what is no JSON stays as it is."""
-    try:
-        return json.loads(messages)
-    except (ValueError, RecursionError):
-        return messages
 
 
 def _turn(message: Any, number: int, field: str, origin_url: str) -> Turn:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extensions.tasks.harness import Question
 from fsd.data.corpus import Corpus
+from fsd.data.entries import Question
 from fsd.evaluation.findings import AGAINST, Finding
 from fsd.reporting.report import Table, plain
 from fsd.statistics.intervals import Estimate, observed_rate

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from extensions.canary.canaries import check_level
-from extensions.contamination.settings import ContaminationConfig
 from extensions.contamination.accuracy import Accuracy, accuracy
 from extensions.contamination.dataset_tests import (
     FEWEST,
@@ -25,9 +24,10 @@ from extensions.contamination.dataset_tests import (
     rank_among,
 )
 from extensions.contamination.powers import Simulated, inference_power, order_power, rank_power, strongest
-from extensions.tasks.harness import Question, is_task, questions, training_split
+from extensions.contamination.settings import ContaminationConfig
 from fsd.config import again
 from fsd.data.corpus import Corpus
+from fsd.data.entries import Question, entry_of
 from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import refuse_members, refuse_related, without_related
 from fsd.data.readers import parse_columns, read_files
@@ -158,8 +158,8 @@ def read(config: ContaminationConfig) -> Inputs:
     asked = []
     # Without known texts no item can be judged seen.
     if nonmembers:
-        for file in filter(is_task, config.files):
-            asked += questions(file)
+        for entry in filter(None, map(entry_of, config.files)):
+            asked += entry.questions()
     return Inputs(suspect, nonmembers, detectors, doubts, remarks, asked)
 
 
@@ -239,7 +239,7 @@ def read_nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpu
         nonmembers = Corpus()
     remarks: list[str] = []
     # The splits of a task have texts in common, which its user did not choose: elsewhere a copy is a mistake.
-    if config.near_duplicates == "drop" or any(map(is_task, config.known)):
+    if config.near_duplicates == "drop" or any(map(entry_of, config.known)):
         kept, remarks = without_related(suspect, nonmembers)
         nonmembers = Corpus(kept)
     if nonmembers:
@@ -327,7 +327,8 @@ def report(
             "what the order alone cannot."
         )
         # The training split of a benchmark is of the same kind, if the model has not read that as well.
-        split = training_split(config.files[0]) or "FILE"
+        entry = entry_of(config.files[0])
+        split = (entry and entry.training_split) or "FILE"
         command = again("contamination", config.files, config, ContaminationConfig(config.files))
         commands = [f"{command} --known {split}"]
     metrics = {f"contamination_p/{test}": p for test, p in p_values(outcomes).items()}

@@ -14,13 +14,13 @@ import pandas as pd
 
 from extensions.api.client import Cost
 from extensions.contamination import accuracy, dataset
-from extensions.contamination.settings import ContaminationConfig
 from extensions.contamination.dataset import Inputs
+from extensions.contamination.settings import ContaminationConfig
 from extensions.gguf.model_file import gguf_file
-from extensions.tasks.harness import TRAIN, is_task
 from fsd import tracking
 from fsd.config import ModelConfig, flags
 from fsd.data.documents import Document, content_hash
+from fsd.data.entries import entry_of
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
 from fsd.models.devices import resolve_precision
@@ -141,10 +141,11 @@ def _no_work() -> None:
 def _cell_config(config: ContaminationConfig, model: str, file: str) -> ContaminationConfig:
     """The settings of one cell: the training split of a task belongs to that task, other known texts to all files."""
     nonmembers = []
-    for entry in config.known:
-        of_other = is_task(entry) and entry.endswith(TRAIN) and entry.removesuffix(TRAIN) != file
+    for place in config.known:
+        entry = entry_of(place)
+        of_other = entry and entry.split_of not in ("", file)
         if not of_other:
-            nonmembers.append(entry)
+            nonmembers.append(place)
     return replace(config, files=(file,), models=(), known=tuple(nonmembers), model=replace(config.model, model=model))
 
 

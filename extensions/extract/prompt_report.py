@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from extensions.extract.settings import ExtractConfig
 from extensions.extract.questions import AskedWork, Question
 from extensions.extract.replies import PLAIN, Reply, Request
 from extensions.extract.returned import LEVEL, Exchange, Quoted, Returned, p_values
+from extensions.extract.settings import ExtractConfig
 from fsd.config import again
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.reporting.report import Column, Reader, Report, Section, Table, numbers, p_column, p_value, p_words, plain

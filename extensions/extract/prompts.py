@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from extensions.api.client import Cost
 from extensions.extract import prompt_report
-from extensions.extract.settings import ExtractConfig
 from extensions.extract.prompt_report import Entry
 from extensions.extract.questions import AUTHOR, TITLE, AskedWork, Question, check_works, prompts, read_questions, usual
 from extensions.extract.replies import Reply, Request, all_sent, open_replies
 from extensions.extract.returned import Returned, returned, words_of
+from extensions.extract.settings import ExtractConfig
 from fsd.data.cells import check_characters
 from fsd.data.readers import COMPRESSIONS, TABLES, document, read_rows
 from fsd.errors import UsageError, at_least

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from extensions.extract.settings import ExtractConfig
 from extensions.extract.extraction import LEVELS, Work, coverage, highest_of_blocks, lead, queries, ratio
 from extensions.extract.powers import extraction_power
+from extensions.extract.settings import ExtractConfig
 from fsd.config import again
 from fsd.evaluation.findings import AGAINST, Finding
 from fsd.reporting import figures

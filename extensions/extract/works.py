@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from extensions.extract import prompts, report
-from extensions.extract.settings import ExtractConfig
 from extensions.extract.extraction import Work, passages
 from extensions.extract.report import Extractions
+from extensions.extract.settings import ExtractConfig
 from fsd.config import ModelConfig, Recipe
 from fsd.errors import UsageError, at_least
 from fsd.evaluation.findings import FOR, Finding

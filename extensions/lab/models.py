@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import torch
 
-from extensions.lab.settings import Reference
 from extensions.lab.docstrings import docstring_paragraphs
+from extensions.lab.settings import Reference
 from extensions.pretrain.pretraining import continue_pretraining, pretrain
 from fsd.config import ModelConfig, Recipe
 from fsd.data.documents import content_hash

@@ -25,10 +25,10 @@ import pandas as pd
 import torch
 
 from extensions.lab import models
-from extensions.lab.settings import Reference
 from extensions.lab.corpora import UNSEEN, Sides
 from extensions.lab.models import Lab
 from extensions.lab.parts import ANSWERS, TEXT, WHOLE, read_once, scoring
+from extensions.lab.settings import Reference
 from extensions.pretrain.pretraining import continue_pretraining
 from fsd.config import AdapterConfig, FSDConfig
 from fsd.data.documents import Document, Documents, content_hash

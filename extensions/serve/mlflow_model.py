@@ -13,9 +13,8 @@ import mlflow
 import numpy as np
 import pandas as pd
 
-from extensions.chats.rows import MESSAGES
 from fsd.data.cells import is_missing
-from fsd.data.layouts import COMPLETION
+from fsd.data.layouts import COMPLETION, MESSAGES
 from fsd.data.readers import table_documents
 from fsd.errors import UsageError, first_line
 from fsd.tracking import InputColumn

@@ -2,4 +2,4 @@
 
 from fsd.plugs import Plug
 
-PLUG = Plug(entry="extensions.tasks.harness:reader")
+PLUG = Plug(entry="extensions.tasks.harness:entry")

@@ -6,13 +6,15 @@ TASK is a task, a group of tasks, or a YAML file that declares one. Needs the ex
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from fsd.data.entries import Question
 from fsd.errors import UsageError, refusing
-from fsd.token_stats import Prompt, Prompts, TokenStats
+from fsd.token_stats import Prompt, TokenStats
 
 PREFIX = "lm-eval:"
 TRAIN = ":train"
@@ -22,68 +24,74 @@ ACCURACY = "acc"
 
 Doc = Mapping[str, Any]
 """A document of a task, as its dataset has it."""
-Mark = Callable[[Sequence[TokenStats]], float]
-"""Turns the statistics of a question's prompts into 1 for a right answer, 0 for a wrong one, NaN if unknown."""
 
 
-class Question(NamedTuple):
-    """A question as the harness asks it, without examples: its origin, its answers as prompts, and its marking."""
+@dataclass(frozen=True)
+class HarnessEntry:
+    """An entry of --data that names tasks of the harness, or their training split."""
 
-    origin_url: str
-    prompts: Prompts
-    mark: Mark
+    entry: str
 
+    @property
+    def name(self) -> str:
+        """The name of the tasks."""
+        return self.entry.removeprefix(PREFIX).removesuffix(TRAIN)
 
-def is_task(entry: object) -> bool:
-    """Whether an entry of --data names a task of the harness."""
-    return str(entry).startswith(PREFIX)
-
-
-def training_split(entry: str) -> str:
-    """The entry of a task's training split; "" if it has none, is one, is no task, or cannot be loaded any more."""
-    if not is_task(entry) or entry.endswith(TRAIN):
+    @property
+    def split_of(self) -> str:
+        """The entry whose training split this one is; "" if it is none."""
+        if self.entry.endswith(TRAIN):
+            return self.entry.removesuffix(TRAIN)
         return ""
-    try:
-        tasks = _tasks(entry.removeprefix(PREFIX)).values()
-    except UsageError:
+
+    @property
+    def training_split(self) -> str:
+        """The entry of the training split; "" if there is none, this is one, or it cannot be loaded any more."""
+        if self.split_of:
+            return ""
+        try:
+            tasks = _tasks(self.name).values()
+        except UsageError:
+            return ""
+        if all(task.has_training_docs() for task in tasks):
+            return self.entry + TRAIN
         return ""
-    if all(task.has_training_docs() for task in tasks):
-        return entry + TRAIN
-    return ""
+
+    def rows(self, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Each question and its answer as a text, after its origin; with `contexts` the answer after the question."""
+        suffix = TRAIN if self.split_of else ""
+        for name, task in _tasks(self.name).items():
+            if suffix and not task.has_training_docs():
+                raise UsageError(f"task must have a training split to be taken by {TRAIN[1:]}; {name} has none")
+            docs = task.training_docs() if suffix else task.eval_docs
+            for number, doc in enumerate(docs, 1):
+                question, answer = rendered(task, doc)
+                text = {"text": question + answer, "answer": answer}
+                if contexts:
+                    text = {"text": answer, "context": question}
+                yield f"{PREFIX}{name}{suffix}:{number}", text
+
+    def questions(self) -> list[Question]:
+        """The questions that the harness evaluates, if probabilities of answers decide them; none of other tasks.
+
+        The model writes the answers of other tasks itself, or they have no answers.
+        """
+        asked = []
+        for name, task in _tasks(self.name).items():
+            if not _is_marked(task):
+                continue
+            for number, doc in enumerate(task.eval_docs, 1):
+                # The same origin as that of its text in `rows`.
+                origin_url = f"{PREFIX}{name}:{number}"
+                asked.append(Question(origin_url, _prompts(task, doc), partial(_mark, task, doc)))
+        return asked
 
 
-def rows(entry: str, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Each question and its answer as a text, after its origin; with `contexts` the answer after the question."""
-    name = entry.removeprefix(PREFIX)
-    suffix = TRAIN if name.endswith(TRAIN) else ""
-    for task_name, task in _tasks(name.removesuffix(TRAIN)).items():
-        if suffix and not task.has_training_docs():
-            raise UsageError(f"task must have a training split to be taken by {TRAIN[1:]}; {task_name} has none")
-        docs = task.training_docs() if suffix else task.eval_docs
-        for number, doc in enumerate(docs, 1):
-            question, answer = rendered(task, doc)
-            text = {"text": question + answer, "answer": answer}
-            if contexts:
-                text = {"text": answer, "context": question}
-            yield f"{PREFIX}{task_name}{suffix}:{number}", text
-
-
-def questions(entry: str) -> list[Question]:
-    """The questions that the harness evaluates, if probabilities of answers decide them; none of other tasks.
-
-    The model writes the answers of other tasks itself, or they have no answers.
-    """
-    asked = []
-    for task_name, task in _tasks(entry.removeprefix(PREFIX)).items():
-        if not _is_marked(task):
-            continue
-        for number, doc in enumerate(task.eval_docs, 1):
-            # The same origin as that of its text in `rows`.
-            origin_url = f"{PREFIX}{task_name}:{number}"
-            prompts = _prompts(task, doc)
-            mark = partial(_mark, task, doc)
-            asked.append(Question(origin_url, prompts, mark))
-    return asked
+def entry(place: str) -> HarnessEntry | None:
+    """The tasks that an entry of --data names; None for another entry."""
+    if place.startswith(PREFIX):
+        return HarnessEntry(place)
+    return None
 
 
 def _is_marked(task: Any) -> bool:

@@ -10,7 +10,7 @@ from datetime import date as Date  # noqa: N812 - documents have a field date
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from extensions.chats.rows import columns_of
+from fsd.data.layouts import columns_of
 from fsd.token_stats import Chat, Prompt, of_chat
 
 SHOWN = 8

@@ -4,14 +4,25 @@ Alpaca has instruction, input and output, Dolly has instruction, context and res
 A row that fits two layouts is refused: by the wrong one, something would be scored that no model has learned.
 """
 
+import json
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fsd.data.cells import Row, is_missing
 from fsd.errors import UsageError, quoted
+from fsd.files import JSON
+from fsd.token_stats import TOOL_CALLS, Chat
 
+MESSAGES = "messages"
 PROMPT = "prompt"
 COMPLETION = "completion"
+FIELDS = (MESSAGES, PROMPT, COMPLETION)
+"""Fields of a chat, and their default columns."""
+TOOLS = "tools"
+SETTINGS = "chat_template_kwargs"
+"""Columns of what a template is given besides the turns."""
+NOT_READ = "-"
+"""In place of a column: the field is not read."""
 CONVERSATIONS = ("conversations", "conversation")
 """Columns of turns, as ShareGPT has them, beside the column `messages`."""
 HEADS = ("instruction", "question", "query", PROMPT, "problem", "inputs")
@@ -127,3 +138,44 @@ def check_text(row: Row, origin_url: str) -> None:
             f"{origin_url}: text must be in a column of that name; this row is of another layout ({layouts[0]}): make "
             f'one text of it by --columns "text={template}"'
         )
+
+
+def columns_of(chat: Chat) -> JSON:
+    """The columns of a row that is read as this chat."""
+    if not chat.templated:
+        prompt, completion = chat.turns
+        return {PROMPT: prompt.content, COMPLETION: completion.content}
+    messages = [turn.message for turn in chat.turns]
+    columns = {MESSAGES: messages}
+    if chat.given is not None:
+        columns = {PROMPT: messages[: chat.given], COMPLETION: messages[chat.given :]}
+    for name, text in ((TOOLS, chat.tools), (SETTINGS, chat.settings)):
+        if text:
+            columns[name] = json.loads(text)
+    return columns
+
+
+def unpacked(value: Any) -> Any:
+    """The messages that a string holds as JSON, as a cell of a CSV file does; any other value as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    messages = from_json(value)
+    # Brackets may begin a text, too.
+    if isinstance(messages, list) and messages and all(map(_is_message, messages)):
+        return messages
+    return value
+
+
+def _is_message(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    names = value.keys()
+    return ("role" in names or "from" in names) and not names.isdisjoint(("content", TOOL_CALLS, "value"))
+
+
+def from_json(messages: str) -> Any:
+    """Messages as a cell of a CSV file has them; what is no JSON stays as it is."""
+    try:
+        return json.loads(messages)
+    except (ValueError, RecursionError):
+        return messages

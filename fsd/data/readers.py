@@ -24,12 +24,11 @@ from itertools import accumulate, chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from extensions.chats import rows as chats
-from extensions.chats.rows import NOT_READ
-from extensions.tasks import harness
 from fsd.data import cells, layouts
 from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.documents import Document, utc_day
+from fsd.data.entries import Entry, entry_of
+from fsd.data.layouts import NOT_READ
 from fsd.errors import UsageError, quoted, refusing
 from fsd.files import (
     JSON,
@@ -44,6 +43,7 @@ from fsd.files import (
     regular_files,
 )
 from fsd.net.hub import data_files
+from fsd.plugs import first
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 PACKED = {b"\x1f\x8b": ".gz", b"PK\x03\x04": ".zip", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2"}
@@ -334,7 +334,7 @@ Passages = Iterable[Passage]
 def check_endings(places: Iterable[str | Path]) -> None:
     """Refuse files, on disk or elsewhere, whose names do not tell a format that can be read; folders and tasks may."""
     for place in map(str, places):
-        if not harness.is_task(place) and not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
+        if not entry_of(place) and not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
             # A folder that is not there.
             is_remote = "://" in place or place.startswith("hf:")
             if not PurePosixPath(place).suffix and not os.path.exists(place) and not is_remote:  # noqa: PTH110
@@ -348,13 +348,14 @@ class TextStream:
     def __init__(self, files: Sequence[Path | str], column: str = "text", answer: str | None = None) -> None:
         if not files:
             raise UsageError("corpus must be at least one file; got none")
-        self.tasks: list[str] = []
+        self.entries: list[Entry] = []
         places = []
-        for entry in map(str, files):
-            if harness.is_task(entry):
-                self.tasks.append(entry)
+        for place in map(str, files):
+            entry = entry_of(place)
+            if entry:
+                self.entries.append(entry)
             else:
-                places += _in_folder(entry)
+                places += _in_folder(place)
         check_endings(places)  # before any of them is looked up on the network
         check_template("column", column)
         self.files = list(chain.from_iterable(map(data_files, places)))
@@ -370,8 +371,8 @@ class TextStream:
             next(iter(TextStream(files, self.column)), None)
 
     def __iter__(self) -> Iterator[Passage]:
-        for task in self.tasks:
-            for origin_url, row in harness.rows(task):
+        for entry in self.entries:
+            for origin_url, row in entry.rows():
                 yield Passage(row["text"], origin_url=origin_url, answer=row["answer"])
         finished = 0
         for file in self.files:
@@ -563,7 +564,7 @@ def parse_columns(spec: str, *, answers: bool = False, unread: Iterable[str] = (
     allowed = list(FIELDS)
     if answers:
         allowed += [CONTEXT]
-        allowed += chats.FIELDS
+        allowed += layouts.FIELDS
     columns: dict[str, str] = {}
     for part in NEXT_FIELD.split(spec) if spec.strip() else ():
         field, _, name = map(str.strip, part.partition("="))
@@ -642,8 +643,9 @@ def read_files(
     """
     documents = []
     for path in _distinct(paths, "data file"):
-        if harness.is_task(path):
-            rows = list(harness.rows(str(path), contexts=contexts))
+        entry = entry_of(path)
+        if entry:
+            rows = list(entry.rows(contexts=contexts))
             names: Columns = {}
         else:
             names = columns or {}
@@ -856,7 +858,7 @@ def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = Fa
     # a column that is named for the text is the text, whatever else a row has
     if "text" not in columns:
         if answers:
-            chat = chats.chat_in(row, value, origin_url, columns)
+            chat = first("row", row, value, origin_url, columns)
         else:
             layouts.check_text(row, origin_url)
     context = ""

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 import detectors as available
-from extensions.chats.rows import MESSAGES, SETTINGS, TOOLS, columns_of
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.data.documents import AFTER_CONTEXT, CHAT, COMPLETED, TEXT, Document, json_line
-from fsd.data.layouts import COMPLETION, PROMPT
+from fsd.data.layouts import COMPLETION, MESSAGES, PROMPT, SETTINGS, TOOLS, columns_of
 from fsd.data.splitting import Split
 from fsd.files import SMALL, read_json
 from fsd.net.hub import EMBEDDED

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from extensions.chats.rows import NOT_READ
 from extensions.shards import shards
 from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
 from fsd.data.knowledge_cutoffs import labels_for
+from fsd.data.layouts import NOT_READ
 from fsd.data.near_duplicates import listed
 from fsd.data.readers import parse_columns
 from fsd.data.reading import read_otherwise

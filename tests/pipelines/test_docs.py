@@ -19,8 +19,8 @@ import pytest
 
 from fsd.config import FSDConfig
 from fsd.errors import UsageError
-from pipelines.command.commands import commands
 from pipelines.command import cli
+from pipelines.command.commands import commands
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
 

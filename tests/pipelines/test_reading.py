@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from extensions.adapter_audit.settings import AuditConfig
 from extensions.adapter_audit.audit import texts_of
+from extensions.adapter_audit.settings import AuditConfig
 from extensions.contamination import dataset
 from extensions.contamination.settings import ContaminationConfig
 from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig, ScoreConfig

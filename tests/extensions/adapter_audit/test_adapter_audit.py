@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import detectors
-from extensions.adapter_audit.settings import AuditConfig
 from extensions.adapter_audit.audit import prepare
+from extensions.adapter_audit.settings import AuditConfig
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError

@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 
 from extensions.canary import files, make
-from extensions.canary.settings import MakeConfig, RankConfig
 from extensions.canary import rank as scoring
 from extensions.canary.rank import prepare as rank
+from extensions.canary.settings import MakeConfig, RankConfig
 from fsd.config import DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError

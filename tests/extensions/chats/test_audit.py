@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from extensions.adapter_audit.settings import AuditConfig
 from extensions.adapter_audit.audit import prepare
+from extensions.adapter_audit.settings import AuditConfig
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.corpus import Corpus
 from fsd.data.embedded import corpus

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from extensions.contamination.accuracy import Accuracy, Side, accuracy, tracked
-from extensions.tasks.harness import Question
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
+from fsd.data.entries import Question
 from fsd.statistics.intervals import Estimate
 from fsd.token_stats import Prompt
 from fsd.tracking import fetch_artifact

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from extensions.contamination.settings import ContaminationConfig
 from extensions.contamination.dataset import INFERENCE, Examined, Outcome, corrected, prepare, report
+from extensions.contamination.settings import ContaminationConfig
 from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError

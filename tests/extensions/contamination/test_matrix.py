@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from extensions.contamination import dataset, matrix
-from extensions.contamination.settings import ContaminationConfig
 from extensions.contamination.matrix import Cell
+from extensions.contamination.settings import ContaminationConfig
 from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from extensions.extract import report, works
-from extensions.extract.settings import ExtractConfig
 from extensions.extract.extraction import Work
+from extensions.extract.settings import ExtractConfig
 from extensions.extract.works import prepare
 from fsd.config import ModelConfig
 from fsd.data.embedded import corpus

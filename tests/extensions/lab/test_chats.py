@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from extensions.lab import corpora, models, report, results
-from extensions.lab.settings import LabConfig
 from extensions.lab.command import prepare
 from extensions.lab.models import Base, Lab
 from extensions.lab.parts import ANSWERS, WHOLE, read_once, scoring
+from extensions.lab.settings import LabConfig
 from extensions.lab.targets import Cell, Target, learned, scores, trained
 from extensions.pretrain import pretraining
 from fsd.config import ModelConfig

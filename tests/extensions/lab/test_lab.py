@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from extensions.lab import command, corpora, report, results
-from extensions.lab.settings import LabConfig
 from extensions.lab.command import prepare
+from extensions.lab.settings import LabConfig
 from fsd import tracking
 from fsd.data.documents import Document
 from fsd.errors import UsageError

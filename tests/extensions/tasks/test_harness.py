@@ -128,7 +128,7 @@ def test_answers_are_marked_as_the_harness_marks_them(task, kind, tiny) -> None:
     by_doc: dict[int, list[tuple[float, bool]]] = {}
     for request, answer in zip(made.instances, theirs.loglikelihood(made.instances, disable_tqdm=True), strict=True):
         by_doc.setdefault(request.doc_id, []).append(answer)
-    asked = harness.questions(entry)
+    asked = harness.entry(entry).questions()
     answers = score_rows(model.scorers["base"], [question.prompts for question in asked])
     marks = []
     for doc_id, (question, ours) in enumerate(zip(asked, answers, strict=True)):
@@ -142,7 +142,7 @@ def test_answers_are_marked_as_the_harness_marks_them(task, kind, tiny) -> None:
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - set(MARKED)))
 @pytest.mark.filterwarnings("ignore")
 def test_questions_whose_answers_are_not_marked_by_probability_are_none(task, kind) -> None:
-    assert harness.questions(task(kind)) == []
+    assert harness.entry(task(kind)).questions() == []
 
 
 @pytest.mark.slow
@@ -161,8 +161,8 @@ def test_without_the_extra_it_is_named(monkeypatch) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_contamination_compares_the_test_with_the_training_split(task, tiny, capsys) -> None:
-    from extensions.contamination.settings import ContaminationConfig
     from extensions.contamination.dataset import Examined, Outcome, prepare, report
+    from extensions.contamination.settings import ContaminationConfig
     from fsd.config import ModelConfig
 
     entry = task("choices")
@@ -176,4 +176,4 @@ def test_contamination_compares_the_test_with_the_training_split(task, tiny, cap
     assert any("1 known texts are near-duplicates of the data set and were left out" in note for note in job.notes)
     alone = report(Examined([Outcome("exchangeability", p=0.5)]), ContaminationConfig((entry,), model=ModelConfig("m")))
     assert list(alone.next) == [f"fsd contamination {entry} --model m --known {entry}:train"]
-    assert not harness.training_split(task("choices", training=False))
+    assert not harness.entry(task("choices", training=False)).training_split

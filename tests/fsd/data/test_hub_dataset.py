@@ -244,7 +244,7 @@ def test_the_error_for_a_gated_dataset_names_its_page(serve, in_fresh_process):
 DEFAULT = """
 import json, sys
 from fsd.config import DataConfig, ModelConfig
-from pipelines.command import inputs
+from pipelines.experiment import inputs
 loaded = inputs.load_texts(DataConfig(domain="arxiv"), ModelConfig(model=json.loads(sys.argv[1])))
 print(json.dumps([[d.text, d.member, d.group] for d in loaded.documents]))
 print(json.dumps(loaded.remarks))
