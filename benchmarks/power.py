@@ -14,13 +14,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from extensions.canary.canaries import combined_p
-from extensions.canary.powers import choice_power
-from extensions.contamination.dataset_tests import rank_among
-from extensions.contamination.powers import rank_power, set_power
+from extensions.canary.powers import READ_CANARY
+from extensions.contamination.powers import READ_KERNEL, rank_power, set_power
 from fsd.reporting.report import markdown, plain
 from fsd.statistics.intervals import Estimate, interval, observed_rate, shortened
-from fsd.statistics.power import READ, READ_CANARY, READ_KERNEL
+from fsd.statistics.power import READ, choice_power
+from fsd.statistics.ranks import combined_p, rank_among
 from fsd.token_stats import FloatArray
 from fsd.verdicts.dataset_inference import dataset_verdict
 

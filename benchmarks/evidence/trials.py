@@ -34,6 +34,7 @@ from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.scoring.sampling import Sampling
 from fsd.scoring.scorers import STATES
+from fsd.statistics.ranks import rank_among
 from fsd.token_stats import Scorer, Scores
 from fsd.verdicts.dataset_inference import dataset_verdict
 from fsd.views import usable
@@ -248,7 +249,7 @@ def ranked_sets(made: Target, seed: int, size: Size) -> dict[str, Any]:
         partitions.append(np.array([statistics([texts[at] for at in one]) for one in drawn]))
 
     def ranks(values: tuple[float, float], others: Any) -> list[float]:
-        return [dataset_tests.rank_among(value, others[:, at]) for at, value in enumerate(values)]
+        return [rank_among(value, others[:, at]) for at, value in enumerate(values)]
 
     null = []
     for partition in partitions:

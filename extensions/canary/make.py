@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mode
 
 from extensions.canary import files
-from extensions.canary.canaries import MOST_REPETITIONS, Scheme, check_level, published_index, repetitions_of, word_pool
+from extensions.canary.canaries import MOST_REPETITIONS, Scheme, published_index, repetitions_of, word_pool
 from extensions.canary.files import BREAK, SEPARATOR, VERSION, Entry, Sealed
 from extensions.canary.settings import MakeConfig
 from fsd.data.corpus import Corpus
@@ -17,6 +17,7 @@ from fsd.data.readers import document, parse_columns, read_rows, read_texts
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, as_findings
 from fsd.reporting.report import Report
+from fsd.statistics.ranks import check_level
 from pipelines.command import deliver, job
 from pipelines.command.job import Job
 from pipelines.command.output import check_new_folder

@@ -2,28 +2,16 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from extensions.canary.canaries import combined_p
 from fsd.evaluation.findings import Finding
-from fsd.statistics.intervals import Estimate
-from fsd.statistics.power import READ_CANARY, planted_choice, power, resamples_for
+from fsd.statistics.power import choice_power
 from fsd.token_stats import FloatArray
 from pipelines.experiment.power_sentences import by_times, simulated_power
 
+READ_CANARY = {1: 0.1, 2: 0.3, 5: 1.1}
+"""Times that a document was read → standard deviations by which its canary rises among its variants.
 
-def choice_power(values: Sequence[FloatArray], shift: float, level: float, seed: int) -> Estimate:
-    """How often the test of all documents finds variants that were read: others are drawn, and made likelier.
-
-    `values` are the scores of the variants of each document, `shift` is in their standard deviations.
-    """
-    resamples = resamples_for(level)
-
-    def p_value(rng: np.random.Generator) -> float:
-        planted, indices = planted_choice(values, shift, rng)
-        return combined_p(planted, indices, resamples=resamples, seed=int(rng.integers(2**31)))
-
-    return power(p_value, level, seed=seed)
+From the median p-values, −Φ⁻¹(p); five times between four and eight (docs/evidence/canaries.tsv).
+"""
 
 
 def canary_power(values: Sequence[FloatArray], level: float, seed: int) -> Finding:

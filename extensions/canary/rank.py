@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from extensions.canary import files
-from extensions.canary.canaries import check_level, combined_p, rank_p
 from extensions.canary.files import COMMITMENT, SEALED, Canaries
 from extensions.canary.powers import canary_power
 from extensions.canary.settings import RankConfig
@@ -27,6 +26,7 @@ from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.token_frequencies import fingerprint, made_for
 from fsd.statistics.intervals import Estimate, observed_rate
 from fsd.statistics.multiplicity import holm
+from fsd.statistics.ranks import check_level, combined_p, rank_p
 from fsd.token_stats import FloatArray, Prompt, Scorer
 from fsd.views import DRAWS, Detector, ViewInputs
 from pipelines.command.context import stage

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from extensions.canary.canaries import check_level
 from extensions.contamination.accuracy import Accuracy, accuracy
 from extensions.contamination.dataset_tests import (
     FEWEST,
@@ -21,9 +20,16 @@ from extensions.contamination.dataset_tests import (
     order_p,
     order_prompts,
     order_sums,
-    rank_among,
 )
-from extensions.contamination.powers import Simulated, inference_power, order_power, rank_power, strongest
+from extensions.contamination.powers import (
+    READ_CODEC,
+    READ_KERNEL,
+    Simulated,
+    inference_power,
+    order_power,
+    rank_power,
+    strongest,
+)
 from extensions.contamination.settings import ContaminationConfig
 from fsd.config import again
 from fsd.data.corpus import Corpus
@@ -42,7 +48,7 @@ from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import Model, outline
 from fsd.statistics.groups import group_means
 from fsd.statistics.multiplicity import SLACK, holm
-from fsd.statistics.power import READ_CODEC, READ_KERNEL
+from fsd.statistics.ranks import check_level, rank_among
 from fsd.token_stats import FloatArray, Prompt
 from fsd.verdicts.dataset_inference import DatasetVerdict, compare_sets
 from fsd.views import Detector

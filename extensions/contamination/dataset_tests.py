@@ -11,9 +11,8 @@ import numpy as np
 from numpy.random import default_rng
 from scipy.spatial.distance import cdist
 
-from extensions.canary.canaries import combined_p, z_scores
 from fsd.errors import UsageError, at_least
-from fsd.statistics.conformal import conformal_p
+from fsd.statistics.ranks import combined_p, z_scores
 from fsd.token_stats import FloatArray, IntArray, Prompt, Prompts, Scorer
 
 BREAK = "\n\n"
@@ -91,11 +90,6 @@ def equal_sets(suspects: int, nonmembers: int, sets: int, *, seed: int = 0) -> t
     order = rng.permutation(nonmembers)
     drawn = rng.permutation(suspects)[:size]
     return drawn, np.split(order[: size * sets], sets)
-
-
-def rank_among(value: float, reference: Sequence[float]) -> float:
-    """p-value of a set: its rank among R equally large reference sets, (1 + #{reference ≥ value}) / (1 + R)."""
-    return float(conformal_p(np.array([value]), np.array(reference))[0])
 
 
 def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0) -> float:

@@ -5,14 +5,17 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
+from numpy.random import Generator
 
 from extensions.extract.extraction import BLOCK, LEVELS, Work
 from fsd.evaluation.findings import Finding
 from fsd.statistics.intervals import Estimate, observed_rate
-from fsd.statistics.power import READ_PASSAGE, planted_passages, power
+from fsd.statistics.power import power
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 from pipelines.experiment.power_sentences import by_times, simulated_power
 
+READ_PASSAGE = {1: 0.5, 2: 1.0, 5: 2.3}
+"""Times that a work was read → decades by which the probability of 20 of its tokens rises."""
 DECADE = 20
 """Tokens of a continuation whose probability rises by the decades of `READ_PASSAGE`."""
 
@@ -54,3 +57,16 @@ def _blocks(works: Sequence[Work]) -> IntArray:
         blocks.append(of_work)
         start = int(of_work.max()) + 1
     return np.concatenate(blocks)
+
+
+def planted_passages(
+    log_p: FloatArray, blocks: IntArray, count: int, rise: float, rng: Generator
+) -> tuple[FloatArray, IntArray]:
+    """Log-probabilities of the passages of a work that was read, and their blocks.
+
+    They are `count` blocks of unread ones, drawn with replacement, and `rise` nats likelier.
+    """
+    drawn = rng.choice(np.unique(blocks), count)
+    parts = [log_p[blocks == name] for name in drawn]
+    lengths = [part.size for part in parts]
+    return np.concatenate(parts) + rise, np.repeat(np.arange(count), lengths)

@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extensions.contamination.dataset_tests import rank_among
 from extensions.extract.suffixes import Match, SuffixAutomaton
-from extensions.overlap.overlap import normalised, runs_of, word_numbers
-from fsd.data.near_duplicates import Hashes, ngram_hashes
+from fsd.data.near_duplicates import Hashes, ngram_hashes, normalised, runs_of, word_numbers
 from fsd.statistics.multiplicity import holm
+from fsd.statistics.ranks import rank_among
 from fsd.token_stats import BoolArray
 from fsd.unspaced import PIECE
 

@@ -8,21 +8,15 @@ same words.
 
 import json
 import os
-import re
-import string
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
-from fsd.data.near_duplicates import COMMON, INVISIBLE, Hashes, ngram_hashes, words
+from fsd.data.near_duplicates import COMMON, Hashes, ngram_hashes, normalised, runs_of, word_numbers
 from fsd.data.readers import Passage, Passages
 from fsd.errors import UsageError, at_least
 from fsd.token_stats import BoolArray, IntArray
@@ -53,14 +47,6 @@ VERDICTS = (CONTAMINATED, PARTLY, NOT_FOUND, TOO_SHORT)
 Records = NDArray[Any]
 
 _RECORD = np.dtype([("hash", "u8"), ("at", "u8"), ("size", "u4"), ("owner", "u8")])
-_PUNCTUATION = str.maketrans("", "", string.punctuation)  # it is deleted: "don't" is the word "dont"
-# The same signs in print. A letter's own marks, as of an accent alone, would part words once they are normalised.
-_PRINTED = str.maketrans("‐‑−", "---", "‘’‚‛“”„‟‹›«»′″‴´ʼ") | INVISIBLE
-_DASH = "‒–—―⸺⸻"
-# "1914--1918", and the same years with any other dash, are those with a hyphen.
-_BETWEEN_DIGITS = re.compile(rf"(?<=\d)[-{_DASH}]+(?=\d)")
-# These part words, with or without spaces around them: "so--and", "so—and"; "so...", "so…".
-_PARTING = re.compile(rf"-{{2,}}|[{_DASH}]|\.{{2,}}")
 
 
 class Overlap(NamedTuple):
@@ -132,15 +118,6 @@ def overlap(texts: Passages, corpus: Passages, folder: Path, *, n: int = NGRAM) 
         for number, place in _same_words(spool, corpus_spool, part):
             places[number] = place
     yield from _rows(spool, corpus_spool, places, n)
-
-
-def normalised(text: str) -> list[str]:
-    """The words of a text that are compared; how it is typed or printed makes no difference, nor entities of HTML."""
-    text = unescape(text)
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text.translate(_PRINTED))
-    text = _PARTING.sub(" ", _BETWEEN_DIGITS.sub("", text))
-    return words(text.translate(_PUNCTUATION))
 
 
 class _Spool:
@@ -227,16 +204,6 @@ def _hashed(passages: Passages, n: int) -> Iterator[tuple[Passage, int, list[byt
         carried = tokens[max(0, len(tokens) - n + 1) :]
 
 
-def word_numbers(tokens: Sequence[bytes]) -> Hashes:
-    """A number for each word, the same for the same word everywhere."""
-    return np.fromiter(map(_number, tokens), np.uint64, len(tokens))
-
-
-@lru_cache(2**20)  # most words of a language are the same few
-def _number(word: bytes) -> int:
-    return int(xxhash.xxh3_64_intdigest(word))
-
-
 def _starts(base: int, tokens: Sequence[bytes]) -> IntArray:
     """Where each word begins, and where a next one would, if the first begins at `base`."""
     lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
@@ -301,12 +268,6 @@ def _spool_corpus(corpus: Passages, spool: _Spool, in_texts: BoolArray, n: int) 
             spool.add(hashes[begin:end], _starts(spool.words.tell(), run), n, place)
             spool.write(run)
     return has_ngrams
-
-
-def runs_of(mask: BoolArray) -> list[list[int]]:
-    """First and last + 1 of each run of True."""
-    changes = np.diff(np.r_[False, mask, False].astype(np.int8))
-    return np.flatnonzero(changes).reshape(-1, 2).tolist()
 
 
 def _same_words(spool: _Spool, corpus: _Spool, part: int) -> Iterator[tuple[int, tuple[int, int, bool]]]:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from extensions.canary.canaries import Scheme, combined_p, draw, published_index, rank_p, repetitions_of, word_pool
+from extensions.canary.canaries import Scheme, draw, published_index, repetitions_of, word_pool
 from fsd.errors import UsageError
+from fsd.statistics.ranks import combined_p, rank_p
 
 WORDS = tuple(f"w{a}{b}" for a, b in product("abcdefghijk", repeat=2))
 

@@ -7,15 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from extensions.contamination.dataset_tests import (
-    BREAK,
-    codec,
-    equal_sets,
-    exchangeability,
-    kernel_divergence,
-    rank_among,
-)
+from extensions.contamination.dataset_tests import BREAK, codec, equal_sets, exchangeability, kernel_divergence
 from fsd.errors import UsageError
+from fsd.statistics.ranks import rank_among
 from fsd.token_stats import Prompt, Scorer, TokenStats
 
 

@@ -4,9 +4,19 @@ import numpy as np
 import pytest
 
 from benchmarks.power import Measured, canaries, data_sets, sets
-from extensions.contamination.powers import Simulated, rank_power, strongest
+from extensions.canary.powers import READ_CANARY
+from extensions.contamination import powers as module
+from extensions.contamination.powers import (
+    READ_CODEC,
+    READ_KERNEL,
+    Simulated,
+    planted_number,
+    planted_sets,
+    rank_power,
+    strongest,
+)
 from fsd.statistics.intervals import Estimate
-from fsd.statistics.power import READ, READ_CANARY, READ_CODEC, READ_KERNEL
+from fsd.statistics.power import READ
 from pipelines.experiment.power_sentences import measured_power, simulated_power
 
 
@@ -70,3 +80,41 @@ def test_sentences_and_the_strongest_test() -> None:
     assert simulated_power("works", rising.by_times).text.startswith("power: of works seen in training, this procedure")
     line = measured_power(Estimate(0.14, 0.05, 0.28), "the 43 members", 0.1).text
     assert line.startswith("power: of the 43 members about 14 % [5, 28] are found at a false-positive rate of 10.0%: ")
+
+
+def test_sets_are_drawn_from_unread_texts_and_one_is_raised(monkeypatch) -> None:
+    scores = np.array([[0.0, 10.0], [2.0, 30.0], [4.0, 50.0]])
+    monkeypatch.setattr(module, "SMOOTHED", 0.0)
+    read, unread = planted_sets(scores, (40, 70), 0.5, np.random.default_rng(0))
+    assert (read.shape, unread.shape) == ((40, 2), (70, 2))
+    rows = set(map(tuple, scores.tolist()))
+    assert set(map(tuple, unread.tolist())) == rows
+    lowered = read - 0.5 * scores.std(axis=0)
+    assert set(map(tuple, lowered.round(9).tolist())) == rows
+    monkeypatch.setattr(module, "MOST", 8)
+    assert [len(side) for side in planted_sets(scores, (5, 70), 0.5, np.random.default_rng(0))] == [5, 8]
+
+
+def test_smoothed_sets_have_no_copies_and_the_moments_of_the_scores() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal((30, 1)) + 0.3 * rng.standard_normal((30, 3)) + [0.0, 5.0, -5.0]
+    read, unread = planted_sets(scores, (2000, 2000), 0.5, rng)
+    assert len(set(map(tuple, unread.tolist()))) == 2000
+    assert unread.mean(axis=0) == pytest.approx(scores.mean(axis=0), abs=0.1)
+    assert np.cov(unread.T) == pytest.approx(np.cov(scores.T, bias=True), abs=0.1)
+    assert read.mean(axis=0) - unread.mean(axis=0) == pytest.approx(0.5 * scores.std(axis=0), abs=0.1)
+    # Detectors may be copies of one another, and one alone is a column.
+    assert np.isfinite(planted_sets(scores[:, [0, 0]], (5, 5), 0.5, rng)[0]).all()
+    assert planted_sets(scores[:, :1], (5, 5), 0.5, rng)[0].shape == (5, 1)
+
+
+def test_numbers_of_sets_are_like_those_of_unread_sets() -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.standard_normal(400) * 3 + 7
+    value, others = planted_number(numbers, 2.0, rng)
+    assert others.shape == (400,)
+    assert others.mean() == pytest.approx(7, abs=0.6)
+    assert others.std() == pytest.approx(3, abs=0.4)
+    values = [planted_number(numbers[:20], 2.0, rng)[0] for _ in range(400)]
+    assert np.mean(values) == pytest.approx(numbers[:20].mean() + 2 * numbers[:20].std(ddof=1), abs=0.6)
+    assert value != others[0]

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from extensions.extract.extraction import Work, coverage, lead, passages, queries, ratio
+from extensions.extract.powers import planted_passages
 from fsd.errors import UsageError
 from fsd.statistics.intervals import Estimate
 
@@ -98,3 +99,13 @@ def test_the_chance_of_a_lead_is_at_most_its_p_among_blocks_that_are_alike():
     ps = np.array([lead(*np.split(rng.normal(size=50), [20]))[1] for _ in range(4000)])
     for level in (0.05, 0.1, 0.3):
         assert (ps <= level).mean() <= level + 0.015
+
+
+def test_blocks_of_passages_stay_together() -> None:
+    log_p = np.array([-1.0, -2.0, -3.0, -4.0, -5.0])
+    blocks = np.array([0, 0, 1, 3, 3])
+    pieces = {0: [-1.0, -2.0], 1: [-3.0], 3: [-4.0, -5.0]}
+    planted, of_block = planted_passages(log_p, blocks, 6, 10.0, np.random.default_rng(1))
+    assert sorted(set(of_block.tolist())) == list(range(6))
+    for number in range(6):
+        assert (planted[of_block == number] - 10).tolist() in pieces.values()

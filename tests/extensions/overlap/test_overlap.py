@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from extensions.overlap import overlap as module
-from extensions.overlap.overlap import Overlap, normalised, overlap
+from extensions.overlap.overlap import Overlap, overlap
+from fsd.data import near_duplicates
+from fsd.data.near_duplicates import normalised
 from fsd.data.readers import Passage
 from fsd.errors import UsageError
 
@@ -70,7 +72,7 @@ def test_counts_spans_and_places_are_those_of_the_slow_version(n, collide, tmp_p
     monkeypatch.setattr(module, "BLOCK", 50)
     monkeypatch.setattr(module, "FILTER", 64)
     if collide:  # hashes of which many are of other words
-        monkeypatch.setattr(module, "_number", len)
+        monkeypatch.setattr(near_duplicates, "_number", len)
     for seed in range(4):
         rng = random.Random(f"{n} {seed}")
         texts, corpus = draw(rng, 30, "own"), draw(rng, 30, "corpus")
