@@ -30,7 +30,6 @@ from tyro.conf import Positional
 
 from extensions.bundle import gate
 from fsd import distributed
-from fsd.beside import collect_rarely
 from fsd.config import flags, groups_of, settings_of
 from fsd.errors import (
     CheckFailed,
@@ -56,6 +55,10 @@ SEEDS = 2**32
 # Stands for the description in the text of tyro, which would not wrap it.
 DESCRIPTION = "(description)"
 HINT = "; --help lists all flags"
+# New objects after which Python looks for cycles among them, and how many such rounds come before it looks further.
+COLLECTIONS = (50_000, 20, 50)
+# The same while libraries are imported, which make about that many objects that stay.
+STARTING = 1_000_000
 # Columns of the descriptions in --help: longer lines are hard to read.
 WIDEST = 100
 # YAML is read slowly, and a file of settings has no more than a page.
@@ -87,7 +90,7 @@ def command(
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    collect_rarely(starting=True)
+    _collect_rarely(STARTING)
     # The last collection would take as long.
     atexit.register(gc.freeze)
     several = distributed.num_processes() > 1
@@ -97,33 +100,32 @@ def command(
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description or "")
-        with (
-            running(command_name(), invocation, stages),
-            _interruptible(),
-            _temporary_files(),
-            contextlib.ExitStack() as opened,
-        ):
+        with running(command_name(), invocation, stages), _interruptible(), _temporary_files():
             with stage("data"):
                 if several:
                     distributed.join()
                 job = prepare(settings)
                 if demands().protocol:
                     import_module("extensions.bundle.protocol").apply(settings)
-                if job.companion and not invocation.dry_run:
-                    opened.enter_context(job.companion)
                 # One check for both: a dry run accepts nothing that the command refuses.
                 job.check(dry_run=invocation.dry_run)
                 if invocation.dry_run and distributed.is_main_process():
                     plan = job.plan()
             # After the stage, whose line on the terminal ends before.
             if not invocation.dry_run:
-                collect_rarely()
+                _collect_rarely(*COLLECTIONS)
                 job.work()
             elif distributed.is_main_process():
                 show(plan)
             distributed.leave()
             if not invocation.dry_run and distributed.is_main_process():
                 gate.check()
+
+
+def _collect_rarely(*thresholds: int) -> None:
+    """Look for garbage rarely, and not among what is there: libraries make objects that stay, and looking is slow."""
+    gc.freeze()
+    gc.set_threshold(*thresholds)
 
 
 def _print_in_any_encoding() -> None:

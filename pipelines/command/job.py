@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -86,7 +85,6 @@ class Job:
         notes: what the numbers leave out.
         parts: makes the jobs whose numbers are added up in place of its own, such as the cells of a study.
         asked: what a model behind an API is asked; by default each pass is a request.
-        companion: is open during checks and work, such as a process beside this one.
         read: what was read of the files, in words, where it is not the plain case; see `fsd.data.reading`.
     """
 
@@ -107,7 +105,6 @@ class Job:
     adapter: str | None = None
     further: Mapping[str, str] = field(default_factory=dict)
     checks: Sequence[Callable[[], object]] = ()
-    companion: AbstractContextManager[object] | None = None
     read: str = ""
 
     def __post_init__(self) -> None:
@@ -146,13 +143,12 @@ class Job:
 
     def run(self) -> object:
         """Do the work, after a check that its results can be stored."""
-        with self.companion or nullcontext():
-            self.check()
-            # For the end of the command, whatever it reports.
-            context().read.clear()
-            if self.read:
-                context().read["read"] = self.read
-            return self.work()
+        self.check()
+        # For the end of the command, whatever it reports.
+        context().read.clear()
+        if self.read:
+            context().read["read"] = self.read
+        return self.work()
 
     def plan(self) -> "Report":
         """What would be done, without doing it."""
