@@ -65,7 +65,8 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
     """Tune on validation, compare on the test texts, record and register."""
     with stage("model"):
         # They load PyTorch, for which a dry run need not wait.
-        from pipelines.experiment import registration, report
+        from pipelines.experiment import registration
+        from pipelines.experiment.report import named
 
         base_run = config.base_run
         if not inputs.texts_are_local:
@@ -87,7 +88,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
     tags = {
         "study": data.study,
         "tune": config.tune,
-        "texts": report.named(inputs.sources),
+        "texts": named(inputs.sources),
         "base_model": language_model.identity.id,
     }
     params = vars(config) | registration.params(base_run, inputs.detectors, inputs.sources, control_model)
