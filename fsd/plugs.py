@@ -33,6 +33,15 @@ class Plug:
     """`(row, value, origin_url, columns)` → the chat of a row, or None: see `chat_in` of extensions/chats/rows.py."""
     entry: str = ""
     """Entry of --data → its rows, as a function of `contexts`, or None: see extensions/tasks/harness.py."""
+    before: str = ""
+    """`(command, settings, asked)`, before the model is asked; a UsageError refuses: see extensions/bundle/hooks.py."""
+    files: str = ""
+    """`(command, settings)` → further files of the run by name; settings, and what is asked of it, are by flag."""
+    after: str = ""
+    """`(command, numbers, asked)` → why an answer fails, upon which the command ends with exit status 1.
+
+    It is called at the start too, without numbers, so that it refuses what no answer can meet.
+    """
 
 
 @cache

@@ -1,21 +1,19 @@
-"""What stands around an answer: its conditions and its protocol before the model, and where its numbers come from."""
+"""What stands around an answer: its protocol before the model is asked, and where its numbers come from."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from extensions.bundle import gate
-
 Settings = Mapping[str, Any]
-"""Name of a setting, or of what is asked of an answer → its value."""
+"""Flag, of a command or of what is asked of its answer → its value."""
 
 
 def before(command: str, settings: Settings, asked: Settings) -> None:
-    """Refuse conditions that no answer can meet; write the protocol of a dry run, or refuse a run that is not of it."""
-    gate.conditions(command, asked)
-    if asked.get("protocol"):
+    """Write the protocol of a dry run, or refuse a run that is not of its protocol, if one is asked for."""
+    path = asked.get("protocol")
+    if path:
         from extensions.bundle.protocol import apply
 
-        apply(command, settings, asked)
+        apply(path, command, settings, dry_run=asked["dry_run"])
 
 
 def files(command: str, settings: Settings) -> dict[str, object]:

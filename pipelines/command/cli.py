@@ -28,7 +28,6 @@ from typing import Annotated, Any, NoReturn, TextIO, TypeVar, get_args, get_orig
 
 from tyro.conf import Positional
 
-from extensions.bundle import gate
 from fsd import distributed
 from fsd.config import flags, groups_of, settings_of
 from fsd.errors import (
@@ -43,8 +42,9 @@ from fsd.errors import (
 )
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
-from pipelines.command.context import USUAL, Invocation, demands, invocation_of, running, stage
-from pipelines.command.deliver import VERSION, show
+from fsd.plugs import filled
+from pipelines.command.context import USUAL, Invocation, context, invocation_of, running, stage
+from pipelines.command.deliver import VERSION, failures, show
 from pipelines.command.job import Job
 
 Config = TypeVar("Config")
@@ -105,8 +105,8 @@ def command(
                 if several:
                     distributed.join()
                 job = prepare(settings)
-                if demands().protocol:
-                    import_module("extensions.bundle.protocol").apply(settings)
+                for before in filled("before"):
+                    before(command_name(), flags(settings), flags(invocation))
                 # One check for both: a dry run accepts nothing that the command refuses.
                 job.check(dry_run=invocation.dry_run)
                 if invocation.dry_run and distributed.is_main_process():
@@ -119,7 +119,9 @@ def command(
                 show(plan)
             distributed.leave()
             if not invocation.dry_run and distributed.is_main_process():
-                gate.check()
+                reasons = failures(command_name(), context().numbers, invocation)
+                if reasons:
+                    raise CheckFailed("; ".join(reasons))
 
 
 def _collect_rarely(*thresholds: int) -> None:
@@ -318,7 +320,8 @@ def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
         raise UsageError(f"{str(error).removesuffix(HINT)} (with the settings of {file})") from None
     _check_values(parsed)
     parsed.run.check()
-    gate.conditions(command_name(), parsed.run)
+    # Before anything is read: a condition that no answer can meet.
+    failures(command_name(), {}, parsed.run)
     values = {entry.name: getattr(parsed, entry.name) for entry in fields(config)}  # type: ignore[arg-type]
     return config(**values), parsed.run
 
