@@ -17,7 +17,7 @@ from pipelines.command.deliver import run_name, show, tracked_run
 from pipelines.command.job import Job, Stated
 from pipelines.experiment import detector_settings, experiment
 from pipelines.experiment.inputs import Inputs, read, with_adapter_texts
-from pipelines.tune import adapter, detectors
+from pipelines.tune import adapter, detectors, report
 from pipelines.tune.job import tuning_data
 
 
