@@ -42,6 +42,8 @@ class Plug:
 
     It is called at the start too, without numbers, so that it refuses what no answer can meet.
     """
+    compute: str = ""
+    """Work of a command, a `RowWork` of pipelines/command/workers.py → the job that does it in parts, or None."""
 
 
 @cache
