@@ -97,10 +97,9 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
         with stage("tuning"):
             kind = adapter if config.tune == "adapter" else detectors
             tuned = kind.tune(config, data, model, tracked)
-            winners = tuned.winners
             test = tuned.split.test
             gains = compare_on_test(
-                winners,
+                tuned.winners,
                 test.members.tolist(),
                 test.family.tolist(),
                 tuned.default,
@@ -125,7 +124,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
                 scored,
                 control,
                 remarks=[*tuned.remarks, *placebo_remarks],
-                cross_validated=_cross_validated(config, winners),
+                cross_validated=_cross_validated(config, tuned.winners),
             )
             results = experiment.with_power(results, tuned.model, run_config)
         with stage("recording"):
