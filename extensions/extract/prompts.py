@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple
 
-from extensions.api.client import Cost
 from extensions.extract import prompt_report
 from extensions.extract.prompt_report import Entry
 from extensions.extract.questions import AUTHOR, TITLE, AskedWork, Question, check_works, prompts, read_questions, usual
@@ -19,6 +18,7 @@ from fsd.data.readers import COMPRESSIONS, TABLES, document, read_rows
 from fsd.errors import UsageError, at_least
 from fsd.files import read_text
 from fsd.progress import note
+from fsd.scoring.cost import Cost
 from fsd.scoring.scorers import API
 from pipelines.command.context import stage
 from pipelines.command.deliver import deliver

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import xxhash
 
-from extensions.gguf import model_file as gguf
 from fsd.errors import UsageError, first_line, quoted, refusing
 from fsd.files import JSON, READABLE, check_regular, digest, from_json, named_below, read_bytes, regular_files
+from fsd.plugs import first
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
 EMBEDDED = {
@@ -38,8 +38,8 @@ LARGEST_JSON = 2**28
 CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 """Numbers of a configuration that may tell how many tokens the model reads."""
 DATASETS = "hf://datasets/"
-# Folder in the cache with converted GGUF files.
-GGUF_FOLDER = "gguf"
+FLOAT32 = 4
+"""Bytes of a weight."""
 Result = TypeVar("Result")
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
@@ -69,6 +69,31 @@ def check_memory(model: str, needed: float, free: float, memory: str, advice: st
         )
 
 
+class WeightsFile(Protocol):
+    """A model in one file, which an extension turns into a folder of float32 weights, once for each content."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters; a UsageError if the file is none that can be turned."""
+
+    @property
+    def revision(self) -> str:
+        """What stands in reports and tags in place of a commit."""
+
+    def converted(self, cache: Path, *, weights: bool) -> Path:
+        """The folder below a cache, without `weights` that of configuration and tokenizer alone."""
+
+
+def weights_file(model: str) -> WeightsFile | None:
+    """The one file that a name of a model stands for; None if it stands for something else."""
+    file: WeightsFile | None = first("weights", model)
+    return file
+
+
 def locate(model: str, revision: str | None = None, *, weights: bool = True) -> tuple[Path, str]:
     """The local folder of a model, downloaded or converted if necessary, and its revision, "" for a local folder.
 
@@ -76,16 +101,15 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
     """
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    if file := gguf.gguf_file(model):
-        header = gguf.header(file)
+    if file := weights_file(model):
         if weights:
             import psutil
 
-            needed = gguf.FLOAT32 * header.parameters
+            needed = FLOAT32 * file.parameters
             free = psutil.virtual_memory().available
             # It is converted in full, whatever it is computed with.
             check_memory(model, needed, free, "memory in float32", "a smaller model")
-        return gguf.converted(file, default_folder() / GGUF_FOLDER, weights=weights), header.revision
+        return file.converted(default_folder(), weights=weights), file.revision
     folder = _local(model)
     if folder:
         return folder, ""
@@ -126,7 +150,7 @@ def check_located(model: str, revision: str | None = None) -> None:
 
 def check_tokenizer_located(model: str, revision: str | None = None) -> None:
     """Refuse a model whose tokenizer could not be found, without a download."""
-    if gguf.gguf_file(model) or _local(model):
+    if weights_file(model) or _local(model):
         return
     # A hub id that is not here is downloaded later; without a hub there is no later.
     if not hub_reachable():
@@ -329,11 +353,11 @@ def _have_same_weights(model: str, compared: str, revision: str | None) -> bool:
     # Hashes of models that differ in size would be read for nothing.
     if size[1:] != compared_size[1:]:
         return False
-    file = gguf.gguf_file(model)
-    compared_file = gguf.gguf_file(compared)
+    file = weights_file(model)
+    compared_file = weights_file(compared)
     if file and compared_file:
-        return digest(file) == digest(compared_file)
-    # A GGUF file and the folder that it was made of are rounded differently.
+        return digest(file.path) == digest(compared_file.path)
+    # A file and the folder that it was made of are rounded differently.
     if file or compared_file:
         return False
     return fingerprint(size.folder) == fingerprint(compared_size.folder)
@@ -365,8 +389,8 @@ def model_size(model: str, revision: str | None = None) -> ModelSize | None:
     """The size of a model; None for a hub id whose weights are not on this machine, and for one behind an API."""
     if model.startswith("api:"):
         return None
-    if file := gguf.gguf_file(model):
-        return ModelSize(file.parent, file.stat().st_size, gguf.header(file).parameters)
+    if file := weights_file(model):
+        return ModelSize(file.path.parent, file.path.stat().st_size, file.parameters)
     folder = _local(model)
     if folder:
         files = weight_files(folder)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
 from fsd.errors import UsageError, counted, without_credentials
-from fsd.net.hub import EMBEDDED, check_located, check_other_weights, check_tokenizer_located, model_size
+from fsd.net.hub import EMBEDDED, check_located, check_other_weights, check_tokenizer_located, model_size, weights_file
 from pipelines.command.context import context, demands
 
 if TYPE_CHECKING:
-    from extensions.api.client import Cost
     from fsd.reporting.report import Report
+    from fsd.scoring.cost import Cost
     from fsd.token_stats import Prompt
 
 TOKEN = 3.0
@@ -129,10 +129,11 @@ class Job:
             distributed.from_main(partial(tracking.check_store, create=not dry_run))
 
     def _check_model(self, model: ModelConfig) -> None:
-        from fsd.scoring.model_checks import check_api, check_model
+        from fsd.scoring.model_checks import check_model
+        from fsd.scoring.services import service_scorers
 
         if self.api and model.model.startswith("api:"):
-            check_api(model, self.api)
+            service_scorers(model, self.api)
         else:
             # It refuses an API too.
             check_tokenizer_located(model.model, model.revision)
@@ -229,7 +230,7 @@ class Job:
 
     def _as_requests(self) -> "Cost | None":
         """What the passes cost, each a request with a text; None if the texts are not known yet."""
-        from extensions.api.client import Cost, about_tokens
+        from fsd.scoring.cost import Cost, about_tokens
 
         if self.texts is None or not self.model or not self.api:
             return None
@@ -382,16 +383,16 @@ def api_cost(
     model: ModelConfig, api: APIConfig, asked: "Callable[[], Mapping[str, Iterable[Prompt]]]", *, chat: bool = False
 ) -> "Cost":
     """What the prompts of each scorer ask an API, by its tokenizer if that is on this machine."""
-    from extensions.api.client import Cost, PromptTokens
     from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.model import api_scorers
+    from fsd.scoring.cost import Cost
+    from fsd.scoring.services import PromptTokens, service_scorers
 
     tokens = None
     # A dry run downloads nothing.
     if api.tokenizer and on_this_machine(api.tokenizer):
         tokenizer, _ = load_tokenizer(api.tokenizer, revision=model.revision)
         tokens = PromptTokens(tokenizer, api.tokenizer)
-    scorers = api_scorers(model, api, tokens, chat=chat)
+    scorers = service_scorers(model, api, tokens, chat=chat)
     total = Cost()
     for name, prompts in asked().items():
         total = total.plus(scorers[name].cost(list(prompts)))
@@ -400,9 +401,7 @@ def api_cost(
 
 def on_this_machine(name: str) -> bool:
     """Whether a file or model can be read without the network."""
-    from extensions.gguf.model_file import SMOLLM2
-
-    return name in (SMOLLM2, *EMBEDDED) or Path(name).expanduser().exists()
+    return name in EMBEDDED or Path(name).expanduser().exists() or weights_file(name) is not None
 
 
 def byte_size(number: float) -> str:

@@ -22,9 +22,10 @@ from fsd.net.hub import fingerprint, locate
 from fsd.progress import note
 from fsd.scoring.cache import SQLiteStore
 from fsd.scoring.model import Model, open_model, outline
-from fsd.scoring.model_checks import check_api, check_model
+from fsd.scoring.model_checks import check_model
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import frequency_file
+from fsd.scoring.services import service_scorers
 from fsd.token_stats import Prompt
 from fsd.views import Detector
 from pipelines.command.context import stage
@@ -66,7 +67,7 @@ def prepare(config: ScoreConfig) -> Job:
         if by_api:
             # An API has a concurrency of its own.
             shards.refuse(engine=config.shards.engine)
-            checks.append(partial(check_api, config.model, config.api))
+            checks.append(partial(service_scorers, config.model, config.api))
         return shards.job("score", work, config.data, finish=_forget_answers, checks=checks)
     check_table_path(config.out, filter(None, (*config.data, config.unseen, config.model.frequencies)))
     documents, left_out = read_cleaned(
