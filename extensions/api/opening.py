@@ -4,10 +4,10 @@ from collections.abc import Callable
 from functools import partial
 
 from extensions.api.client import Client, CompletionsScorer, ContinuationsAPI, RepliesAPI, key_for
-from fsd.config import APIConfig, ModelConfig
+from fsd.config import API, APIConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.net.hub import check_tokenizer_located
-from fsd.scoring.scorers import API, draws
+from fsd.scoring.scorers import draws
 from fsd.scoring.services import PromptTokens
 
 
@@ -15,7 +15,7 @@ def scorers(
     config: ModelConfig, api: APIConfig, tokens: PromptTokens | None, chat: bool
 ) -> dict[str, CompletionsScorer] | None:
     """Scorers by name, the API being not asked yet; None if the model is behind none."""
-    if not config.model.startswith(API):
+    if not config.by_api:
         return None
     client = _client(config, api)
     makers: dict[str, Callable[..., CompletionsScorer]] = {"replies": partial(RepliesAPI, chat=chat)}

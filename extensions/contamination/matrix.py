@@ -29,7 +29,6 @@ from fsd.reporting.report import Report, Section, Table, p_value, plain
 from fsd.scores import BASE
 from fsd.scoring.cost import Cost
 from fsd.scoring.model_checks import check_model
-from fsd.scoring.scorers import API
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.multiplicity import holm
@@ -168,7 +167,7 @@ def result_key(config: ContaminationConfig, inputs: Inputs) -> str:
     content: dict[str, Any] = dict(read_besides(model, inputs.detectors))
     # What is behind an API has no other identity than its name.
     content["model"] = model.model
-    if not model.model.startswith(API):
+    if not model.by_api:
         content["model"] = weights_of(model.model, model.revision)
     content["precision"] = [device.type, str(dtype), model.bits]
     content["first token"] = model.first_token

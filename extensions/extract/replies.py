@@ -13,7 +13,6 @@ from fsd.errors import UsageError
 from fsd.files import JSON
 from fsd.progress import progress
 from fsd.scoring.cache import MemoizedScorer, SQLiteStore
-from fsd.scoring.scorers import API
 from fsd.scoring.services import service_scorers
 from fsd.token_stats import Prompt, Prompts, TokenIds
 
@@ -214,7 +213,7 @@ def open_replies(
     An `adapter` in a folder is part of a model on this machine.
     `plain` leaves out the chat template; of an API it asks for completions.
     """
-    if not config.model.startswith(API):
+    if not config.by_api:
         from fsd.scoring.model import open_model
 
         model = open_model(config, states=("base",), adapter=adapter).language_model

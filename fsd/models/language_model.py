@@ -56,20 +56,17 @@ class BaseIdentity:
 
 
 class ReadsChats(Protocol):
-    """Writes chats by a template, and reads them by a tokenizer; an extension does."""
+    """Writes chats by a template, and reads them by a tokenizer, as an extension does.
+
+    Without a template, `has_template` is False, and all but that a UsageError, as for a chat that cannot be written.
+    """
 
     tokenizer: Any
-
-    @property
-    def template(self) -> str:
-        """The template; a UsageError without one."""
-
-    @property
-    def has_template(self) -> bool:
-        """Whether there is one."""
+    template: str
+    has_template: bool
 
     def marked(self, chat: Chat) -> Marked:
-        """The tokens of a chat, and which of them are scored; a UsageError if it cannot be written."""
+        """The tokens of a chat, and which of them are scored."""
 
     def asked(self, prompt: str) -> tuple[str, TokenIds]:
         """What a user asks and the opening of an answer, as a text and its token ids."""
@@ -101,7 +98,8 @@ class LanguageModel:
     @cached_property
     def chats(self) -> ReadsChats:
         """What reads chats by the model's template."""
-        return chat_reader(self.tokenizer, self.identity.id, self.template)
+        reader: ReadsChats = needed("reader", self.tokenizer, self.identity.id, self.template)
+        return reader
 
     def read(self, prompts: Prompts) -> list[Prompt]:
         """The prompts, of which chats have their tokens; a UsageError names a chat that the template cannot write."""
@@ -456,16 +454,10 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
         return read_tokenizer(folder), int(config.get_text_config().vocab_size)
 
 
-def chat_reader(tokenizer: Any, name: str, template: str | None) -> ReadsChats:
-    """What reads chats for the model of a name, by a template or that of its tokenizer."""
-    reader: ReadsChats = needed("reader", tokenizer, name, template)
-    return reader
-
-
 def load_chats(config: ModelConfig) -> tuple[ReadsChats, int]:
     """What reads chats as a model does, and the context of the model in tokens, without loading weights."""
     tokenizer, _ = load_tokenizer(config.model, revision=config.revision)
-    reader = chat_reader(tokenizer, config.model, _given_template(config))
+    reader = needed("reader", tokenizer, config.model, _given_template(config))
     return reader, context_of(config.model, revision=config.revision)
 
 

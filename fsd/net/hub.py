@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import xxhash
 
+from fsd.config import API
 from fsd.errors import UsageError, first_line, quoted, refusing
 from fsd.files import JSON, READABLE, check_regular, digest, from_json, named_below, read_bytes, regular_files
 from fsd.plugs import first
@@ -69,23 +70,16 @@ def check_memory(model: str, needed: float, free: float, memory: str, advice: st
         )
 
 
-class WeightsFile(Protocol):
-    """A model in one file, which an extension turns into a folder of float32 weights, once for each content."""
+class WeightsFile(NamedTuple):
+    """A model in one file, which an extension turns into a folder, once for each content.
 
-    @property
-    def path(self) -> Path:
-        """Where it is."""
+    `header()` tells its number of `parameters`, and the `revision` that stands in reports in place of a commit.
+    `converted(cache, weights=…)` is its folder below a cache, in float32, or with configuration and tokenizer alone.
+    """
 
-    @property
-    def parameters(self) -> int:
-        """Number of parameters; a UsageError if the file is none that can be turned."""
-
-    @property
-    def revision(self) -> str:
-        """What stands in reports and tags in place of a commit."""
-
-    def converted(self, cache: Path, *, weights: bool) -> Path:
-        """The folder below a cache, without `weights` that of configuration and tokenizer alone."""
+    path: Path
+    header: Callable[[], Any]
+    converted: Callable[..., Path]
 
 
 def weights_file(model: str) -> WeightsFile | None:
@@ -105,11 +99,11 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
         if weights:
             import psutil
 
-            needed = FLOAT32 * file.parameters
+            needed = FLOAT32 * file.header().parameters
             free = psutil.virtual_memory().available
             # It is converted in full, whatever it is computed with.
             check_memory(model, needed, free, "memory in float32", "a smaller model")
-        return file.converted(default_folder(), weights=weights), file.revision
+        return file.converted(default_folder(), weights=weights), file.header().revision
     folder = _local(model)
     if folder:
         return folder, ""
@@ -159,8 +153,8 @@ def check_tokenizer_located(model: str, revision: str | None = None) -> None:
 
 def hub_id(model: str) -> str:
     """The hub id of a model, also behind an API; that of a folder is in its configuration, or "" if it is not."""
-    if model.startswith("api:"):
-        return model.removeprefix("api:")
+    if model.startswith(API):
+        return model.removeprefix(API)
     folder = _local(model)
     if folder is None:
         return model
@@ -171,7 +165,7 @@ def _local(model: str) -> Path | None:
     """The folder of a model on this machine; None for a hub id."""
     if model in EMBEDDED:
         return EMBEDDED[model]
-    if model.startswith("api:"):
+    if model.startswith(API):
         raise UsageError(f"model must have local weights or a hub id; {model} can only be scored: fsd score")
     folder = Path(model).expanduser()
     if model.strip() and folder.is_dir():
@@ -353,14 +347,13 @@ def _have_same_weights(model: str, compared: str, revision: str | None) -> bool:
     # Hashes of models that differ in size would be read for nothing.
     if size[1:] != compared_size[1:]:
         return False
+    return _weights_hash(model, size) == _weights_hash(compared, compared_size)
+
+
+def _weights_hash(model: str, size: "ModelSize") -> str:
+    """The hash of a file, or of tensors: a file and the folder that it was made of are rounded differently."""
     file = weights_file(model)
-    compared_file = weights_file(compared)
-    if file and compared_file:
-        return digest(file.path) == digest(compared_file.path)
-    # A file and the folder that it was made of are rounded differently.
-    if file or compared_file:
-        return False
-    return fingerprint(size.folder) == fingerprint(compared_size.folder)
+    return digest(file.path) if file else fingerprint(size.folder)
 
 
 def _header(file: Path) -> JSON:
@@ -387,10 +380,10 @@ class ModelSize(NamedTuple):
 
 def model_size(model: str, revision: str | None = None) -> ModelSize | None:
     """The size of a model; None for a hub id whose weights are not on this machine, and for one behind an API."""
-    if model.startswith("api:"):
+    if model.startswith(API):
         return None
     if file := weights_file(model):
-        return ModelSize(file.path.parent, file.path.stat().st_size, file.parameters)
+        return ModelSize(file.path.parent, file.path.stat().st_size, file.header().parameters)
     folder = _local(model)
     if folder:
         files = weight_files(folder)

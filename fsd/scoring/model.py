@@ -16,7 +16,6 @@ from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 from fsd.scoring.model_checks import check_chats
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import (
-    API,
     STATES,
     build_scorers,
     draws,
@@ -284,7 +283,7 @@ class Outline(Model):
 
     def plan(self, *scored: Any, **options: Any) -> ScoringPlan:
         """The same plan; what a completions API gives is known when it is asked, so that nothing is refused before."""
-        if self.name.startswith(API) and "base" in self.scorers:
+        if self.config.by_api and "base" in self.scorers:
             options["strict"] = None
         return super().plan(*scored, **options)
 
@@ -338,7 +337,7 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
         UsageError: if the model cannot be loaded, the adapter is not its own, or the fine-tuned model has another
             tokenizer.
     """
-    if api and config.model.startswith(API):
+    if api and config.by_api:
         return _open_service(config, api, Path(answers), chat=chat, seed=seed)
     from fsd.models.adapters import check_adapter
     from fsd.models.language_model import load

@@ -5,7 +5,7 @@ from pathlib import Path
 from fsd.config import ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import check_located, check_other_weights
-from fsd.scoring.scorers import API, cache_folder, reference_name
+from fsd.scoring.scorers import cache_folder, reference_name
 
 # Name of the neighbours that need no model.
 WORDS = "words"
@@ -22,7 +22,7 @@ def check_model(config: ModelConfig) -> None:
         1, **{"neighbours": config.neighbours, "samples": config.samples, "max-batch-tokens": config.max_batch_tokens}
     )
     cache_folder(config)
-    if not config.model.startswith(API):
+    if not config.by_api:
         _check_loading(config)
     reference = reference_name(config)
     if reference:
@@ -37,7 +37,7 @@ def check_model(config: ModelConfig) -> None:
 
 def check_chats(config: ModelConfig) -> None:
     """Refuse to score chats by an API."""
-    if config.model.startswith(API):
+    if config.by_api:
         raise UsageError(
             "chats must be scored by a model on this machine, whose template writes them; got "
             f"{config.model}: give the texts as columns context and text"

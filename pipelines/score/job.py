@@ -48,7 +48,7 @@ ANSWERS = "_answers.partial"
 
 def prepare(config: ScoreConfig) -> Job:
     """Read the texts, and check settings and output file."""
-    by_api = config.model.model.startswith("api:")
+    by_api = config.model.by_api
     if config.chat and (not by_api or config.api.tokenizer or config.api.start_token):
         raise UsageError("chat must come with --model api:NAME, and without --tokenizer and --start-token")
     if config.too_long == "drop" and not by_api:

@@ -151,7 +151,7 @@ def test_smollm2() -> None:
     assert sum(p.numel() for p in model.base.parameters()) == 134_515_008
     [ids] = model.tokens(TEXTS[:1])
     assert model.tokenizer.decode(logits(model.base, ids)[0, -1].argmax()) == " Paris"
-    assert np.isclose(file.parameters, 134_515_008)
+    assert np.isclose(file.header().parameters, 134_515_008)
 
 
 def test_counts_that_the_file_cannot_hold_are_refused(tmp_path: Path) -> None:
