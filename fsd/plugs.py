@@ -73,5 +73,5 @@ def needed(socket: str, *given: Any) -> Any:
     """The same, of which there must be some."""
     made = first(socket, *given)
     if made is None:
-        raise UsageError(f"an extension must be installed that fills {socket} for {given[0]}; there is none")
+        raise UsageError(f"an extension must fill the socket {socket} here; none that is installed does")
     return made

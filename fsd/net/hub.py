@@ -8,10 +8,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import xxhash
@@ -41,7 +41,6 @@ CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "s
 DATASETS = "hf://datasets/"
 FLOAT32 = 4
 """Bytes of a weight."""
-Result = TypeVar("Result")
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
@@ -241,26 +240,18 @@ def reachable(endpoint: str, timeout: float = 3.0) -> bool:
     url = urlsplit(prepend_scheme_if_needed(proxy, "http") if proxy else endpoint)
     port = url.port or {"https": 443}.get(url.scheme, 80)
     address = (url.hostname or "", port)
-    try:
-        # In a thread: looking up a name has no time limit of its own.
-        within(timeout, lambda: socket.create_connection(address, timeout=timeout).close())
-    except OSError:
-        return False
-    return True
+    answered = threading.Event()
 
+    def connect() -> None:
+        # Whatever is wrong with an address, nothing answers there.
+        with suppress(Exception), socket.create_connection(address, timeout=timeout):
+            answered.set()
 
-def within(seconds: float, call: Callable[[], Result]) -> Result:
-    """The result of a call in a thread of its own, which is left behind when the time is over: TimeoutError."""
-    result = Future[Result]()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:
-            result.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return result.result(seconds)
+    # In a thread, which is left behind: looking up a name has no time limit of its own.
+    trial = threading.Thread(target=connect, daemon=True)
+    trial.start()
+    trial.join(timeout)
+    return answered.is_set()
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -382,8 +373,9 @@ def model_size(model: str, revision: str | None = None) -> ModelSize | None:
     """The size of a model; None for a hub id whose weights are not on this machine, and for one behind an API."""
     if model.startswith(API):
         return None
-    if file := weights_file(model):
-        return ModelSize(file.path.parent, file.path.stat().st_size, file.header().parameters)
+    single = weights_file(model)
+    if single:
+        return ModelSize(single.path.parent, single.path.stat().st_size, single.header().parameters)
     folder = _local(model)
     if folder:
         files = weight_files(folder)

@@ -1,6 +1,6 @@
 """The steps of `fsd score`: its checks, the scoring of texts at once or in shards, and what an API will be asked."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,7 +63,10 @@ def prepare(config: ScoreConfig) -> Job:
         if config.too_long == "drop":
             shards.refuse(too_long="drop")
         work = shards.Work(__name__, config)
-        checks = [partial(check_model, config.model), partial(check_saved, config.adapter, config.model)]
+        checks: list[Callable[[], object]] = [
+            partial(check_model, config.model),
+            partial(check_saved, config.adapter, config.model),
+        ]
         if by_api:
             # An API has a concurrency of its own.
             shards.refuse(engine=config.shards.engine)
