@@ -64,6 +64,7 @@ HOMES = {
         "fsd.distributed",
         "fsd.models",
         "fsd.scoring",
+        "extensions.extract",
         "extensions.gguf",
         "extensions.lab",
         "extensions.pretrain",
