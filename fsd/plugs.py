@@ -15,6 +15,8 @@ from operator import attrgetter
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
+from fsd.errors import UsageError
+
 
 class Command(NamedTuple):
     """A command of `fsd`: the question that it belongs to in the help, the module that runs it, and what it does."""
@@ -44,6 +46,15 @@ class Plug:
     """
     compute: str = ""
     """Work of a command, a `RowWork` of pipelines/command/workers.py → the job that does it in parts, or None."""
+    weights: str = ""
+    """Name of a model → the `WeightsFile` that it stands for, or None: see fsd/net/hub.py."""
+    service: str = ""
+    """`(config, api, tokens, chat)` → the scorers of a model behind a service by name, or None: see `service_scorers`.
+
+    Each has a `key`, which its answers are kept by, and tells the `cost` of prompts; `replies` is asked by messages.
+    """
+    reader: str = ""
+    """`(tokenizer, name of the model, template or None)` → what reads chats as the model does: see `ReadsChats`."""
 
 
 @cache
@@ -67,3 +78,11 @@ def first(socket: str, *given: Any) -> Any:
         if made is not None:
             return made
     return None
+
+
+def needed(socket: str, *given: Any) -> Any:
+    """The same, of which there must be some."""
+    made = first(socket, *given)
+    if made is None:
+        raise UsageError(f"an extension must fill the socket {socket} here; none that is installed does")
+    return made

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fsd import distributed
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
+from fsd.scoring.cost import about_tokens
 from fsd.scoring.deviation import ScoreTable, needed_views, score_texts
 from fsd.scoring.scorers import STATES
 from fsd.token_stats import Prompt, Prompts, Scorers
@@ -92,8 +93,6 @@ class ScoringPlan:
 
     def _generated_tokens(self, form: str, draws: Draws) -> int:
         """Tokens of all continuations of a form."""
-        from extensions.api.client import about_tokens
-
         if draws.tokens:
             return draws.total * draws.tokens * len(self.prompts)
         tokens = 0

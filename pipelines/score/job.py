@@ -22,7 +22,7 @@ from fsd.plugs import first
 from fsd.progress import note
 from fsd.scoring.cache import SQLiteStore
 from fsd.scoring.model import Model, open_model, outline
-from fsd.scoring.model_checks import check_api, check_model
+from fsd.scoring.model_checks import check_model
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import frequency_file
 from fsd.token_stats import Prompt
@@ -48,7 +48,7 @@ ANSWERS = "_answers.partial"
 
 def prepare(config: ScoreConfig) -> Job:
     """Read the texts, and check settings and output file."""
-    by_api = config.model.model.startswith("api:")
+    by_api = config.model.by_api
     if config.chat and (not by_api or config.api.tokenizer or config.api.start_token):
         raise UsageError("chat must come with --model api:NAME, and without --tokenizer and --start-token")
     if config.too_long == "drop" and not by_api:
@@ -102,11 +102,14 @@ def _by_rows(config: ScoreConfig, *, by_api: bool) -> RowWork:
         "near_duplicates": config.cleaning.near_duplicates == "drop" and "drop",
         "too_long": config.too_long == "drop" and "drop",
     }
-    checks = [partial(check_model, config.model), partial(check_saved, config.adapter, config.model)]
+    checks: list[Callable[[], object]] = [
+        partial(check_model, config.model),
+        partial(check_saved, config.adapter, config.model),
+    ]
     if by_api:
         # An API has a concurrency of its own.
         together["engine"] = config.shards.engine
-        checks.append(partial(check_api, config.model, config.api))
+        checks.append(partial(service_scorers, config.model, config.api))
     return RowWork("score", Work(__name__, config), config.data, together, _forget_answers, checks)
 
 
