@@ -1,6 +1,6 @@
 """The steps of `fsd score`: its checks, the scoring of texts at once or in shards, and what an API will be asked."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from fsd.scoring.model import Model, open_model, outline
 from fsd.scoring.model_checks import check_model
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import frequency_file
+from fsd.scoring.services import service_scorers
 from fsd.token_stats import Prompt
 from fsd.views import Detector
 from pipelines.command.context import stage
