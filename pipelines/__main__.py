@@ -14,7 +14,16 @@ def main() -> None:
     """Run the pipeline that the first argument names with the arguments after it."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     known = commands()
-    if name in ("-h", "--help"):
+    if name in known:
+        # The command's own messages begin with it.
+        sys.argv = [f"fsd {name}", *sys.argv[2:]]
+        module = known[name].module
+        # tyro reads the words of the help from the file of the main module.
+        sys.modules["__main__"].__file__ = _file(module)
+        runpy.run_module(module, run_name="__main__")
+    elif name == "--version":
+        print(f"fsd {version('fsd')}")
+    elif name in ("-h", "--help"):
         print("usage: fsd COMMAND [OPTIONS]\n\nWas this text in that model's training data?")
         for question, group in by_question(known).items():
             print(f"\n{question}:")
@@ -23,16 +32,6 @@ def main() -> None:
         print("\n`fsd COMMAND --help` lists the flags of a command.")
         print("Which to take; the other pages, docs/NAME in messages, are beside it:")
         print(f"  {page('questions.md')}")
-    elif name == "--version":
-        print(f"fsd {version('fsd')}")
-    elif name in known:
-        # The command's own messages begin with it.
-        sys.argv = [f"fsd {name}", *sys.argv[2:]]
-        module = known[name].module
-        # The help quotes the file that it takes for that of the settings.
-        if {"-h", "--help"} & set(sys.argv):
-            sys.modules["__main__"].__file__ = _file(module)
-        runpy.run_module(module, run_name="__main__")
     else:
         print(f"error: {one_of('command', known, name)}", file=sys.stderr)
         sys.exit(2)

@@ -227,5 +227,6 @@ def test_no_file_needs_a_module_of_unix_to_be_imported() -> None:
 
 def test_a_command_runs_where_there_is_no_such_module_and_no_hangup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(signal, "SIGHUP")
-    with cli._interruptible():
-        assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    cli._let_interrupt()
+    assert signal.signal(signal.SIGTERM, before) != signal.SIG_DFL

@@ -1,7 +1,6 @@
 """The command that is running: how it was invoked, where it prints, and its stages."""
 
 import contextlib
-import re
 import shlex
 import sys
 import time
@@ -20,32 +19,6 @@ from fsd.errors import UsageError, without_credentials
 from fsd.plugs import filled
 from fsd.progress import stage as stage_line
 
-OWN_TAGS = frozenset(
-    {
-        "base_model",
-        "base_revision",
-        "base_fingerprint",
-        "model",
-        "adapter",
-        "reused_adapter",
-        "method",
-        "texts",
-        "task",
-        "tune",
-        "study",
-        "plan",
-        "kind",
-        "cell",
-        "gate",
-        "protocol",
-        "from",
-        "process",
-        "repeats",
-        "error",
-        "fsd_version",
-    }
-)
-"""Tags that commands set themselves."""
 USUAL = {
     "data": "settings and texts",
     "model": "model",
@@ -75,17 +48,10 @@ class Invocation:
     """Tags of the run in MLflow, by which it can be found."""
 
     def check(self) -> None:
-        """Refuse tags that MLflow cannot store, or that would replace those of a command."""
+        """Refuse tags without a value."""
         for tag in self.tags:
-            name, equals, _ = tag.partition("=")
-            # MLflow refuses longer keys and other characters only when the run is opened, after the checks.
-            if not (equals and re.fullmatch(r"[\w. :/-]{1,250}", name)):
+            if not tag.partition("=")[1]:
                 raise UsageError(f"tags must look like KEY=VALUE; got {tag!r}")
-            if name.startswith("mlflow."):
-                raise UsageError(f"tags must not begin with mlflow., which MLflow itself sets; got {tag!r}")
-            if name in OWN_TAGS:
-                taken = ", ".join(sorted(OWN_TAGS))
-                raise UsageError(f"tags must not replace those of commands ({taken}); got {tag!r}")
 
     @property
     def run_tags(self) -> dict[str, str]:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from fsd import tracking
 from fsd.config import FPR, flags
-from fsd.errors import without_credentials
+from fsd.errors import UsageError, without_credentials
 from fsd.files import digest
 from fsd.plugs import filled
 from fsd.progress import stage as stage_line
 from fsd.tracking import Run, RunRecord, Version
-from pipelines.command.context import ASKING, OWN_TAGS, Invocation, context, demands, stage, typed_line
+from pipelines.command.context import ASKING, Invocation, context, demands, stage, typed_line
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -65,10 +65,12 @@ def tracked_run(
 ) -> Iterator[Run]:
     """Open the run of a command, with its settings; `--name` replaces the name, and `--tags` are added."""
     own_tags = dict(tags or {})
-    # A tag that is missing in `OWN_TAGS` could be replaced by one of the user's.
-    assert own_tags.keys() <= OWN_TAGS, own_tags
     command = context()
     tags = own_tags | command.invocation.run_tags
+    # Commands find their runs by them.
+    taken = own_tags.keys() & command.invocation.run_tags.keys()
+    if taken:
+        raise UsageError(f"tags must not replace those of the command; got {', '.join(sorted(taken))}")
     params = flags(config) if params is None else params
     opened = tracking.run(
         experiment, command.invocation.name or name, params=params, tags=tags, description=description
@@ -205,7 +207,7 @@ def dated(report: "Report") -> "Report":
 
 
 @contextmanager
-def _as_far_as_read() -> Iterator[None]:
+def as_far_as_read() -> Iterator[None]:
     """Go on where the reader of the output, `head` for example, has closed it: the run is stored all the same."""
     try:
         yield
@@ -215,7 +217,7 @@ def _as_far_as_read() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), (context().stdout or sys.stdout).fileno())
 
 
-@_as_far_as_read()
+@as_far_as_read()
 def show(
     report: "Report",
     run: Run | None = None,
@@ -229,11 +231,8 @@ def show(
     places = _places(report, run)
     if command.invocation.json:
         stdout = command.stdout or sys.stdout
-        content = document(report, places or None, version)
-        if not (stdout.encoding or "utf-8").lower().startswith("utf"):
-            # Escapes in place of what the stream's encoding lacks.
-            content = json.dumps(json.loads(content), indent=2)
-        print(content, file=stdout, flush=True)
+        # In ASCII, since no stream then lacks a character.
+        print(document(report, places or None, version), file=stdout, flush=True)
         return
     from fsd.reporting.report import print_facts, print_notes, print_report
 
@@ -349,4 +348,4 @@ def document(report: "Report", places: Mapping[str, str] | None, version: Versio
         "run": places,
         "registered": registered,
     }
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(content, indent=2, allow_nan=False)

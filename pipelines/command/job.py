@@ -3,7 +3,6 @@
 import math
 import re
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
-from fsd.errors import UsageError, counted, without_credentials
+from fsd.errors import UsageError, counted, quoted, without_credentials
 from fsd.net.hub import EMBEDDED, check_located, check_other_weights, check_tokenizer_located, model_size, weights_file
 from pipelines.command.context import context, demands
 
@@ -114,6 +113,10 @@ class Job:
 
     def check(self, *, dry_run: bool = False) -> None:
         """Refuse what the work would refuse before it trains or scores; a dry run makes no store for that."""
+        # For the end of the command, whatever it reports.
+        context().read.clear()
+        if self.read:
+            context().read["read"] = self.read
         for check in self.checks:
             check()
         if self.model:
@@ -145,10 +148,6 @@ class Job:
     def run(self) -> object:
         """Do the work, after a check that its results can be stored."""
         self.check()
-        # For the end of the command, whatever it reports.
-        context().read.clear()
-        if self.read:
-            context().read["read"] = self.read
         return self.work()
 
     def plan(self) -> "Report":
@@ -320,8 +319,7 @@ def check_name(flag: str, name: str) -> None:
     """Check that a name can be part of the names of experiments and studies."""
     # Names of dots alone would be folders above the one that they are in.
     if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
-        quoted = name if len(name) <= 60 else f"{name[:57]}..."
-        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {quoted!r}")
+        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {quoted(name)}")
 
 
 def files(paths: Iterable[object], texts: int | None = None, more: str = "", **values: object) -> Stated:
@@ -385,12 +383,12 @@ def byte_size(number: float) -> str:
 
 
 def check_space(texts: Iterable[str]) -> None:
-    """Refuse disks of temporary files and runs without room for tables of the texts, estimated far below the need."""
+    """Refuse a disk without room for tables of the texts in the working folder, estimated far below the need."""
     # An eighth of the texts: a limit near the need would refuse runs that fit.
     needed = RUN_BYTES + sum(map(len, texts)) // 8
-    for name, folder in (("TMPDIR", Path(tempfile.gettempdir())), ("the working folder", Path.cwd())):
-        free = shutil.disk_usage(folder).free
-        if free < needed:
-            raise UsageError(
-                f"{name} must have at least {needed / 2**20:.1f} MiB of free space; {folder} has {free / 2**20:.1f} MiB"
-            )
+    free = shutil.disk_usage(Path.cwd()).free
+    if free < needed:
+        raise UsageError(
+            f"the working folder must have at least {needed / 2**20:.1f} MiB of free space; it has "
+            f"{free / 2**20:.1f} MiB"
+        )

@@ -55,10 +55,10 @@ def check_path(path: Path, inputs: Iterable[str | Path] = (), *, create_folder: 
         # A rename replaces it all the same, since that asks the folder.
         if path.exists() and not os.access(path, os.W_OK):
             raise UsageError(f"an output file that exists must not be write-protected; {path} is")
-    # RuntimeError: links in a circle, before Python 3.13.
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"an output file must have a path that can be written; {path} cannot be: {reason}") from error
+    except OSError as error:
+        raise UsageError(
+            f"an output file must have a path that can be written; {path} cannot be: {error.strerror}"
+        ) from error
 
 
 def _same(path: Path, source: Path) -> bool:
@@ -156,8 +156,7 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
 
 def check_new_folder(path: Path) -> None:
     """Check that a folder can be made at the path without replacing anything."""
-    # A link to nothing does not exist, and is in the way all the same.
-    taken = any(path.iterdir()) if path.is_dir() else path.exists() or path.is_symlink()
+    taken = any(path.iterdir()) if path.is_dir() else path.exists()
     if taken:
         raise UsageError(f"out must be a folder that does not exist or is empty; got {path}")
 
@@ -179,12 +178,7 @@ def check_parent(path: Path) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """A draft of the folder at `path`, which takes its place when the block ends without an error."""
     check_new_folder(path)
-    with contextlib.ExitStack() as stack:
-        # Errors of the block itself are none of the folder.
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = stack.enter_context(replacing(path))
-            draft.mkdir()
-        except OSError as error:
-            raise UsageError(f"out must be in a folder that can be written; {path}: {error.strerror}") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as draft:
+        draft.mkdir()
         yield draft

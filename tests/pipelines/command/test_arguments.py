@@ -33,18 +33,18 @@ class Settings:
 
 def test_messages_are_the_same_in_every_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments, message in (
-        ("--scale x", "scale must be one of small, full; got 'x'; --help lists all flags"),
-        ("--seed x", "seed must be a whole number; got 'x'; --help lists all flags"),
-        ("--exposures 1 x", "exposures must be a number; got '1', 'x'; --help lists all flags"),
-        ("--nonsense", "Unrecognized options: --nonsense; --help lists all flags"),
-        ("--nonsense ./a", "Unrecognized options: --nonsense, ./a; --help lists all flags"),
+        ("--scale x", "invalid choice 'x' for argument '--scale'. Expected one of ('small', 'full')"),
+        ("--seed x", "seed must be a whole number; got 'x'"),
+        ("--exposures 1 x", "exposures must be a number; got '1', 'x'"),
+        ("--nonsense", "Unrecognized options: --nonsense"),
+        ("--nonsense ./a", "Unrecognized options: --nonsense, ./a"),
     ):
         for columns in (40, 60, 79, 80, 81, 100):
             monkeypatch.setenv("COLUMNS", str(columns))
             monkeypatch.setattr(sys, "argv", ["fsd tool", *arguments.split()])
             with pytest.raises(UsageError) as error:
                 parse(Settings, TEXT)
-            assert str(error.value) == message
+            assert str(error.value) == f"{message}; --help lists all flags"
 
 
 def test_the_description_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,9 +55,9 @@ def test_the_description_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, caps
         with pytest.raises(SystemExit) as end:
             parse(Settings, TEXT)
         assert not end.value.code
-        usage, _, summary, *lines = capsys.readouterr().out.splitlines()
+        summary, *lines = capsys.readouterr().out.splitlines()
 
-        assert usage == "usage: fsd tool [-h] [OPTIONS]"
+        assert "usage: fsd tool [-h] [OPTIONS]" in lines
         assert summary.startswith("A summary of the command")
         assert example in lines
         assert all(len(line) <= columns for line in lines if line != example)

@@ -22,7 +22,7 @@ from fsd.config import FSDConfig
 from fsd.errors import StorageError, UsageError
 from pipelines.__main__ import main
 from pipelines.collect import Collect
-from pipelines.command.cli import command, parse, read
+from pipelines.command.cli import command, command_name, parse, read
 from pipelines.command.commands import commands
 from pipelines.detect.__main__ import DetectConfig
 
@@ -40,7 +40,7 @@ def test_every_pipeline_has_a_help(name, monkeypatch, capsys) -> None:
         runpy.run_module(f"pipelines.{name}", run_name="__main__")
 
     shown = capsys.readouterr().out
-    assert shown.startswith("usage:")
+    assert "\n\nusage:" in shown
     assert not re.search(r"default:\s*(''|None)?\)", shown)  # an empty default says nothing
 
 
@@ -68,6 +68,18 @@ def test_help_loads_no_large_library(root: Path) -> None:
     assert "tyro" in loaded
     large = "torch transformers mlflow pandas sklearn scipy matplotlib optuna rich"
     assert not loaded & set(large.split())
+
+
+def test_a_command_has_one_name_however_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    for typed, name in (
+        ("fsd run", "run"),
+        ("python -m pipelines.fsd", "run"),
+        ("python -m extensions.adapter_audit", "adapter-audit"),
+        ("fsd canary test", "canary test"),
+        ("python -m extensions.canary test", "canary test"),
+    ):
+        monkeypatch.setattr(sys, "argv", [typed])
+        assert command_name() == name
 
 
 @dataclass(frozen=True)
@@ -230,7 +242,7 @@ def test_a_closed_pipe_is_no_error(root: Path) -> None:
 
     answer = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=root, timeout=60, check=False)
 
-    assert answer.stdout.startswith("usage:")
+    assert answer.stdout.startswith("Choose settings")
     assert answer.stderr == ""
 
 

@@ -22,7 +22,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("link.jsonl").symlink_to("data.jsonl")
     Path("hard.jsonl").hardlink_to("data.jsonl")
     Path("folder.jsonl").mkdir()
-    Path("circle.jsonl").symlink_to("circle.jsonl")
 
 
 def test_an_output_never_replaces_an_input() -> None:
@@ -52,7 +51,6 @@ def test_a_path_that_cannot_be_written_is_refused_and_a_check_changes_nothing(tm
         ("folder.jsonl", "not be a folder"),
         ("nowhere/out.csv", "a folder that exists"),
         ("/dev/null", "folder or device"),
-        ("circle.jsonl", "circle.jsonl"),
         (f"{'x' * 300}.csv", "File name too long"),
         ("/proc/out.csv", "cannot be: "),
     ):
@@ -90,27 +88,18 @@ def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatc
 def test_too_little_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_space(["a text"])
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("Usage", "free")(500_000))
-    with pytest.raises(UsageError, match=r"TMPDIR must have at least 1\.0 MiB of free space; .* has 0\.5 MiB"):
+    with pytest.raises(UsageError, match=r"must have at least 1\.0 MiB of free space; it has 0\.5 MiB"):
         check_space(["a text"])
 
 
 def test_the_space_needed_is_that_of_figures_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """1 MiB for the figures and the page, and at least a byte for eight characters, however well texts compress."""
     texts, needed = ["x" * 2**20] * 8, 2 * 2**20
-    places = {"TMPDIR": needed, "the working folder": needed}
-    working = Path.cwd()
-
-    def free(folder: Path) -> object:
-        name = "the working folder" if folder == working else "TMPDIR"
-        return namedtuple("Usage", "free")(places[name])
-
-    monkeypatch.setattr(shutil, "disk_usage", free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(needed))
     check_space(texts)
-    for name in list(places):
-        places[name] = needed - 1
-        with pytest.raises(UsageError, match=rf"{name} must have at least 2\.0 MiB of free space"):
-            check_space(texts)
-        places[name] = needed
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(needed - 1))
+    with pytest.raises(UsageError, match=r"must have at least 2\.0 MiB of free space"):
+        check_space(texts)
 
 
 def test_a_job_looks_for_space_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
