@@ -18,13 +18,13 @@ import time
 import tomllib
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import Field, fields, make_dataclass
+from dataclasses import Field, make_dataclass
 from importlib import import_module
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from fsd import distributed
 from fsd.config import flags, groups_of, settings_of
@@ -218,30 +218,28 @@ def command_name() -> str:
     return " ".join([module, *subcommand])
 
 
-def parse(config: type[Config], description: str) -> Config:
-    """The settings of the command line, see `read`."""
-    return read(config, description)[0]
-
-
 def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
     """The settings, and how the command is run, from the command line and the configuration file that it names."""
     kind = invocation_of(command_name())
-    run = ("run", kind, kind())
-    whole = make_dataclass(config.__name__, [run], bases=(config,), frozen=True, namespace={"__doc__": config.__doc__})
-    settings = {setting.name.replace("_", "-"): setting for setting in settings_of(whole)}
+    settings = {}
+    for setting in chain(settings_of(config), settings_of(kind)):
+        settings[setting.name.replace("_", "-")] = setting
+    # By the name "", the groups of the help are called as those of the configuration.
+    parts = [("command", Annotated[config, arg(name="")]), ("run", kind, kind())]
+    whole = make_dataclass(config.__name__, parts, frozen=True)
     arguments = _joined([f"--{name}" for name, setting in settings.items() if _is_list(setting)], sys.argv[1:])
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--config", nargs="?")
     file = finder.parse_known_args(arguments)[0].config
     if file:
-        arguments = _with_file(settings, set(groups_of(whole)), file, arguments)
+        arguments = _with_file(settings, {"run", *groups_of(config)}, file, arguments)
     parsed = _by_tyro(whole, arguments, description)
-    _check_values(parsed)
+    _check_values(parsed.command)
+    _check_values(parsed.run)
     parsed.run.check()
     # Before anything is read: a condition that no answer can meet.
     failures(command_name(), {}, parsed.run)
-    values = {entry.name: getattr(parsed, entry.name) for entry in fields(config)}  # type: ignore[arg-type]
-    return config(**values), parsed.run
+    return parsed.command, parsed.run
 
 
 def _is_list(setting: Field[Any]) -> bool:
@@ -341,7 +339,7 @@ def _entries(file: str) -> dict[str, Any]:
                 raise ValueError(f"a key must stand once; got {', '.join(keys)}")
             return super().construct_mapping(node, deep)
 
-    path = Path(file).expanduser()
+    path = Path(file)
     text = read_text(path, f"config {file} must be a text file in UTF-8 that can be read")
     with refusing(f"config must be valid YAML or TOML; {file}: ", ValueError, yaml.YAMLError):
         entries = tomllib.loads(text) if path.suffix == ".toml" else yaml.load(text, Loader)

@@ -27,7 +27,7 @@ def commands() -> dict[str, Command]:
 
 def by_question(known: dict[str, Command]) -> dict[str, dict[str, str]]:
     """Question → name of a command → what it does; preparation comes last."""
-    groups: dict[str, dict[str, str]] = {MEMBERS: {}}
+    groups: dict[str, dict[str, str]] = {}
     for name, command in known.items():
         groups.setdefault(command.question, {})[name] = command.about
     groups[PREPARATION] = groups.pop(PREPARATION)

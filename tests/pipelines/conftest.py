@@ -94,7 +94,7 @@ FINISHED = (
 @pytest.fixture(scope="session")
 def finished_run(tiny, other, once, run_command, make_rows) -> FinishedRun:
     """A store with one run of all detectors and its registered adapter. Copy it to write to it: see `own_run`."""
-    from pipelines.command.cli import parse
+    from pipelines.command.cli import read
 
     line = FINISHED.format(tiny=tiny, other=other)
 
@@ -107,7 +107,7 @@ def finished_run(tiny, other, once, run_command, make_rows) -> FinishedRun:
     folder = once("finished", make)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", shlex.split(line))
-        return FinishedRun(folder, parse(FSDConfig, ""))
+        return FinishedRun(folder, read(FSDConfig, "")[0])
 
 
 @pytest.fixture(scope="module")

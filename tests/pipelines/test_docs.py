@@ -80,7 +80,7 @@ def parse(command: Command, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Calla
     """The configuration that the command line gives, and the pipeline's function `prepare`."""
 
     def stop(config: type[Any], prepare: Callable[[Any], object], description: str, **_: object) -> None:
-        raise Parsed(cli.parse(config, description), prepare)
+        raise Parsed(cli.read(config, description)[0], prepare)
 
     monkeypatch.setattr(cli, "command", stop)
     # Some flags are those of commands whose answer is evidence: the name tells.

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from fsd.errors import UsageError
-from pipelines.command.cli import parse
+from pipelines.command.cli import read
 
 TEXT = """A summary of the command in one sentence.
 
@@ -43,7 +43,7 @@ def test_messages_are_the_same_in_every_terminal(monkeypatch: pytest.MonkeyPatch
             monkeypatch.setenv("COLUMNS", str(columns))
             monkeypatch.setattr(sys, "argv", ["fsd tool", *arguments.split()])
             with pytest.raises(UsageError) as error:
-                parse(Settings, TEXT)
+                read(Settings, TEXT)[0]
             assert str(error.value) == f"{message}; --help lists all flags"
 
 
@@ -53,7 +53,7 @@ def test_the_description_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, caps
     for columns in (40, 60, 80, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
         with pytest.raises(SystemExit) as end:
-            parse(Settings, TEXT)
+            read(Settings, TEXT)[0]
         assert not end.value.code
         summary, *lines = capsys.readouterr().out.splitlines()
 

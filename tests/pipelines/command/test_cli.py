@@ -22,7 +22,7 @@ from fsd.config import FSDConfig
 from fsd.errors import StorageError, UsageError
 from pipelines.__main__ import main
 from pipelines.collect import Collect
-from pipelines.command.cli import command, command_name, parse, read
+from pipelines.command.cli import command, command_name, read
 from pipelines.command.commands import commands
 from pipelines.detect.__main__ import DetectConfig
 
@@ -130,11 +130,11 @@ def test_a_list_flag_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     for config, arguments, expected in cases:
         monkeypatch.setattr(sys, "argv", ["fsd", *arguments.split()])
-        got = parse(config, "")
+        got = read(config, "")[0]
         assert {name: attrgetter(name)(got) for name in expected} == expected
     monkeypatch.setattr(sys, "argv", ["fsd", "--domain", "x", "--limit", "1", "--options"])
     with pytest.raises(UsageError, match="options must be followed by at least one value; got none"):
-        parse(Collect, "")
+        read(Collect, "")[0]
 
 
 def test_a_flag_that_the_file_has_too_may_be_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

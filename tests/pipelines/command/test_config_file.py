@@ -11,7 +11,7 @@ from extensions.study.grid import StudyConfig
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, ScoreConfig, TuneConfig
 from fsd.errors import UsageError
 from pipelines.collect import Collect
-from pipelines.command.cli import parse, read
+from pipelines.command.cli import read
 from pipelines.command.deliver import dump
 from pipelines.detect.__main__ import DetectConfig
 
@@ -24,7 +24,7 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.chdir(tmp_path)
         Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
         monkeypatch.setattr(sys, "argv", ["fsd run", *flags, "--config", name])
-        return parse(config, "")
+        return read(config, "")[0]
 
     return give
 
@@ -42,7 +42,7 @@ def test_a_file_gives_what_the_flags_give(name: str, content: str, given: Any, m
     flags = "--epochs 2 --learning-rate 1e-4 --data a.jsonl b.jsonl --unseen 0.5"
     monkeypatch.setattr(sys, "argv", ["fsd run", *flags.split()])
 
-    assert from_file == parse(FSDConfig, "")
+    assert from_file == read(FSDConfig, "")[0]
     assert from_file.training == AdapterConfig(epochs=2, learning_rate=1e-4)
 
 

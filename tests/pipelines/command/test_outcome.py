@@ -12,7 +12,7 @@ from fsd import tracking
 from fsd.evaluation.findings import as_findings
 from fsd.reporting.report import Column, Report, Section, Table
 from fsd.tracking import Version
-from pipelines.command.cli import command, parse
+from pipelines.command.cli import command, read
 from pipelines.command.deliver import deliver, show, tracked_run
 from pipelines.command.job import Job
 
@@ -95,7 +95,7 @@ def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_a
     assert shown[-3].endswith(stored.id)
     assert stored.name == "loss .75 · by default"
     monkeypatch.setattr(sys, "argv", ["fsd run", "--config", str(file)])
-    assert parse(Config, "") == Config(3, ("a b", "c"))
+    assert read(Config, "")[0] == Config(3, ("a b", "c"))
 
 
 def test_a_pipeline_that_is_called_as_a_function_has_no_command(tmp_path, monkeypatch, capsys):
