@@ -212,8 +212,8 @@ def program() -> str:
 def command_name() -> str:
     """The command without its program: `run` for `fsd run` and for `python -m pipelines.fsd`."""
     module, *subcommand = program().removeprefix("fsd ").removeprefix("python -m ").split()
-    for name, known in commands().items():
-        if known.module == module:
+    for name, entry in commands().items():
+        if entry.module == module:
             return " ".join([name, *subcommand])
     return " ".join([module, *subcommand])
 
