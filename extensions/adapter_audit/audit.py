@@ -44,7 +44,7 @@ from fsd.tracking import Run, Version
 from fsd.verdicts.calibration import Calibration
 from fsd.verdicts.domain_check import Earlier, States, tried
 from fsd.verdicts.domain_measures import Typicality
-from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts, called_at
+from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts
 from fsd.views import Detector
 from pipelines.command import context, deliver, job
 from pipelines.command.job import Job
@@ -200,6 +200,7 @@ class Audit:
 
     results: Results
     calibration: Calibration
+    found: pd.DataFrame  # fine-tuning texts of the test, and whether each is called
     scores: pd.DataFrame
     detectors: Sequence[Detector]
     verdicts: Verdicts | None  # on the texts without a label; None without such texts
@@ -242,20 +243,21 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         typicality = model.typicality
         calibration = _beside_base(calibration, model, parts, scored.take(slice(labelled)))
     calibration = _tried(calibration, model, states, typicality)
+    summary = audit_summary(measured)
+    # as `detect` refuses the version that is registered of such an audit
+    maker = VerdictMaker(calibration, states, typicality, refusal=summary.sentence if summary.void else "")
     verdicts = None
     if judged:
         of_judged = scored.take(slice(labelled, None))
-        summary = audit_summary(measured)
-        # as `detect` refuses the version that is registered of such an audit
-        refusal = summary.sentence if summary.void else ""
-        maker = VerdictMaker(calibration, states, typicality, refusal=refusal)
         verdicts = maker.classify(
             judged, lambda rows: of_judged.take(rows).columns, Rules(config.fpr, same_source=config.same_source)
         )
     table = results.score_table(parts.replace(test=tuple(parts.test) + tuple(judged)), scored)
+    trained_on = table[(table["split"] == "test") & (table["label"] == 1)]
     return Audit(
         results=measured,
         calibration=calibration,
+        found=maker.called(trained_on, config.fpr),
         scores=_with_verdicts(table, labelled, verdicts),
         detectors=detectors,
         verdicts=verdicts,
@@ -408,12 +410,11 @@ def _meaning(summary: AuditSummary) -> str:
 
 def _power(audit: Audit, fpr: float) -> list[Finding]:
     """How many of the fine-tuning texts of the test are called at a rate, if any are of a source that is judged."""
-    test = audit.scores[audit.scores["split"] == "test"]
-    trained_on = called_at(audit.calibration, test[test["label"] == 1], fpr)
-    if trained_on.empty:
+    found = audit.found
+    if found.empty:
         return []
-    share = observed_rate(trained_on["called"].to_numpy(), trained_on["group"].tolist())
-    texts = f"the {len(trained_on):,} texts of the fine-tuning data in the test"
+    share = observed_rate(found["called"].to_numpy(), found["group"].tolist())
+    texts = f"the {len(found):,} texts of the fine-tuning data in the test"
     return [measured_power(share, texts, fpr)]
 
 
