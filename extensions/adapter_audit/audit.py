@@ -254,10 +254,11 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         )
     table = results.score_table(parts.replace(test=tuple(parts.test) + tuple(judged)), scored)
     trained_on = table[(table["split"] == "test") & (table["label"] == 1)]
+    found = maker.called(trained_on, config.fpr)
     return Audit(
         results=measured,
         calibration=calibration,
-        found=maker.called(trained_on, config.fpr),
+        found=found,
         scores=_with_verdicts(table, labelled, verdicts),
         detectors=detectors,
         verdicts=verdicts,
