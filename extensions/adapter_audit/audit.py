@@ -13,18 +13,18 @@ from extensions.adapter_audit.preferences import DETECTORS, Pair, are_pairs, pro
 from extensions.adapter_audit.settings import AuditConfig
 from fsd import tracking
 from fsd.config import AdapterConfig, CleaningConfig, DetectorConfig, ModelConfig
-from fsd.data.corpus import Corpus
+from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import Document, Documents, digest
 from fsd.data.embedded import corpus
 from fsd.data.near_duplicates import refuse_contradictions
 from fsd.data.readers import parse_columns, read_files, read_rows
 from fsd.data.reading import read_otherwise
-from fsd.data.splitting import Split, split_labelled
+from fsd.data.splitting import split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
-from fsd.evaluation.sentences import REVERSED, AuditSummary, audit_summary, contradiction, verdict_rate
+from fsd.evaluation.sentences import AuditSummary, asks_whether_reversed, audit_summary, contradiction, verdict_rate
 from fsd.models.adapters import copy_adapter, on_your_word
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
@@ -38,7 +38,6 @@ from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.sampling import own_texts
 from fsd.scoring.scorers import STATES
 from fsd.statistics.intervals import observed_rate
-from fsd.text_audit.audited import below_chance
 from fsd.token_stats import Prompt
 from fsd.tracking import Run, Version
 from fsd.verdicts.calibration import Calibration
@@ -380,8 +379,7 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
     blind = f"no blind classifier could be trained: {summary.reason}"
     if summary.blind is not None:
         blind = f"a blind classifier, which never sees the model, reaches {summary.blind}"
-    if below_chance(summary.blind):
-        blind += f", {REVERSED}"
+    blind += asks_whether_reversed(summary.blind)
     in_order = summary.blind is not None and summary.blind.low <= 0.5 <= summary.blind.high
     findings = [Finding(f"{start}{_meaning(summary)}"), Finding(blind, in_order)]
     if summary.base is not None:
@@ -398,8 +396,9 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
 
 def _meaning(summary: AuditSummary) -> str:
     """What the AUC of an audit means."""
-    if below_chance(summary.auc):
-        return f", {REVERSED}"
+    reversed_labels = asks_whether_reversed(summary.auc)
+    if reversed_labels:
+        return reversed_labels
     if summary.auc.low <= 0.5:
         return ": not distinguishable from chance"
     if summary.texts_explain:
@@ -490,7 +489,7 @@ def reader(audit: Audit, base: str, name: str) -> Reader:
     summary = audit.summary
     right, low, high = (round(100 * number) for number in summary.auc)
     verdict = "The texts of the fine-tuning data can be distinguished from others."
-    if below_chance(summary.auc):
+    if asks_whether_reversed(summary.auc):
         verdict = "No answer: the other texts score higher, as where labels are reversed."
     elif summary.auc.low <= 0.5:
         verdict = "Not shown: guessing distinguishes the texts of the fine-tuning data from others as well."

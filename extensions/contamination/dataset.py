@@ -33,7 +33,6 @@ from extensions.contamination.powers import (
 from extensions.contamination.settings import ContaminationConfig
 from fsd.config import again
 from fsd.data.corpus import Corpus
-from fsd.data.entries import Question, entry_of
 from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import refuse_members, refuse_related, without_related
 from fsd.data.readers import parse_columns, read_files
@@ -41,6 +40,7 @@ from fsd.data.reading import read_otherwise
 from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError, at_least
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
+from fsd.plugs import Question, entry_of
 from fsd.progress import progress
 from fsd.reporting.report import Column, Reader, Report, Section, Table, p_column, p_value, p_words
 from fsd.scores import BASE, of_state

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, fields, make_dataclass
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -106,7 +107,8 @@ def command(
                     distributed.join()
                 job = prepare(settings)
                 for before in filled("before"):
-                    before(command_name(), flags(settings), flags(invocation))
+                    # It may hash large weights for minutes: all processes share its answer.
+                    distributed.from_main(partial(before, command_name(), flags(settings), flags(invocation)))
                 # One check for both: a dry run accepts nothing that the command refuses.
                 job.check(dry_run=invocation.dry_run)
                 if invocation.dry_run and distributed.is_main_process():
