@@ -16,6 +16,8 @@ Method = Literal["lora", "ia3", "adalora"]
 # Names of the default set of detectors and of all of them.
 AUTO = "auto"
 ALL = "all"
+API = "api:"
+"""What the name of a model behind an API begins with."""
 NEIGHBOURS = 25
 """Neighbours of a text by a masked language model (Mattern et al. 2023, arXiv 2305.18462, §4)."""
 FPR = 0.05
@@ -120,6 +122,11 @@ class ModelConfig:
     """Jinja template by which chats are written. Default: that of the model's tokenizer."""
     cache: OptionalPath = None
     """Folder that caches token statistics, or `none`. Default: $FSD_CACHE, else ~/.cache/fsd."""
+
+    @property
+    def by_api(self) -> bool:
+        """Whether the model is behind an API, and not on this machine."""
+        return self.model.startswith(API)
 
 
 @dataclass(frozen=True)

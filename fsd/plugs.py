@@ -7,13 +7,16 @@ this project or anybody's own: its `pyproject.toml` then has
     mine = "my_package:PLUG"
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+from fsd.errors import UsageError
+from fsd.token_stats import Prompts, TokenStats
 
 
 class Command(NamedTuple):
@@ -33,6 +36,26 @@ class Plug:
     """`(row, value, origin_url, columns)` → the chat of a row, or None: see `chat_in` of extensions/chats/rows.py."""
     entry: str = ""
     """Entry of --data → its rows, as a function of `contexts`, or None: see extensions/tasks/harness.py."""
+    before: str = ""
+    """`(command, settings, asked)`, before the model is asked; a UsageError refuses: see extensions/bundle/hooks.py."""
+    files: str = ""
+    """`(command, settings)` → further files of the run by name; settings, and what is asked of it, are by flag."""
+    after: str = ""
+    """`(command, numbers, asked)` → why an answer fails, upon which the command ends with exit status 1.
+
+    It is called at the start too, without numbers, so that it refuses what no answer can meet.
+    """
+    compute: str = ""
+    """Work of a command, a `RowWork` of pipelines/command/workers.py → the job that does it in parts, or None."""
+    weights: str = ""
+    """Name of a model → the `WeightsFile` that it stands for, or None: see fsd/net/hub.py."""
+    service: str = ""
+    """`(config, api, tokens, chat)` → the scorers of a model behind a service by name, or None: see `service_scorers`.
+
+    Each has a `key`, which its answers are kept by, and tells the `cost` of prompts; `replies` is asked by messages.
+    """
+    reader: str = ""
+    """`(tokenizer, name of the model, template or None)` → what reads chats as the model does: see `ReadsChats`."""
 
 
 @cache
@@ -56,3 +79,46 @@ def first(socket: str, *given: Any) -> Any:
         if made is not None:
             return made
     return None
+
+
+def needed(socket: str, *given: Any) -> Any:
+    """The same, of which there must be some."""
+    made = first(socket, *given)
+    if made is None:
+        raise UsageError(f"an extension must fill the socket {socket} here; none that is installed does")
+    return made
+
+
+class Question(NamedTuple):
+    """A question: its origin, its answers as prompts, and its marking.
+
+    `mark` turns the statistics of the prompts into 1 for a right answer, 0 for a wrong one, NaN where it cannot tell.
+    """
+
+    origin_url: str
+    prompts: Prompts
+    mark: Callable[[Sequence[TokenStats]], float]
+
+
+class Entry(Protocol):
+    """What an extension makes of an entry of --data that is no file, such as a task of an evaluation harness."""
+
+    @property
+    def split_of(self) -> str:
+        """The entry whose training split this one is; "" if it is none."""
+
+    @property
+    def training_split(self) -> str:
+        """The entry of the training split; "" for none."""
+
+    def rows(self, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Each question and its answer as a text, after its origin; with `contexts` the answer after the question."""
+
+    def questions(self) -> list[Question]:
+        """The questions that can be marked."""
+
+
+def entry_of(place: object) -> Entry | None:
+    """What an extension makes of an entry; None for a file."""
+    made: Entry | None = first("entry", str(place))
+    return made

@@ -24,10 +24,10 @@ from pipelines.command.job import Job, Stated, byte_size, files, on_this_machine
 from pipelines.command.output import check_parent, check_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from extensions.shards.shards import Folder, Worker
     from fsd.data.readers import Row
+    from pipelines.command.workers import Worker
 
 TABLE = "_frequencies.npz"
 
@@ -57,22 +57,22 @@ class FrequencyConfig:
 
 def prepare(config: FrequencyConfig) -> Job:
     """Check the corpus and the output file; the size of files on the hub is asked for when they are read."""
-    from extensions.shards import shards
     from fsd.data.readers import TextStream
     from fsd.errors import UsageError
+    from fsd.plugs import first
+    from pipelines.command.workers import RowWork, Work
 
     if config.out.suffix != ".npz":
-        if not shards.wanted(config.out, config.shards):
-            raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
-        # A shard does not know how much the others have counted.
-        shards.refuse(limit=config.limit, tokens=config.tokens)
-        return shards.job(
-            "frequencies",
-            shards.Work("pipelines.frequencies", config),
-            config.corpus,
-            finish=partial(_total, config),
-            checks=[partial(check_settings, config)],
+        work = Work("pipelines.frequencies", config)
+        # One part of the corpus does not know how much was counted of the others.
+        together = {"limit": config.limit, "tokens": config.tokens}
+        checks = [partial(check_settings, config)]
+        job: Job | None = first(
+            "compute", RowWork("frequencies", work, config.corpus, together, partial(_total, config), checks)
         )
+        if job is None:
+            raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
+        return job
     # Without the network: a dry run, or a mistake on the command line, asks nobody for anything.
     local = [file for file in config.corpus if not str(file).startswith("hf:")]
     remote = len(config.corpus) - len(local)
@@ -184,11 +184,11 @@ def open_worker(config: FrequencyConfig) -> "Worker":
     import numpy as np
     import pandas as pd
 
-    from extensions.shards.shards import Worker
     from fsd.data.readers import passages
     from fsd.models.language_model import load_tokenizer
     from fsd.scoring.token_counting import Tally
     from fsd.scoring.token_frequencies import fingerprint
+    from pipelines.command.workers import Worker
 
     tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
 
@@ -207,8 +207,8 @@ def open_worker(config: FrequencyConfig) -> "Worker":
     return Worker({"tokenizer": fingerprint(tokenizer), "vocabulary": str(vocabulary)}, table)
 
 
-def _total(config: FrequencyConfig, folder: "Folder") -> dict[str, Path]:
-    """The table of all shards."""
+def _total(config: FrequencyConfig, folder: Path, tables: "Sequence[Path]", inputs: "Sequence[str]") -> dict[str, Path]:
+    """The table of the whole corpus."""
     import numpy as np
     import pandas as pd
 
@@ -218,14 +218,13 @@ def _total(config: FrequencyConfig, folder: "Folder") -> dict[str, Path]:
     tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
     counts = np.zeros(vocabulary, np.int64)
     documents = 0
-    for shard in folder.shards:
-        part = pd.read_parquet(folder.path / shard.name)
+    for table in tables:
+        part = pd.read_parquet(table)
         counts[part["token"]] += part["count"]
         # Every row has the number of the whole shard; one without any token has no rows.
         documents += max(part["documents"], default=0)
-    corpus = _names(file.url for file in folder.inputs)
-    path = folder.path / TABLE
-    FrequencyTable(counts, fingerprint(tokenizer), config.model, corpus, documents).save(path)
+    path = folder / TABLE
+    FrequencyTable(counts, fingerprint(tokenizer), config.model, _names(inputs), documents).save(path)
     return {"table": path}
 
 

@@ -9,7 +9,6 @@ Examples:
     fsd run --config config.yaml --seed 43 --name "second seed" --json
 """
 
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -21,7 +20,6 @@ from pipelines.command.deliver import show
 from pipelines.command.job import Job
 
 if TYPE_CHECKING:
-    from fsd.beside import Assistant
     from pipelines.experiment.inputs import Inputs
 
 STAGES = {
@@ -41,11 +39,10 @@ def prepare(config: FSDConfig) -> Job:
     from pipelines.experiment.inputs import read
 
     inputs = read(config)
-    assistant = experiment.assistant()
-    return replace(experiment.job(partial(run, inputs, assistant), inputs), companion=assistant)
+    return experiment.job(partial(run, inputs), inputs)
 
 
-def run(inputs: "Inputs", assistant: "Assistant") -> None:
+def run(inputs: "Inputs") -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
     from pipelines.experiment import experiment
     from pipelines.experiment.inputs import with_adapter_texts
@@ -55,23 +52,16 @@ def run(inputs: "Inputs", assistant: "Assistant") -> None:
     config = inputs.config
     detectors = inputs.detectors
     split = with_adapter_texts(inputs.split, config.adapter)
-    # Audit and control need nothing that the model gives: they use the cores that its loading and training leave idle.
-    audited = experiment.audit_beside(assistant, split, config)
-    with ExitStack() as opened:
-        with stage("model"):
-            from pipelines.experiment import registration
+    with stage("model"):
+        from pipelines.experiment import registration
 
-            model = experiment.open_with_adapter(config)
-            language_model = model.language_model
-            # From here on as it is in effect, also for the control model.
-            config = replace(config, model=replace(config.model, dtype=cast("Dtype", language_model.dtype)))
-            plan = experiment.prepare(model, split, detectors, config)
-            placebo, placebo_remarks = experiment.plan_control(config, split, plan.detectors)
-        if placebo:
-            control_scores = experiment.control_beside(assistant, placebo, language_model, split, config)
-        tracked = opened.enter_context(
-            registration.start(config, language_model, inputs.sources, plan.detectors, placebo)
-        )
+        model = experiment.open_with_adapter(config)
+        language_model = model.language_model
+        # From here on as it is in effect, also for the control model.
+        config = replace(config, model=replace(config.model, dtype=cast("Dtype", language_model.dtype)))
+        plan = experiment.prepare(model, split, detectors, config)
+        placebo, placebo_remarks = experiment.plan_control(config, split, plan.detectors)
+    with registration.start(config, language_model, inputs.sources, plan.detectors, placebo) as tracked:
         if not config.adapter:
             with stage("finetuning"):
                 experiment.train_adapter(language_model, split.unseen, config, tracked)
@@ -80,17 +70,16 @@ def run(inputs: "Inputs", assistant: "Assistant") -> None:
         control = None
         if placebo:
             with stage("placebo"):
-                control = control_scores()
+                control = placebo.score(split)
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):
             inputs = inputs._replace(config=config)
             remarks = placebo_remarks + plan.remarks
-            results = experiment.compute_results(inputs, split, scored, control, remarks=remarks, audited=audited)
-            drawn = assistant.begin(experiment.pictures_of, results)
+            results = experiment.compute_results(inputs, split, scored, control, remarks=remarks)
             results = experiment.with_power(results, model, config)
         with stage("recording"):
-            report, version = registration.track(tracked, results, inputs, language_model, drawn=drawn)
+            report, version = registration.track(tracked, results, inputs, language_model)
         tracked.log_metrics(stages().seconds)
         # Before the end of the run, which raises what could not be stored.
         show(report, tracked, version)

@@ -12,10 +12,10 @@ from pipelines.command import cli
 
 ROOT = Path(__file__).parents[1]
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("fsd.errors", "fsd.beside"),
+    ("fsd.errors",),
     ("fsd.files", "fsd.unspaced"),
     ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed", "fsd.leftovers"),
-    ("fsd.views", "fsd.unread", "fsd.scores", "fsd.loss_signals", "fsd.statistics"),
+    ("fsd.plugs", "fsd.views", "fsd.unread", "fsd.scores", "fsd.loss_signals", "fsd.statistics"),
     ("fsd.models.weights",),
     ("fsd.net",),
     ("fsd.data", "fsd.models"),
@@ -60,9 +60,24 @@ HOMES = {
     "requests": ("fsd.net", "extensions.api.client"),
     "sklearn": ("fsd.estimator", "fsd.text_audit", "fsd.verdicts", "fsd.evaluation", "fsd.statistics", "fsd.tuning"),
     "sqlite3": ("fsd.scoring.cache", "fsd.tracking.store"),
-    "torch": ("fsd.distributed", "fsd.models", "fsd.scoring", "extensions.lab", "extensions.pretrain"),
-    "transformers": ("fsd.models", "fsd.scoring", "fsd.library", "extensions.chats", "extensions.pretrain"),
-    "trl": ("fsd.models", "extensions.pretrain"),
+    "torch": (
+        "fsd.distributed",
+        "fsd.models",
+        "fsd.scoring",
+        "extensions.extract",
+        "extensions.gguf",
+        "extensions.lab",
+        "extensions.pretrain",
+    ),
+    "transformers": (
+        "fsd.models",
+        "fsd.scoring",
+        "fsd.library",
+        "extensions.chats",
+        "extensions.gguf",
+        "extensions.pretrain",
+    ),
+    "trl": ("fsd.models", "extensions.chats", "extensions.pretrain"),
 }
 """Heavy library → the packages and modules that may import it. Ruff bans them too, but leaves whole folders free."""
 

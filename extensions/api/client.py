@@ -8,10 +8,8 @@ The key goes into one header of one request. It appears in no message and follow
 """
 
 import json
-import math
 import os
 import re
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -28,7 +26,7 @@ from fsd.errors import UsageError, at_least
 from fsd.files import JSON
 from fsd.net.http import Clock, HTTPClient, Reply, Time, field_of
 from fsd.progress import note, progress
-from fsd.scoring.token_frequencies import fingerprint
+from fsd.scoring.services import Cost, PromptTokens, about_tokens
 from fsd.token_stats import Continuations, Prompt, Prompts, Scored, TokenIds, TokenStats
 from fsd.views import Draws
 
@@ -196,73 +194,8 @@ def _json(reply: Reply) -> Any:
         return None
 
 
-class PromptTokens:
-    """Start token + context + text as ids, as `ModelScorer` has them; safe for any number of threads."""
-
-    def __init__(self, tokenizer: Any, name: str) -> None:
-        from fsd.models.language_model import start_token  # imports torch
-
-        self.start = start_token(tokenizer, name)
-        # Of all of it: answers that are paid for have been kept under this hash.
-        self.fingerprint = fingerprint(tokenizer, special=True)
-        self._tokenizer = tokenizer
-        self._lock = threading.Lock()  # fast tokenizers are not thread-safe
-        self._contexts: dict[str, TokenIds] = {"": []}
-
-    def tokens(self, texts: Sequence[str]) -> list[TokenIds]:
-        """Token ids of each text, as `fsd.models.language_model.LanguageModel.tokens` gives them."""
-        from fsd.models.language_model import token_ids
-
-        with self._lock:
-            return token_ids(self._tokenizer, texts)
-
-    def ids(self, prompt: Prompt) -> tuple[TokenIds, TokenIds]:
-        """The ids of start token and context, and those of the text that is scored."""
-        context = prompt.context
-        if context not in self._contexts:  # one prefix is common to all texts
-            self._contexts[context] = self.tokens([context])[0]
-        return [self.start, *self._contexts[context]], self.tokens([prompt.text])[0]
-
-    def decode(self, ids: TokenIds) -> str:
-        """The string of token ids."""
-        with self._lock:
-            text: str = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return text
-
-
-# Approximate number of UTF-8 bytes of a token, where there is no tokenizer.
-BYTES_PER_TOKEN = 4
 # Share of the tokens estimated thus that a text of words has at least.
 FEWEST_TOKENS = 0.5
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a service is asked: requests, tokens that are sent, about, and those that it generates at most."""
-
-    requests: int = 0
-    sent: int = 0
-    generated: int = 0
-
-    def plus(self, further: "Cost") -> "Cost":
-        """The sum of both."""
-        return Cost(self.requests + further.requests, self.sent + further.sent, self.generated + further.generated)
-
-    def amount(self, price: float) -> float:
-        """The cost at a price of a million tokens."""
-        return (self.sent + self.generated) * price / 1e6
-
-    def priced(self, price: float) -> str:
-        """The cost at a price of a million tokens, in words."""
-        return f"about {self.amount(price):,.2f} at the given price"
-
-    def line(self, price: float | None = None) -> str:
-        """All of it, with the cost where there is a price."""
-        noun = "request" if self.requests == 1 else "requests"
-        line = f"{self.requests:,} {noun}, about {self.sent:,} tokens sent and at most {self.generated:,} generated"
-        if price is None:
-            return line
-        return f"{line}, {self.priced(price)}"
 
 
 @dataclass(eq=False)
@@ -388,11 +321,6 @@ class CompletionsScorer:
         body = self.tokens.decode([*head[1:], *ids])
         reply = self.client.complete(request | {"prompt": [*head, *ids]}, text=prompt.text)
         return stats_from_ids(reply, prompt.text, len(head), ids, body)
-
-
-def about_tokens(text: str) -> int:
-    """Number of tokens of a text, estimated from its bytes."""
-    return math.ceil(len(text.encode()) / BYTES_PER_TOKEN)
 
 
 # What a chat model is asked to do, before the text.

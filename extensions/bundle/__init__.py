@@ -14,5 +14,8 @@ PLUG = Plug(
             "extensions.bundle.verify",
             "is a bundle as it was made? and do its numbers come out again?",
         ),
-    }
+    },
+    before="extensions.bundle.hooks:before",
+    files="extensions.bundle.hooks:files",
+    after="extensions.bundle.gate:failures",
 )

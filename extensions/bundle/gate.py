@@ -4,10 +4,9 @@ import math
 import operator
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fsd.errors import CheckFailed, UsageError, one_of
-from pipelines.command.context import EvidenceInvocation, Invocation, context, demands
+from fsd.errors import UsageError, one_of
 
 NUMBERS = {
     "run": {
@@ -85,11 +84,9 @@ class Condition(NamedTuple):
         return ""
 
 
-def conditions(command: str, invocation: Invocation) -> list[Condition]:
-    """The conditions of an invocation; a UsageError for one that no answer of the command can meet."""
-    if not isinstance(invocation, EvidenceInvocation):
-        return []
-    return [_parse(command, text) for text in invocation.fail_if]
+def conditions(command: str, asked: Mapping[str, Any]) -> list[Condition]:
+    """The conditions that are asked; a UsageError for one that no answer of the command can meet."""
+    return [_parse(command, text) for text in asked.get("fail_if", ())]
 
 
 def _parse(command: str, text: str) -> Condition:
@@ -108,15 +105,7 @@ def _parse(command: str, text: str) -> Condition:
     return Condition(name, sign, number)
 
 
-def failures(numbers: Mapping[str, float | None]) -> list[str]:
-    """How an answer fails the conditions of the command that is running."""
-    running = conditions(context().command, demands())
-    reasons = [condition.failure(numbers) for condition in running]
+def failures(command: str, numbers: Mapping[str, float | None], asked: Mapping[str, Any]) -> list[str]:
+    """How an answer with these numbers fails the conditions that are asked."""
+    reasons = [condition.failure(numbers) for condition in conditions(command, asked)]
     return list(filter(None, reasons))
-
-
-def check() -> None:
-    """Raise CheckFailed if the answer of the command that has ended fails a condition."""
-    reasons = failures(context().numbers)
-    if reasons:
-        raise CheckFailed("; ".join(reasons))

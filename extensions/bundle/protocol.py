@@ -5,20 +5,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator
 
 from extensions.bundle.manifest import Input, Provenance
 from extensions.bundle.provenance import Settings, inputs, settings_in
 from extensions.bundle.weights import hashes_of
-from fsd import distributed
 from fsd.config import APIConfig, flags
 from fsd.errors import UsageError
 from fsd.files import digest, read_json
 from fsd.leftovers import write_whole
 from fsd.progress import note
-from pipelines.command.context import ASKING, context, demands
+from pipelines.command.context import ASKING
 
 VERSION = 2
 """Version of the file."""
@@ -101,12 +100,9 @@ def _differing(fixed: Settings, of_run: Settings) -> str | None:
     return None
 
 
-def protocol(command: str, config: Any) -> Protocol:
+def protocol(command: str, settings: Settings) -> Protocol:
     """The protocol of a command with these settings, with the files as they are now."""
-    settings = flags(config)
-    # Of large weights a hash takes minutes: all processes share one.
-    weights = distributed.from_main(lambda: hashes_of(settings))
-    return _protocol(command, inputs(command, config), settings, weights)
+    return _protocol(command, inputs(command, settings), settings, hashes_of(settings))
 
 
 def recorded(provenance: Provenance, configuration: bytes, weights: Hashes) -> Protocol:
@@ -142,27 +138,22 @@ def read(path: str | Path) -> Protocol:
     return read_json(Protocol, path, f"a protocol of version {VERSION}, made by --protocol with --dry-run")
 
 
-def apply(config: Any) -> None:
-    """Write the protocol of a dry run, or refuse a run that is not of its protocol; nothing without --protocol."""
-    path = demands().protocol
-    if path is None:
-        return
-    active = context()
-    if active.command not in ASKING:
-        raise UsageError(f"protocol must be of a command that asks a model ({', '.join(ASKING)}); got {active.command}")
-    _check_adapter(flags(config).get("adapter"))
-    run = protocol(active.command, config)
-    if active.invocation.dry_run and not Path(path).exists():
+def apply(path: str, command: str, settings: Settings, *, dry_run: bool) -> None:
+    """Write the protocol of a dry run into a file, or refuse a run that is not of the protocol there."""
+    if command not in ASKING:
+        raise UsageError(f"protocol must be of a command that asks a model ({', '.join(ASKING)}); got {command}")
+    _check_adapter(settings.get("adapter"))
+    run = protocol(command, settings)
+    if dry_run and not Path(path).exists():
         _write(Path(path), run)
     else:
         check(path, read(path), run)
-    if distributed.is_main_process():
-        note(f"protocol {path}: SHA-256 {digest(path)}")
-        for name in read(path).by_name:
-            absence = "were not on the machine"
-            if name.startswith("api:"):
-                absence = "are behind an API"
-            note(f"the protocol fixes {name} by its name alone: its weights {absence}")
+    note(f"protocol {path}: SHA-256 {digest(path)}")
+    for name in read(path).by_name:
+        absence = "were not on the machine"
+        if name.startswith("api:"):
+            absence = "are behind an API"
+        note(f"the protocol fixes {name} by its name alone: its weights {absence}")
 
 
 def check(path: str | Path, agreed: Protocol, run: Protocol) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 from extensions.bundle.container import files_in
 from extensions.bundle.manifest import Input, InputFile, Provenance
 from fsd import tracking
-from fsd.config import flags
 from fsd.errors import UsageError, first_line, without_credentials
 from fsd.files import digest
 from pipelines.command.context import typed_line
@@ -54,9 +53,8 @@ def values(settings: Settings, name: str) -> list[str]:
     return []
 
 
-def inputs(command: str, config: Any) -> list[Input]:
+def inputs(command: str, settings: Settings) -> list[Input]:
     """The inputs of a command with the hashes of their files; a published benchmark or task has no files here."""
-    settings = flags(config)
     read = []
     for flag in INPUTS[command]:
         for value in filter(None, values(settings, flag)):
@@ -93,16 +91,12 @@ def settings_in(configuration: bytes) -> dict[str, Any]:
     return dict(zip(map(str, settings), settings.values(), strict=True))
 
 
-def provenance(command: str, config: Any) -> dict[str, Any]:
+def provenance(command: str, settings: Settings) -> dict[str, Any]:
     """What is recorded with the run of a command, as JSON."""
+    seed = str(settings.get("seed", ""))
+    files = inputs(command, settings)
     recorded = Provenance(
-        command=command,
-        command_line=typed_line(command),
-        inputs=inputs(command, config),
-        code=tracking.versions(),
-        libraries=_libraries(),
-        environment=_environment(),
-        seed=str(getattr(config, "seed", "")),
+        command, typed_line(command), files, tracking.versions(), _libraries(), _environment(), seed=seed
     )
     return asdict(recorded)
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from extensions.bundle.manifest import InputFile, Weights
 from extensions.bundle.provenance import Settings, hashed, values
-from extensions.gguf.model_file import gguf_file
 from fsd import tracking
 from fsd.errors import UsageError
 from fsd.files import digest
-from fsd.net.hub import fingerprint, model_size
+from fsd.net.hub import fingerprint, model_size, weights_file
 from pipelines.experiment.adapter_files import FILES, SETUP
 
 MODELS = ("model", "models", "reference_model", "neighbour_model", "placebo", "tuned")
@@ -83,7 +82,7 @@ def local_weights(name: str, revision: str | None) -> tuple[str, list[InputFile]
     """The project's hash of a model's tensors, and the hashes of its files; none where they are not here."""
     paths = model_files(name, revision)
     tensors = ""
-    if paths and not gguf_file(name):
+    if paths and not weights_file(name):
         tensors = fingerprint(paths[0].parent)
     return tensors, [hashed(path, path.name) for path in paths]
 
@@ -96,7 +95,7 @@ def model_files(name: str, revision: str | None) -> list[Path]:
         size = None
     if size is None:
         return []
-    gguf = gguf_file(name)
-    if gguf:
-        return [gguf]
+    file = weights_file(name)
+    if file:
+        return [file.path]
     return [path for path in sorted(size.folder.iterdir()) if path.is_file() and path.suffix in ENDINGS]

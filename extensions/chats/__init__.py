@@ -2,4 +2,4 @@
 
 from fsd.plugs import Plug
 
-PLUG = Plug(row="extensions.chats.rows:chat_in")
+PLUG = Plug(row="extensions.chats.rows:chat_in", reader="extensions.chats.reader:ChatReader")

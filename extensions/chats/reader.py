@@ -9,40 +9,17 @@ import copy
 import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from fsd.errors import UsageError, first_line, quoted, refusing
-from fsd.files import read_text
-from fsd.token_stats import Chat, Marked, Prompt, TokenIds, Turn
+from fsd.token_stats import Chat, Marked, TokenIds, Turn
 
-LARGEST_TEMPLATE = 2**18
-"""Characters of a template; the longest in use have a tenth of it."""
 KEPT = 4096
 """Chats whose tokens are kept, since each model state reads them anew."""
 
 
 class Unwritable(Exception):  # noqa: N818 - it is the chat that cannot be written
     """A template cannot write a chat; the message says why."""
-
-
-FILE = "chat_template.jinja"
-"""Name of a template beside a tokenizer, or beside an adapter that was trained by it."""
-
-
-def template_beside(folder: Path | None) -> str | None:
-    """The chat template that an adapter brings along; None without one."""
-    if folder is None:
-        return None
-    file = folder / FILE
-    if not file.is_file():
-        return None
-    return template_in(str(file))
-
-
-def template_in(file: str) -> str:
-    """The chat template in a file."""
-    return read_text(Path(file), largest=LARGEST_TEMPLATE)
 
 
 class ChatReader:
@@ -106,11 +83,6 @@ class ChatReader:
         if not ids:
             raise UsageError(f"{must}; it writes nothing; --plain asks without it")
         return text, ids
-
-    def marked_prompt(self, prompt: Prompt) -> Prompt:
-        """The prompt of a chat with its tokens in place of its turns."""
-        assert prompt.chat is not None
-        return prompt._replace(chat=None, marked=self.marked(prompt.chat))
 
     def marked(self, chat: Chat) -> Marked:
         """The tokens of a chat, and which of them are scored; a UsageError names a chat that cannot be written."""

@@ -12,25 +12,23 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from extensions.api.client import Cost
 from extensions.contamination import accuracy, dataset
 from extensions.contamination.dataset import Inputs
 from extensions.contamination.settings import ContaminationConfig
-from extensions.gguf.model_file import gguf_file
 from fsd import tracking
 from fsd.config import ModelConfig, flags
 from fsd.data.documents import Document, content_hash
-from fsd.data.entries import entry_of
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
 from fsd.models.devices import resolve_precision
 from fsd.models.language_model import load_tokenizer
-from fsd.net.hub import model_size
+from fsd.net.hub import model_size, weights_file
+from fsd.plugs import entry_of
 from fsd.progress import note
 from fsd.reporting.report import Report, Section, Table, p_value, plain
 from fsd.scores import BASE
 from fsd.scoring.model_checks import check_model
-from fsd.scoring.scorers import API
+from fsd.scoring.services import Cost
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.multiplicity import holm
@@ -130,7 +128,7 @@ def _check_model(model: ModelConfig) -> None:
     """Refuse a model that could not be opened once those before it are computed."""
     check_model(model)
     # The tokenizer of one that is not here yet is read after its download.
-    if model_size(model.model, model.revision) and not gguf_file(model.model):
+    if model_size(model.model, model.revision) and not weights_file(model.model):
         load_tokenizer(model.model, revision=model.revision)
 
 
@@ -169,7 +167,7 @@ def result_key(config: ContaminationConfig, inputs: Inputs) -> str:
     content: dict[str, Any] = dict(read_besides(model, inputs.detectors))
     # What is behind an API has no other identity than its name.
     content["model"] = model.model
-    if not model.model.startswith(API):
+    if not model.by_api:
         content["model"] = weights_of(model.model, model.revision)
     content["precision"] = [device.type, str(dtype), model.bits]
     content["first token"] = model.first_token

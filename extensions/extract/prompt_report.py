@@ -371,7 +371,7 @@ def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
     if answer.passage:
         return [f"fsd bundle {run} --out evidence.zip"]
     # Probabilities are those of one work, in a text file, and need a model that gives them.
-    if config.model.model.startswith("api:") or len(answer.works) > 1:
+    if config.model.by_api or len(answer.works) > 1:
         return []
     return [f"fsd extract {shlex.quote(config.book)} --model {shlex.quote(config.model.model)} --control OTHER.txt"]
 

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple
 
-from extensions.api.client import Cost
 from extensions.extract import prompt_report
 from extensions.extract.prompt_report import Entry
 from extensions.extract.questions import AUTHOR, TITLE, AskedWork, Question, check_works, prompts, read_questions, usual
@@ -19,7 +18,7 @@ from fsd.data.readers import COMPRESSIONS, TABLES, document, read_rows
 from fsd.errors import UsageError, at_least
 from fsd.files import read_text
 from fsd.progress import note
-from fsd.scoring.scorers import API
+from fsd.scoring.services import Cost
 from pipelines.command.context import stage
 from pipelines.command.deliver import deliver
 from pipelines.command.job import Job, files, names, on_this_machine
@@ -58,7 +57,7 @@ def prepare(config: ExtractConfig) -> Job:
     questions = dict.fromkeys(entry.question.name for entry in asked)
     reads = {"works": files(config.names, len(works)), "prompts": names(list(questions))}
     cost = _cost(config, requests)
-    by_api = config.model.model.startswith(API)
+    by_api = config.model.by_api
     line = cost.line()
     # The passes of a model on this machine do not tell how many tokens are generated, which is the cost.
     notes = [line]
@@ -111,7 +110,7 @@ def _check(config: ExtractConfig) -> None:
     Sampling(config.temperature, config.top_k).check()
     if config.replies > 1 and not config.temperature:
         raise UsageError(f"temperature must be above 0 for {config.replies} replies, or all are the same; got 0")
-    if config.model.model.startswith(API):
+    if config.model.by_api:
         # They would change nothing that is sent, and a user would think that they did.
         useless = {"top-k": config.top_k, "tokenizer": config.api.tokenizer, "start-token": config.api.start_token}
         for name, value in useless.items():

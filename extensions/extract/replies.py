@@ -13,13 +13,11 @@ from fsd.errors import UsageError
 from fsd.files import JSON
 from fsd.progress import progress
 from fsd.scoring.cache import MemoizedScorer, SQLiteStore
-from fsd.scoring.model_checks import api_client, check_api
-from fsd.scoring.scorers import API
+from fsd.scoring.services import service_scorers
 from fsd.token_stats import Prompt, Prompts, TokenIds
 
 if TYPE_CHECKING:
-    from extensions.chats.reader import ChatReader
-    from fsd.models.language_model import LanguageModel
+    from fsd.models.language_model import LanguageModel, ReadsChats
     from fsd.net.http import Time
 
 PARAGRAPH = "\n\n"
@@ -98,7 +96,7 @@ class Sent(NamedTuple):
     templated: bool
 
 
-def sent(chats: "ChatReader", request: Request, *, plain: bool) -> Sent:
+def sent(chats: "ReadsChats", request: Request, *, plain: bool) -> Sent:
     """The prompt in the chat template of a model, if it has one, or as it is."""
     from fsd.models.language_model import token_ids
 
@@ -110,7 +108,7 @@ def sent(chats: "ChatReader", request: Request, *, plain: bool) -> Sent:
     return Sent(text, token_ids(chats.tokenizer, [text])[0], templated=False)
 
 
-def all_sent(chats: "ChatReader", context: int, requests: Sequence[Request], *, plain: bool) -> list[Sent]:
+def all_sent(chats: "ReadsChats", context: int, requests: Sequence[Request], *, plain: bool) -> list[Sent]:
     """The prompts of all requests; refuse those that do not fit a context of so many tokens with their replies."""
     prompts = []
     for request in requests:
@@ -208,36 +206,19 @@ def utc(seconds: float) -> str:
 
 
 def open_replies(
-    config: ModelConfig,
-    api: APIConfig,
-    answers: str | Path,
-    *,
-    adapter: Path | None = None,
-    plain: bool = False,
-    clock: "Time" = time.time,
+    config: ModelConfig, api: APIConfig, answers: str | Path, *, adapter: Path | None = None, plain: bool = False
 ) -> Replies:
     """The model under test, to be asked; `answers` keeps those of an API, so that an interrupted command goes on.
 
     An `adapter` in a folder is part of a model on this machine.
     `plain` leaves out the chat template; of an API it asks for completions.
     """
-    if not config.model.startswith(API):
+    if not config.by_api:
         from fsd.scoring.model import open_model
 
         model = open_model(config, states=("base",), adapter=adapter).language_model
-        return LocalReplies(model, plain, clock)
-    from extensions.api.client import RepliesAPI
-
-    check_api(config, api)
-    client = api_client(config, api)
-    scorer = RepliesAPI(
-        client,
-        config.model.removeprefix(API),
-        concurrency=api.concurrency,
-        description="API",
-        chat=not plain,
-        clock=clock,
-    )
+        return LocalReplies(model, plain)
+    scorer = service_scorers(config, api, chat=not plain)["replies"]
     # Answers cost money: they are never thrown away for space, and a file that cannot keep them is refused.
     store = SQLiteStore(Path(answers), limit=None, required=True)
     return RemoteReplies(MemoizedScorer(scorer, store, scorer.key), plain)

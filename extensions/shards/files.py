@@ -8,14 +8,16 @@ import io
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 
-from fsd.data.readers import TABLES, Row, as_text, json_rows, parquet_rows, with_packed
+from fsd.data.cells import Row
+from fsd.data.readers import TABLES, as_text, json_rows, parquet_rows, with_packed
 from fsd.errors import UsageError, refusing, without_credentials
-from fsd.net.hub import DataFile, files_at
+from fsd.files import JSON, READABLE, named_below, regular_files
+from fsd.net.hub import DataFile, data_files
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
 BLOCK = 2**24
@@ -62,6 +64,59 @@ class Input(NamedTuple):
     rows: int
     hash: str
     state: str
+
+
+def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
+    """A file, the files with these endings in a folder, or those of a pattern, sorted: local, or a URL of fsspec."""
+    import fsspec
+
+    if place.startswith("hf:"):
+        return data_files(place)
+    # File systems have no common base class of errors.
+    with refusing(f"data must be files, a folder or a pattern; {place}: "):
+        system, path = fsspec.url_to_fs(place)
+        entries = _entries(system, path, tuple(endings))
+    files = []
+    for name, about in sorted(entries.items()):
+        if about["type"] == "directory":
+            continue
+        # fsspec calls a link "other", wherever it leads to, and a pipe as well.
+        if about["type"] != "file" and not Path(name).is_file():
+            raise UsageError(f"{READABLE}; {name} is none: mend or remove it")
+        # fsspec makes paths absolute and removes protocols: files are named as the user named the place.
+        if "://" in place:
+            url = system.unstrip_protocol(name)
+        elif place.startswith("/"):
+            url = name
+        else:
+            url = name.removeprefix(f"{Path.cwd()}/")
+        # Of a link it is the time when the link was made, not when its file changed.
+        if about.get("islink"):
+            about["mtime"] = Path(name).stat().st_mtime
+        # Some file systems know a version or a hash, others the time of the last change: all of it is the state.
+        facts = sorted((key, str(value)) for key, value in about.items())
+        state = xxhash.xxh3_64_hexdigest(str(facts).encode())
+        files.append(DataFile(url, int(about["size"] or 0), state))
+    return files
+
+
+def _entries(system: Any, path: str, endings: tuple[str, ...]) -> dict[str, JSON]:
+    """Name → facts of a file, of the entries of a folder with these endings, or of those that a pattern names."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    # The name of a file may look like a pattern.
+    if system.isfile(path):
+        return {path: system.info(path)}
+    entries: dict[str, JSON]
+    if not system.isdir(path):
+        entries = system.glob(path, detail=True)
+        return entries
+    # Its own search enters no linked folder.
+    if isinstance(system, LocalFileSystem):
+        local = regular_files(named_below(path, endings), READABLE)
+        return {str(file): system.info(str(file)) for file in local}
+    entries = system.find(path, detail=True)
+    return {name: about for name, about in entries.items() if name.lower().endswith(endings)}
 
 
 def find(places: Sequence[str], without: Path | None = None) -> list[DataFile]:

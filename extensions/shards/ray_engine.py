@@ -13,9 +13,10 @@ from secrets import token_hex
 from typing import Any
 
 from extensions.shards.files import Shard
-from extensions.shards.shards import Agree, Results, Work, Worker, attempted
+from extensions.shards.shards import Agree, Results, attempted
 from fsd.config import ShardConfig
 from fsd.errors import UsageError
+from pipelines.command.workers import Work, Worker
 
 # Seconds in which a cluster must answer.
 CONNECT = 60.0

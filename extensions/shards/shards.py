@@ -7,13 +7,12 @@ refused. Who computes a shard does not matter: this process, one of several with
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,11 +20,9 @@ import pyarrow.parquet as pq
 from extensions.shards import files as data
 from extensions.shards.files import Input, Shard
 from fsd.config import ShardConfig, flags
-from fsd.data.documents import Document
-from fsd.data.readers import Row, parse_columns, parse_rows
 from fsd.errors import StorageError, UsageError, first_line
 from fsd.evaluation.findings import AGAINST, Finding
-from fsd.files import digest, read_json
+from fsd.files import read_json
 from fsd.leftovers import DRAFTS, temporary_folder
 from fsd.net.hub import DataFile
 from fsd.progress import note, progress
@@ -33,11 +30,7 @@ from pipelines.command.context import stage
 from pipelines.command.deliver import show
 from pipelines.command.job import Job, Stated, files
 from pipelines.command.output import TABLE_SUFFIXES, write_file
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fsd.models.language_model import LanguageModel
+from pipelines.command.workers import Finish, RowWork, Work, Worker
 
 # Version of the manifest.
 FORMAT = 1
@@ -47,7 +40,6 @@ KEY = b"fsd.shard"
 """Metadata of a shard's file: hash of the job, and number of the shard."""
 # If so many shards have failed and none has succeeded, the others would fail too.
 GIVE_UP = 3
-EXAMPLE = Document("An Example of a text.")
 # Settings on which no number depends, or that the manifest holds in another form.
 ELSEWHERE = {
     "out",
@@ -65,86 +57,20 @@ ELSEWHERE = {
 ELSEWHERE |= flags(ShardConfig()).keys() - {"shard_rows"}
 
 
-class Worker(NamedTuple):
-    """What computes shards: rows with their origins → a table of the same columns for any rows, by a model."""
-
-    identity: Mapping[str, str]
-    table: "Callable[[list[tuple[str, Row]]], pd.DataFrame]"
-
-    def compute(self, shard: Shard, key: str) -> bytes:
-        """The Parquet file of a shard."""
-        table = pa.Table.from_pandas(self.table(shard.read()), preserve_index=False)
-        # pandas keeps its types in the metadata as well.
-        metadata = {**(table.schema.metadata or {}), KEY: _mark(shard, key)}
-        sink = pa.BufferOutputStream()
-        pq.write_table(table.replace_schema_metadata(metadata), sink)
-        content: bytes = sink.getvalue().to_pybytes()
-        return content
+def computed(worker: Worker, shard: Shard, key: str) -> bytes:
+    """The Parquet file of a shard."""
+    table = pa.Table.from_pandas(worker.table(shard.read()), preserve_index=False)
+    # pandas keeps its types in the metadata as well.
+    metadata = {**(table.schema.metadata or {}), KEY: _mark(shard, key)}
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata(metadata), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def _mark(shard: Shard, key: str) -> bytes:
     """What the file of a shard says of itself, so that it is not taken for one of another job."""
     return f"{key}/{shard.number}".encode()
-
-
-def table_by_documents(
-    config: Any,
-    make: "Callable[[list[Document]], pd.DataFrame]",
-    check: "Callable[[list[Document]], None] | None" = None,
-    unread: Sequence[str] = (),
-) -> "Callable[[list[tuple[str, Row]]], pd.DataFrame]":
-    """A worker's table by a function of documents, which are never none: a shard without any has the same columns.
-
-    `check` refuses documents of the shard that cannot be computed; fields that are `unread` have no use.
-    """
-    columns = parse_columns(config.columns, answers=True, unread=unread)
-
-    def table(rows: list[tuple[str, Row]]) -> "pd.DataFrame":
-        skipped = Counter[str]() if config.cleaning.skip_invalid else None
-        documents = list(parse_rows(rows, columns, answers=True, skipped=skipped))
-        if check:
-            check(documents)
-        return make(documents or [EXAMPLE]).iloc[: len(documents)]
-
-    return table
-
-
-def identity(model: "LanguageModel", *files: Path | None) -> dict[str, str]:
-    """What the numbers of a model depend on: weights, adapter, precision, versions; and files that it is used with."""
-    from fsd.scoring.cache import model_key
-
-    hashes = [digest(file)[:16] for file in files if file]
-    identity = {
-        "name": model.identity.id,
-        "weights": model.identity.fingerprint,
-        "numbers": model_key(model, tuned=model.adapted),
-        "files": " ".join(hashes),
-    }
-    # By which chats are written.
-    template = model.template or model.tokenizer.chat_template
-    if template:
-        identity["template"] = hashlib.sha256(str(template).encode()).hexdigest()[:16]
-    return identity
-
-
-def refuse(**settings: object) -> None:
-    """Refuse settings that need all texts at once."""
-    for name, value in settings.items():
-        if value:
-            flag = name.replace("_", "-")
-            raise UsageError(f"{flag} must not be given where out is a folder of shards; got {value}")
-
-
-class Work(NamedTuple):
-    """The module whose `open_worker` makes a `Worker` of the settings, in whichever process it is needed."""
-
-    module: str
-    config: Any
-
-    def open(self) -> Worker:
-        """Load the model."""
-        worker: Worker = import_module(self.module).open_worker(self.config)
-        return worker
 
 
 Results = Iterator[tuple[Shard, bytes | Exception]]
@@ -263,22 +189,20 @@ class Folder(NamedTuple):
         return bool(metadata.get(KEY) == _mark(shard, key))
 
 
-def job(
-    name: str,
-    work: Work,
-    places: Sequence[str],
-    finish: Callable[[Folder], Mapping[str, Path]] | None = None,
-    checks: Sequence[Callable[[], object]] = (),
-) -> Job:
-    """The job of a command whose output is a folder; `finish` makes further files of all shards.
-
-    The `checks` are those of `Job`.
-    """
-    options: ShardConfig = work.config.shards
-    settings = {key: value for key, value in flags(work.config).items() if key not in ELSEWHERE}
+def job(work: RowWork) -> Job | None:
+    """The job of a command whose output is a folder of shards; None if it is a file."""
+    config = work.work.config
+    if not wanted(config.out, config.shards):
+        return None
+    for name, value in work.together.items():
+        if value:
+            flag = name.replace("_", "-")
+            raise UsageError(f"{flag} must not be given where out is a folder of shards; got {value}")
+    options: ShardConfig = config.shards
+    settings = {key: value for key, value in flags(config).items() if key not in ELSEWHERE}
     # As the manifest gives them back: lists for tuples, strings for paths.
-    settings = json.loads(json.dumps({"command": name, **settings}, default=str))
-    folder = Folder.for_job(Path(work.config.out), places, options.shard_rows, settings)
+    settings = json.loads(json.dumps({"command": work.command, **settings}, default=str))
+    folder = Folder.for_job(Path(config.out), work.places, options.shard_rows, settings)
     share = _share(options.shard, folder.shards)
     rows = sum(file.rows for file in folder.inputs)
     count = len(folder.shards)
@@ -287,11 +211,11 @@ def job(
     if options.shard:
         reads["share"] = Stated(f"{options.shard}: {len(share):,} shards", {"shards": len(share)})
     return Job(
-        partial(run, work, folder, share, finish),
+        partial(run, work.work, folder, share, work.finish),
         reads,
         writes=[folder.path],
         notes=["shards are computed one by one, without a tracked run"],
-        checks=checks,
+        checks=work.checks,
     )
 
 
@@ -308,7 +232,7 @@ def _share(text: str | None, shards: Sequence[Shard]) -> Sequence[Shard]:
 def attempted(worker: Worker, shard: Shard, key: str) -> bytes | Exception:
     """The file of a shard, or why there is none."""
     try:
-        return worker.compute(shard, key)
+        return computed(worker, shard, key)
     except Exception as error:
         return error
 
@@ -321,9 +245,7 @@ def here(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
         yield shard, attempted(worker, shard, key)
 
 
-def run(
-    work: Work, folder: Folder, share: Sequence[Shard], finish: Callable[[Folder], Mapping[str, Path]] | None
-) -> None:
+def run(work: Work, folder: Folder, share: Sequence[Shard], finish: Finish | None) -> None:
     """Compute the shards that are missing, and say what is there."""
     from fsd.reporting.report import Report
 
@@ -348,7 +270,8 @@ def run(
     if absent:
         findings.append(Finding(f"{len(absent):,} shards of other shares are not there yet", AGAINST))
     elif finish:
-        further = finish(folder)
+        tables = [folder.path / shard.name for shard in folder.shards]
+        further = finish(folder.path, tables, [file.url for file in folder.inputs])
     rows = sum(shard.rows for shard in folder.shards) - sum(shard.rows for shard in absent)
     headline = f"{rows:,} rows in {len(folder.shards) - len(absent):,} of {len(folder.shards):,} shards"
     show(Report(headline=headline, findings=findings, files={"shards": folder.path, **further}))

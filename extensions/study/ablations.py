@@ -5,11 +5,9 @@ tested texts, and texts of other domains (FSD, arXiv 2410.10880, Tables 4, 5, 8 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from itertools import chain, compress
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -18,50 +16,24 @@ from numpy.random import default_rng
 from fsd.data.chinese import ends, is_chinese
 from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import Document, Documents
-from fsd.data.periods import LATER, has_both
-from fsd.data.splitting import Scheme, split
+from fsd.data.periods import date_patterns, has_both, written_date
+from fsd.data.splitting import LATER, Scheme, split
 from fsd.errors import UsageError, at_least
 from fsd.unspaced import IS_UNSPACED, PIECE
 
 NOW = "2023"
 """Replacement of every year, as in the paper."""
 
-DATES = Path(__file__).with_name("dates.yaml")
-
-
-@cache
-def _patterns() -> Mapping[str, str]:
-    """The regular expressions of `DATES` by name, without names in them."""
-    import yaml
-
-    patterns: dict[str, str] = {}
-    for name, pattern in yaml.safe_load(DATES.read_text(encoding="utf-8")).items():
-        if isinstance(pattern, list):
-            pattern = "|".join(pattern)
-        patterns[name] = re.sub("<([A-Z_]+)>", lambda named: patterns[named[1]], pattern)
-    return patterns
-
-
-@cache
-def _stamp() -> re.Pattern[str]:
-    """A date or year, with the blanks around it."""
-    return re.compile(_patterns()["STAMP"])
-
-
-def stamps(text: str) -> list[str]:
-    """The dates and years in the text, in order."""
-    return [match["stamp"] for match in _stamp().finditer(text)]
-
 
 def delete_dates(text: str) -> str:
     """The text without its dates: "born in 2014, he" becomes "born in, he"."""
     # of two spaces around a date one stays; none stays before a comma
-    return _stamp().sub(lambda match: match["before"] and match["after"], text)
+    return written_date().sub(lambda match: match["before"] and match["after"], text)
 
 
 def replace_years(text: str) -> str:
     """The text with every year replaced by 2023, decades by the 2020s; days and months do not change."""
-    return _stamp().sub(lambda match: match["before"] + _of_now(match) + match["after"], text)
+    return written_date().sub(lambda match: match["before"] + _of_now(match) + match["after"], text)
 
 
 def _of_now(match: re.Match[str]) -> str:
@@ -71,8 +43,8 @@ def _of_now(match: re.Match[str]) -> str:
     if match["decade"]:
         # "1990s", and "90年代" with two digits
         return re.sub(r"\d\d", "20", re.sub(r"\d{4}", "2020", stamp))
-    stamp = re.sub(_patterns()["NUMERALS"], "二〇二三", stamp)
-    year = _patterns()["YEAR"]
+    stamp = re.sub(date_patterns()["NUMERALS"], "二〇二三", stamp)
+    year = date_patterns()["YEAR"]
     return re.sub(rf"(?<!\d){year}(?!\d)", NOW, stamp)
 
 

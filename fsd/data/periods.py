@@ -3,10 +3,13 @@
 A score that tells members from later texts may tell the age of a text alone; contemporaries are the fair comparison.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Date  # noqa: N812 - documents have a field date
+from functools import cache
 from itertools import compress
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +33,9 @@ _DATED_KINDS = {
     CONTEMPORARY: "contemporaries (non-members of a period that members have)",
     LATER: "non-members of a period that no member has",
 }
+
+DATES = Path(__file__).with_name("dates.yaml")
+"""How dates and years are written."""
 
 Kinds = NDArray[np.str_]
 
@@ -127,3 +133,27 @@ def _check_dates(documents: Documents, cutoff: Date) -> None:
                 f"{texts} must be dated {side} the cutoff, {cutoff}; "
                 f"{len(wrong)} of {len(dated)} are not, the first is of {day}: {document.origin}"
             )
+
+
+@cache
+def date_patterns() -> Mapping[str, str]:
+    """The regular expressions of `DATES` by name, without names in them."""
+    import yaml
+
+    patterns: dict[str, str] = {}
+    for name, pattern in yaml.safe_load(DATES.read_text(encoding="utf-8")).items():
+        if isinstance(pattern, list):
+            pattern = "|".join(pattern)
+        patterns[name] = re.sub("<([A-Z_]+)>", lambda named: patterns[named[1]], pattern)
+    return patterns
+
+
+@cache
+def written_date() -> re.Pattern[str]:
+    """A date or year, with the blanks around it."""
+    return re.compile(date_patterns()["STAMP"])
+
+
+def stamps(text: str) -> list[str]:
+    """The dates and years in the text, in order."""
+    return [match["stamp"] for match in written_date().finditer(text)]

@@ -20,14 +20,13 @@ import torch
 import xxhash
 from pydantic import BaseModel
 
-from extensions.gguf.model_file import gguf_file
 from fsd.config import AdapterConfig
 from fsd.distributed import is_main_process
 from fsd.errors import UsageError, first_line, refusing
 from fsd.files import CHECKSUMS, SMALL, check_regular, checksum_lines, checksums, digest, read_json
 from fsd.leftovers import write_whole
 from fsd.models.language_model import BaseIdentity, LanguageModel, has_split_head, outline
-from fsd.net.hub import fingerprint, model_size
+from fsd.net.hub import fingerprint, model_size, weights_file
 from fsd.progress import note
 
 BASE_FILE = "base.json"
@@ -434,8 +433,8 @@ def check_unloaded(folder: Path, model: str, revision: str | None = None) -> Non
     if line and is_main_process():
         note(line)
     base = model_size(model, revision)
-    # A GGUF file is converted, and a hub id downloaded, before its weights have a fingerprint.
-    if base and not gguf_file(model):
+    # A single file is converted, and a hub id downloaded, before its weights have a fingerprint.
+    if base and not weights_file(model):
         check_base(BaseIdentity(model, "", fingerprint(base.folder)), folder)
 
 

@@ -10,20 +10,20 @@ from functools import cached_property
 from importlib.metadata import Distribution
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import xxhash
 
-from extensions.chats.reader import ChatReader, template_in
-from extensions.gguf.model_file import reading
 from fsd.config import ModelConfig
 from fsd.distributed import check_environment, num_processes
 from fsd.errors import UsageError
+from fsd.files import read_text
 from fsd.models.devices import check_fits, resolve_precision
-from fsd.models.weights import check_weights
+from fsd.models.weights import check_weights, reading
 from fsd.net.hub import CONTEXTS, fingerprint, locate
-from fsd.token_stats import IDS, Prompt, Prompts, TokenIds, written
+from fsd.plugs import needed
+from fsd.token_stats import IDS, Chat, Marked, Prompt, Prompts, TokenIds, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
@@ -36,6 +36,10 @@ TOKENIZER_FILE = "tokenizer.json"
 """File in which the package tokenizers keeps all of a tokenizer."""
 PROBE = ("Don't count 2023 or 650841823 twice:\n\n  two  spaces,\ta tab; naïve café, 東京, नमस्ते … ",)
 """What tokenizers differ in: apostrophes, digits, white space and letters of other scripts."""
+TEMPLATE_FILE = "chat_template.jinja"
+"""Name of a chat template beside a tokenizer, or beside an adapter that was trained by it."""
+LARGEST_TEMPLATE = 2**18
+"""Characters of a template; the longest in use have a tenth of it."""
 TOKENIZED = 1000
 """Texts that are tokenized at a time; until then each takes 15 KiB."""
 CAUSALITY = 1e-2
@@ -49,6 +53,23 @@ class BaseIdentity:
     id: str
     revision: str  # "" for a local model
     fingerprint: str
+
+
+class ReadsChats(Protocol):
+    """Writes chats by a template, and reads them by a tokenizer, as an extension does.
+
+    Without a template, `has_template` is False, and all but that a UsageError, as for a chat that cannot be written.
+    """
+
+    tokenizer: Any
+    template: str
+    has_template: bool
+
+    def marked(self, chat: Chat) -> Marked:
+        """The tokens of a chat, and which of them are scored."""
+
+    def asked(self, prompt: str) -> tuple[str, TokenIds]:
+        """What a user asks and the opening of an answer, as a text and its token ids."""
 
 
 @dataclass
@@ -75,13 +96,18 @@ class LanguageModel:
         return []
 
     @cached_property
-    def chats(self) -> ChatReader:
+    def chats(self) -> ReadsChats:
         """What reads chats by the model's template."""
-        return ChatReader(self.tokenizer, self.identity.id, self.template)
+        reader: ReadsChats = needed("reader", self.tokenizer, self.identity.id, self.template)
+        return reader
 
     def read(self, prompts: Prompts) -> list[Prompt]:
         """The prompts, of which chats have their tokens; a UsageError names a chat that the template cannot write."""
-        read = [self.chats.marked_prompt(prompt) if prompt.chat else prompt for prompt in prompts]
+        read = []
+        for prompt in prompts:
+            if prompt.chat:
+                prompt = prompt._replace(chat=None, marked=self.chats.marked(prompt.chat))
+            read.append(prompt)
         chats = [(prompt.text, prompt.marked.ids) for prompt in read if prompt.marked]
         check_embedded(self.tokenizer, self.embeddings, chats)
         return read
@@ -428,17 +454,29 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
         return read_tokenizer(folder), int(config.get_text_config().vocab_size)
 
 
-def load_chats(config: ModelConfig) -> tuple[ChatReader, int]:
+def load_chats(config: ModelConfig) -> tuple[ReadsChats, int]:
     """What reads chats as a model does, and the context of the model in tokens, without loading weights."""
     tokenizer, _ = load_tokenizer(config.model, revision=config.revision)
-    reader = ChatReader(tokenizer, config.model, _given_template(config))
+    reader = needed("reader", tokenizer, config.model, _given_template(config))
     return reader, context_of(config.model, revision=config.revision)
 
 
 def _given_template(config: ModelConfig) -> str | None:
     if config.chat_template:
-        return template_in(config.chat_template)
+        return _read_template(Path(config.chat_template))
     return None
+
+
+def template_beside(folder: Path) -> str | None:
+    """The chat template that an adapter brings along; None without one."""
+    file = folder / TEMPLATE_FILE
+    if file.is_file():
+        return _read_template(file)
+    return None
+
+
+def _read_template(file: Path) -> str:
+    return read_text(file, largest=LARGEST_TEMPLATE)
 
 
 def context_of(model: str, *, revision: str | None = None) -> int:

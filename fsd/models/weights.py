@@ -1,10 +1,12 @@
 """Whether the weights of a folder are those of the model that its configuration describes: no more and no fewer."""
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, first_line
+from fsd.progress import errors_alone
 
 # What a checkpoint may have besides: tables that a model makes itself (rotary frequencies, causal masks, positions),
 # and parts that predict no token from the ones before it (poolers, heads of other tasks, images and sound, and heads
@@ -39,3 +41,17 @@ def check_complete(model: str, report: Mapping[str, Any]) -> None:
     missing = sorted(report["missing_keys"])
     if missing:
         raise UsageError(f"{model} must have all its weights; {len(missing)} missing, e.g. {missing[0]}")
+
+
+@contextlib.contextmanager
+def reading(must: str, *passed: type[Exception]) -> Iterator[None]:
+    """Silence transformers, and turn what files that make no sense raise into a `UsageError` that begins as said."""
+    unchanged: tuple[type[Exception], ...] = (UsageError, *passed)
+    try:
+        with errors_alone("transformers"):
+            yield
+    except unchanged:
+        raise
+    except Exception as error:
+        # Files that make no sense raise errors of any type, in Python and in Rust.
+        raise UsageError(f"{must}{first_line(error)}") from error

@@ -7,18 +7,19 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import xxhash
 
-from extensions.gguf import model_file as gguf
+from fsd.config import API
 from fsd.errors import UsageError, first_line, quoted, refusing
-from fsd.files import JSON, READABLE, check_regular, digest, from_json, named_below, read_bytes, regular_files
+from fsd.files import JSON, check_regular, digest, from_json, read_bytes
+from fsd.plugs import first
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
 EMBEDDED = {
@@ -38,9 +39,8 @@ LARGEST_JSON = 2**28
 CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 """Numbers of a configuration that may tell how many tokens the model reads."""
 DATASETS = "hf://datasets/"
-# Folder in the cache with converted GGUF files.
-GGUF_FOLDER = "gguf"
-Result = TypeVar("Result")
+FLOAT32 = 4
+"""Bytes of a weight."""
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
@@ -69,6 +69,24 @@ def check_memory(model: str, needed: float, free: float, memory: str, advice: st
         )
 
 
+class WeightsFile(NamedTuple):
+    """A model in one file, which an extension turns into a folder, once for each content.
+
+    `header()` tells its number of `parameters`, and the `revision` that stands in reports in place of a commit.
+    `converted(cache, weights=…)` is its folder below a cache, in float32, or with configuration and tokenizer alone.
+    """
+
+    path: Path
+    header: Callable[[], Any]
+    converted: Callable[..., Path]
+
+
+def weights_file(model: str) -> WeightsFile | None:
+    """The one file that a name of a model stands for; None if it stands for something else."""
+    file: WeightsFile | None = first("weights", model)
+    return file
+
+
 def locate(model: str, revision: str | None = None, *, weights: bool = True) -> tuple[Path, str]:
     """The local folder of a model, downloaded or converted if necessary, and its revision, "" for a local folder.
 
@@ -76,16 +94,15 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
     """
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    if file := gguf.gguf_file(model):
-        header = gguf.header(file)
+    if file := weights_file(model):
         if weights:
             import psutil
 
-            needed = gguf.FLOAT32 * header.parameters
+            needed = FLOAT32 * file.header().parameters
             free = psutil.virtual_memory().available
             # It is converted in full, whatever it is computed with.
             check_memory(model, needed, free, "memory in float32", "a smaller model")
-        return gguf.converted(file, default_folder() / GGUF_FOLDER, weights=weights), header.revision
+        return file.converted(default_folder(), weights=weights), file.header().revision
     folder = _local(model)
     if folder:
         return folder, ""
@@ -126,7 +143,7 @@ def check_located(model: str, revision: str | None = None) -> None:
 
 def check_tokenizer_located(model: str, revision: str | None = None) -> None:
     """Refuse a model whose tokenizer could not be found, without a download."""
-    if gguf.gguf_file(model) or _local(model):
+    if weights_file(model) or _local(model):
         return
     # A hub id that is not here is downloaded later; without a hub there is no later.
     if not hub_reachable():
@@ -135,8 +152,8 @@ def check_tokenizer_located(model: str, revision: str | None = None) -> None:
 
 def hub_id(model: str) -> str:
     """The hub id of a model, also behind an API; that of a folder is in its configuration, or "" if it is not."""
-    if model.startswith("api:"):
-        return model.removeprefix("api:")
+    if model.startswith(API):
+        return model.removeprefix(API)
     folder = _local(model)
     if folder is None:
         return model
@@ -147,7 +164,7 @@ def _local(model: str) -> Path | None:
     """The folder of a model on this machine; None for a hub id."""
     if model in EMBEDDED:
         return EMBEDDED[model]
-    if model.startswith("api:"):
+    if model.startswith(API):
         raise UsageError(f"model must have local weights or a hub id; {model} can only be scored: fsd score")
     folder = Path(model).expanduser()
     if model.strip() and folder.is_dir():
@@ -223,26 +240,18 @@ def reachable(endpoint: str, timeout: float = 3.0) -> bool:
     url = urlsplit(prepend_scheme_if_needed(proxy, "http") if proxy else endpoint)
     port = url.port or {"https": 443}.get(url.scheme, 80)
     address = (url.hostname or "", port)
-    try:
-        # In a thread: looking up a name has no time limit of its own.
-        within(timeout, lambda: socket.create_connection(address, timeout=timeout).close())
-    except OSError:
-        return False
-    return True
+    answered = threading.Event()
 
+    def connect() -> None:
+        # Whatever is wrong with an address, nothing answers there.
+        with suppress(Exception), socket.create_connection(address, timeout=timeout):
+            answered.set()
 
-def within(seconds: float, call: Callable[[], Result]) -> Result:
-    """The result of a call in a thread of its own, which is left behind when the time is over: TimeoutError."""
-    result = Future[Result]()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:
-            result.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return result.result(seconds)
+    # In a thread, which is left behind: looking up a name has no time limit of its own.
+    trial = threading.Thread(target=connect, daemon=True)
+    trial.start()
+    trial.join(timeout)
+    return answered.is_set()
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -329,14 +338,13 @@ def _have_same_weights(model: str, compared: str, revision: str | None) -> bool:
     # Hashes of models that differ in size would be read for nothing.
     if size[1:] != compared_size[1:]:
         return False
-    file = gguf.gguf_file(model)
-    compared_file = gguf.gguf_file(compared)
-    if file and compared_file:
-        return digest(file) == digest(compared_file)
-    # A GGUF file and the folder that it was made of are rounded differently.
-    if file or compared_file:
-        return False
-    return fingerprint(size.folder) == fingerprint(compared_size.folder)
+    return _weights_hash(model, size) == _weights_hash(compared, compared_size)
+
+
+def _weights_hash(model: str, size: "ModelSize") -> str:
+    """The hash of a file, or of tensors: a file and the folder that it was made of are rounded differently."""
+    file = weights_file(model)
+    return digest(file.path) if file else fingerprint(size.folder)
 
 
 def _header(file: Path) -> JSON:
@@ -363,10 +371,11 @@ class ModelSize(NamedTuple):
 
 def model_size(model: str, revision: str | None = None) -> ModelSize | None:
     """The size of a model; None for a hub id whose weights are not on this machine, and for one behind an API."""
-    if model.startswith("api:"):
+    if model.startswith(API):
         return None
-    if file := gguf.gguf_file(model):
-        return ModelSize(file.parent, file.stat().st_size, gguf.header(file).parameters)
+    single = weights_file(model)
+    if single:
+        return ModelSize(single.path.parent, single.path.stat().st_size, single.header().parameters)
     folder = _local(model)
     if folder:
         files = weight_files(folder)
@@ -437,56 +446,3 @@ def data_files(place: str) -> list[DataFile]:
     if not files:
         raise UsageError(f"dataset {name} must have files {path}; it has none of that name at commit {commit}")
     return files
-
-
-def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
-    """A file, the files with these endings in a folder, or those of a pattern, sorted: local, or a URL of fsspec."""
-    import fsspec
-
-    if place.startswith("hf:"):
-        return data_files(place)
-    # File systems have no common base class of errors.
-    with refusing(f"data must be files, a folder or a pattern; {place}: "):
-        system, path = fsspec.url_to_fs(place)
-        entries = _entries(system, path, tuple(endings))
-    files = []
-    for name, about in sorted(entries.items()):
-        if about["type"] == "directory":
-            continue
-        # fsspec calls a link "other", wherever it leads to, and a pipe as well.
-        if about["type"] != "file" and not Path(name).is_file():
-            raise UsageError(f"{READABLE}; {name} is none: mend or remove it")
-        # fsspec makes paths absolute and removes protocols: files are named as the user named the place.
-        if "://" in place:
-            url = system.unstrip_protocol(name)
-        elif place.startswith("/"):
-            url = name
-        else:
-            url = name.removeprefix(f"{Path.cwd()}/")
-        # Of a link it is the time when the link was made, not when its file changed.
-        if about.get("islink"):
-            about["mtime"] = Path(name).stat().st_mtime
-        # Some file systems know a version or a hash, others the time of the last change: all of it is the state.
-        facts = sorted((key, str(value)) for key, value in about.items())
-        state = xxhash.xxh3_64_hexdigest(str(facts).encode())
-        files.append(DataFile(url, int(about["size"] or 0), state))
-    return files
-
-
-def _entries(system: Any, path: str, endings: tuple[str, ...]) -> dict[str, JSON]:
-    """Name → facts of a file, of the entries of a folder with these endings, or of those that a pattern names."""
-    from fsspec.implementations.local import LocalFileSystem
-
-    # The name of a file may look like a pattern.
-    if system.isfile(path):
-        return {path: system.info(path)}
-    entries: dict[str, JSON]
-    if not system.isdir(path):
-        entries = system.glob(path, detail=True)
-        return entries
-    # Its own search enters no linked folder.
-    if isinstance(system, LocalFileSystem):
-        local = regular_files(named_below(path, endings), READABLE)
-        return {str(file): system.info(str(file)) for file in local}
-    entries = system.find(path, detail=True)
-    return {name: about for name, about in entries.items() if name.lower().endswith(endings)}

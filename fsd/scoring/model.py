@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,10 +13,9 @@ from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
 from fsd.scoring.cache import MemoizedScorer, SQLiteStore
-from fsd.scoring.model_checks import api_client, check_api, check_chats
+from fsd.scoring.model_checks import check_chats
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import (
-    API,
     STATES,
     build_scorers,
     draws,
@@ -27,6 +26,7 @@ from fsd.scoring.scorers import (
     scorer_makers,
     whole_model_scorers,
 )
+from fsd.scoring.services import PromptTokens, service_scorers
 from fsd.scoring.view_inputs import view_inputs
 from fsd.token_stats import (
     AnyTexts,
@@ -47,9 +47,7 @@ from fsd.token_stats import (
 from fsd.views import FORMS, NO_INPUTS, PRIMED, Detectors, ViewInputs, not_of_chats, usable
 
 if TYPE_CHECKING:
-    from extensions.api.client import CompletionsScorer, PromptTokens
-    from extensions.chats.reader import ChatReader
-    from fsd.models.language_model import LanguageModel
+    from fsd.models.language_model import LanguageModel, ReadsChats
 
 
 @dataclass(frozen=True)
@@ -194,7 +192,7 @@ class Model:
                 long += 1
         return long, context
 
-    def _chat_reader(self) -> "tuple[ChatReader, int]":
+    def _chat_reader(self) -> "tuple[ReadsChats, int]":
         """What reads chats as the model does, and the context of the model in tokens."""
         model = self.language_model
         return model.chats, model.context
@@ -277,7 +275,7 @@ class Outline(Model):
 
     opened: ClassVar[bool] = False
 
-    def _chat_reader(self) -> "tuple[ChatReader, int]":
+    def _chat_reader(self) -> "tuple[ReadsChats, int]":
         """The same, without loading the model: chats that cannot be read are refused before that."""
         from fsd.models.language_model import load_chats
 
@@ -285,7 +283,7 @@ class Outline(Model):
 
     def plan(self, *scored: Any, **options: Any) -> ScoringPlan:
         """The same plan; what a completions API gives is known when it is asked, so that nothing is refused before."""
-        if self.name.startswith(API) and "base" in self.scorers:
+        if self.config.by_api and "base" in self.scorers:
             options["strict"] = None
         return super().plan(*scored, **options)
 
@@ -339,8 +337,8 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
         UsageError: if the model cannot be loaded, the adapter is not its own, or the fine-tuned model has another
             tokenizer.
     """
-    if api and config.model.startswith(API):
-        return _open_api(config, api, Path(answers), chat=chat, seed=seed)
+    if api and config.by_api:
+        return _open_service(config, api, Path(answers), chat=chat, seed=seed)
     from fsd.models.adapters import check_adapter
     from fsd.models.language_model import load
 
@@ -367,9 +365,8 @@ def _with_adapter(
     base: "LanguageModel", adapter: Path, config: ModelConfig, states: Sequence[str] | None
 ) -> "tuple[LanguageModel, LanguageModel | None]":
     """A base that switches its adapter, or the fine-tuned model alone, or both apart."""
-    from extensions.chats.reader import template_beside
     from fsd.models.adapters import adapted
-    from fsd.models.language_model import load
+    from fsd.models.language_model import load, template_beside
 
     whole = adapted(base, adapter)
     apart = not base.adapted
@@ -411,34 +408,11 @@ def _whole_model(name: str, base: "LanguageModel", config: ModelConfig) -> "Lang
     return tuned
 
 
-def api_scorers(
-    config: ModelConfig, api: APIConfig, tokens: "PromptTokens | None", *, chat: bool
-) -> "dict[str, CompletionsScorer]":
-    """Scorers by name that ask an API, which is not asked yet; `tokens` are those of its tokenizer."""
-    from extensions.api.client import CompletionsScorer, ContinuationsAPI
-
-    client = api_client(config, api)
-    makers: dict[str, Callable[..., CompletionsScorer]] = {} if chat else {"base": CompletionsScorer}
-    for form, way in draws(config).items():
-        makers[f"base.{form}"] = partial(ContinuationsAPI, draws=way, chat=chat)
-    scorers = {}
-    for name, make in makers.items():
-        scorers[name] = make(
-            client,
-            config.model.removeprefix(API),
-            start=api.start_token,
-            tokens=tokens,
-            concurrency=api.concurrency,
-            description="API",
-        )
-    return scorers
-
-
-def _open_api(config: ModelConfig, api: APIConfig, answers: Path, *, chat: bool, seed: int) -> Model:
-    from extensions.api.client import PromptTokens
+def _open_service(config: ModelConfig, api: APIConfig, answers: Path, *, chat: bool, seed: int) -> Model:
     from fsd.models.language_model import load_tokenizer
 
-    check_api(config, api)
+    # Refused before a tokenizer is downloaded.
+    service_scorers(config, api)
     scorers = {}
     prompt_tokens = None
     if api.tokenizer is not None:
@@ -449,7 +423,7 @@ def _open_api(config: ModelConfig, api: APIConfig, answers: Path, *, chat: bool,
             scorers["unigram"] = frequency_scorer(file, api.tokenizer, tokenizer, vocabulary, prompt_tokens.tokens)
     # Answers cost money: they are never thrown away for space, and a file that cannot keep them is refused.
     store = SQLiteStore(answers, limit=None, required=True)
-    for name, scorer in api_scorers(config, api, prompt_tokens, chat=chat).items():
+    for name, scorer in service_scorers(config, api, prompt_tokens, chat=chat).items():
         scorers[name] = MemoizedScorer(scorer, store, scorer.key)
     if config.reference_model:
         scorers["reference"] = reference_scorer(config.reference_model, config, None)

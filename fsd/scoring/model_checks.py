@@ -1,15 +1,11 @@
 """What can be told about a model before it is opened: whether its parts exist and its numbers make sense."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fsd.config import APIConfig, ModelConfig
+from fsd.config import ModelConfig
 from fsd.errors import UsageError, at_least
-from fsd.net.hub import check_located, check_other_weights, check_tokenizer_located
-from fsd.scoring.scorers import API, cache_folder, reference_name
-
-if TYPE_CHECKING:
-    from extensions.api.client import Client
+from fsd.net.hub import check_located, check_other_weights
+from fsd.scoring.scorers import cache_folder, reference_name
 
 # Name of the neighbours that need no model.
 WORDS = "words"
@@ -26,7 +22,7 @@ def check_model(config: ModelConfig) -> None:
         1, **{"neighbours": config.neighbours, "samples": config.samples, "max-batch-tokens": config.max_batch_tokens}
     )
     cache_folder(config)
-    if not config.model.startswith(API):
+    if not config.by_api:
         _check_loading(config)
     reference = reference_name(config)
     if reference:
@@ -41,7 +37,7 @@ def check_model(config: ModelConfig) -> None:
 
 def check_chats(config: ModelConfig) -> None:
     """Refuse to score chats by an API."""
-    if config.model.startswith(API):
+    if config.by_api:
         raise UsageError(
             "chats must be scored by a model on this machine, whose template writes them; got "
             f"{config.model}: give the texts as columns context and text"
@@ -64,27 +60,3 @@ def _check_frequencies(config: ModelConfig) -> None:
         from fsd.scoring.token_frequencies import FrequencyTable
 
         FrequencyTable.load(Path(config.frequencies))
-
-
-def check_api(config: ModelConfig, api: APIConfig) -> None:
-    """Refuse the settings of an API that makes no sense, without asking it."""
-    api_client(config, api)
-    at_least(1, concurrency=api.concurrency)
-    # Whether a server puts a start token is up to it, and token ids are sent with one.
-    if config.first_token != "scored":
-        raise UsageError(f"first-token must be scored where a model is behind an API; got {config.first_token}")
-    if api.tokenizer is not None:
-        check_tokenizer_located(api.tokenizer, config.revision)
-
-
-def api_client(config: ModelConfig, api: APIConfig) -> "Client":
-    """The client of a service; a UsageError without an address, for a bad address, and for a price below 0."""
-    from extensions.api.client import Client, key_for
-
-    if api.base_url is None:
-        raise UsageError(
-            f"model {config.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none"
-        )
-    if api.price is not None and not api.price >= 0:
-        raise UsageError(f"price must be at least 0; got {api.price}")
-    return Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)

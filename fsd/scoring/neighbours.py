@@ -17,12 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from extensions.gguf.model_file import reading
 from fsd.config import NEIGHBOURS
 from fsd.errors import UsageError
 from fsd.models.devices import torch_device
 from fsd.models.language_model import read_tokenizer
-from fsd.models.weights import check_complete
+from fsd.models.weights import check_complete, reading
 from fsd.net.hub import locate
 from fsd.token_stats import UNIT, UNSPACED
 from fsd.unspaced import single, spelled

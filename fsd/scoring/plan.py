@@ -8,6 +8,7 @@ from fsd import distributed
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
 from fsd.scoring.deviation import ScoreTable, needed_views, score_texts
 from fsd.scoring.scorers import STATES
+from fsd.scoring.services import about_tokens
 from fsd.token_stats import Prompt, Prompts, Scorers
 from fsd.views import COMMON, FORMS, VIEWS, Detector, Draws, View, ViewInputs, halves, scorer_of
 
@@ -92,8 +93,6 @@ class ScoringPlan:
 
     def _generated_tokens(self, form: str, draws: Draws) -> int:
         """Tokens of all continuations of a form."""
-        from extensions.api.client import about_tokens
-
         if draws.tokens:
             return draws.total * draws.tokens * len(self.prompts)
         tokens = 0

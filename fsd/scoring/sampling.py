@@ -6,17 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import xxhash
-from torch import Tensor
 
 from fsd.errors import UsageError, at_least
 from fsd.models.adapters import quiet_peft
-from fsd.models.language_model import LanguageModel, start_token
+from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
-from fsd.scoring.model_scorer import BATCH_TOKENS, device_limit
-from fsd.token_stats import Continuations, FloatArray, Prompt, Prompts, TokenIds
+from fsd.scoring.model_scorer import BATCH_TOKENS
+from fsd.token_stats import Continuations, Prompt, Prompts, TokenIds
 from fsd.views import Draws
 
 
@@ -43,62 +41,6 @@ class Sampling:
         if self.top_k is not None:
             parts.append(f"top {self.top_k}")
         return ", ".join(parts) or "plain"
-
-    def log_probability(self, logits: Tensor, target: Tensor) -> Tensor:
-        """(n,) nats with which each target is drawn by (n, V) logits; equals of the k-th are among the k."""
-        if self.temperature == 0:
-            return torch.where(logits.argmax(-1) == target, 0.0, -torch.inf)
-        scaled = logits / self.temperature
-        hit = scaled.gather(-1, target[:, None]).squeeze(-1)
-        if self.top_k is None or self.top_k >= logits.shape[-1]:
-            return hit - scaled.logsumexp(-1)
-        least = scaled.topk(self.top_k).values[:, -1:]
-        kept = scaled.masked_fill(scaled < least, -torch.inf)
-        return torch.where(hit >= least.squeeze(-1), hit - kept.logsumexp(-1), -torch.inf)
-
-
-def check_length(length: int, context: int) -> None:
-    """Refuse passages of more tokens than a model reads at once."""
-    if length > context:
-        raise UsageError(f"prefix and suffix must fit the model's context of {context} tokens together; got {length}")
-
-
-def suffix_log_probabilities(
-    language_model: LanguageModel,
-    windows: FloatArray,
-    prefix: int,
-    samplings: Sequence[Sampling],
-    *,
-    shown: bool = True,
-) -> FloatArray:
-    """(S, W) nats of generating the end of W windows after their first `prefix` tokens, in each of S ways of sampling.
-
-    One forward pass serves all; −∞ where a sampling cannot generate the tokens.
-    """
-    count, length = windows.shape
-    check_length(length, language_model.context)
-    device = language_model.device
-    rows = max(1, device_limit(BATCH_TOKENS, device) // length)
-    nats = np.empty((len(samplings), count))
-    ids = torch.from_numpy(windows.astype(np.int64))
-    # Not the padding of a tokenizer without a start token.
-    start = torch.full((rows, 1), start_token(language_model.tokenizer, language_model.identity.id))
-    with (
-        language_model.state(tuned=False) as network,
-        progress(count * length, "extraction", "token", shown=shown) as bar,
-    ):
-        for begin in range(0, count, rows):
-            batch = ids[begin : begin + rows]
-            x = torch.cat([start[: len(batch)], batch[:, :-1]], dim=1).to(device)
-            # one more logit than tokens to predict is never read, so the positions from `prefix` on are enough
-            logits = network(input_ids=x, use_cache=False, logits_to_keep=length - prefix).logits.float()
-            target = batch[:, prefix:].to(logits.device).flatten()
-            flat = logits.flatten(0, 1)
-            for row, sampling in enumerate(samplings):
-                logp = sampling.log_probability(flat, target).view(len(batch), -1)
-                nats[row, begin : begin + len(batch)] = logp.double().sum(-1).cpu().numpy()
-            bar.update(batch.numel())
-    return nats
 
 
 @dataclass(eq=False)

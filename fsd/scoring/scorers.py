@@ -28,8 +28,6 @@ STATES = ("base", "tuned")
 """States of a model: with its adapter off, and on."""
 # Name of the token-frequency table in a model's folder.
 TABLE = "frequencies.npz"
-# Prefix of the name of a model behind an API.
-API = "api:"
 
 
 def draws(config: ModelConfig) -> dict[str, Draws]:
@@ -54,7 +52,7 @@ def scorer_makers(config: ModelConfig, states: Sequence[str], seed: int = 42) ->
     for state in states:
         makers[state] = partial(_scorer, state, config)
         # Quantized weights have no gradient, and those spread over several devices none in one place.
-        if config.bits is None and config.device != "spread" and not config.model.startswith(API):
+        if config.bits is None and config.device != "spread" and not config.by_api:
             makers[f"{state}.gradient"] = partial(_gradients, state)
         for form, way in ways.items():
             makers[f"{state}.{form}"] = partial(_sampler, state, config, way, seed)
@@ -97,7 +95,7 @@ def _pair_makers(
 ) -> "dict[str, Maker]":
     """What makes the scorers that compare two of the models."""
     # An API gives no whole distributions, which could be compared.
-    if config.model.startswith(API):
+    if config.by_api:
         return {}
     readers = [*states, "reference"] if load_reference else states
     # One for all states, made with the first scorer: a dry run, which has the names alone, does not import torch.

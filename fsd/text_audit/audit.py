@@ -27,10 +27,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from extensions.study.ablations import stamps
 from fsd.data.corpus import Corpus, Split, as_corpus
 from fsd.data.documents import Documents, Texts
 from fsd.data.near_duplicates import Link, families, near_duplicates, words
+from fsd.data.periods import stamps
 from fsd.errors import UsageError
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.groups import Groups, group_index

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import requires
+from importlib.metadata import distribution, requires
 from importlib.metadata import version as installed
 from itertools import starmap
 from pathlib import Path
@@ -228,13 +228,16 @@ def _save(path: str, mlflow_model: Any, without: Sequence[str], validate_serving
     # MLflow loads what comes with a model in place of what is installed there, whichever version that is.
     with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
         root = Path(scratch)
-        for folder in ("fsd", "detectors", "pipelines"):
+        for folder in ("fsd", "detectors", "pipelines", "extensions"):
             shutil.copytree(PACKAGE / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", *without))
         # The code asks for its own version, which without this file only an installed package has.
         about = root / f"fsd-{installed('fsd')}.dist-info" / "METADATA"
         about.parent.mkdir()
         needs = "".join(f"Requires-Dist: {entry}\n" for entry in _requirements())
         about.write_text(f"Metadata-Version: 2.1\nName: fsd\nVersion: {installed('fsd')}\n{needs}")
+        # By which it finds its extensions.
+        points = distribution("fsd").read_text("entry_points.txt") or ""
+        about.with_name("entry_points.txt").write_text(points)
         load_mlflow().pyfunc.save_model(
             path=path, mlflow_model=mlflow_model, code_paths=sorted(map(str, root.iterdir())), **options
         )

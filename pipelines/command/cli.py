@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, fields, make_dataclass
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -28,9 +29,7 @@ from typing import Annotated, Any, NoReturn, TextIO, TypeVar, get_args, get_orig
 
 from tyro.conf import Positional
 
-from extensions.bundle import gate
 from fsd import distributed
-from fsd.beside import collect_rarely
 from fsd.config import flags, groups_of, settings_of
 from fsd.errors import (
     CheckFailed,
@@ -44,8 +43,9 @@ from fsd.errors import (
 )
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
-from pipelines.command.context import USUAL, Invocation, demands, invocation_of, running, stage
-from pipelines.command.deliver import VERSION, show
+from fsd.plugs import filled
+from pipelines.command.context import USUAL, Invocation, context, invocation_of, running, stage
+from pipelines.command.deliver import VERSION, failures, show
 from pipelines.command.job import Job
 
 Config = TypeVar("Config")
@@ -56,6 +56,10 @@ SEEDS = 2**32
 # Stands for the description in the text of tyro, which would not wrap it.
 DESCRIPTION = "(description)"
 HINT = "; --help lists all flags"
+# New objects after which Python looks for cycles among them, and how many such rounds come before it looks further.
+COLLECTIONS = (50_000, 20, 50)
+# The same while libraries are imported, which make about that many objects that stay.
+STARTING = 1_000_000
 # Columns of the descriptions in --help: longer lines are hard to read.
 WIDEST = 100
 # YAML is read slowly, and a file of settings has no more than a page.
@@ -87,7 +91,7 @@ def command(
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    collect_rarely(starting=True)
+    _collect_rarely(STARTING)
     # The last collection would take as long.
     atexit.register(gc.freeze)
     several = distributed.num_processes() > 1
@@ -97,33 +101,35 @@ def command(
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description or "")
-        with (
-            running(command_name(), invocation, stages),
-            _interruptible(),
-            _temporary_files(),
-            contextlib.ExitStack() as opened,
-        ):
+        with running(command_name(), invocation, stages), _interruptible(), _temporary_files():
             with stage("data"):
                 if several:
                     distributed.join()
                 job = prepare(settings)
-                if demands().protocol:
-                    import_module("extensions.bundle.protocol").apply(settings)
-                if job.companion and not invocation.dry_run:
-                    opened.enter_context(job.companion)
+                for before in filled("before"):
+                    # It may hash large weights for minutes: all processes share its answer.
+                    distributed.from_main(partial(before, command_name(), flags(settings), flags(invocation)))
                 # One check for both: a dry run accepts nothing that the command refuses.
                 job.check(dry_run=invocation.dry_run)
                 if invocation.dry_run and distributed.is_main_process():
                     plan = job.plan()
             # After the stage, whose line on the terminal ends before.
             if not invocation.dry_run:
-                collect_rarely()
+                _collect_rarely(*COLLECTIONS)
                 job.work()
             elif distributed.is_main_process():
                 show(plan)
             distributed.leave()
             if not invocation.dry_run and distributed.is_main_process():
-                gate.check()
+                reasons = failures(command_name(), context().numbers, invocation)
+                if reasons:
+                    raise CheckFailed("; ".join(reasons))
+
+
+def _collect_rarely(*thresholds: int) -> None:
+    """Look for garbage rarely, and not among what is there: libraries make objects that stay, and looking is slow."""
+    gc.freeze()
+    gc.set_threshold(*thresholds)
 
 
 def _print_in_any_encoding() -> None:
@@ -316,7 +322,8 @@ def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
         raise UsageError(f"{str(error).removesuffix(HINT)} (with the settings of {file})") from None
     _check_values(parsed)
     parsed.run.check()
-    gate.conditions(command_name(), parsed.run)
+    # Before anything is read: a condition that no answer can meet.
+    failures(command_name(), {}, parsed.run)
     values = {entry.name: getattr(parsed, entry.name) for entry in fields(config)}  # type: ignore[arg-type]
     return config(**values), parsed.run
 

@@ -17,6 +17,7 @@ from tyro.conf import FlagCreatePairsOff, arg
 from fsd import distributed
 from fsd.config import OptionalName, OptionalPath
 from fsd.errors import UsageError, without_credentials
+from fsd.plugs import filled
 from fsd.progress import stage as stage_line
 
 OWN_TAGS = frozenset(
@@ -112,7 +113,8 @@ EVIDENCE = (*ASKING, "overlap")
 
 def invocation_of(command: str) -> type[Invocation]:
     """How a command of that name can be run."""
-    return EvidenceInvocation if command in EVIDENCE else Invocation
+    # Without what decides conditions they would be passed over without a word.
+    return EvidenceInvocation if command in EVIDENCE and filled("after") else Invocation
 
 
 @dataclass
@@ -152,7 +154,7 @@ class Context:
     stdout: TextIO | None = None
     stages: Stages | None = None
     numbers: dict[str, float | None] = field(default_factory=dict)
-    """The numbers of the answer, once there is one; see `extensions.bundle.gate`."""
+    """The numbers of the answer, once there is one: extensions may let the command fail by them."""
     read: dict[str, str] = field(default_factory=dict)
     """What was read of files, where it is not the plain case; see `fsd.data.reading`."""
 

@@ -13,14 +13,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extensions.bundle import gate
 from fsd import tracking
 from fsd.config import FPR, flags
 from fsd.errors import without_credentials
 from fsd.files import digest
+from fsd.plugs import filled
 from fsd.progress import stage as stage_line
 from fsd.tracking import Run, RunRecord, Version
-from pipelines.command.context import ASKING, OWN_TAGS, context, demands, stage, typed_line
+from pipelines.command.context import ASKING, OWN_TAGS, Invocation, context, demands, stage, typed_line
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -78,10 +78,9 @@ def tracked_run(
         with stage("opening"), stage_line("opening the run", again=True):
             run = stack.enter_context(opened)
             run.log("config.yaml", dump(config, command.command))
-            if command.command in ASKING:
-                from extensions.bundle.provenance import provenance
-
-                run.log(PROVENANCE, provenance(command.command, config))
+            for files in filled("files"):
+                for file, content in files(command.command, flags(config)).items():
+                    run.log(file, content)
             chosen = demands().protocol
             if chosen:
                 run.log(PROTOCOL, Path(chosen))
@@ -130,7 +129,8 @@ def publish(report: "Report", run: Run) -> None:
     if context().command in ASKING:
         run.log(ANSWER, document(report, None))
     if demands().fail_if:
-        run.set_tags({"gate": "; ".join(gate.failures(report.numbers)) or "passed"})
+        reasons = failures(context().command, report.numbers, context().invocation)
+        run.set_tags({"gate": "; ".join(reasons) or "passed"})
     for name, content in report.artifacts.items():
         run.log(name, content)
     for picture in report.pictures:
@@ -147,6 +147,14 @@ def publish(report: "Report", run: Run) -> None:
         # A name that the user chose stays as it is.
         score = "" if context().invocation.name else report.score
         run.conclude(score, report.description or "\n\n".join(report.notes[:DESCRIBED]))
+
+
+def failures(command: str, numbers: Mapping[str, float | None], invocation: Invocation) -> list[str]:
+    """Why an answer of the command with these numbers fails, by what was asked of it."""
+    reasons: list[str] = []
+    for after in filled("after"):
+        reasons += after(command, numbers, flags(invocation))
+    return reasons
 
 
 def page_of(report: "Report", run: Run) -> str:

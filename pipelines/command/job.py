@@ -6,26 +6,23 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
 from fsd.errors import UsageError, counted, without_credentials
-from fsd.net.hub import EMBEDDED, check_located, check_other_weights, check_tokenizer_located, model_size
+from fsd.net.hub import EMBEDDED, check_located, check_other_weights, check_tokenizer_located, model_size, weights_file
 from pipelines.command.context import context, demands
 
 if TYPE_CHECKING:
-    from extensions.api.client import Cost
     from fsd.reporting.report import Report
+    from fsd.scoring.services import Cost
     from fsd.token_stats import Prompt
 
-TOKEN = 3.0
-"""Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
 # Bytes that any run takes, for figures and report.
 RUN_BYTES = 2**20
 Rows = list[tuple[str, str]]
@@ -86,7 +83,6 @@ class Job:
         notes: what the numbers leave out.
         parts: makes the jobs whose numbers are added up in place of its own, such as the cells of a study.
         asked: what a model behind an API is asked; by default each pass is a request.
-        companion: is open during checks and work, such as a process beside this one.
         read: what was read of the files, in words, where it is not the plain case; see `fsd.data.reading`.
     """
 
@@ -107,7 +103,6 @@ class Job:
     adapter: str | None = None
     further: Mapping[str, str] = field(default_factory=dict)
     checks: Sequence[Callable[[], object]] = ()
-    companion: AbstractContextManager[object] | None = None
     read: str = ""
 
     def __post_init__(self) -> None:
@@ -129,10 +124,11 @@ class Job:
             distributed.from_main(partial(tracking.check_store, create=not dry_run))
 
     def _check_model(self, model: ModelConfig) -> None:
-        from fsd.scoring.model_checks import check_api, check_model
+        from fsd.scoring.model_checks import check_model
+        from fsd.scoring.services import service_scorers
 
-        if self.api and model.model.startswith("api:"):
-            check_api(model, self.api)
+        if self.api and model.by_api:
+            service_scorers(model, self.api)
         else:
             # It refuses an API too.
             check_tokenizer_located(model.model, model.revision)
@@ -146,13 +142,12 @@ class Job:
 
     def run(self) -> object:
         """Do the work, after a check that its results can be stored."""
-        with self.companion or nullcontext():
-            self.check()
-            # For the end of the command, whatever it reports.
-            context().read.clear()
-            if self.read:
-                context().read["read"] = self.read
-            return self.work()
+        self.check()
+        # For the end of the command, whatever it reports.
+        context().read.clear()
+        if self.read:
+            context().read["read"] = self.read
+        return self.work()
 
     def plan(self) -> "Report":
         """What would be done, without doing it."""
@@ -185,8 +180,8 @@ class Job:
         if self.model is None:
             return []
         name = self.model.model
-        api = name.startswith("api:")
-        size = None if api else model_size(name, self.model.revision)
+        api = self.model.by_api
+        size = model_size(name, self.model.revision)
         described: object = name
         if api:
             words = f"{name}, behind an API: nothing is loaded"
@@ -229,20 +224,16 @@ class Job:
 
     def _as_requests(self) -> "Cost | None":
         """What the passes cost, each a request with a text; None if the texts are not known yet."""
-        from extensions.api.client import Cost, about_tokens
+        from fsd.scoring.services import Cost
+        from fsd.token_stats import Prompt
 
-        if self.texts is None or not self.model or not self.api:
+        texts = self.texts
+        if not texts or not self.model or not self.api:
             return None
-        tokenizer = self.api.tokenizer
-        # A dry run downloads nothing.
-        if tokenizer and on_this_machine(tokenizer):
-            lengths = _lengths([self], replace(self.model, model=tokenizer))
-        else:
-            lengths = {text: about_tokens(text) for text in (*self.texts, *self.trained)}
-        by_api = {reader: count for reader, count in self.passes.items() if reader.startswith("base")}
-        requests = self.rounds * sum(by_api.values())
+        every = api_cost(self.model, self.api, lambda: {"base": map(Prompt, texts)})
+        requests = self.passes["base"]
         # A request generates a token, which is paid for, too.
-        return Cost(requests, replace(self, passes=by_api).tokens(lengths).scored, requests)
+        return Cost(requests, round(every.sent / every.requests * requests), requests)
 
     @property
     def training_steps(self) -> int:
@@ -256,30 +247,6 @@ class Job:
     def total_passes(self) -> Passes:
         """The passes of all rounds."""
         return {reader: count * self.rounds for reader, count in self.passes.items()}
-
-    def tokens(self, lengths: Mapping[str, int]) -> "Tokens":
-        """What is computed, by the number of tokens of each text; texts before others are not counted."""
-        texts = self.texts or ()
-        read = sum(map(lengths.__getitem__, texts))
-        mean = read / max(1, len(texts))
-        scored = round(mean * sum(self.total_passes.values()))
-        trained = 0
-        if self.training:
-            epochs = self.training.epochs * self.rounds
-            trained = epochs * sum(map(lengths.__getitem__, self.trained))
-        return Tokens(read, scored, trained)
-
-
-class Tokens(NamedTuple):
-    """Tokens of the texts, and those that are computed in scoring and in training, where a text may count often."""
-
-    read: int
-    scored: int
-    trained: int
-
-    def plus(self, further: "Tokens") -> "Tokens":
-        """The sum of both."""
-        return Tokens(self.read + further.read, self.scored + further.scored, self.trained + further.trained)
 
 
 def _forward_passes(parts: Sequence[Job]) -> Stated:
@@ -298,16 +265,22 @@ def _forward_passes(parts: Sequence[Job]) -> Stated:
 
 def _computed(parts: Sequence[Job]) -> Rows:
     """Tokens that are computed in all parts."""
-    total = Tokens(0, 0, 0)
+    read = scored = trained = 0
     for model, jobs in _by_model(parts).items():
         if model_size(model.model, model.revision) is None:
             return [("tokens", Stated(f"unknown before the download of {model.model}", None))]
         lengths = _lengths(jobs, model)
         for job in jobs:
-            total = total.plus(job.tokens(lengths))
-    scored = f"{total.scored:,} in scoring"
-    words = f"about {scored}, {total.trained:,} in training; {total.read:,} in the texts to score"
-    values = {"scoring": total.scored, "training": total.trained, "texts": total.read}
+            texts = job.texts or ()
+            of_texts = sum(map(lengths.__getitem__, texts))
+            read += of_texts
+            # A text may count often, as each pass does; those before others are not counted.
+            scored += round(of_texts / max(1, len(texts)) * sum(job.total_passes.values()))
+            if job.training:
+                epochs = job.training.epochs * job.rounds
+                trained += epochs * sum(map(lengths.__getitem__, job.trained))
+    words = f"about {scored:,} in scoring, {trained:,} in training; {read:,} in the texts to score"
+    values = {"scoring": scored, "training": trained, "texts": read}
     return [("tokens", Stated(words, values))]
 
 
@@ -382,16 +355,15 @@ def api_cost(
     model: ModelConfig, api: APIConfig, asked: "Callable[[], Mapping[str, Iterable[Prompt]]]", *, chat: bool = False
 ) -> "Cost":
     """What the prompts of each scorer ask an API, by its tokenizer if that is on this machine."""
-    from extensions.api.client import Cost, PromptTokens
     from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.model import api_scorers
+    from fsd.scoring.services import Cost, PromptTokens, service_scorers
 
     tokens = None
     # A dry run downloads nothing.
     if api.tokenizer and on_this_machine(api.tokenizer):
         tokenizer, _ = load_tokenizer(api.tokenizer, revision=model.revision)
         tokens = PromptTokens(tokenizer, api.tokenizer)
-    scorers = api_scorers(model, api, tokens, chat=chat)
+    scorers = service_scorers(model, api, tokens, chat=chat)
     total = Cost()
     for name, prompts in asked().items():
         total = total.plus(scorers[name].cost(list(prompts)))
@@ -400,9 +372,7 @@ def api_cost(
 
 def on_this_machine(name: str) -> bool:
     """Whether a file or model can be read without the network."""
-    from extensions.gguf.model_file import SMOLLM2
-
-    return name in (SMOLLM2, *EMBEDDED) or Path(name).expanduser().exists()
+    return name in EMBEDDED or Path(name).expanduser().exists() or weights_file(name) is not None
 
 
 def byte_size(number: float) -> str:

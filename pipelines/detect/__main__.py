@@ -82,7 +82,6 @@ class DetectConfig:
 
 def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
-    from extensions.shards import shards
     from fsd.data.corpus import Corpus
     from fsd.data.near_duplicates import without_related
     from fsd.data.readers import files_of_texts
@@ -90,21 +89,26 @@ def prepare(config: DetectConfig) -> Job:
     from fsd.data.splitting import parse_cutoff
     from fsd.errors import UsageError
     from fsd.files import digest
+    from fsd.plugs import first
     from fsd.statistics.multiplicity import check_fdr
+    from pipelines.command.workers import RowWork, Work
     from pipelines.detect.owners import holders
     from pipelines.experiment.inputs import read_cleaned, read_own
 
     check_fdr(config.fdr)
     last_day = parse_cutoff(config.cutoff)
-    if shards.wanted(config.out, config.shards):
-        drops = config.cleaning.near_duplicates != "refuse" and "drop"
-        shards.refuse(known=" ".join(config.known), report=config.report, cutoff=config.cutoff, near_duplicates=drops)
-        return shards.job(
-            "detect",
-            shards.Work("pipelines.detect.classifier", config),
-            config.files,
-            checks=[partial(check_adapter, config)],
-        )
+    together = {
+        "known": " ".join(config.known),
+        "report": config.report,
+        "cutoff": config.cutoff,
+        "near_duplicates": config.cleaning.near_duplicates != "refuse" and "drop",
+    }
+    work = Work("pipelines.detect.classifier", config)
+    job: Job | None = first(
+        "compute", RowWork("detect", work, config.files, together, checks=[partial(check_adapter, config)])
+    )
+    if job:
+        return job
     documents, remarks = read_cleaned(config.files, config.columns, config.cleaning)
     # Of what was read: at the end of the command another file may stand there.
     hashes = {file: digest(*files_of_texts(Path(file))) for file in config.files}
@@ -177,7 +181,7 @@ def run(
         adapter = version.uri if version else config.adapter
         classifier = MembershipClassifier(adapter, model=config.model, device=config.device)
         classifier.calibration.threshold_at(config.fpr)  # refuses a rate that the calibration does not support
-        measured = on_held_out(adapter, classifier.calibration, config.fpr)
+        measured = on_held_out(adapter, classifier.verdict_maker, config.fpr)
         model = classifier.language_model.identity.id
         # a text that is not labelled a non-member may be a member, whose age says nothing against the labels
         dated_texts = [replace(document, member=document.member is not False) for document in documents]

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 import detectors
-from extensions.shards.shards import Worker, identity, table_by_documents
 from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.data.corpus import Corpus, as_corpus
@@ -30,6 +29,7 @@ from fsd.verdicts.calibration import VERSION, Calibration
 from fsd.verdicts.verdicts import Rules, VerdictMaker, Verdicts
 from fsd.views import Detector
 from pipelines.command.output import text_table
+from pipelines.command.workers import Worker, identity, table_by_documents
 from pipelines.experiment.adapter_files import (
     AUDIT,
     CALIBRATION,

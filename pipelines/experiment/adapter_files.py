@@ -42,7 +42,7 @@ OF_COMPLETIONS = (PROMPT, COMPLETION)
 OF_CHATS = (MESSAGES, *OF_COMPLETIONS, TOOLS, SETTINGS)
 COLUMNS = {TEXT: OF_TEXTS[:1], AFTER_CONTEXT: OF_TEXTS, COMPLETED: OF_COMPLETIONS, CHAT: OF_CHATS}
 """The columns of which a row is read."""
-SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
+SERVING = Path(__file__).parents[2] / "extensions" / "serve" / "mlflow_model.py"
 """The code by which MLflow serves the adapter."""
 
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detectors import Detector
 from fsd import distributed, tracking
-from fsd.beside import Assistant
 from fsd.config import AUTO, FSDConfig, ModelConfig
 from fsd.data import benchmarks, splitting
 from fsd.data.corpus import Corpus
 from fsd.data.splitting import Split
 from fsd.files import digest
-from fsd.net.hub import fingerprint, locate, model_size
+from fsd.net.hub import fingerprint, locate
 from fsd.scoring import model as scoring
 from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model, outline
@@ -35,14 +34,10 @@ from pipelines.experiment.inputs import Inputs, labelled_texts
 if TYPE_CHECKING:
     from fsd.evaluation.results import Results
     from fsd.models.language_model import LanguageModel
-    from fsd.reporting.report import Picture
     from fsd.text_audit.audited import Audit
 
 # Folder in the cache with the trainings.
 TRAINING = "training"
-# Bytes of the weights of models of which two are computed beside one another: a larger one fills all cores by itself,
-# and memory that there may not be twice.
-LARGEST_BESIDE = 2**28
 # An upgrade of one of them may change numbers, so finished experiments run again after it.
 PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
 
@@ -187,53 +182,8 @@ def _trainings(config: FSDConfig) -> Path | None:
     return None
 
 
-def assistant() -> Assistant:
-    """A process beside that of a run, for what needs nothing of its model: text audit, control model, figures."""
-    modules = ["fsd.text_audit.audit", "pipelines.experiment.pictures"]
-    return Assistant(modules, apart=distributed.num_processes() == 1)
-
-
-def control_beside(
-    assistant: Assistant, control: "ControlModel", model: "LanguageModel", split: Split, config: FSDConfig
-) -> "Callable[[], tuple[str, ScoreTable]]":
-    """What gives the scores of the control model, from the process beside this one where that is sooner."""
-    loaded = (config.model.model, config.model.reference_model, control.config.model.model)
-    apart = all(map(_small, loaded)) and _gains_beside(model, split.unseen, config)
-    return assistant.begin(control.score, split, apart=apart)
-
-
-def _small(name: str | None) -> bool:
-    """Whether a model, if there is one, may be in memory twice."""
-    if not name:
-        return True
-    size = model_size(name)
-    return size is not None and size.size <= LARGEST_BESIDE
-
-
-def _gains_beside(model: "LanguageModel", unseen: Corpus, config: FSDConfig) -> bool:
-    """Whether the control model gains more by a process of its own than its start costs, with all its libraries."""
-    from fsd.models.finetuning import is_finished
-
-    # A card has no memory to spare.
-    if config.adapter or model.device.type != "cpu":
-        return False
-    # If the training of the model is in the cache, so most likely are training and scores of its control.
-    return not is_finished(model, unseen.prompts, config.training, seed=config.seed, cache=_trainings(config))
-
-
-def audit_beside(assistant: Assistant, split: Split, config: FSDConfig) -> "Callable[[], Audit]":
-    """What gives the text audit, from the process beside this one."""
-    return assistant.begin(_audit, split, config)
-
-
-def pictures_of(results: "Results") -> "list[Picture]":
-    """The figures of a run; matplotlib is imported where they are drawn, and nowhere else."""
-    from pipelines.experiment.pictures import pictures
-
-    return pictures(results)
-
-
-def _audit(split: Split, config: FSDConfig) -> "Audit":
+def audited(split: Split, config: FSDConfig) -> "Audit":
+    """The text audit, made once for the same texts and settings."""
     from fsd.evaluation.remembered import remembered
     from fsd.text_audit.audit import audit
     from fsd.text_audit.audited import Audit
@@ -267,7 +217,6 @@ def compute_results(
     control: tuple[str, ScoreTable] | None,
     *,
     remarks: Sequence[str],
-    audited: "Callable[[], Audit] | None" = None,
     **how: Any,
 ) -> "Results":
     """The results of what was measured, with what is known of the model and the inputs; calibrated if labels hold."""
@@ -275,9 +224,15 @@ def compute_results(
 
     config = inputs.config
     remarks = list(inputs.remarks) + list(remarks)
-    audited = audited or partial(_audit, split, config)
     judged = results.compute_results(
-        split, scored, control, inputs.detectors, remarks=remarks, seed=config.seed, audited=audited, **how
+        split,
+        scored,
+        control,
+        inputs.detectors,
+        remarks=remarks,
+        seed=config.seed,
+        audited=partial(audited, split, config),
+        **how,
     )
     best = [detector for detector in inputs.detectors if detector.name == judged.headline.detector]
     lacking = "" if judged.lead else uncontrolled(config, split.judged, best)

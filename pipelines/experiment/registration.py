@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 from detectors import Detector
@@ -17,7 +16,7 @@ from fsd.evaluation.results import Results
 from fsd.models.adapters import copy_adapter, save_adapter, target_names
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.net.hub import EMBEDDED
-from fsd.reporting.report import Picture, Report, document, limits, markdown
+from fsd.reporting.report import Report, document, limits, markdown
 from fsd.reporting.results import detectors_table
 from fsd.scores import Score
 from fsd.scoring.scorers import reference_name
@@ -27,7 +26,7 @@ from pipelines.command.context import context
 from pipelines.command.deliver import publish, run_name, tracked_run
 from pipelines.experiment import adapter_files
 from pipelines.experiment.detector_settings import BASE, shots_of
-from pipelines.experiment.experiment import ControlModel, pictures_of
+from pipelines.experiment.experiment import ControlModel
 from pipelines.experiment.inputs import Inputs
 from pipelines.experiment.report import named, report
 
@@ -141,18 +140,17 @@ def track(
     *,
     study: str = "",
     edit: Callable[[Report], Report] = lambda report: report,
-    drawn: Callable[[], list[Picture]] | None = None,
 ) -> tuple[Report, Version | None]:
-    """Log the report, and register the adapter with its calibration as a new version, which a study may have chosen.
+    """Log the report, and register the adapter with its calibration as a new version, which a study may have chosen."""
+    # matplotlib is imported where something is drawn, and nowhere else.
+    from pipelines.experiment.pictures import pictures
 
-    `drawn` gives the figures, if they are made elsewhere.
-    """
     config = inputs.config
     detectors = inputs.detectors
     sources = inputs.sources
     log_texts(run, results.parts, config.data, sources)
     run.log_params(chosen_params(config, detectors, model))
-    edited = edit(report(results, config, model.identity, sources, drawn or partial(pictures_of, results)))
+    edited = edit(report(results, config, model.identity, sources, pictures(results)))
     publish(edited, run)
     run.describe_experiment(edited.description)
     version = None

@@ -1,6 +1,6 @@
 """The report of a run of the main job: the answer, how sure it is, the method, tables and figures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fsd.config import FSDConfig
@@ -24,17 +24,13 @@ def named(sources: Mapping[str, str]) -> str:
 
 
 def report(
-    results: Results,
-    config: FSDConfig,
-    identity: BaseIdentity,
-    sources: Mapping[str, str],
-    drawn: Callable[[], list[Picture]],
+    results: Results, config: FSDConfig, identity: BaseIdentity, sources: Mapping[str, str], pictures: Sequence[Picture]
 ) -> Report:
     """The answer, how sure it is, the method, the results, and what they do not prove.
 
-    `drawn` gives the figures, the one of the headline first.
+    The first of the pictures is that of the headline.
     """
-    headline, *further = drawn()
+    headline, *further = pictures
     detectors = detectors_table(results)
     tables = contrast_tables(results)
     tables.append(detectors)

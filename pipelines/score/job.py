@@ -1,6 +1,6 @@
 """The steps of `fsd score`: its checks, the scoring of texts at once or in shards, and what an API will be asked."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from extensions.shards import shards
 from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
 from fsd.data.knowledge_cutoffs import labels_for
@@ -19,18 +18,21 @@ from fsd.data.reading import read_otherwise
 from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError
 from fsd.net.hub import fingerprint, locate
+from fsd.plugs import first
 from fsd.progress import note
 from fsd.scoring.cache import SQLiteStore
 from fsd.scoring.model import Model, open_model, outline
-from fsd.scoring.model_checks import check_api, check_model
+from fsd.scoring.model_checks import check_model
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import frequency_file
+from fsd.scoring.services import service_scorers
 from fsd.token_stats import Prompt
 from fsd.views import Detector
 from pipelines.command.context import stage
 from pipelines.command.deliver import publish, run_name, show, tracked_run
 from pipelines.command.job import Job, api_cost, check_saved, files
 from pipelines.command.output import check_table_path, text_table, write_table
+from pipelines.command.workers import EXAMPLE, RowWork, Work, Worker, identity, table_by_documents
 from pipelines.experiment import detector_settings
 from pipelines.experiment.adapter_files import fetched
 from pipelines.experiment.inputs import continuable, read_cleaned, read_own
@@ -47,27 +49,16 @@ ANSWERS = "_answers.partial"
 
 def prepare(config: ScoreConfig) -> Job:
     """Read the texts, and check settings and output file."""
-    by_api = config.model.model.startswith("api:")
+    by_api = config.model.by_api
     if config.chat and (not by_api or config.api.tokenizer or config.api.start_token):
         raise UsageError("chat must come with --model api:NAME, and without --tokenizer and --start-token")
     if config.too_long == "drop" and not by_api:
         raise UsageError("too-long drop must come with --model api:NAME: a local model reads texts of any length")
     # A detector that does not exist is refused before the texts are read, and before a worker needs it.
     detectors = detector_settings.load_detectors(config.detection)
-    if shards.wanted(config.out, config.shards):
-        # These need all texts at once.
-        shards.refuse(cutoff=config.cutoff)
-        if config.cleaning.near_duplicates == "drop":
-            shards.refuse(near_duplicates="drop")
-        if config.too_long == "drop":
-            shards.refuse(too_long="drop")
-        work = shards.Work(__name__, config)
-        checks = [partial(check_model, config.model), partial(check_saved, config.adapter, config.model)]
-        if by_api:
-            # An API has a concurrency of its own.
-            shards.refuse(engine=config.shards.engine)
-            checks.append(partial(check_api, config.model, config.api))
-        return shards.job("score", work, config.data, finish=_forget_answers, checks=checks)
+    job: Job | None = first("compute", _by_rows(config, by_api=by_api))
+    if job:
+        return job
     check_table_path(config.out, filter(None, (*config.data, config.unseen, config.model.frequencies)))
     documents, left_out = read_cleaned(
         config.data, config.columns, config.cleaning, contexts=True, unread=_unread(config.columns)
@@ -103,6 +94,21 @@ def prepare(config: ScoreConfig) -> Job:
         asked=asked,
         read=read_otherwise(documents),
     )
+
+
+def _by_rows(config: ScoreConfig, *, by_api: bool) -> RowWork:
+    """The scoring of so many texts that they are not read at once."""
+    together: dict[str, object] = {"cutoff": config.cutoff}
+    together["near_duplicates"] = config.cleaning.near_duplicates == "drop" and "drop"
+    together["too_long"] = config.too_long == "drop" and "drop"
+    checks: list[Callable[[], object]] = []
+    checks.append(partial(check_model, config.model))
+    checks.append(partial(check_saved, config.adapter, config.model))
+    if by_api:
+        # An API has a concurrency of its own.
+        together["engine"] = config.shards.engine
+        checks.append(partial(service_scorers, config.model, config.api))
+    return RowWork("score", Work(__name__, config), config.data, together, _forget_answers, checks)
 
 
 def _unread(columns: str) -> list[str]:
@@ -186,7 +192,7 @@ def _fitting(config: ScoreConfig, model: Model, documents: Corpus) -> tuple[Corp
     return documents.take(fits), [f"{many}, and were left out"]
 
 
-def open_worker(config: ScoreConfig) -> shards.Worker:
+def open_worker(config: ScoreConfig) -> Worker:
     """What scores the shards of an output folder; a detector that no text of a shard allows has no values there."""
     detectors = detector_settings.load_detectors(config.detection)
     unseen, _ = _read_unseen(config)
@@ -195,7 +201,7 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
     model = _open(uncached, f"{config.out}/{ANSWERS}")
     inputs = model.inputs(unseen, shots=detector_settings.shots_of(config.detection, config.model.model))
     # Chosen by an example, so that all shards have the same columns, whatever their texts allow.
-    plan = model.plan(detectors, [shards.EXAMPLE.text], inputs, strict=config.detection.named)
+    plan = model.plan(detectors, [EXAMPLE.text], inputs, strict=config.detection.named)
     computable = plan.detectors
     names = [f"{detector.name}.base" for detector in computable]
 
@@ -203,9 +209,7 @@ def open_worker(config: ScoreConfig) -> shards.Worker:
         shard_plan = model.plan(computable, Corpus(documents).prompts, inputs)
         return text_table(documents, *COLUMNS).join(shard_plan.score().frame().reindex(columns=names))
 
-    return shards.Worker(
-        _identity(config, model), shards.table_by_documents(config, table, unread=_unread(config.columns))
-    )
+    return Worker(_identity(config, model), table_by_documents(config, table, unread=_unread(config.columns)))
 
 
 def _open(config: ScoreConfig, answers: str) -> Model:
@@ -225,18 +229,18 @@ def _identity(config: ScoreConfig, model: Model) -> dict[str, str]:
     """What the scores depend on besides the settings: the weights of the models, and the files that they read."""
     if model.local:
         unseen = Path(config.unseen) if config.unseen else None
-        identity = shards.identity(model.local, frequency_file(config.model), unseen)
+        made_by = identity(model.local, frequency_file(config.model), unseen)
     else:
-        identity = {"name": model.name}
+        made_by = {"name": model.name}
     if model.reference:
         folder, _ = locate(model.reference)
-        identity["reference"] = fingerprint(folder)
-    return identity
+        made_by["reference"] = fingerprint(folder)
+    return made_by
 
 
-def _forget_answers(folder: shards.Folder) -> dict[str, Path]:
-    """Delete the answers of an API, all of which are in the shards."""
-    SQLiteStore(folder.path / ANSWERS).delete()
+def _forget_answers(folder: Path, _tables: Sequence[Path], _inputs: Sequence[str]) -> dict[str, Path]:
+    """Delete the answers of an API, all of which are in the tables."""
+    SQLiteStore(folder / ANSWERS).delete()
     return {}
 
 

@@ -17,7 +17,7 @@ from pipelines.command.deliver import run_name, show, tracked_run
 from pipelines.command.job import Job, Stated
 from pipelines.experiment import detector_settings, experiment
 from pipelines.experiment.inputs import Inputs, read, with_adapter_texts
-from pipelines.tune import adapter, detectors
+from pipelines.tune import adapter, detectors, report
 from pipelines.tune.job import tuning_data
 
 
@@ -65,7 +65,8 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
     """Tune on validation, compare on the test texts, record and register."""
     with stage("model"):
         # They load PyTorch, for which a dry run need not wait.
-        from pipelines.experiment import registration, report
+        from pipelines.experiment import registration
+        from pipelines.experiment.report import named
 
         base_run = config.base_run
         if not inputs.texts_are_local:
@@ -87,7 +88,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
     tags = {
         "study": data.study,
         "tune": config.tune,
-        "texts": report.named(inputs.sources),
+        "texts": named(inputs.sources),
         "base_model": language_model.identity.id,
     }
     params = vars(config) | registration.params(base_run, inputs.detectors, inputs.sources, control_model)
@@ -96,10 +97,9 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
         with stage("tuning"):
             kind = adapter if config.tune == "adapter" else detectors
             tuned = kind.tune(config, data, model, tracked)
-            winners = tuned.winners
             test = tuned.split.test
             gains = compare_on_test(
-                winners,
+                tuned.winners,
                 test.members.tolist(),
                 test.family.tolist(),
                 tuned.default,
@@ -124,7 +124,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
                 scored,
                 control,
                 remarks=[*tuned.remarks, *placebo_remarks],
-                cross_validated=_cross_validated(config, winners),
+                cross_validated=_cross_validated(config, tuned.winners),
             )
             results = experiment.with_power(results, tuned.model, run_config)
         with stage("recording"):

@@ -57,14 +57,11 @@ def empty_pictures() -> Iterator[None]:
     """Every picture of a run is an empty one: tests/fsd/reporting draws them."""
     from matplotlib.figure import Figure
 
-    from fsd import beside
     from fsd.reporting import figures
 
     empty = figures.png(Figure(figsize=(1, 1)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "png", lambda *_, **__: empty)
-        # A process beside this one would draw them, and would start anew for every command.
-        patch.setattr(beside, "_cores", lambda: 1)
         yield
 
 

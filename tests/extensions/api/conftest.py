@@ -7,8 +7,9 @@ import threading
 import pytest
 import torch
 
-from extensions.api.client import Client, CompletionsScorer, PromptTokens
+from extensions.api.client import Client, CompletionsScorer
 from fsd.models.language_model import load
+from fsd.scoring.services import PromptTokens
 
 END = "<|endoftext|>"
 

@@ -20,8 +20,9 @@ def answers(message, **more):
 def ask(tmp_path):
     def run(url, *, plain=False, now=0.0):
         api = APIConfig(base_url=url, concurrency=1)
-        clock = lambda: now  # noqa: E731
-        return list(open_replies(ModelConfig("api:x"), api, tmp_path / "answers", plain=plain, clock=clock)(REQUESTS))
+        replies = open_replies(ModelConfig("api:x"), api, tmp_path / "answers", plain=plain)
+        replies.scorer.scorer.clock = lambda: now
+        return list(replies(REQUESTS))
 
     return run
 

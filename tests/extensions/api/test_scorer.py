@@ -9,10 +9,11 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import detectors
-from extensions.api.client import Client, CompletionsScorer, PromptTokens
+from extensions.api.client import Client, CompletionsScorer
 from fsd.errors import UsageError
 from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.services import PromptTokens
 from fsd.token_stats import Prompt
 from fsd.views import ViewInputs, usable
 

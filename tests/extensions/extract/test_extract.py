@@ -65,10 +65,10 @@ def test_a_text_that_was_read_often_can_be_extracted() -> None:
 
 def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
     """The same passages through a scorer of strings: the suffix after its prefix, tokenized anew."""
-    from extensions.api.client import PromptTokens
     from fsd.models import language_model
     from fsd.scoring.model import Model
     from fsd.scoring.model_scorer import ModelScorer
+    from fsd.scoring.services import PromptTokens
 
     model = language_model.load(ModelConfig(cache="none"))
     text = (files / "book.txt").read_text()

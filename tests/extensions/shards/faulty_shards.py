@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-from extensions.shards import shards
 from fsd.errors import UsageError
 from pipelines import __main__ as program
 from pipelines.score import job as score
@@ -53,7 +52,7 @@ def open_worker(config):
 
 
 if __name__ == "__main__":
-    work = shards.Work
-    shards.Work = lambda _, config: work("faulty_shards", config)
+    work = score.Work
+    score.Work = lambda _, config: work("faulty_shards", config)
     sys.argv = ["fsd", *sys.argv[1:]]
     program.main()

@@ -15,6 +15,7 @@ import pytest
 
 from extensions.shards import shards
 from fsd.scoring.token_frequencies import FrequencyTable
+from pipelines.command.workers import Worker
 from pipelines.score import job as score
 
 DETECTORS = "loss,min_k,lowercase"
@@ -69,9 +70,9 @@ def test_shares_and_what_was_lost_give_the_same_bytes(whole, line, run_command, 
     (out / "000004.parquet").write_bytes(content(out)["000004.parquet"][:-9])  # as after a power cut
     (out / ".part-of-another").mkdir()
     computed: list[int] = []
-    compute = shards.Worker.compute
+    compute = shards.computed
     monkeypatch.setattr(
-        shards.Worker, "compute", lambda self, shard, key: computed.append(shard.number) or compute(self, shard, key)
+        shards, "computed", lambda worker, shard, key: computed.append(shard.number) or compute(worker, shard, key)
     )
     printed = run_command(f"{line} --out {out}")
     assert computed == [0, 2, 3, 4, 5]
@@ -138,7 +139,7 @@ def test_chats_by_another_template_are_refused(tiny, run_command, tmp_path, caps
     assert "has model_template" in capsys.readouterr().err
 
 
-def faulty(worker: shards.Worker, fails: Callable[[list], bool]) -> shards.Worker:
+def faulty(worker: Worker, fails: Callable[[list], bool]) -> Worker:
     def table(rows):
         if fails(rows):
             raise RuntimeError("the scorer broke")

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from extensions.shards.files import files_at
 from fsd.data import cells, readers
 from fsd.data.documents import Document
 from fsd.data.readers import (
@@ -30,7 +31,6 @@ from fsd.data.readers import (
     read_texts,
 )
 from fsd.errors import UsageError
-from fsd.net.hub import files_at
 
 ROWS: list[dict[str, Any]] = [
     {"text": 'one, "two"\nthree', "label": 1, "group": "g", "date": "2023-01-31", "more": 1},

@@ -9,6 +9,7 @@ import torch
 from peft import get_peft_model
 
 import detectors
+from extensions.extract.sampling import log_probability, suffix_log_probabilities
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.models.adapters import peft_config, quiet_peft
 from fsd.models.language_model import load
@@ -16,15 +17,7 @@ from fsd.scores import of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer
-from fsd.scoring.sampling import (
-    OPENINGS,
-    OWN,
-    ContinuationScorer,
-    Sampling,
-    _to_a_sentence,
-    own_texts,
-    suffix_log_probabilities,
-)
+from fsd.scoring.sampling import OPENINGS, OWN, ContinuationScorer, Sampling, _to_a_sentence, own_texts
 from fsd.token_stats import Prompt
 from fsd.views import Draws
 
@@ -57,8 +50,8 @@ def test_one_token_against_the_definition():
     alike = torch.randn(1, 30, generator=generator).expand(30, 30)
     for sampling in SAMPLINGS:
         expected = [slow(row.double().numpy(), int(t), sampling) for row, t in zip(logits, target, strict=True)]
-        assert sampling.log_probability(logits, target).tolist() == pytest.approx(expected, abs=1e-5)
-        assert float(sampling.log_probability(alike, torch.arange(30)).exp().sum()) == pytest.approx(1, abs=1e-5)
+        assert log_probability(sampling, logits, target).tolist() == pytest.approx(expected, abs=1e-5)
+        assert float(log_probability(sampling, alike, torch.arange(30)).exp().sum()) == pytest.approx(1, abs=1e-5)
 
 
 def test_plain_sampling_is_the_sum_of_the_scorer(model):

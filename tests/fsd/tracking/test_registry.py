@@ -93,6 +93,9 @@ def test_a_version_has_the_code_of_this_package_and_no_path_of_this_machine(full
     folder = tracking.fetch_adapter("models:/fsd-arxiv/1").parents[1]
     assert (folder / "artifacts" / "adapter" / "README.md").read_text() == "# The card"
     assert (folder / "code" / "pipelines" / "fsd.py").is_file()
+    assert (folder / "code" / "extensions" / "chats" / "rows.py").is_file()
+    (points,) = folder.glob("code/fsd-*.dist-info/entry_points.txt")
+    assert "chats = extensions.chats:PLUG" in points.read_text()
     assert not list(folder.glob("code/**/*.safetensors"))
     described = yaml.safe_load((folder / "MLmodel").read_text())["flavors"]["python_function"]
     paths = [described["model_code_path"], *(entry["uri"] for entry in described["artifacts"].values())]

@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,8 +25,8 @@ from fsd.verdicts.calibration import NonMembers
 from pipelines.experiment import registration
 from pipelines.experiment import report as main_report
 from pipelines.experiment.adapter_files import SETUP
-from pipelines.experiment.experiment import pictures_of
 from pipelines.experiment.inputs import Inputs
+from pipelines.experiment.pictures import pictures
 
 IDENTITY = BaseIdentity("tiny", "", "abc")
 SOURCES = {"embedded corpus": "sha256:123"}
@@ -104,7 +103,7 @@ def test_the_method_is_described_in_sentences(results):
 
 
 def test_the_report_has_every_figure_and_table(results):
-    report = main_report.report(results, CONFIG, IDENTITY, SOURCES, partial(pictures_of, results))
+    report = main_report.report(results, CONFIG, IDENTITY, SOURCES, pictures(results))
     shown = page(report)
 
     assert {picture.name for picture in report.pictures} == {"headline.png", "roc.png", "scores.png", "reliability.png"}
@@ -117,7 +116,7 @@ def test_the_report_has_every_figure_and_table(results):
 def test_nothing_is_said_to_be_found_of_texts_that_the_model_never_read(results):
     for never_saw in (False, True):
         control = replace(results, never_saw=never_saw)
-        notes = main_report.report(control, CONFIG, IDENTITY, SOURCES, partial(pictures_of, control)).notes
+        notes = main_report.report(control, CONFIG, IDENTITY, SOURCES, pictures(control)).notes
         assert any(note.startswith("power: of the ") for note in notes) is not never_saw
 
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 import detectors
-from fsd.beside import Assistant
 from fsd.config import DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded
 from fsd.data.documents import Benchmark, Document
@@ -179,7 +178,7 @@ def test_a_text_audit_is_made_once_for_texts_and_settings(monkeypatch, tmp_path)
         (split, other_settings, 4),
         (split, replace(config, model=ModelConfig(cache="none")), 5),
     ):
-        experiment.audit_beside(Assistant(apart=False), texts, settings)()
+        experiment.audited(texts, settings)
         assert len(made) == times
 
 

@@ -1,0 +1,25 @@
+"""What stands around an answer: its protocol before the model is asked, and where its numbers come from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Settings = Mapping[str, Any]
+"""Flag, of a command or of what is asked of its answer → its value."""
+
+
+def before(command: str, settings: Settings, asked: Settings) -> None:
+    """Write the protocol of a dry run, or refuse a run that is not of its protocol, if one is asked for."""
+    path = asked.get("protocol")
+    if path:
+        from extensions.bundle.protocol import apply
+
+        apply(path, command, settings, dry_run=asked["dry_run"])
+
+
+def files(command: str, settings: Settings) -> dict[str, object]:
+    """Where the numbers of a run come from, if its command asks a model for evidence."""
+    from extensions.bundle.provenance import INPUTS, provenance
+
+    if command not in INPUTS:
+        return {}
+    return {"provenance.json": provenance(command, settings)}
