@@ -7,15 +7,16 @@ this project or anybody's own: its `pyproject.toml` then has
     mine = "my_package:PLUG"
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fsd.errors import UsageError
+from fsd.token_stats import Prompts, TokenStats
 
 
 class Command(NamedTuple):
@@ -85,4 +86,39 @@ def needed(socket: str, *given: Any) -> Any:
     made = first(socket, *given)
     if made is None:
         raise UsageError(f"an extension must fill the socket {socket} here; none that is installed does")
+    return made
+
+
+class Question(NamedTuple):
+    """A question: its origin, its answers as prompts, and its marking.
+
+    `mark` turns the statistics of the prompts into 1 for a right answer, 0 for a wrong one, NaN where it cannot tell.
+    """
+
+    origin_url: str
+    prompts: Prompts
+    mark: Callable[[Sequence[TokenStats]], float]
+
+
+class Entry(Protocol):
+    """What an extension makes of an entry of --data that is no file, such as a task of an evaluation harness."""
+
+    @property
+    def split_of(self) -> str:
+        """The entry whose training split this one is; "" if it is none."""
+
+    @property
+    def training_split(self) -> str:
+        """The entry of the training split; "" for none."""
+
+    def rows(self, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Each question and its answer as a text, after its origin; with `contexts` the answer after the question."""
+
+    def questions(self) -> list[Question]:
+        """The questions that can be marked."""
+
+
+def entry_of(place: object) -> Entry | None:
+    """What an extension makes of an entry; None for a file."""
+    made: Entry | None = first("entry", str(place))
     return made

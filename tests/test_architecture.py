@@ -13,9 +13,9 @@ from pipelines.command import cli
 ROOT = Path(__file__).parents[1]
 ORDER: tuple[tuple[str, ...], ...] = (
     ("fsd.errors",),
-    ("fsd.files", "fsd.plugs", "fsd.unspaced"),
+    ("fsd.files", "fsd.unspaced"),
     ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed", "fsd.leftovers"),
-    ("fsd.views", "fsd.unread", "fsd.scores", "fsd.loss_signals", "fsd.statistics"),
+    ("fsd.plugs", "fsd.views", "fsd.unread", "fsd.scores", "fsd.loss_signals", "fsd.statistics"),
     ("fsd.models.weights",),
     ("fsd.net",),
     ("fsd.data", "fsd.models"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("fsd", "detectors", "pipelines")
+PACKAGES = ("fsd", "detectors", "pipelines", "extensions")
 MOST = {
     "nodes": 318_600,
     "nodes a line of code": 9.8,

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = sorted(path for folder in ("fsd", "detectors", "pipelines") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(
+    path for folder in ("fsd", "detectors", "pipelines", "extensions") for path in (ROOT / folder).rglob("*.py")
+)
 RUNS_CODE = {"eval", "exec", "os.system", "os.popen", "pickle.load", "pickle.loads", "marshal.loads"}
 AUTO = re.compile(r"Auto\w+\.from_pretrained")
 

@@ -125,7 +125,7 @@ def test_type_checkers_find_the_package_after_an_editable_install(sdist: Path, t
 
 
 def test_the_sdist_has_what_tests_and_pages_need(root: Path, sdist: Path) -> None:
-    for part in ("tests", "docs", "benchmarks", "scripts", "fsd", "detectors", "pipelines"):
+    for part in ("tests", "docs", "benchmarks", "scripts", "fsd", "detectors", "pipelines", "extensions"):
         here, there = (sorted(files_below(folder / part)) for folder in (root, sdist))
         assert there == here
     for name in ("NOTICE", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "Makefile", "constraints.txt"):

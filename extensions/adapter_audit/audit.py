@@ -13,18 +13,18 @@ from extensions.adapter_audit.preferences import DETECTORS, Pair, are_pairs, pro
 from extensions.adapter_audit.settings import AuditConfig
 from fsd import tracking
 from fsd.config import AdapterConfig, CleaningConfig, DetectorConfig, ModelConfig
-from fsd.data.corpus import Corpus
+from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import Document, Documents, digest
 from fsd.data.embedded import corpus
 from fsd.data.near_duplicates import refuse_contradictions
 from fsd.data.readers import parse_columns, read_files, read_rows
 from fsd.data.reading import read_otherwise
-from fsd.data.splitting import Split, split_labelled
+from fsd.data.splitting import split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
-from fsd.evaluation.sentences import REVERSED, AuditSummary, audit_summary, contradiction, verdict_rate
+from fsd.evaluation.sentences import AuditSummary, asks_whether_reversed, audit_summary, contradiction, verdict_rate
 from fsd.models.adapters import copy_adapter, on_your_word
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
@@ -38,13 +38,12 @@ from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.sampling import own_texts
 from fsd.scoring.scorers import STATES
 from fsd.statistics.intervals import observed_rate
-from fsd.text_audit.audited import below_chance
 from fsd.token_stats import Prompt
 from fsd.tracking import Run, Version
 from fsd.verdicts.calibration import Calibration
 from fsd.verdicts.domain_check import Earlier, States, tried
 from fsd.verdicts.domain_measures import Typicality
-from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts, called_at
+from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts
 from fsd.views import Detector
 from pipelines.command import context, deliver, job
 from pipelines.command.job import Job
@@ -200,6 +199,7 @@ class Audit:
 
     results: Results
     calibration: Calibration
+    found: pd.DataFrame  # fine-tuning texts of the test, and whether each is called
     scores: pd.DataFrame
     detectors: Sequence[Detector]
     verdicts: Verdicts | None  # on the texts without a label; None without such texts
@@ -242,20 +242,22 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         typicality = model.typicality
         calibration = _beside_base(calibration, model, parts, scored.take(slice(labelled)))
     calibration = _tried(calibration, model, states, typicality)
+    summary = audit_summary(measured)
+    # as `detect` refuses the version that is registered of such an audit
+    maker = VerdictMaker(calibration, states, typicality, refusal=summary.sentence if summary.void else "")
     verdicts = None
     if judged:
         of_judged = scored.take(slice(labelled, None))
-        summary = audit_summary(measured)
-        # as `detect` refuses the version that is registered of such an audit
-        refusal = summary.sentence if summary.void else ""
-        maker = VerdictMaker(calibration, states, typicality, refusal=refusal)
         verdicts = maker.classify(
             judged, lambda rows: of_judged.take(rows).columns, Rules(config.fpr, same_source=config.same_source)
         )
     table = results.score_table(parts.replace(test=tuple(parts.test) + tuple(judged)), scored)
+    trained_on = table[(table["split"] == "test") & (table["label"] == 1)]
+    found = maker.called(trained_on, config.fpr)
     return Audit(
         results=measured,
         calibration=calibration,
+        found=found,
         scores=_with_verdicts(table, labelled, verdicts),
         detectors=detectors,
         verdicts=verdicts,
@@ -377,8 +379,7 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
     blind = f"no blind classifier could be trained: {summary.reason}"
     if summary.blind is not None:
         blind = f"a blind classifier, which never sees the model, reaches {summary.blind}"
-    if below_chance(summary.blind):
-        blind += f", {REVERSED}"
+    blind += asks_whether_reversed(summary.blind)
     in_order = summary.blind is not None and summary.blind.low <= 0.5 <= summary.blind.high
     findings = [Finding(f"{start}{_meaning(summary)}"), Finding(blind, in_order)]
     if summary.base is not None:
@@ -395,8 +396,9 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
 
 def _meaning(summary: AuditSummary) -> str:
     """What the AUC of an audit means."""
-    if below_chance(summary.auc):
-        return f", {REVERSED}"
+    reversed_labels = asks_whether_reversed(summary.auc)
+    if reversed_labels:
+        return reversed_labels
     if summary.auc.low <= 0.5:
         return ": not distinguishable from chance"
     if summary.texts_explain:
@@ -408,12 +410,11 @@ def _meaning(summary: AuditSummary) -> str:
 
 def _power(audit: Audit, fpr: float) -> list[Finding]:
     """How many of the fine-tuning texts of the test are called at a rate, if any are of a source that is judged."""
-    test = audit.scores[audit.scores["split"] == "test"]
-    trained_on = called_at(audit.calibration, test[test["label"] == 1], fpr)
-    if trained_on.empty:
+    found = audit.found
+    if found.empty:
         return []
-    share = observed_rate(trained_on["called"].to_numpy(), trained_on["group"].tolist())
-    texts = f"the {len(trained_on):,} texts of the fine-tuning data in the test"
+    share = observed_rate(found["called"].to_numpy(), found["group"].tolist())
+    texts = f"the {len(found):,} texts of the fine-tuning data in the test"
     return [measured_power(share, texts, fpr)]
 
 
@@ -488,7 +489,7 @@ def reader(audit: Audit, base: str, name: str) -> Reader:
     summary = audit.summary
     right, low, high = (round(100 * number) for number in summary.auc)
     verdict = "The texts of the fine-tuning data can be distinguished from others."
-    if below_chance(summary.auc):
+    if asks_whether_reversed(summary.auc):
         verdict = "No answer: the other texts score higher, as where labels are reversed."
     elif summary.auc.low <= 0.5:
         verdict = "Not shown: guessing distinguishes the texts of the fine-tuning data from others as well."

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from fsd.data.cells import is_missing
+from fsd.data.cells import Row, is_missing
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.data.layouts import COMPLETION, MESSAGES, PROMPT, unpacked
-from fsd.data.readers import CONTEXT, Columns, Row, document
+from fsd.data.readers import CONTEXT, Columns, document
 from fsd.errors import UsageError, quoted
 from fsd.scores import BASE, IN_AUDIT, Score
 from fsd.scoring.deviation import ScoreTable

@@ -26,8 +26,7 @@ from fsd.errors import UsageError, at_least
 from fsd.files import JSON
 from fsd.net.http import Clock, HTTPClient, Reply, Time, field_of
 from fsd.progress import note, progress
-from fsd.scoring.cost import Cost, about_tokens
-from fsd.scoring.services import PromptTokens
+from fsd.scoring.services import Cost, PromptTokens, about_tokens
 from fsd.token_stats import Continuations, Prompt, Prompts, Scored, TokenIds, TokenStats
 from fsd.views import Draws
 

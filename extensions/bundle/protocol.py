@@ -12,7 +12,6 @@ from pydantic import AfterValidator
 from extensions.bundle.manifest import Input, Provenance
 from extensions.bundle.provenance import Settings, inputs, settings_in
 from extensions.bundle.weights import hashes_of
-from fsd import distributed
 from fsd.config import APIConfig, flags
 from fsd.errors import UsageError
 from fsd.files import digest, read_json
@@ -103,9 +102,7 @@ def _differing(fixed: Settings, of_run: Settings) -> str | None:
 
 def protocol(command: str, settings: Settings) -> Protocol:
     """The protocol of a command with these settings, with the files as they are now."""
-    # Of large weights a hash takes minutes: all processes share one.
-    weights = distributed.from_main(lambda: hashes_of(settings))
-    return _protocol(command, inputs(command, settings), settings, weights)
+    return _protocol(command, inputs(command, settings), settings, hashes_of(settings))
 
 
 def recorded(provenance: Provenance, configuration: bytes, weights: Hashes) -> Protocol:
@@ -151,13 +148,12 @@ def apply(path: str, command: str, settings: Settings, *, dry_run: bool) -> None
         _write(Path(path), run)
     else:
         check(path, read(path), run)
-    if distributed.is_main_process():
-        note(f"protocol {path}: SHA-256 {digest(path)}")
-        for name in read(path).by_name:
-            absence = "were not on the machine"
-            if name.startswith("api:"):
-                absence = "are behind an API"
-            note(f"the protocol fixes {name} by its name alone: its weights {absence}")
+    note(f"protocol {path}: SHA-256 {digest(path)}")
+    for name in read(path).by_name:
+        absence = "were not on the machine"
+        if name.startswith("api:"):
+            absence = "are behind an API"
+        note(f"the protocol fixes {name} by its name alone: its weights {absence}")
 
 
 def check(path: str | Path, agreed: Protocol, run: Protocol) -> None:

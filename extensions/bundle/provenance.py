@@ -93,14 +93,10 @@ def settings_in(configuration: bytes) -> dict[str, Any]:
 
 def provenance(command: str, settings: Settings) -> dict[str, Any]:
     """What is recorded with the run of a command, as JSON."""
+    seed = str(settings.get("seed", ""))
+    files = inputs(command, settings)
     recorded = Provenance(
-        command=command,
-        command_line=typed_line(command),
-        inputs=inputs(command, settings),
-        code=tracking.versions(),
-        libraries=_libraries(),
-        environment=_environment(),
-        seed=str(settings.get("seed", "")),
+        command, typed_line(command), files, tracking.versions(), _libraries(), _environment(), seed=seed
     )
     return asdict(recorded)
 

@@ -199,7 +199,6 @@ def recompute(bundle: Bundle, manifest: "Manifest", model: str | None) -> "list[
     """Repeat the run in a process and a store of its own, and compare the tables of its answer."""
     from extensions.bundle.manifest import differences
     from fsd.leftovers import temporary_folder
-    from fsd.tracking.runs import PACKAGE
 
     recorded = json.loads(bundle.read(f"run/{ANSWER}") or b"{}")
     provenance = manifest.provenance
@@ -209,7 +208,7 @@ def recompute(bundle: Bundle, manifest: "Manifest", model: str | None) -> "list[
         file = folder / "config.yaml"
         file.write_text(settings_again(copies, manifest, model), encoding="utf-8")
         environment = dict(os.environ)
-        paths = [str(PACKAGE), os.environ.get("PYTHONPATH", "")]
+        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/store.db"
         # Numbers of an earlier run would not be computed again.

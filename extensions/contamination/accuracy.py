@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fsd.data.corpus import Corpus
-from fsd.data.entries import Question
 from fsd.evaluation.findings import AGAINST, Finding
+from fsd.plugs import Question
 from fsd.reporting.report import Table, plain
 from fsd.statistics.intervals import Estimate, observed_rate
 from fsd.statistics.multiplicity import SLACK

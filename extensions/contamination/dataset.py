@@ -33,7 +33,6 @@ from extensions.contamination.powers import (
 from extensions.contamination.settings import ContaminationConfig
 from fsd.config import again
 from fsd.data.corpus import Corpus
-from fsd.data.entries import Question, entry_of
 from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import refuse_members, refuse_related, without_related
 from fsd.data.readers import parse_columns, read_files
@@ -41,6 +40,7 @@ from fsd.data.reading import read_otherwise
 from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError, at_least
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
+from fsd.plugs import Question, entry_of
 from fsd.progress import progress
 from fsd.reporting.report import Column, Reader, Report, Section, Table, p_column, p_value, p_words
 from fsd.scores import BASE, of_state
@@ -299,6 +299,14 @@ def examine(config: ContaminationConfig, inputs: Inputs, model: Model) -> Examin
     return Examined(outcomes, verdict, powers, right)
 
 
+def _known_beside(file: str) -> str:
+    """The training split of a benchmark, which is of the same kind, if the model has not read that as well."""
+    entry = entry_of(file)
+    if entry and entry.training_split:
+        return entry.training_split
+    return "FILE"
+
+
 def report(
     examined: Examined, config: ContaminationConfig, doubts: Sequence[str] = (), remarks: Sequence[str] = ()
 ) -> Report:
@@ -332,11 +340,8 @@ def report(
             "A comparison with texts of the same kind on which the model cannot have been trained (--known) would show "
             "what the order alone cannot."
         )
-        # The training split of a benchmark is of the same kind, if the model has not read that as well.
-        entry = entry_of(config.files[0])
-        split = (entry and entry.training_split) or "FILE"
         command = again("contamination", config.files, config, ContaminationConfig(config.files))
-        commands = [f"{command} --known {split}"]
+        commands = [f"{command} --known {_known_beside(config.files[0])}"]
     metrics = {f"contamination_p/{test}": p for test, p in p_values(outcomes).items()}
     if verdict and verdict.blind:
         metrics["audit/blind_auc"] = verdict.blind.value

@@ -18,17 +18,17 @@ from extensions.contamination.settings import ContaminationConfig
 from fsd import tracking
 from fsd.config import ModelConfig, flags
 from fsd.data.documents import Document, content_hash
-from fsd.data.entries import entry_of
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
 from fsd.models.devices import resolve_precision
 from fsd.models.language_model import load_tokenizer
 from fsd.net.hub import model_size, weights_file
+from fsd.plugs import entry_of
 from fsd.progress import note
 from fsd.reporting.report import Report, Section, Table, p_value, plain
 from fsd.scores import BASE
-from fsd.scoring.cost import Cost
 from fsd.scoring.model_checks import check_model
+from fsd.scoring.services import Cost
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.multiplicity import holm

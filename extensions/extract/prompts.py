@@ -18,7 +18,7 @@ from fsd.data.readers import COMPRESSIONS, TABLES, document, read_rows
 from fsd.errors import UsageError, at_least
 from fsd.files import read_text
 from fsd.progress import note
-from fsd.scoring.cost import Cost
+from fsd.scoring.services import Cost
 from pipelines.command.context import stage
 from pipelines.command.deliver import deliver
 from pipelines.command.job import Job, files, names, on_this_machine

@@ -31,8 +31,8 @@ from extensions.lab.parts import ANSWERS, TEXT, WHOLE, read_once, scoring
 from extensions.lab.settings import Reference
 from extensions.pretrain.pretraining import continue_pretraining
 from fsd.config import AdapterConfig, FSDConfig
+from fsd.data.corpus import Split
 from fsd.data.documents import Document, Documents, content_hash
-from fsd.data.splitting import Split
 from fsd.models.language_model import LanguageModel, load
 from fsd.progress import progress
 from fsd.scoring.model import open_model

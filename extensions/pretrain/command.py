@@ -31,13 +31,15 @@ from fsd.errors import UsageError, at_least
 from pipelines.command.cli import command
 from pipelines.command.context import stage
 from pipelines.command.deliver import show
-from pipelines.command.job import TOKEN, Job, Stated, files, pretraining
+from pipelines.command.job import Job, Stated, files, pretraining
 from pipelines.command.output import check_new_folder, check_parent, new_folder
 
 if TYPE_CHECKING:
     from fsd.data.documents import Document
 
 # What --hold-out writes to the folder.
+CHARACTERS = 3.0
+"""Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
 TARGET = "target"
 CONTEMPORARY_TWIN = "contemporary-twin"
 TEXTS = "texts.jsonl"
@@ -112,7 +114,7 @@ def prepare(config: PretrainConfig) -> Job:
         f"{counts} of {recipe.batch_size} texts", {"of_each_model": steps, "texts_a_step": recipe.batch_size}
     )
     # Before the tokenizer is trained, only the characters can be counted.
-    reads |= pretraining(recipe, characters / TOKEN)
+    reads |= pretraining(recipe, characters / CHARACTERS)
     return Job(
         partial(run, config, sides, background, labelled), reads, writes=[config.out], checks=[partial(check, config)]
     )

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from fsd.data.readers import TABLES, Row, as_text, json_rows, parquet_rows, with_packed
+from fsd.data.cells import Row
+from fsd.data.readers import TABLES, as_text, json_rows, parquet_rows, with_packed
 from fsd.errors import UsageError, refusing, without_credentials
 from fsd.files import JSON, READABLE, named_below, regular_files
 from fsd.net.hub import DataFile, data_files

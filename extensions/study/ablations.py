@@ -16,8 +16,8 @@ from numpy.random import default_rng
 from fsd.data.chinese import ends, is_chinese
 from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import Document, Documents
-from fsd.data.periods import LATER, date_patterns, has_both, written_date
-from fsd.data.splitting import Scheme, split
+from fsd.data.periods import date_patterns, has_both, written_date
+from fsd.data.splitting import LATER, Scheme, split
 from fsd.errors import UsageError, at_least
 from fsd.unspaced import IS_UNSPACED, PIECE
 

@@ -36,10 +36,10 @@ from extensions.study.grid import Cell
 from fsd import tracking
 from fsd.config import DataConfig, ModelConfig, check_training
 from fsd.data import benchmarks, embedded
-from fsd.data.corpus import Corpus
+from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import Document, content_hash, segments
 from fsd.data.readers import Passage
-from fsd.data.splitting import Split, parse_cutoff, split, with_periods
+from fsd.data.splitting import parse_cutoff, split, with_periods
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.rows import by_key

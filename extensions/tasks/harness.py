@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fsd.data.entries import Question
 from fsd.errors import UsageError, refusing
+from fsd.plugs import Question
 from fsd.token_stats import Prompt, TokenStats
 
 PREFIX = "lm-eval:"

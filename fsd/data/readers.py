@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 from fsd.data import cells, layouts
 from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.documents import Document, utc_day
-from fsd.data.entries import Entry, entry_of
 from fsd.data.layouts import NOT_READ
 from fsd.errors import UsageError, quoted, refusing
 from fsd.files import (
@@ -43,7 +42,7 @@ from fsd.files import (
     regular_files,
 )
 from fsd.net.hub import data_files
-from fsd.plugs import first
+from fsd.plugs import Entry, entry_of, first
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 PACKED = {b"\x1f\x8b": ".gz", b"PK\x03\x04": ".zip", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2"}

@@ -29,6 +29,11 @@ _WRONG_WAY = "It is right less often than guessing: are labels reversed, in all 
 _TEXTS = "a difference of the texts, which the control model shows as well"
 
 
+def asks_whether_reversed(auc: Estimate | None) -> str:
+    """What follows an area under the curve whose interval is below .5; "" for others."""
+    return f", {REVERSED}" if below_chance(auc) else ""
+
+
 class Ground(NamedTuple):
     """What is said of one state of the evidence.
 

@@ -163,16 +163,6 @@ def _unlogged() -> contextlib.AbstractContextManager[None]:
     return autologging.disable_autologging() if autologging else contextlib.nullcontext()
 
 
-def is_finished(
-    language_model: LanguageModel, texts: AnyTexts, config: AdapterConfig, *, seed: int, cache: Path | None
-) -> bool:
-    """Whether `finetune` finds such a training finished in the cache."""
-    if cache is None:
-        return False
-    pieces, _, _ = plan(language_model, texts, config)
-    return (cache / training_key(language_model, pieces, config, seed) / FINISHED).exists()
-
-
 class Piece(NamedTuple):
     """Token ids that are read together, and which of them are learned."""
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from fsd import distributed
 from fsd.scores import IN_AUDIT, IN_RUN, StatePair
-from fsd.scoring.cost import about_tokens
 from fsd.scoring.deviation import ScoreTable, needed_views, score_texts
 from fsd.scoring.scorers import STATES
+from fsd.scoring.services import about_tokens
 from fsd.token_stats import Prompt, Prompts, Scorers
 from fsd.views import COMMON, FORMS, VIEWS, Detector, Draws, View, ViewInputs, halves, scorer_of
 

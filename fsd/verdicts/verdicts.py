@@ -192,8 +192,7 @@ class VerdictMaker:
             # without a basis a text has a score and a rank, but no p-value
             judged = (table["basis"] != "").to_numpy()
             scores = column[judged[scored]]
-            p_values = self.calibration.p_values(scores, sources[judged].tolist())
-            p_values = np.maximum(p_values, self._further_p(scores, texts[judged], sources[judged]))
+            p_values = self._p_values(scores, texts[judged], sources[judged])
             called = p_values <= rules.fpr + TOLERANCE
             table.loc[judged, "p_value"] = p_values
             table.loc[judged, "verdict"] = np.where(called, MEMBER, NOT_SHOWN)
@@ -203,17 +202,29 @@ class VerdictMaker:
         table["rank"] = table["score"].rank(ascending=False, method="min").astype("Int64")
         return Verdicts(table, bases, family, rules)
 
-    def _further_p(self, scores: FloatArray, texts: NDArray[Any], sources: NDArray[np.str_]) -> FloatArray:
-        """(N,) p-values of scores among those of the model's own texts, and beside what its base knew of the texts."""
+    def called(self, scores: pd.DataFrame, fpr: float) -> pd.DataFrame:
+        """The rows of a table like scores.parquet on whose sources verdicts are given, with a column `called`.
+
+        Texts of another source would count as not called.
+        """
+        calibration = self.calibration
+        sources = calibration.judging(list(scores.get("source", [""] * len(scores))))
+        of_source = scores.assign(source=sources)
+        judged = of_source[of_source["source"].isin(calibration.judged_at(fpr))]
+        columns = (judged[name].to_numpy() for name in (str(calibration.score), "text", "source"))
+        return judged.assign(called=self._p_values(*columns) <= fpr + TOLERANCE)
+
+    def _p_values(self, scores: FloatArray, texts: NDArray[Any], sources: NDArray[np.str_]) -> FloatArray:
+        """(N,) largest p-value of each score: of non-members, of the model's own texts, beside what its base knew."""
         reference = self.calibration.reference
-        p_values = np.zeros(len(scores))
+        p_values = self.calibration.p_values(scores, sources.tolist())
         for name in dict.fromkeys(sources.tolist()):
             is_own = sources == name
             further = reference.beyond_own(name, scores[is_own])
             if self._typicality and reference.earlier.scores:
                 typicality = self._typicality(texts[is_own].tolist())
                 further = np.maximum(further, reference.beside_known(name, scores[is_own], typicality))
-            p_values[is_own] = further
+            p_values[is_own] = np.maximum(p_values[is_own], further)
         return p_values
 
     def _basis(self, name: str, test: Exchangeability | None, rules: Rules) -> Basis:
@@ -245,15 +256,3 @@ class VerdictMaker:
         if not self.calibration.reference.powerful:
             return "the domain check of this adapter was not shown to recognise texts of other kinds"
         return ""
-
-
-def called_at(calibration: Calibration, scores: pd.DataFrame, fpr: float) -> pd.DataFrame:
-    """The rows of a table like scores.parquet on whose sources verdicts are given at the rate, with a column `called`.
-
-    Texts of another source would count as not called.
-    """
-    sources = calibration.judging(list(scores.get("source", [""] * len(scores))))
-    of_source = scores.assign(source=sources)
-    judged = of_source[of_source["source"].isin(calibration.judged_at(fpr))]
-    p_values = calibration.p_values(judged[str(calibration.score)], judged["source"].tolist())
-    return judged.assign(called=p_values <= fpr + TOLERANCE)

@@ -19,6 +19,7 @@ import tomllib
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, make_dataclass
+from functools import partial
 from importlib import import_module
 from itertools import chain, takewhile
 from pathlib import Path
@@ -92,7 +93,8 @@ def command(
                     distributed.join()
                 job = prepare(settings)
                 for before in filled("before"):
-                    before(command_name(), flags(settings), flags(invocation))
+                    # It may hash large weights for minutes: all processes share its answer.
+                    distributed.from_main(partial(before, command_name(), flags(settings), flags(invocation)))
                 # One check for both: a dry run accepts nothing that the command refuses.
                 job.check(dry_run=invocation.dry_run)
                 plan = job.plan() if invocation.dry_run else None

@@ -19,11 +19,9 @@ from pipelines.command.context import context, demands
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
-    from fsd.scoring.cost import Cost
+    from fsd.scoring.services import Cost
     from fsd.token_stats import Prompt
 
-TOKEN = 3.0
-"""Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
 # Bytes that any run takes, for figures and report.
 RUN_BYTES = 2**20
 Rows = list[tuple[str, str]]
@@ -225,7 +223,7 @@ class Job:
 
     def _as_requests(self) -> "Cost | None":
         """What the passes cost, each a request with a text; None if the texts are not known yet."""
-        from fsd.scoring.cost import Cost
+        from fsd.scoring.services import Cost
         from fsd.token_stats import Prompt
 
         texts = self.texts
@@ -356,8 +354,7 @@ def api_cost(
 ) -> "Cost":
     """What the prompts of each scorer ask an API, by its tokenizer if that is on this machine."""
     from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.cost import Cost
-    from fsd.scoring.services import PromptTokens, service_scorers
+    from fsd.scoring.services import Cost, PromptTokens, service_scorers
 
     tokens = None
     # A dry run downloads nothing.

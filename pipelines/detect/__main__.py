@@ -181,7 +181,7 @@ def run(
         adapter = version.uri if version else config.adapter
         classifier = MembershipClassifier(adapter, model=config.model, device=config.device)
         classifier.calibration.threshold_at(config.fpr)  # refuses a rate that the calibration does not support
-        measured = on_held_out(adapter, classifier.calibration, config.fpr)
+        measured = on_held_out(adapter, classifier.verdict_maker, config.fpr)
         model = classifier.language_model.identity.id
         # a text that is not labelled a non-member may be a member, whose age says nothing against the labels
         dated_texts = [replace(document, member=document.member is not False) for document in documents]

@@ -16,7 +16,7 @@ from fsd.statistics.intervals import Estimate, observed_rate
 from fsd.text_audit.audited import Control
 from fsd.verdicts.calibration import Calibration
 from fsd.verdicts.dataset_inference import DatasetVerdict, check_sizes, compare_sets
-from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, Verdicts, called_at
+from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, VerdictMaker, Verdicts
 from pipelines.detect.classifier import MembershipClassifier
 
 
@@ -52,13 +52,14 @@ def _rate_of(texts: pd.DataFrame) -> Estimate | None:
     return observed_rate(texts["called"].to_numpy(), texts["group"].tolist())
 
 
-def on_held_out(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
+def on_held_out(uri: str, maker: VerdictMaker, fpr: float) -> list[Measured]:
     """The rates on held-out texts of the run that made the adapter, for each source on whose texts verdicts are given.
 
     The test non-members calibrate, so that those of validation try the rate. The members are those of the test, if the
     scores.parquet of the run is still there.
     """
-    members = called_at(calibration, _test_members(uri, calibration), fpr)
+    calibration = maker.calibration
+    members = maker.called(_test_members(uri, calibration), fpr)
     rates = []
     for source in calibration.judged_at(fpr):
         of_source = calibration.of(source)
@@ -82,7 +83,7 @@ def _test_members(uri: str, calibration: Calibration) -> pd.DataFrame:
         path = None
     # an adapter from a folder has none
     if path is None:
-        return pd.DataFrame(columns=["group", str(calibration.score)])
+        return pd.DataFrame(columns=["group", "text", str(calibration.score)])
     scores = pd.read_parquet(path)
     return scores[(scores["label"] == 1) & (scores["split"] == "test")]
 

@@ -69,7 +69,7 @@ def commands() -> Iterator[Command]:
 
 
 ALL = list(dict.fromkeys(commands()))
-PIPELINES = [command for command in ALL if command.module.startswith("pipelines")]
+PIPELINES = [command for command in ALL if command.module in MODULES.values()]
 
 
 class Parsed(Exception):  # noqa: N818 - the end of parsing, not an error

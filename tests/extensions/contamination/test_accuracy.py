@@ -10,7 +10,7 @@ import pytest
 from extensions.contamination.accuracy import Accuracy, Side, accuracy, tracked
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
-from fsd.data.entries import Question
+from fsd.plugs import Question
 from fsd.statistics.intervals import Estimate
 from fsd.token_stats import Prompt
 from fsd.tracking import fetch_artifact

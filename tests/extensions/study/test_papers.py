@@ -141,7 +141,7 @@ def test_the_references_have_every_detector_and_benchmark_with_its_paper():
 
 def test_the_references_have_every_paper_that_a_module_names():
     page = (ROOT / "docs" / "references.md").read_text(encoding="utf-8")
-    for folder in ("fsd", "detectors", "pipelines"):
+    for folder in ("fsd", "detectors", "pipelines", "extensions"):
         for file in (ROOT / folder).rglob("*.py"):
             text = file.read_text(encoding="utf-8")
             for paper in re.findall(r"(?i:arxiv)(?:\.org/abs/|:|[ \n]+)(\d{4}\.\d{4,5})", text):

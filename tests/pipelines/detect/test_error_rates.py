@@ -7,8 +7,8 @@ import pandas as pd
 from extensions.bundle.gate import Condition
 from fsd.scores import Score
 from fsd.verdicts.calibration import NonMembers, calibrate
-from fsd.verdicts.domain_check import Reference
-from fsd.verdicts.verdicts import NO_VERDICT, NOT_SHOWN, TESTED, Basis, Rules, Verdicts
+from fsd.verdicts.domain_check import OwnText, Reference
+from fsd.verdicts.verdicts import NO_VERDICT, NOT_SHOWN, TESTED, Basis, Rules, VerdictMaker, Verdicts
 from pipelines.detect import error_rates, report
 
 NONE = NonMembers((), (), ())
@@ -25,6 +25,7 @@ def test_the_rates_on_held_out_texts_are_of_the_sources_on_which_verdicts_are_gi
     table = pd.DataFrame(
         {
             "label": [1] * 40 + [0] * 40,
+            "text": "a text",
             "split": "test",
             "group": list(map(str, range(80))),
             "source": list(np.repeat(["physics", "few", "novels", "maths"] * 2, 10)),
@@ -34,18 +35,22 @@ def test_the_rates_on_held_out_texts_are_of_the_sources_on_which_verdicts_are_gi
     monkeypatch.setattr(error_rates.tracking, "version_info", lambda uri: None)
     monkeypatch.setattr(error_rates.tracking, "fetch_model_file", lambda uri, name: tmp_path / name)
     table.to_parquet(tmp_path / "scores.parquet")
-    (measured,) = error_rates.on_held_out("folder", calibration, 0.05)
+    # what the model wrote itself reaches as much: then a member is not called, as in verdicts
+    written = replace(reference, written=(OwnText("physics", "plain", True, score=5.0),))
+    (measured,) = error_rates.on_held_out("folder", VerdictMaker(replace(calibration, reference=written)), 0.05)
+    assert (measured.members, measured.tpr.value) == (10, 0)
+    (measured,) = error_rates.on_held_out("folder", VerdictMaker(calibration), 0.05)
     assert measured.name.endswith(", source 'physics'")
     assert (measured.members, measured.tpr.value) == (10, 1)
     # the 40 non-members in the file calibrated it, and try nothing
     assert (measured.nonmembers, measured.fpr.value) == (20, 0)
     monkeypatch.setattr(error_rates.tracking, "fetch_model_file", lambda uri, name: None)
-    (measured,) = error_rates.on_held_out("folder", calibration, 0.05)
+    (measured,) = error_rates.on_held_out("folder", VerdictMaker(calibration), 0.05)
     assert (measured.members, measured.tpr, measured.nonmembers) == (0, None, 20)
     # a calibration that names no sources judges texts of any
     monkeypatch.setattr(error_rates.tracking, "fetch_model_file", lambda uri, name: tmp_path / name)
     unnamed = replace(calibration, test=replace(calibration.test, sources=("",) * 60), validation=NONE)
-    (measured,) = error_rates.on_held_out("folder", unnamed, 0.05)
+    (measured,) = error_rates.on_held_out("folder", VerdictMaker(unnamed), 0.05)
     assert (measured.members, measured.tpr.value, measured.fpr) == (40, 1, None)
 
 
