@@ -76,6 +76,7 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Libraries make many objects that stay, and looking for garbage among them is slow.
     gc.set_threshold(*COLLECTIONS)
+    # So would the last look be, at the end of Python.
     atexit.register(gc.freeze)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A question mark for what its encoding lacks, such as the sign • in Latin-1.
@@ -97,6 +98,7 @@ def command(
                     distributed.from_main(partial(before, command_name(), flags(settings), flags(invocation)))
                 # One check for both: a dry run accepts nothing that the command refuses.
                 job.check(dry_run=invocation.dry_run)
+                # Shown after the stage, whose line on the terminal ends before.
                 plan = job.plan() if invocation.dry_run else None
             if plan is None:
                 job.work()
@@ -227,7 +229,7 @@ def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
     for setting in chain(settings_of(config), settings_of(kind)):
         settings[setting.name.replace("_", "-")] = setting
     # By the name "", the groups of the help are called as those of the configuration.
-    parts = [("command", Annotated[config, arg(name="")]), ("run", kind, kind())]
+    parts: list[tuple[str, Any]] = [("command", Annotated[config, arg(name="")]), ("run", kind)]
     whole = make_dataclass(config.__name__, parts, frozen=True)
     arguments = _joined([f"--{name}" for name, setting in settings.items() if _is_list(setting)], sys.argv[1:])
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -263,6 +265,7 @@ def _joined(list_flags: Collection[str], arguments: Sequence[str]) -> list[str]:
             if equals:
                 current.append(value)
         elif argument.startswith("--"):
+            # Of equal flags the last one counts, as in tyro.
             current = parts[argument] = [argument]
         else:
             current.append(argument)
@@ -378,6 +381,7 @@ def _by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> A
 
 def _in_one_line(box: str) -> str:
     """The error in tyro's box, which is drawn for people, as the one line of a message."""
+    # Its lines are of ASCII where the terminal has no others.
     text = " ".join(re.sub("[│─╭╮╰╯|+]|-{3,}", " ", box.partition("\n")[2]).split())
     text = re.sub(r"Missing from .*?:", "required:", text)
     text = re.sub(r" (For full|Argument) helptext.*", "", text)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from extensions.pretrain.command import CHARACTERS
 from fsd import tracking
 from fsd.config import AdapterConfig, ModelConfig, Recipe
 from fsd.data.embedded import corpus
@@ -17,7 +18,7 @@ from fsd.net.hub import model_size
 from fsd.reporting.report import Report
 from pipelines.command.commands import commands
 from pipelines.command.deliver import show
-from pipelines.command.job import TOKEN, Job, byte_size, pretraining
+from pipelines.command.job import Job, byte_size, pretraining
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
@@ -181,7 +182,7 @@ def test_a_model_from_scratch_is_announced_as_large_as_it_becomes():
     target, texts = model_size("embedded"), [document.text for document in corpus()]
     tokenizer, _ = load_tokenizer("embedded")
     tokens, characters = sum(map(len, token_ids(tokenizer, texts))), sum(map(len, texts))
-    said = pretraining(Recipe(), characters / TOKEN)
+    said = pretraining(Recipe(), characters / CHARACTERS)
     announced = {name: float(text.split()[1].replace(",", "")) for name, text in said.items()}
     assert announced["model"] == pytest.approx(target.parameters, rel=0.01)
     assert announced["tokens"] == pytest.approx(tokens, rel=0.15)
