@@ -152,6 +152,8 @@ def _ends(several: bool) -> Iterator[None]:
         if not several:
             raise
         if distributed.is_main_process():
+            # The launcher's signal is then to end it without a word.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             time.sleep(CAUSE_FIRST)
         _exit(traceback.format_exc().rstrip(), 1)
 
