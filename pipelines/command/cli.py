@@ -108,7 +108,7 @@ def command(
                 for before in filled("before"):
                     before(command_name(), flags(settings), flags(invocation))
                 # One check for both: a dry run accepts nothing that the command refuses.
-                job.check(dry_run=invocation.dry_run)
+                job.check()
                 if invocation.dry_run and distributed.is_main_process():
                     plan = job.plan()
             # After the stage, whose line on the terminal ends before.
@@ -167,7 +167,7 @@ def _ends(several: bool) -> Iterator[None]:
     except UsageError as error:
         _exit(f"error: {error}", 2)
     except StorageError as error:
-        _exit(f"error: {error}; to continue: {error.command or command_line()}", 1)
+        _exit(f"error: {error}; to continue: {command_line()}", 1)
     except CheckFailed as error:
         _exit(f"failed: {error}", 1)
     except KeyboardInterrupt as interruption:

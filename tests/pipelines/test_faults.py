@@ -49,7 +49,7 @@ def full_disk(*_, **__):
 
 def test_on_a_full_disk_the_table_is_shown_and_a_second_run_computes_nothing(job, work, capsys, monkeypatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfileobj", full_disk)  # by which MLflow copies artifacts
+        patch.setattr(shutil, "copyfile", full_disk)  # by which MLflow copies artifacts
         with pytest.raises(StorageError, match="the run could not be stored: No space left on device"):
             prepare(job).run()
     assert "FSD AUC" in capsys.readouterr().out
