@@ -178,10 +178,10 @@ def open_store() -> Store:
 def _named() -> Store:
     """The store of the variable or of this folder, which the variable may name too, by another path to it."""
     default = Path.cwd() / "mlruns" / "mlflow.db"
-    own = Store(f"{_SQLITE}{default}", Path.cwd())
-    store = Store(os.environ.get(_URI) or own.uri)
+    local = Store(f"{_SQLITE}{default}", Path.cwd())
+    store = Store(os.environ.get(_URI) or local.uri)
     if store.file and store.file.resolve() == default.resolve():
-        return own
+        return local
     return store
 
 

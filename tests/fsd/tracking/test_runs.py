@@ -3,7 +3,6 @@ import json
 import math
 import os
 import shlex
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from mlflow.store.artifact import local_artifact_repo
 
 from fsd import tracking
 from fsd.errors import StorageError, UsageError
@@ -214,7 +214,7 @@ def test_what_cannot_be_stored_is_raised_after_the_computation_and_mlflow_logs_i
             run.log("notes/report.html", "2")
             run.log_metrics({"auc": 0.5})
             run.log_dataset("x", ["text"], source="x", context="test")
-            patch.setattr(shutil, "copyfile", full_disk)  # by which MLflow copies artifacts
+            patch.setattr(local_artifact_repo, "shutil_copytree_without_file_permissions", full_disk)
             files = {"calibration.json": "0.5"}
             assert tracking.register(run, "fsd-x", adapter, code, validation_score=0.7, files=files) is None
             computed.append(True)
