@@ -264,7 +264,6 @@ def trial(
     numbers = "equal" if equal(newest(place, command.result), newest(whole, command.result)) else "OTHER"
     left = [path.name for path in (place / "temporary").iterdir()]
     left += [str(path.relative_to(place)) for path in place.glob("**/.fsd-*")]
-    left += [status for status in statuses(place) if status == "RUNNING"]
     shown = str(code) if code == expected else f"{code}, not {expected}"
     return name, moment.name, number.name, shown, status, second, numbers, ", ".join(left) or "nothing"
 

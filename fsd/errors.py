@@ -35,7 +35,17 @@ _OF_A_DISK = re.compile(
 )
 # What PyTorch says of a CPU and of a GPU, in a RuntimeError.
 _OF_MEMORY = re.compile("can't allocate memory|CUDA out of memory|CUDA error: out of memory")
-_LIBRARIES = ("sqlite3", "sqlalchemy", "safetensors", "safetensors_rust", "mlflow", "optuna", "pyarrow", "builtins")
+_LIBRARIES = (
+    "sqlite3",
+    "sqlalchemy",
+    "safetensors",
+    "safetensors_rust",
+    "mlflow",
+    "optuna",
+    "pyarrow",
+    "shutil",
+    "builtins",
+)
 
 
 class UsageError(ValueError):
@@ -52,12 +62,11 @@ class UsageError(ValueError):
 class StorageError(Exception):
     """Results were computed but cannot be stored; the message is one line: what is not stored, and why.
 
-    Pipelines print it with the `command` that continues, by default their own, and exit with code 1.
+    Pipelines print it with their own command, which continues, and exit with code 1.
     """
 
-    def __init__(self, message: str, command: str = "") -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(message_line(message))
-        self.command = command
 
 
 class CheckFailed(Exception):  # noqa: N818 - the command worked: its answer is not the one that was wanted

@@ -18,7 +18,6 @@ CHECKSUMS = "SHA256SUMS"
 """File with the checksums of others in its folder, in the format of `sha256sum --check`."""
 JSON = dict[str, Any]
 """A JSON object."""
-READABLE = "what is in a folder of texts must be files"
 T = TypeVar("T")
 
 
@@ -64,18 +63,6 @@ def named_below(folder: str | Path, endings: Iterable[str]) -> list[Path]:
         if entry.name.lower().endswith(wanted):
             names.setdefault(os.path.realpath(entry), entry)
     return list(names.values())
-
-
-def regular_files(entries: Iterable[Path], must: str) -> Iterator[Path]:
-    """The entries that are files, without folders; an error for one that is neither, whose text would be missing.
-
-    A link whose target is missing and a pipe are such entries. The error begins with `must`.
-    """
-    for entry in entries:
-        if entry.is_file():
-            yield entry
-        elif not entry.is_dir():
-            raise UsageError(f"{must}; {entry} is none: mend or remove it")
 
 
 def read_bytes(path: str | Path, must: str, *, largest: int = LARGEST) -> bytes:

@@ -1,7 +1,6 @@
 """What a killed process leaves behind: files whole or not at all, and temporary folders that a later one removes.
 
-A killed training leaves checkpoints for its rerun, which `fsd.models.finetuning` knows; a killed run is marked by
-`fsd.tracking.runs`.
+A killed training leaves checkpoints for its rerun, which `fsd.models.finetuning` knows.
 """
 
 import contextlib
@@ -42,19 +41,11 @@ def has_ended(process: str) -> bool:
 def _started(pid: int) -> str:
     """Start time of a running process in clock ticks since boot, "0" where unknown; "" if there is none."""
     # Not by psutil, which adds the time of the boot: that moves with the clock, and running processes would seem ended.
+    if not Path("/proc/self/stat").exists():  # not Linux
+        return "0"
     try:
-        if not Path("/proc/self/stat").exists():
-            # On Windows it would end the process.
-            if os.name != "nt":
-                os.kill(pid, 0)
-            return "0"
-        # After the name of the command, which may contain anything.
-        state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        # A zombie waits for its parent alone.
-        if state == "Z":
-            return ""
-        # Field 22 of proc(5).
-        return numbers[18]
+        # After the name of the command, which may contain anything; field 22 of proc(5).
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except PermissionError:  # it runs under another user
         return "0"
     except OSError:

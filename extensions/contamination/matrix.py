@@ -221,7 +221,7 @@ def _compute(cells: Sequence[Cell], parent: Run) -> None:
     for cell in cells:
         config = cell.config
         name = run_name(config.model.model, config.files, "contamination")
-        experiment = parent.record.experiment
+        experiment = parent.experiment
         with tracking.run(
             experiment,
             name,

@@ -16,7 +16,7 @@ import xxhash
 from fsd.data.cells import Row
 from fsd.data.readers import TABLES, as_text, json_rows, parquet_rows, with_packed
 from fsd.errors import UsageError, refusing, without_credentials
-from fsd.files import JSON, READABLE, named_below, regular_files
+from fsd.files import JSON, named_below
 from fsd.net.hub import DataFile, data_files
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
@@ -82,7 +82,7 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
             continue
         # fsspec calls a link "other", wherever it leads to, and a pipe as well.
         if about["type"] != "file" and not Path(name).is_file():
-            raise UsageError(f"{READABLE}; {name} is none: mend or remove it")
+            raise UsageError(f"what is in a folder of texts must be files; {name} is none: mend or remove it")
         # fsspec makes paths absolute and removes protocols: files are named as the user named the place.
         if "://" in place:
             url = system.unstrip_protocol(name)
@@ -113,8 +113,7 @@ def _entries(system: Any, path: str, endings: tuple[str, ...]) -> dict[str, JSON
         return entries
     # Its own search enters no linked folder.
     if isinstance(system, LocalFileSystem):
-        local = regular_files(named_below(path, endings), READABLE)
-        return {str(file): system.info(str(file)) for file in local}
+        return {str(file): system.info(str(file)) for file in named_below(path, endings)}
     entries = system.find(path, detail=True)
     return {name: about for name, about in entries.items() if name.lower().endswith(endings)}
 

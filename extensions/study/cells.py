@@ -462,7 +462,7 @@ def _show(record: RunRecord, parent: Run) -> None:
     """Show the numbers of a finished cell of an earlier call among those of this one; its scores stay there."""
     tags = {"study": record.tags["study"], "cell": record.tags["cell"], "kind": "reused cell", "from": record.id}
     with tracking.run(
-        parent.record.experiment,
+        parent.experiment,
         record.name,
         params=record.params,
         tags=tags,
@@ -481,9 +481,7 @@ def _run(name: str, study: Study, prepared: PreparedCell, model: LanguageModel, 
     if parts.unseen:
         params |= training_params(config.training)
     tags = {"study": name, "kind": "cell", "cell": prepared.tag, "base_model": config.model.model}
-    with tracking.run(
-        parent.record.experiment, f"{name}: {cell.name}", params=params, tags=tags, parent=parent
-    ) as opened:
+    with tracking.run(parent.experiment, f"{name}: {cell.name}", params=params, tags=tags, parent=parent) as opened:
         counts = {f"texts/{part}": len(documents) for part, documents in parts._asdict().items()}
         counts["texts/test_members"] = int(parts.test.members.sum())
         opened.log_metrics(counts)

@@ -29,18 +29,7 @@ from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.documents import Document, utc_day
 from fsd.data.layouts import NOT_READ
 from fsd.errors import UsageError, quoted, refusing
-from fsd.files import (
-    JSON,
-    LARGEST,
-    READABLE,
-    SMALL,
-    check_regular,
-    named_below,
-    read_bytes,
-    read_json,
-    read_text,
-    regular_files,
-)
+from fsd.files import JSON, LARGEST, SMALL, check_regular, named_below, read_bytes, read_json, read_text
 from fsd.net.hub import data_files
 from fsd.plugs import Entry, entry_of, first
 
@@ -462,7 +451,7 @@ def _in_folder(place: str) -> list[str]:
 
 def files_below(folder: Path, endings: Sequence[str]) -> list[Path]:
     """The files below a folder that have one of the endings, compressed ones included, in order."""
-    return list(regular_files(named_below(folder, with_packed(endings)), READABLE))
+    return named_below(folder, with_packed(endings))
 
 
 def with_packed(endings: Iterable[str]) -> list[str]:
@@ -775,7 +764,7 @@ def _plain_files(path: Path) -> list[Path]:
     """The .txt files that a path stands for: itself, or those below a folder; none where there are data files."""
     if not os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
         return [path] if path.suffix.lower() == ".txt" else []
-    texts = list(regular_files(named_below(path, [".txt"]), READABLE))
+    texts = named_below(path, [".txt"])
     tables = files_below(path, TABLES)
     if texts and tables:
         names = f"{texts[0].name} and {tables[0].name}"

@@ -9,14 +9,12 @@ import atexit
 import functools
 import re
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from fsd.errors import UsageError, disk_failure, first_line
 from fsd.files import CHECKSUMS, checksums, digest
 from fsd.net.hub import adapter_folder
-from fsd.tracking.registry import Version, base_of
+from fsd.tracking.registry import Version, base_of, version_of
 from fsd.tracking.store import exists, load_mlflow, open_store, quiet
 
 _ADAPTER_CONFIG = "adapter_config.json"
@@ -52,13 +50,12 @@ def _adapter_in(folder: Path, uri: str) -> Path:
     for candidate in (folder, folder / "adapter"):
         if (candidate / _ADAPTER_CONFIG).is_file():
             return candidate
-    inner = [file.parent for file in folder.glob(f"*/{_ADAPTER_CONFIG}")]
-    inner.sort(key=lambda path: (len(path.name), path.name))
+    inner = sorted(str(file.parent) for file in folder.glob(f"*/{_ADAPTER_CONFIG}"))
     if len(inner) == 1:
-        return inner[0]
+        return Path(inner[0])
     names = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
     if inner:
-        names = f"several: name one, as {inner[-1]}, of {', '.join(path.name for path in inner)}"
+        names = f"several, name one: {', '.join(inner)}"
     # A run or a folder may hold other things than an adapter.
     raise UsageError(
         f"an adapter's folder must hold {_ADAPTER_CONFIG}; {uri} holds {names}; a merged or fully fine-tuned model is "
@@ -127,32 +124,26 @@ def version_info(uri: str) -> Version | None:
     client = open_store().client
     name = parts["name"]
     try:
-        model = client.get_registered_model(name)
+        if parts["alias"]:
+            return version_of(client.get_model_version_by_alias(name, parts["alias"]))
+        number = parts["number"]
+        if number == "latest":
+            versions = client.search_model_versions(f"name = '{name}'")
+            number = str(max((int(version.version) for version in versions), default=0))
+        return version_of(client.get_model_version(name, number))
     except MlflowException as error:
         # There is none of a name that MLflow allows nobody.
         if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             raise
         # MLflow's own errors do not say what there is.
-        models = {model.name for model in client.search_registered_models()}
-        raise UsageError(f"{uri} must name a registered model; there are {_listed(models)}") from error
-    aliases = {alias: int(number) for alias, number in model.aliases.items()}
-    versions = {int(version.version): version for version in client.search_model_versions(f"name='{name}'")}
-    if parts["alias"]:
-        number = aliases.get(parts["alias"], 0)
-    elif parts["number"] == "latest":
-        number = max(versions, default=0)
-    else:
-        number = int(parts["number"])
-    # Versions begin at 1.
-    if number not in versions:
-        named = [f"{alias} ({target})" for alias, target in aliases.items()]
+        listed = []
+        for model in client.search_registered_models():
+            aliases = [f"@{alias} ({version})" for alias, version in sorted(model.aliases.items())]
+            listed.append(" ".join([model.name, *aliases]))
+        known = ", ".join(listed) or "none"
         raise UsageError(
-            f"{uri} must name a version or alias of {name}; "
-            f"there are versions {_listed(versions)} and aliases {_listed(named)}"
-        )
-    version = versions[number]
-    own_aliases = tuple(alias for alias, target in aliases.items() if target == number)
-    return Version(name, number, version.run_id, version.tags, own_aliases)
+            f"{uri} must name a registered model; there are {known}; {first_line(error).rstrip('.')}"
+        ) from error
 
 
 def check_one_base(uri: str) -> None:
@@ -165,10 +156,6 @@ def check_one_base(uri: str) -> None:
         if base_of(entry.tags) != base_of(version.tags):
             another = f"models:/{version.name}/{entry.version} is of {entry.tags.get('base_model')}"
             raise UsageError(f"{uri} must be of the only base model; it is {meant}, and {another}: name the version")
-
-
-def _listed(values: Iterable[Any]) -> str:
-    return ", ".join(map(str, sorted(values))) or "none"
 
 
 def _parse_run(uri: str) -> tuple[str, str | None]:

@@ -8,12 +8,10 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import distribution, requires
 from importlib.metadata import version as installed
-from itertools import starmap
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fsd.errors import without_credentials
@@ -27,16 +25,14 @@ SCORE = "validation_score"
 JUDGED_ON = "judged_on"
 # Tag with the same as a JSON object, by which they are compared.
 DIGESTS = "judged_on_digests"
-# Its entries: the validation and test texts with their labels, the base model, and the settings of judging. Earlier
-# releases have tags of these names.
+# Its entries: the validation and test texts with their labels, the base model, and the settings of judging.
 COMPARED = ("benchmark", "base_fingerprint", "judging")
 # The adapter's card, in its folder.
 CARD = "README.md"
-# Tags of a logged model: the hash of its files, and the registered versions, of which its page tells.
+# Tag of a version: the hash of its files.
 _DIGEST = "digest"
+# Tag of a logged model: the registered versions, of which its page tells.
 _VERSIONS = "mlflow.modelVersions"
-# A logged model's name must hold none of these.
-_NAME = str.maketrans({".": "·", "/": "-", ":": "-", "%": " ", '"': " ", "'": " "})
 # Settings that can be changed when a version is loaded or served, by `model_config` or MLFLOW_PYFUNC_INFERENCE_CONFIG.
 # MLflow passes on only those that are named when the version is logged. None means as in the run.
 _SETTINGS = {"serving_model": None, "serving_device": "auto", "serving_dtype": None}
@@ -65,10 +61,6 @@ class ServedRows(NamedTuple):
 
     columns: Sequence[InputColumn] = (InputColumn("text"),)
     example: Mapping[str, Any] = MappingProxyType({"text": ""})
-
-    def record(self) -> dict[str, Any]:
-        """What a run keeps of them."""
-        return {"columns": list(map(list, self.columns)), "example": dict(self.example)}
 
 
 TEXTS = ServedRows()
@@ -142,120 +134,72 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     labels[SCORE] = repr(float(validation_score))
     identity = once or json.dumps([*parts, labels])
     identity_hash = hashlib.sha256(identity.encode()).hexdigest()
-    # Kept with the run: if its store fails now, the end of the run or a later command registers the version.
-    run.record.version = {
-        "name": name,
-        "code": str(code),
-        "files": list(files),
-        "tags": labels,
-        "barred": barred,
-        "digest": identity_hash,
-        "description": description,
-        **rows.record(),
-    }
-    run.publish = publish
-    return publish(run)
-
-
-def publish(run: Run) -> Version | None:
-    """Log an open run and register the version that it records; None if it could not be stored."""
-    if not run.upload():
-        return None
-    with run.storing(again=True):
-        record = run.record.version
-        name = record["name"]
-        tags = record["tags"]
-        # Two processes that finish one study would both find no such version, and make two.
-        with run.store.lock():
-            version = _present(run, name, record["digest"])
-            if version is None:
-                model_id = _log_model(run, record)
-                number = _create_version(run, name, model_id, tags)
-                stays = move_champion(run.store, name, number, tags, record["barred"])
-                aliases = () if stays else (CHAMPION,)
-                version = Version(name, number, run.id, tags, aliases, stays)
-                # Last, with the digest: a version that is killed half-way is not taken for a whole one.
-                _describe(run, version, model_id)
-        run.record.version = {}
+    with run.storing():
+        version = _present(run.store, name, identity_hash)
+        if version is None:
+            model_id = _log_model(run, name, code, list(files), labels, rows)
+            number = _create_version(run, name, model_id, labels)
+            stays = move_champion(run.store, name, number, labels, barred)
+            version = Version(name, number, run.id, labels, () if stays else (CHAMPION,), stays)
+            _describe(run, version, model_id, description)
+            # Last: a version that is killed half-way is not taken for a whole one.
+            run.store.client.set_model_version_tag(name, str(number), _DIGEST, identity_hash)
         return version
     return None
 
 
-def _present(run: Run, name: str, digest: str) -> Version | None:
-    """The first version of that name whose logged model has the digest, which becomes an output of the run."""
-    from mlflow.entities import LoggedModelOutput
-
-    client = run.store.client
-    models = client.search_logged_models([run.experiment_id], f"tags.{_DIGEST} = '{digest}'")
-    model_ids = {f"models:/{model.model_id}": model.model_id for model in models}
-    versions = client.search_model_versions(f"name = '{name}'")
-    same = [version for version in versions if version.source in model_ids]
+def _present(store: Store, name: str, digest: str) -> Version | None:
+    """The first version of that name with the digest."""
+    client = store.client
+    same = client.search_model_versions(f"name = '{name}' and tags.{_DIGEST} = '{digest}'")
     if not same:
         return None
-    version = min(same, key=lambda version: int(version.version))
-    client.log_outputs(run.id, [LoggedModelOutput(model_ids[version.source], 0)])
+    number = min(int(version.version) for version in same)
     # A search leaves out the aliases.
-    aliases = client.get_model_version(name, version.version).aliases
-    return Version(name, int(version.version), version.run_id, version.tags, tuple(aliases), present=True)
+    return version_of(client.get_model_version(name, str(number)), present=True)
 
 
-def _describe(run: Run, version: Version, model_id: str) -> None:
-    """Show version, description and metrics, which are of the test texts, on the page of the logged model."""
+def version_of(stored: Any, *, present: bool = False) -> Version:
+    """MLflow's version, without the tag by which equal ones are found."""
+    tags = {key: value for key, value in stored.tags.items() if key != _DIGEST}
+    return Version(
+        stored.name, int(stored.version), stored.run_id, tags, tuple(map(str, stored.aliases)), present=present
+    )
+
+
+def _describe(run: Run, version: Version, model_id: str, description: str) -> None:
+    """Show version, description and metrics on the page of the logged model."""
     from mlflow.entities import Metric
 
     client = run.store.client
-    record = run.record
-    description = record.version["description"]
     registered = json.dumps([{"name": version.name, "version": str(version.number)}])
-    tags = {_VERSIONS: registered, _DIGEST: record.version["digest"], NOTE: description or version.name}
-    client.set_logged_model_tags(model_id, tags)
-    test = next((dataset for use, dataset in record.datasets if use == "test"), None)
-    texts = {"dataset_name": test["name"], "dataset_digest": test["digest"]} if test else {}
+    client.set_logged_model_tags(model_id, {_VERSIONS: registered, NOTE: description or version.name})
     # Points of curves have steps; results have none.
-    metrics = []
-    for name, value, timestamp, step in record.metrics:
-        if step == 0:
-            metrics.append(Metric(name, value, timestamp, step, model_id=model_id, **texts))
-    client.log_batch(run.id, metrics=metrics)
+    results = [entry for entry in run.metrics if entry[-1] == 0]
+    client.log_batch(run.id, metrics=[Metric(*entry, model_id=model_id) for entry in results])
     if description:
         client.update_model_version(version.name, str(version.number), description)
-        if CHAMPION in version.aliases:
-            client.update_registered_model(version.name, f"Champion: version {version.number}, {description}")
 
 
-def _save(path: str, mlflow_model: Any, without: Sequence[str], validate_serving_input: bool, **options: Any) -> None:
-    """Save the model with the code of this package, `without` some files, and without the paths of this machine."""
+def _save(path: str, without: Sequence[str], **options: Any) -> None:
+    """Save the model with the code of this package, `without` some files."""
     # MLflow loads what comes with a model in place of what is installed there, whichever version that is.
     with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
         root = Path(scratch)
         for folder in ("fsd", "detectors", "pipelines", "extensions"):
             shutil.copytree(PACKAGE / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", *without))
-        # The code asks for its own version, which without this file only an installed package has.
-        about = root / f"fsd-{installed('fsd')}.dist-info" / "METADATA"
-        about.parent.mkdir()
-        needs = "".join(f"Requires-Dist: {entry}\n" for entry in _requirements())
-        about.write_text(f"Metadata-Version: 2.1\nName: fsd\nVersion: {installed('fsd')}\n{needs}")
-        # By which it finds its extensions.
-        points = distribution("fsd").read_text("entry_points.txt") or ""
-        about.with_name("entry_points.txt").write_text(points)
-        load_mlflow().pyfunc.save_model(
-            path=path, mlflow_model=mlflow_model, code_paths=sorted(map(str, root.iterdir())), **options
-        )
-    saved = mlflow_model.flavors["python_function"]
-    saved["model_code_path"] = Path(saved["model_code_path"]).name
-    for artifact in saved["artifacts"].values():
-        artifact["uri"] = artifact["path"]
-    mlflow_model.save(str(Path(path) / "MLmodel"))
-
-
-def _requirements() -> list[str]:
-    return requires("fsd") or []
+        # By which the code finds its version and its extensions.
+        about = root / f"fsd-{installed('fsd')}.dist-info"
+        about.mkdir()
+        for name in ("METADATA", "entry_points.txt"):
+            (about / name).write_text(distribution("fsd").read_text(name) or "")
+        load_mlflow().pyfunc.save_model(path=path, code_paths=sorted(map(str, root.iterdir())), **options)
 
 
 def _pinned() -> list[str]:
     """The packages that this one needs, without its extras, in the versions of this machine."""
     pinned = []
-    for entry in _requirements():
+    for entry in requires("fsd") or []:
         if "extra ==" not in entry:
             package = re.split(r"[^\w.-]", entry)[0]
             # Without the build of torch, such as "+cpu", as machines differ in it.
@@ -281,36 +225,32 @@ def _signature(columns: Sequence[InputColumn]) -> Any:
     return ModelSignature(Schema(taken), outputs, ParamSchema(params))
 
 
-def _log_model(run: Run, version: Mapping[str, Any]) -> str:
-    load_mlflow()
+def _log_model(run: Run, name: str, code: Path, files: Sequence[str], tags: Tags, rows: ServedRows) -> str:
     # An embedded base is part of this package: without its weights the version could not be loaded elsewhere.
-    packaged = version["tags"].get("base_model", "").startswith("embedded")
-    # The settings are given here, as `Model.log` would log them as params of the run.
-    save = partial(_save, without=() if packaged else ("*.safetensors",), model_config=_SETTINGS)
-    artifacts = {name: str(run.folder / name) for name in ("adapter", *version["files"])}
-    columns = list(starmap(InputColumn, version["columns"]))
-    with quiet():
+    packaged = tags.get("base_model", "").startswith("embedded")
+    client = run.store.client
+    # `mlflow.pyfunc.log_model` would load the model and its base to score the input example.
+    with quiet(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
         import pandas as pd
+        from mlflow.entities import LoggedModelOutput
         from mlflow.models import Model
 
-        example = pd.DataFrame([version["example"]])
-        # What mlflow.pyfunc.log_model calls, which would load the model and its base to score the input example:
-        # `validate_serving_input` prevents that, but pyfunc refuses to pass it on.
-        logged = Model.log(
-            artifact_path=None,
-            name=_model_name(run.record.name),
-            run_id=run.id,
-            flavor=SimpleNamespace(save_model=save),
-            flavor_name="python_function",
-            # MLflow would give the model the metrics of its step: this one has none, and `_describe` logs them.
-            step=1 + max((step for *_, step in run.record.metrics), default=0),
-            python_model=version["code"],
-            artifacts=artifacts,
-            signature=_signature(columns),
-            input_example=(example, _PARAMS | {"same_source": True}),
-            validate_serving_input=False,
+        logged = client.create_logged_model(run.experiment_id, name.replace(".", "-"), run.id, params=run.params)
+        folder = f"{scratch}/model"
+        _save(
+            folder,
+            () if packaged else ("*.safetensors",),
+            mlflow_model=Model(artifact_path=logged.artifact_location, model_uuid=logged.model_id, run_id=run.id),
+            python_model=str(code),
+            artifacts={name: str(run.folder / name) for name in ("adapter", *files)},
+            signature=_signature(rows.columns),
+            input_example=(pd.DataFrame([dict(rows.example)]), _PARAMS | {"same_source": True}),
             pip_requirements=_pinned(),
+            model_config=_SETTINGS,
         )
+        client.log_model_artifacts(logged.model_id, folder)
+        client.finalize_logged_model(logged.model_id, "READY")
+        client.log_outputs(run.id, [LoggedModelOutput(logged.model_id, 0)])
     return str(logged.model_id)
 
 
@@ -353,9 +293,7 @@ def move_champion(store: Store, name: str, number: int, tags: Tags, barred: str)
 
 
 def _judged_on(tags: Tags) -> dict[str, str]:
-    # Earlier releases wrote the digests where the words are now.
-    digests = tags.get(DIGESTS) or tags.get(JUDGED_ON) or "{}"
-    return {**tags, **json.loads(digests)}
+    return {**tags, **json.loads(tags.get(DIGESTS, "{}"))}
 
 
 def base_of(tags: Tags) -> str:
@@ -369,8 +307,3 @@ def _score(tags: Tags) -> float:
     if math.isnan(score):
         return -math.inf
     return score
-
-
-def _model_name(run: str) -> str:
-    """The name of a run as that of a model; a number such as .83 keeps its point, written 0·83."""
-    return re.sub(r"(?<!\d)\.(?=\d)", "0.", run).translate(_NAME)

@@ -1,8 +1,7 @@
 """Runs: settings, metrics and artifacts of one call of a pipeline.
 
-A run is written to a folder of its own, which is logged at its end in one go; only the points of curves are logged as
-they come. If the store fails, the folder is kept, with those of runs within the run, and `python -m fsd.tracking
-FOLDER` logs it later.
+Files are written to a folder of the run, which is logged at its end in one go; only the points of curves are logged as
+they come. If the store fails, the folder is kept.
 """
 
 import functools
@@ -10,33 +9,28 @@ import hashlib
 import json
 import math
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import distribution, version
 from itertools import starmap
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 from fsd.errors import StorageError, UsageError, disk_failure, first_line, without_credentials
 from fsd.files import csv_text
-from fsd.leftovers import has_ended, host, this_process
 from fsd.tracking.store import Store, address, load_mlflow, open_store, quiet
 
 # Tag with the description of a run or an experiment.
 NOTE = "mlflow.note.content"
 # Start of the descriptions of experiments that are kept up to date; a user's own description is left as it is.
 OPENING = "Was this text in that model's training data?"
-# MLflow refuses longer texts: a run must not fail at its end for a list of a thousand files.
-_LONGEST_PARAM = 6000
-_LONGEST_TAG = 8000
+# MLflow refuses a longer text of a data set: a run must not fail at its end for a list of a thousand files.
 _LONGEST_SOURCE = 65000
 # The column of names in a database of its own server, where one that is longer is an error.
 _LONGEST_NAME = 250
@@ -45,15 +39,10 @@ _OUT_OF_REACH = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
 # Tags with the version and the commit of this package.
 FSD_VERSION = "fsd_version"
 COMMIT = "mlflow.source.git.commit"
-# Tag with the identity of the process that opened the run.
-_PROCESS = "process"
 # Tag with the id of the caller's own run, in which the command was started.
 OUTER = "outer_run"
-_RUN_ID = "MLFLOW_RUN_ID"
 # Tag with the tables that the evaluation view of the user interface offers.
 _TABLES = "mlflow.loggedArtifacts"
-_RECORD = "run.json"
-_WITHIN = "within"
 # The folder of this package, of the commands and of the detectors.
 PACKAGE = Path(__file__).parents[2]
 
@@ -62,35 +51,24 @@ Tags = Mapping[str, str]
 
 
 @dataclass
-class Record:
-    """What a run logs beside its files; `run.json` of a kept folder."""
+class Run:
+    """An open run, made by `run`. What cannot be stored is raised at its end, after the computation."""
 
+    store: Store
+    folder: Path  # of its files
     experiment: str
     name: str
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)  # name, value, milliseconds, step
     datasets: list[tuple[str, dict[str, str]]] = field(default_factory=list)  # use, data set
-    files: list[str] = field(default_factory=list)
-    news: str = ""
-    version: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Run:
-    """An open run, made by `run`. What cannot be stored is raised at its end, after the computation."""
-
-    store: Store
-    folder: Path  # of its files
-    record: Record
+    news: str = ""  # of the experiment
     id: str = ""  # empty for a run within one whose store has failed
     experiment_id: str = ""
     root: str = ""  # address of the artifacts
     failure: str = ""  # why something could not be written to the folder
     unsent: str = ""  # why the store does not have all of it yet: nothing more is sent before the end
-    publish: Callable[["Run"], Any] | None = None  # registers the version that is recorded
     _points: int = 0  # of the metrics, how many are sent
-    _files: int = 0
 
     @contextmanager
     def storing(self, *, again: bool = False) -> Iterator[None]:
@@ -123,45 +101,37 @@ class Run:
             return f"could not be stored: {reason}"
         return ""
 
-    def check(self, command: str = "") -> None:
-        """Raise a StorageError, with the command that logs the run later, if something could not be stored."""
+    def check(self, kept: str = "") -> None:
+        """Raise a StorageError, which says where the files are `kept`, if something could not be stored."""
         if self.problem:
-            raise StorageError(f"the run {self.problem}", command)
+            raise StorageError(f"the run {self.problem}{kept}")
 
-    def upload(self) -> bool:
-        """Log everything that is not logged yet, and return whether the store has it."""
+    def upload(self) -> None:
+        """Log everything that is not logged yet."""
         from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
-        if not self.id:
-            return False
         client = self.store.client
-        record = self.record
         with self.storing(again=True):
             self._send_points()
-            for name in record.files[self._files :]:
-                folder = str(PurePosixPath(name).parent)
-                client.log_artifact(self.id, str(self.folder / name), None if folder == "." else folder)
-            # Only once all of them are sent: after an error they are all sent again.
-            self._files = len(record.files)
             inputs = [
                 DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", use)])
-                for use, dataset in record.datasets
+                for use, dataset in self.datasets
             ]
             client.log_inputs(self.id, inputs)
-            params = list(starmap(Param, record.params.items()))
-            tags = list(starmap(RunTag, record.tags.items()))
+            params = list(starmap(Param, self.params.items()))
+            tags = list(starmap(RunTag, self.tags.items()))
             client.log_batch(self.id, params=params, tags=tags)
-            client.update_run(self.id, name=_text(record.name, _LONGEST_NAME))
-            if record.news:
+            client.update_run(self.id, name=self.name[:_LONGEST_NAME])
+            if self.news:
                 self._describe_experiment()
+            if self.folder.is_dir():
+                client.log_artifacts(self.id, str(self.folder))
             self.unsent = ""
-            return True
-        return False
 
     def _send_points(self) -> None:
         from mlflow.entities import Metric
 
-        points = self.record.metrics[self._points :]
+        points = self.metrics[self._points :]
         self.store.client.log_batch(self.id, metrics=list(starmap(Metric, points)))
         self._points += len(points)
 
@@ -171,7 +141,7 @@ class Run:
         experiment = self.store.client.get_experiment(self.experiment_id)
         if experiment.tags.get(NOTE, OPENING).startswith(OPENING):
             page = address("", self.experiment_id, self.id).lstrip("/")
-            note = f"{OPENING}\n\nLatest result: [{self.record.name}]({page})\n\n{self.record.news}"
+            note = f"{OPENING}\n\nLatest result: [{self.name}]({page})\n\n{self.news}"
             # Another process may describe it at the same moment.
             with suppress(MlflowException):
                 self.store.client.set_experiment_tag(self.experiment_id, NOTE, note)
@@ -192,7 +162,7 @@ class Run:
         for name, value in values.items():
             # MLflow's databases hold NaN as 0 and infinity as the largest number, which would be false results.
             if math.isfinite(value):
-                self.record.metrics.append((name, float(value), now, step))
+                self.metrics.append((name, float(value), now, step))
 
     def log_curves(self, steps: Mapping[int, Mapping[str, float]]) -> None:
         """Log numbers by step as points of curves, which are sent at once, in one request."""
@@ -210,19 +180,19 @@ class Run:
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log settings, none of them empty; those in nested mappings are named `outer.inner`."""
         for name, value in _flatten(params):
-            if value is not None and (text := _text(value, _LONGEST_PARAM)):
-                self.record.params[name] = text
+            if value is not None and (text := _text(value)):
+                self.params[name] = text
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags, by which `find_runs` filters; credentials in URLs are replaced."""
-        self.record.tags |= {name: _text(value, _LONGEST_TAG) for name, value in tags.items()}
+        self.tags |= {name: _text(value) for name, value in tags.items()}
 
     def log(self, name: str, content: Any) -> None:
         """Write a file: bytes, text, a copy of a path, a frame by the ending (MLflow compares .json), or JSON."""
         # Not by its type, for which pandas would have to be imported.
         if hasattr(content, "to_parquet"):
             if name.endswith(".json"):
-                tables = json.loads(self.record.tags.get(_TABLES, "[]"))
+                tables = json.loads(self.tags.get(_TABLES, "[]"))
                 tables.append({"path": name, "type": "table"})
                 self.set_tags({_TABLES: json.dumps(tables)})
                 content = content.to_json(orient="split", index=False, date_format="iso")
@@ -238,7 +208,6 @@ class Run:
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.encode() if isinstance(content, str) else content)
-            self.record.files.append(name)
 
     def log_dataset(
         self, name: str, texts: Sequence[str], *, source: str, context: str, labels: Sequence[bool | None] = ()
@@ -251,7 +220,7 @@ class Run:
             if label is not None:
                 state.update(b"%d" % label)
         digest = state.hexdigest()[:32]
-        uri = _text(source, _LONGEST_SOURCE)
+        uri = without_credentials(source)[:_LONGEST_SOURCE]
         dataset = {
             "name": name,
             "digest": digest,
@@ -260,24 +229,24 @@ class Run:
             "source": json.dumps({"uri": uri}, ensure_ascii=False),
             "profile": json.dumps({"num_rows": len(texts)}),
         }
-        self.record.datasets.append((context, dataset))
+        self.datasets.append((context, dataset))
         return digest
 
     def conclude(self, score: str, description: str) -> None:
         """Put the best score, such as `loss .67`, before the name, and describe the result in Markdown."""
         if score:
-            self.record.name = f"{score} · {self.record.name}"
+            self.name = f"{score} · {self.name}"
         self.set_tags({NOTE: description})
 
     def mark_repetition(self, version: str, *, renamed: bool) -> None:
         """Say that the run gave what a registered version holds already: by a tag, and in front of its name."""
         self.set_tags({"repeats": version})
         if renamed:
-            self.record.name = f"again · {self.record.name}"
+            self.name = f"again · {self.name}"
 
     def describe_experiment(self, description: str) -> None:
         """Describe the experiment by the result of this run, unless the user has described it."""
-        self.record.news = without_credentials(description)
+        self.news = without_credentials(description)
 
 
 @functools.cache
@@ -307,7 +276,7 @@ def run(
     description: str | None = None,
     parent: Run | None = None,
 ) -> Iterator[Run]:
-    """Open a run for the duration of a `with` block, at whose end it is logged; first those of killed processes close.
+    """Open a run for the duration of a `with` block, at whose end it is logged.
 
     It ends as FINISHED; KILLED if the user interrupts it; FAILED, with the tag `error`, if the block raises or
     something could not be stored, which is a StorageError, for a run within `parent` of that one.
@@ -315,88 +284,38 @@ def run(
     store = parent.store if parent else open_store()
     # A run that is stored must not fail because its copy cannot be deleted.
     with tempfile.TemporaryDirectory(prefix="fsd-", ignore_cleanup_errors=True) as temporary:
-        # Within the folder of the parent, so that both are kept together.
-        folder = parent.folder / _WITHIN / uuid4().hex if parent else Path(temporary) / "run"
-        opened = Run(store, folder, Record(experiment, without_credentials(name)))
+        opened = Run(store, Path(temporary) / "run", experiment, without_credentials(name))
         opened.log_params(params or {})
         opened.set_tags(tags or {})
         if description:
             opened.set_tags({NOTE: description})
-        with _opened(opened, parent):
+        status = "FAILED"
+        try:
+            _start(opened, parent)
+            # Before the computation: a store that fails now would lose it.
+            if parent is None:
+                opened.check()
             yield opened
-
-
-@contextmanager
-def kept_run(folder: Path) -> Iterator[Run]:
-    """Log a run whose folder was kept as a new run with those within it, after the block, and delete the folder."""
-    store = open_store()
-    kept = _kept(store, folder)
-    with _opened(kept, None):
-        for record in _left(folder):
-            with _opened(_kept(store, record.parent), kept):
-                pass
-        yield kept
-    # Only here is all of it in the store.
-    shutil.rmtree(folder)
-
-
-def _kept(store: Store, folder: Path) -> Run:
-    try:
-        record = Record(**json.loads((folder / _RECORD).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise UsageError(f"a run to be logged must be a folder with {_RECORD} of a command; got {folder}") from error
-    return Run(store, folder, record)
-
-
-def _left(folder: Path) -> list[Path]:
-    """The records of the runs within a run that could not be stored."""
-    return list(folder.glob(f"{_WITHIN}/*/{_RECORD}"))
-
-
-@contextmanager
-def _opened(run: Run, parent: Run | None) -> Iterator[None]:
-    status = "FAILED"
-    try:
-        _start(run, parent)
-        # Before the computation: a store that fails now would lose it.
-        if parent is None:
-            run.check()
-        yield
-        status = "FINISHED"
-    except KeyboardInterrupt:
-        status = "KILLED"
-        raise
-    except Exception as error:
-        run.set_tags({"error": f"{type(error).__name__}: {error}"})
-        raise
-    finally:
-        _finish(run, parent, status)
-    if parent is None and run.problem:
-        # What is lost in the folder itself cannot be logged later either.
-        run.check(_keep(run) if run.unsent or run.record.version or _left(run.folder) else "")
-
-
-def _finish(run: Run, parent: Run | None, status: str) -> None:
-    """Log what is not logged yet, and end MLflow's run; the parent keeps the folder of one that is not stored."""
-    # What was not sent is tried once more: the store may be back.
-    if run.upload() and run.record.version and run.publish:
-        run.publish(run)
-    _end(run, status)
-    if parent is None:
-        return
-    parent.failure = parent.failure or run.failure or run.unsent
-    if run.unsent:
-        # One run that fails is enough: each of a hundred others would wait for the same store.
-        parent.unsent = run.unsent
-        with parent.storing():
-            _record(run)
-    else:
-        # A study has hundreds of runs: their files are not kept until its end.
-        shutil.rmtree(run.folder, ignore_errors=True)
+            status = "FINISHED"
+        except KeyboardInterrupt:
+            status = "KILLED"
+            raise
+        except Exception as error:
+            opened.set_tags({"error": f"{type(error).__name__}: {error}"})
+            raise
+        finally:
+            if opened.id:
+                _end(opened, status)
+            if parent:
+                parent.failure = parent.failure or opened.failure or opened.unsent
+                # One run that fails is enough: each of a hundred others would wait for the same store.
+                parent.unsent = parent.unsent or opened.unsent
+        if parent is None and opened.problem:
+            opened.check(_keep(opened))
 
 
 def _start(run: Run, parent: Run | None) -> None:
-    """Start MLflow's run, with what is recorded so far."""
+    """Create MLflow's run, with what is known so far."""
     # Each attempt at a store that does not answer takes up to a minute.
     if parent and parent.unsent:
         run.unsent = parent.unsent
@@ -404,97 +323,52 @@ def _start(run: Run, parent: Run | None) -> None:
     mlflow = load_mlflow()
     from mlflow.tracking.context.registry import resolve_tags
 
-    if parent is None:
-        # The store may be of another user, whose runs cannot be changed.
-        with suppress(Exception):
-            close_ended_runs(run.store)
     with run.storing(again=True), quiet():
-        run.experiment_id = run.store.experiment_id(run.record.experiment)
+        run.experiment_id = run.store.experiment_id(run.experiment)
         # MLflow takes the address of the git remote as it is, which may hold a token.
         tags = {name: without_credentials(value) for name, value in resolve_tags().items()}
         # MLflow's own commit is that of the repository of the main script, which may be another project's.
         tags[COMMIT] = versions().get("commit", "").removesuffix("-dirty")
         tags[FSD_VERSION] = versions()["fsd"]
-        tags[_PROCESS] = this_process()
-        tags = {name: value for name, value in tags.items() if value}
-        name = _text(run.record.name, _LONGEST_NAME)
+        # By `mlflow run` and Azure ML, and by a notebook.
         around = mlflow.active_run()
-        with _callers_run_kept() as outer:
-            if parent is None and around:
-                outer = around.info.run_id
-            if outer:
-                tags[OUTER] = outer
-            active = mlflow.start_run(
-                experiment_id=run.experiment_id,
-                run_name=name,
-                nested=around is not None,
-                parent_run_id=parent.id if parent else None,
-                tags=tags,
-            )
-        run.id = active.info.run_id
-        run.root = str(active.info.artifact_uri)
+        tags[OUTER] = around.info.run_id if around else os.environ.get("MLFLOW_RUN_ID", "")
+        if parent:
+            tags["mlflow.parentRunId"] = parent.id
+        tags = {name: value for name, value in tags.items() if value}
+        created = run.store.client.create_run(run.experiment_id, tags=tags, run_name=run.name[:_LONGEST_NAME])
+        run.id = created.info.run_id
+        run.root = str(created.info.artifact_uri)
         # The settings are stored before the computation, so that a killed run has them.
         run.upload()
 
 
-@contextmanager
-def _callers_run_kept() -> Iterator[str]:
-    """Hide from MLflow the id of a run that `mlflow run` or Azure ML has opened, which it would go on and end."""
-    outer = os.environ.pop(_RUN_ID, "")
-    try:
-        yield outer
-    finally:
-        if outer:
-            os.environ[_RUN_ID] = outer
-
-
 def _end(run: Run, status: str) -> None:
-    """End MLflow's run, whose store may be full or out of reach."""
-    if not run.id:
-        return
-    mlflow = load_mlflow()
+    """Log what is not logged yet, and end MLflow's run; the store may be full or out of reach, or back."""
+    run.upload()
     # As it is now: ending the run may fail too.
     problem = run.problem
     if problem and status == "FINISHED":
         status = "FAILED"
-    with run.storing(again=True), _callers_run_kept():
-        # This also stops the thread that records the load of the machine.
-        mlflow.end_run(status)
+    with run.storing(again=True):
+        run.store.client.set_terminated(run.id, status)
         # The store has the run, but not all of it.
         if problem:
             run.store.client.set_tag(run.id, "error", problem)
 
 
 def _keep(run: Run) -> str:
-    """Move the folder of a run to the working folder; the command that logs it, or "" if it cannot be kept."""
+    """Move the folder of a run to the working folder; where it is and how it is logged, or "" if it cannot be."""
+    if not run.unsent or not run.folder.is_dir():
+        return ""
     kept = Path.cwd() / f"fsd-run-{run.id[:8]}"
     try:
-        _record(run)
         shutil.move(run.folder, kept)
     except OSError:
         return ""
-    return f"python -m fsd.tracking {shlex.quote(str(kept))}"
-
-
-def _record(run: Run) -> None:
-    """Write beside the files what `kept_run` logs."""
-    # A run that has logged no file has no folder yet.
-    run.folder.mkdir(parents=True, exist_ok=True)
-    (run.folder / _RECORD).write_text(json.dumps(asdict(run.record)), encoding="utf-8")
-
-
-def close_ended_runs(store: Store) -> None:
-    """Give the status KILLED to the runs that ended processes on this host left open, whatever their experiment."""
-    client = store.client
-    experiments = [entry.experiment_id for entry in client.search_experiments(filter_string="name LIKE 'fsd-%'")]
-    # Only of this host: whether a process of another one still runs is not known.
-    conditions = f"attributes.status = 'RUNNING' and tags.{_PROCESS} LIKE '{host()}-%'"
-    if not experiments:
-        return
-    for run in client.search_runs(experiments, conditions):
-        if has_ended(run.data.tags[_PROCESS]):
-            client.set_tag(run.info.run_id, "error", "its process ended without closing the run")
-            client.set_terminated(run.info.run_id, "KILLED")
+    store = "MLFLOW_TRACKING_URI=sqlite:///mlruns/mlflow.db " if run.store.root else ""
+    command = f"mlflow artifacts log-artifacts --local-dir {kept.name} --run-id {run.id}"
+    return f"; its files are in {kept.name}, and `{store}{command}` logs them"
 
 
 class RunRecord(NamedTuple):
@@ -522,7 +396,7 @@ def find_runs(
         output_format="list",
     )
     # Tags are compared here: in MLflow's query language some values cannot be quoted.
-    expected = {name: _text(value, _LONGEST_TAG) for name, value in (tags or {}).items()}
+    expected = {name: _text(value) for name, value in (tags or {}).items()}
     records = []
     for run in runs:
         data = run.data
@@ -540,10 +414,7 @@ def _flatten(params: Mapping[str, object], prefix: str = "") -> Iterator[tuple[s
             yield f"{prefix}{key}", value
 
 
-def _text(value: object, longest: int) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         value = ", ".join(map(str, value))
-    text = without_credentials(str(value))
-    if len(text) <= longest:
-        return text
-    return text[: longest - 1] + "…"
+    return without_credentials(str(value))

@@ -19,9 +19,8 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from urllib.parse import quote
 
-from fsd.errors import UsageError, first_line, import_failure, refusing
+from fsd.errors import UsageError, first_line, import_failure
 from fsd.leftovers import replacing
 
 # Where `fsd ui` serves a store that is no server itself.
@@ -87,14 +86,10 @@ class Store:
 
     @property
     def file(self) -> Path | None:
-        """The store's SQLite file, which is always in reach; None of any other store."""
-        path = self.uri.removeprefix(_SQLITE).partition("?")[0]
-        if self.uri.startswith(_SQLITE) and "%" in path:
-            path = _path_in(self.uri)
-        # SQLite also has databases in memory, and URIs in place of paths.
-        if not self.uri.startswith(_SQLITE) or not path or path.startswith((":memory:", "file:")):
-            return None
-        return Path(path)
+        """The store's SQLite file; None of any other store."""
+        if self.uri.startswith(_SQLITE):
+            return Path(self.uri.removeprefix(_SQLITE))
+        return None
 
     @property
     def is_server(self) -> bool:
@@ -136,20 +131,13 @@ class Store:
 
     def experiment_id(self, name: str) -> str:
         """Id of the experiment of that name, which is created if it does not exist, and must not be deleted."""
-        from mlflow.exceptions import MlflowException
-
         client = self.client
-        experiment = client.get_experiment_by_name(name)
-        if experiment is None:
-            # Under the lock, as its location is changed behind MLflow's back.
-            with self.lock():
-                try:
-                    self._relativise(client.create_experiment(name))
-                except MlflowException as error:
-                    # Another process may have created it in the meantime.
-                    if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                        raise
+        # Its location is changed behind MLflow's back; two commands may begin in a new folder at once.
+        with self.lock():
             experiment = client.get_experiment_by_name(name)
+            if experiment is None:
+                self._relativise(client.create_experiment(name))
+                experiment = client.get_experiment_by_name(name)
         if experiment.lifecycle_stage != "active":
             raise UsageError(
                 f"experiment must not be deleted; {name!r} is: "
@@ -173,67 +161,41 @@ class Store:
 
 def open_store() -> Store:
     """Open, or create, the store of MLFLOW_TRACKING_URI, else `mlruns/` here; safe in concurrent processes."""
-    folder = Path.cwd() / "mlruns"
-    default = folder / "mlflow.db"
-    uri = _default_uri()
-    store = Store(os.environ.get(_URI) or uri)
-    # The default store may be named by the variable too, by another path to it.
-    if store.file and store.file.resolve() == default.resolve():
-        store = Store(uri, Path.cwd())
-        _check_writable(folder)
+    store = _named()
     if file := store.file:
+        _check_writable(file.parent)
         # SQLite makes the file, and not its folder.
         file.parent.mkdir(parents=True, exist_ok=True)
-        if not _has_content(file):
-            with store.lock():
-                # Another process may have created it while this one waited for the lock.
-                if not _has_content(file):
-                    with replacing(file) as draft:
-                        _create(draft)
-        _check_place(file)
+        with store.lock():
+            if not file.exists():
+                with replacing(file) as draft:
+                    _create(draft)
     _connect(store)
+    _check_place(store)
     return store
 
 
-def _default_uri() -> str:
-    return _address_of(Path.cwd() / "mlruns" / "mlflow.db")
+def _named() -> Store:
+    """The store of the variable or of this folder, which the variable may name too, by another path to it."""
+    default = Path.cwd() / "mlruns" / "mlflow.db"
+    local = Store(f"{_SQLITE}{default}", Path.cwd())
+    store = Store(os.environ.get(_URI) or local.uri)
+    if store.file and store.file.resolve() == default.resolve():
+        return local
+    return store
 
 
-def _address_of(file: Path) -> str:
-    """The address of an SQLite file, whose path may have signs that mean something else there."""
-    uri = f"{_SQLITE}{file}"
-    if set("%?").isdisjoint(uri) or _path_in(uri) == str(file):
-        return uri
-    return f"{_SQLITE}{quote(str(file))}"
-
-
-def _path_in(uri: str) -> str:
-    """The path in the address of an SQLite file; SQLAlchemy reads escapes from 2.1 on."""
-    from sqlalchemy.engine import make_url
-
-    return make_url(uri).database or ""
-
-
-def _has_content(file: Path) -> bool:
-    return file.exists() and file.stat().st_size > 0
-
-
-def check_store(*, create: bool = True) -> None:
-    """Refuse a store that a run could not be stored in; a default store that does not exist yet is not created.
-
-    Without `create` no other one is created either.
-    """
-    folder = Path.cwd() / "mlruns"
-    if os.environ.get(_URI) or folder.exists():
-        if create or exists():
-            open_store()
-    else:
-        _check_writable(folder)
+def check_store() -> None:
+    """Refuse a store that a run could not be stored in; one that does not exist yet is not created."""
+    if exists():
+        open_store()
+    elif file := _named().file:
+        _check_writable(file.parent)
 
 
 def exists() -> bool:
     """Whether there is a store; one that is no file may be."""
-    file = Store(os.environ.get(_URI) or _default_uri()).file
+    file = _named().file
     return file is None or file.exists()
 
 
@@ -241,7 +203,8 @@ def _check_writable(folder: Path) -> None:
     # The folder may not exist yet.
     if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
         raise UsageError(
-            f"mlruns must be a folder that can be written; {folder} cannot: run in another folder or set {_URI}"
+            f"the folder of the tracking store must be one that can be written; {folder} cannot: "
+            f"run in another folder or set {_URI}"
         )
 
 
@@ -257,27 +220,9 @@ def _create(database: Path) -> None:
     event.listen(Engine, "connect", hasten)
     try:
         with quiet():
-            Store(_address_of(database)).client.search_experiments(max_results=1)
+            Store(f"{_SQLITE}{database}").client.search_experiments(max_results=1)
     finally:
         event.remove(Engine, "connect", hasten)
-
-
-def _check_place(path: Path) -> None:
-    """Refuse a store of another working folder, whose locations MLflow would resolve against this one."""
-    relative = None
-    below = "select * from experiments where artifact_location like 'mlruns/%'"
-    must = f"the tracking store must be an MLflow database; {path} is not: "
-    with refusing(must, sqlite3.Error), closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
-        # A database of another program becomes a store, too.
-        if connection.execute("select name from sqlite_master where name = 'experiments'").fetchone():
-            relative = connection.execute(below).fetchone()
-    # The database lies in `mlruns/` of the folder.
-    home = path.resolve().parent.parent
-    if relative and home != Path.cwd().resolve():
-        raise UsageError(
-            f"a store with locations relative to its folder must be used from there; "
-            f"{path} is used from {Path.cwd()}: run in {home}"
-        )
 
 
 def _connect(store: Store) -> None:
@@ -289,7 +234,7 @@ def _connect(store: Store) -> None:
     previous = os.environ.get(_URI)
     try:
         with quiet():
-            _check_database_server(store)
+            _check_database(store)
             # This also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder.
             mlflow.set_tracking_uri(store.uri)
             # Logged models are what adapters become; MLflow 2 has none.
@@ -308,11 +253,24 @@ def _connect(store: Store) -> None:
             os.environ[_URI] = previous
 
 
-def _check_database_server(store: Store) -> None:
-    """Connect to a database server once: MLflow would retry for minutes."""
-    if not re.match(r"(postgresql|mysql|mssql)(\+\w+)?://", store.uri):
+def _check_database(store: Store) -> None:
+    """Read a database once: MLflow would retry for minutes."""
+    if not re.match(r"(sqlite|postgresql|mysql|mssql)(\+\w+)?://", store.uri):
         return
-    from sqlalchemy import create_engine
+    from sqlalchemy import create_engine, inspect
     from sqlalchemy.pool import NullPool
 
-    create_engine(store.uri, poolclass=NullPool).connect().close()
+    inspect(create_engine(store.uri, poolclass=NullPool)).get_table_names()
+
+
+def _check_place(store: Store) -> None:
+    """Refuse a store of another working folder, whose locations MLflow would resolve against this one."""
+    if store.root or store.file is None:
+        return
+    if any(entry.artifact_location.startswith("mlruns/") for entry in store.client.search_experiments()):
+        # The database lies in `mlruns/` of the folder.
+        home = store.file.resolve().parent.parent
+        raise UsageError(
+            f"a store with locations relative to its folder must be used from there; "
+            f"{store.file} is used from {Path.cwd()}: run in {home}"
+        )

@@ -97,7 +97,7 @@ def command(
                     # It may hash large weights for minutes: all processes share its answer.
                     distributed.from_main(partial(before, command_name(), flags(settings), flags(invocation)))
                 # One check for both: a dry run accepts nothing that the command refuses.
-                job.check(dry_run=invocation.dry_run)
+                job.check()
                 # Shown after the stage, whose line on the terminal ends before.
                 plan = job.plan() if invocation.dry_run else None
             if plan is None:
@@ -146,7 +146,7 @@ def _ends(several: bool) -> Iterator[None]:
         if isinstance(error, UsageError):
             _exit(f"error: {error}", 2)
         if isinstance(error, StorageError):
-            _exit(f"error: {error}; to continue: {error.command or typed_line(command_name())}", 1)
+            _exit(f"error: {error}; to continue: {typed_line(command_name())}", 1)
         if isinstance(error, CheckFailed):
             _exit(f"failed: {error}", 1)
         if not several:

@@ -92,7 +92,7 @@ def tracked_run(
 
 def finished_cells(parent: Run, **tags: str) -> dict[str, RunRecord]:
     """Tag of a cell → the newest run that holds its numbers, in the experiment of the parent."""
-    records = tracking.find_runs(parent.record.experiment, {"kind": "cell", **tags})
+    records = tracking.find_runs(parent.experiment, {"kind": "cell", **tags})
     # They come newest first. Of equal keys a dictionary keeps the last value: reversed, so that the newest wins.
     return {record.tags["cell"]: record for record in reversed(records)}
 

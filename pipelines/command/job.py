@@ -6,7 +6,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,8 +108,8 @@ class Job:
         if prefix == "fsd":
             check_name("domain", domain)
 
-    def check(self, *, dry_run: bool = False) -> None:
-        """Refuse what the work would refuse before it trains or scores; a dry run makes no store for that."""
+    def check(self) -> None:
+        """Refuse what the work would refuse before it trains or scores; no store is made for that."""
         # For the end of the command, whatever it reports.
         context().read.clear()
         if self.read:
@@ -124,7 +123,7 @@ class Job:
                 check_other_weights(flag, name, self.model.model, self.model.revision)
         if self.experiment:
             check_space(chain(self.texts or (), self.trained))
-            distributed.from_main(partial(tracking.check_store, create=not dry_run))
+            distributed.from_main(tracking.check_store)
 
     def _check_model(self, model: ModelConfig) -> None:
         from fsd.scoring.model_checks import check_model

@@ -367,7 +367,9 @@ def test_a_store_that_cannot_be_opened_is_refused_before_the_model_is_loaded(
 
     assert ended.value.code == 2
     assert not loaded
-    assert re.fullmatch(r"error: the tracking store must be an MLflow database; .*\n", capsys.readouterr().err)
+    assert re.fullmatch(
+        r"error: the tracking store must be a database or server of MLflow .*\n", capsys.readouterr().err
+    )
 
 
 SHELL = ["run --data nowhere.jsonl", "frequencies --corpus {deep.jsonl}"]

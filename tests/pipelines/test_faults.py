@@ -1,7 +1,6 @@
 """The main job when its disk is full or its MLflow server dies: results are shown, and nothing is computed twice."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from mlflow.store.artifact import local_artifact_repo
 
 from fsd.errors import StorageError
 from fsd.models import finetuning
@@ -49,7 +49,7 @@ def full_disk(*_, **__):
 
 def test_on_a_full_disk_the_table_is_shown_and_a_second_run_computes_nothing(job, work, capsys, monkeypatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfileobj", full_disk)  # by which MLflow copies artifacts
+        patch.setattr(local_artifact_repo, "shutil_copytree_without_file_permissions", full_disk)
         with pytest.raises(StorageError, match="the run could not be stored: No space left on device"):
             prepare(job).run()
     assert "FSD AUC" in capsys.readouterr().out

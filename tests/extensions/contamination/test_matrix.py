@@ -168,4 +168,4 @@ def test_a_later_model_is_opened_before_the_first_is_computed(config, tiny: Path
     Path("bad/tokenizer_config.json").write_text("")
     job = matrix.prepare(replace(config, models=(str(tiny), "bad")))
     with pytest.raises(UsageError, match="model 'bad' must be a whole causal language model"):
-        job.check(dry_run=True)
+        job.check()

@@ -150,22 +150,9 @@ def test_the_default_store_is_recognised_by_other_paths_but_not_from_other_folde
     refused(f"used from {tmp_path}: run in {here}$")
 
 
-@pytest.mark.parametrize("name", ["job%2Fbranch", "why?"])
-def test_a_folder_may_have_signs_that_mean_something_in_an_address(here, monkeypatch, name):
-    folder = here / name
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    with tracking.run("fsd-x", "a") as run:
-        run.log("a.txt", "text")
-    assert Path(run.address_of("a.txt")).read_text() == "text"
-    assert [record.id for record in tracking.find_runs("fsd-x")] == [run.id]
-    assert list(here.iterdir()) == [folder]
-    assert (folder / "mlruns" / "mlflow.db").is_file()
-
-
 def test_a_store_that_cannot_be_written_is_an_error(here, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: path != here)
-    refused("mlruns must be a folder that can be written; .* cannot: run in another folder or set MLFLOW")
+    refused("store must be one that can be written; .* cannot: run in another folder or set MLFLOW")
 
 
 def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, capfd, service, reply):
@@ -243,7 +230,7 @@ def test_many_processes_open_a_new_tuning_database(postgres):
 def test_a_check_and_an_address_make_no_store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/store.db")
-    tracking.check_store(create=False)
+    tracking.check_store()
     for uri, message in (("models:/a@b", "registered model; there are none"), ("runs:/a", "there is no store")):
         with pytest.raises(UsageError, match=message):
             tracking.fetch_adapter(uri)
