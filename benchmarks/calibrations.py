@@ -231,11 +231,13 @@ def redrawn(settings: Settings) -> pd.DataFrame:
         target = trained(sides, number, settings)
         for source in settings.calibrated:
             side = sides[source]
-            parts = [side.members, side.unread, side.honest, side.aside]
+            # what a text that was not read scores is learned from texts that calibrate nothing
+            size = settings.nonmembers - _held_out(settings)
+            unseen, unread = side.unread[:size], side.unread[size:]
+            parts = [side.members, unread, side.honest, side.aside]
             model = open_model(configured(target, settings), states=("base",))
-            plan = model.plan(
-                [detectors.load(name) for name in settings.detectors.split(",")], list(chain.from_iterable(parts))
-            )
+            chosen = [detectors.load(name) for name in settings.detectors.split(",")]
+            plan = model.plan(chosen, list(chain.from_iterable(parts)), model.inputs(unseen), strict=True)
             columns = plan.score().columns
             bounds = np.cumsum([0, *map(len, parts)])
             rows = [np.arange(begin, end) for begin, end in pairwise(bounds)]
@@ -245,12 +247,17 @@ def redrawn(settings: Settings) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def _held_out(settings: Settings) -> int:
+    """Unread texts of a run that its adapter is not trained on."""
+    return round(0.7 * settings.nonmembers)
+
+
 def _redrawn(
     columns: ScoreColumns, rows: Sequence[Rows], rng: np.random.Generator, settings: Settings
 ) -> dict[str, Any]:
     """Texts divided as `fsd run` does: 30 % of the unread ones are unseen; of the others as many choose as there."""
     members, unread, honest, aside = rows
-    held = rng.permutation(unread)[: round(0.7 * settings.nonmembers)]
+    held = rng.permutation(unread)[: _held_out(settings)]
     read = rng.permutation(members)
     choosing = [*read[: round(0.2 * read.size)], *held[: round(0.285 * held.size)]]
     drawn = np.concatenate([read, held])
