@@ -334,7 +334,7 @@ def main(settings: Settings) -> None:
         found.append(row)
         print(row["source"], row["target"], row["seed"], row.get("score"), row["refused"], file=sys.stderr)
     table = pd.DataFrame(found)
-    kept = [name for name in table if not name.endswith("scores")]
+    kept = [name for name in map(str, table) if not name.endswith("scores")]
     table[kept].to_csv(folder / "runs.tsv", sep="\t", index=False)
     lines = [(str(source), summary(group)) for source, group in table.groupby("source", sort=False)]
     print(markdown(lines))

@@ -66,6 +66,8 @@ class Settings:
     """Unread abstracts that are judged."""
     temperatures: tuple[float, ...] = (0.5, 0.7, 0.8, 1.0)
     """Temperatures at which guests are written."""
+    audit_temperatures: tuple[float, ...] = (0.8, 1.0)
+    """Those at which the adapted model of the audit writes them."""
     detectors: tuple[str, ...] = ("loss,min_k_pp,unread_z,wbc", "min_k_pp")
     """Lists of detectors, each of a run of its own."""
     audit: str = "loss,min_k_pp,wbc"
@@ -159,12 +161,14 @@ def written(model: LanguageModel, texts: Sequence[str], temperature: float, *, t
     return guests
 
 
-def guests_of(name: str, model: LanguageModel, texts: Texts, settings: Settings, *, tuned: bool) -> Guests:
+def guests_of(name: str, model: LanguageModel, texts: Texts, settings: Settings) -> Guests:
     """The guests that a model writes, kept in a file."""
     file = Path(settings.folder) / f"guests-{name}.json"
+    tuned = name == "audit"
+    temperatures = settings.audit_temperatures if tuned else settings.temperatures
     if not file.exists():
         with logged(settings, f"guests-{name}"):
-            guests = {f"{at:g}": written(model, texts.openings, at, tuned=tuned) for at in settings.temperatures}
+            guests = {f"{at:g}": written(model, texts.openings, at, tuned=tuned) for at in temperatures}
         file.write_text(json.dumps(guests, indent=1), encoding="utf-8")
     found: Guests = json.loads(file.read_text(encoding="utf-8"))
     return found
@@ -227,7 +231,7 @@ def asked(
     rng = random.Random(settings.seed)
     alone, _, refused = ask((texts.honest, []))
     yield row("honest", "alone", alone, f"{refused} of 1")
-    requests = [(rng.sample(texts.honest, AMONG), []) for _ in range(8)]
+    requests: list[tuple[list[str], list[str]]] = [(rng.sample(texts.honest, AMONG), []) for _ in range(8)]
     several, _, refused = ask(*requests)
     yield row("honest", f"{AMONG} a request", several, f"{refused} of 8")
     aside = texts.read[: settings.aside]
@@ -252,10 +256,8 @@ def served(version: str, classifier: MembershipClassifier, request: list[str], s
     own = classifier.verdicts(request, fpr=settings.fpr)
     theirs = mlflow.pyfunc.load_model(version).predict(pd.DataFrame({"text": request}), {"fpr": settings.fpr})
     p_values = theirs["p_value"].astype(float)
-    equal = (own["verdict"] == theirs["verdict"]) & ((own["p_value"] - p_values).abs() < 1e-9) | (
-        own["p_value"].isna() & p_values.isna() & (own["verdict"] == theirs["verdict"])
-    )
-    return int((~equal).sum())
+    same_p = ((own["p_value"] - p_values).abs() < 1e-9) | (own["p_value"].isna() & p_values.isna())
+    return int((~((own["verdict"] == theirs["verdict"]) & same_p)).sum())
 
 
 def markdown(rows: Sequence[Sequence[Any]]) -> str:
@@ -281,7 +283,7 @@ def main(settings: Settings) -> None:
         classifier = MembershipClassifier(version, cache=str(folder / "cache"))
         is_audit = name == "audit"
         writer = classifier.model.fine_tuned if is_audit else classifier.language_model
-        guests = guests_of("audit" if is_audit else "target", writer, texts, settings, tuned=is_audit)
+        guests = guests_of("audit" if is_audit else "target", writer, texts, settings)
         title = f"{name}, {classifier.calibration.score}"
         kept = folder / f"{name}.rows.json"
         if not kept.exists():
@@ -293,9 +295,13 @@ def main(settings: Settings) -> None:
         rows += of_run
         notes.append(f"{title}: domain check {classifier.calibration.reference.power}")
         if name == "run-0":
-            request = [*guests[next(iter(guests))][:FEW], *texts.read[:FEW], *texts.honest[: AMONG - FEW]]
-            differing = served(version, classifier, request, settings)
-            notes.append(f"the served model says the same of all but {differing} of {len(request)} texts")
+            request = [*guests[next(reversed(guests))][:FEW], *texts.read[:FEW], *texts.honest[: AMONG - FEW]]
+            said = folder / "served.json"
+            if not said.exists():
+                with logged(settings, "served"):
+                    differing = served(version, classifier, request, settings)
+                said.write_text(json.dumps(differing))
+            notes.append(f"the served model says something else of {said.read_text()} of {len(request)} texts")
     print(markdown(rows))
     print("", *notes, sep="\n")
 

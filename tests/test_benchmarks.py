@@ -54,7 +54,7 @@ FORMS: Mapping[str, Smallest] = {
     "mutants": Smallest("--only SPLIT).sum()", r"^1 of 1 changes are noticed"),
     "own_texts": Smallest(
         "--model embedded-twin --read 30 --aside 5 --nonmembers 60 --guests 6 --honest 24 --temperatures .7"
-        " --detectors loss --audit loss --learning-rate 2e-3",
+        " --audit-temperatures .7 --detectors loss --audit loss --learning-rate 2e-3",
         r"^\| audit, loss\.calibrated \| temperature 0\.7 \| 3 among 21 \| 6 \| ",
     ),
     "pairs": Smallest("--shapes 14m --texts 2 --rounds 1", r"^pair +\d"),
