@@ -32,6 +32,11 @@ FORMS: Mapping[str, Smallest] = {
     "blind_audit": Smallest(
         "--data small.jsonl --changes word --shares 1 --permutations 1", r"^word \| 1\.00 \| \d\.\d+ \["
     ),
+    "calibrations": Smallest(
+        "--runs 1 --calibrated abstracts --read 60 --aside 10 --nonmembers 100 --honest 30 --docstrings 200 --copies 1"
+        " --detectors loss,min_k --redrawn 2",
+        r"^\| abstracts \| 1 \| \d, \d \| 30 \| ",
+    ),
     "corpus_fpr": Smallest(
         "--data small.jsonl --splits 2 --permutations 19 --kinds power --sizes 10", r"^\| 10 members \| \d of 2 \|"
     ),
@@ -47,6 +52,11 @@ FORMS: Mapping[str, Smallest] = {
         r"^\| frequencies \| counting \| SIGKILL \| -9 \| none \| exit 0 \| equal \| nothing \|",
     ),
     "mutants": Smallest("--only SPLIT).sum()", r"^1 of 1 changes are noticed"),
+    "own_texts": Smallest(
+        "--model embedded-twin --read 30 --aside 5 --nonmembers 60 --guests 6 --honest 24 --temperatures .7"
+        " --audit-temperatures .7 --detectors loss --audit loss --learning-rate 2e-3",
+        r"^\| audit, loss\.calibrated \| temperature 0\.7 \| 3 among 21 \| 6 \| ",
+    ),
     "pairs": Smallest("--shapes 14m --texts 2 --rounds 1", r"^pair +\d"),
     "power": Smallest("--data-sets 5 --statements 2", r"^\| exact test, 20 documents of 20 variants \| 1.1 \| "),
     "real_model": Smallest("--model embedded-twin --texts 32 --learning-rate 1e-3 --dry-run", r"^texts +16 member"),

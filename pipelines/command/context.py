@@ -135,7 +135,7 @@ def context() -> Context:
 
 def typed_line(command: str) -> str:
     """A command with the arguments that the user typed, without the credentials of URLs."""
-    return without_credentials(shlex.join(["fsd", *command.split(), *sys.argv[1:]]))
+    return without_credentials(f"fsd {command} {shlex.join(sys.argv[1:])}".rstrip())
 
 
 def demands() -> EvidenceInvocation:
