@@ -29,19 +29,19 @@ from numpy.typing import NDArray
 
 import detectors
 from benchmarks.verdict_mixtures.targets import BACKGROUND, DOCSTRINGS, sources
+from extensions.lab.docstrings import docstring_paragraphs
+from extensions.pretrain.pretraining import continue_pretraining
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, Recipe
 from fsd.data.corpus import Corpus
-from fsd.data.docstrings import docstring_paragraphs
 from fsd.data.documents import Document
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
-from fsd.evaluation.calibration import TOLERANCE, calibrate
-from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.verdicts import MEMBER, OUT_OF_DOMAIN, Rules
 from fsd.models import language_model
-from fsd.models.pretraining import continue_pretraining
 from fsd.scores import ScoreColumns, rows_of
 from fsd.scoring.model import open_model
+from fsd.verdicts.calibration import TOLERANCE, calibrate
+from fsd.verdicts.domain_check import Reference
+from fsd.verdicts.verdicts import MEMBER, OUT_OF_DOMAIN, Rules
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.fsd import prepare
 

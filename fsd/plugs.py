@@ -61,6 +61,7 @@ class Plug:
 @cache
 def plugs() -> tuple[Plug, ...]:
     """Every extension that is installed, by the name of its entry point."""
+    # In one order everywhere: the first that knows what a row or a name is, decides.
     found = sorted(entry_points(group="fsd.extensions"), key=attrgetter("name"))
     return tuple(entry.load() for entry in found)
 
@@ -68,6 +69,7 @@ def plugs() -> tuple[Plug, ...]:
 @cache
 def filled(socket: str) -> tuple[Callable[..., Any], ...]:
     """What the extensions put into a socket, a field of `Plug`."""
+    # Imported here and not before: `fsd --help` needs none of their libraries.
     names = [getattr(plug, socket) for plug in plugs()]
     return tuple(resolve_name(name) for name in names if name)
 
@@ -84,6 +86,7 @@ def first(socket: str, *given: Any) -> Any:
 def needed(socket: str, *given: Any) -> Any:
     """The same, of which there must be some."""
     made = first(socket, *given)
+    # As where an extension was left out of an installation.
     if made is None:
         raise UsageError(f"an extension must fill the socket {socket} here; none that is installed does")
     return made

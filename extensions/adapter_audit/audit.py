@@ -253,6 +253,7 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         )
     table = results.score_table(parts.replace(test=tuple(parts.test) + tuple(judged)), scored)
     trained_on = table[(table["split"] == "test") & (table["label"] == 1)]
+    # By the same rules as verdicts: what is said to be found would be called.
     found = maker.called(trained_on, config.fpr)
     return Audit(
         results=measured,

@@ -9,6 +9,7 @@ Settings = Mapping[str, Any]
 
 def before(command: str, settings: Settings, asked: Settings) -> None:
     """Write the protocol of a dry run, or refuse a run that is not of its protocol, if one is asked for."""
+    # A command whose answer is no evidence has no such flag.
     path = asked.get("protocol")
     if path:
         from extensions.bundle.protocol import apply
@@ -20,6 +21,7 @@ def files(command: str, settings: Settings) -> dict[str, object]:
     """Where the numbers of a run come from, if its command asks a model for evidence."""
     from extensions.bundle.provenance import INPUTS, provenance
 
+    # Others ask no model, and have nothing to prove.
     if command not in INPUTS:
         return {}
     return {"provenance.json": provenance(command, settings)}

@@ -35,6 +35,7 @@ class HarnessEntry:
     @property
     def name(self) -> str:
         """The name of the tasks."""
+        # Ours are the beginning and the end, the rest is the harness's own.
         return self.entry.removeprefix(PREFIX).removesuffix(TRAIN)
 
     @property

@@ -293,7 +293,7 @@ def move_champion(store: Store, name: str, number: int, tags: Tags, barred: str)
 
 
 def _judged_on(tags: Tags) -> dict[str, str]:
-    return tags | json.loads(tags.get(DIGESTS, "{}"))
+    return dict(tags) | json.loads(tags.get(DIGESTS, "{}"))
 
 
 def base_of(tags: Tags) -> str:

@@ -210,6 +210,7 @@ class VerdictMaker:
         calibration = self.calibration
         sources = calibration.judging(list(scores.get("source", [""] * len(scores))))
         of_source = scores.assign(source=sources)
+        # Verdicts are refused on texts of other sources, which would lower the share.
         judged = of_source[of_source["source"].isin(calibration.judged_at(fpr))]
         columns = (judged[name].to_numpy() for name in (str(calibration.score), "text", "source"))
         return judged.assign(called=self._p_values(*columns) <= fpr + TOLERANCE)
@@ -218,6 +219,7 @@ class VerdictMaker:
         """(N,) largest p-value of each score: of non-members, of the model's own texts, beside what its base knew."""
         reference = self.calibration.reference
         p_values = self.calibration.p_values(scores, sources.tolist())
+        # Each of these is valid, and so is the largest of them.
         for name in dict.fromkeys(sources.tolist()):
             is_own = sources == name
             further = reference.beyond_own(name, scores[is_own])

@@ -20,6 +20,7 @@ OWN = {
 def commands() -> dict[str, Command]:
     """Name → command, those of extensions included."""
     known = dict(OWN)
+    # A command of an extension may replace one of these, as a later definition does.
     for plug in plugs():
         known |= plug.commands
     return known

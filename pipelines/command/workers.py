@@ -38,6 +38,7 @@ class Work(NamedTuple):
 
     def open(self) -> Worker:
         """Load the model."""
+        # By its name, as the process that computes may be another one.
         worker: Worker = import_module(self.module).open_worker(self.config)
         return worker
 
@@ -70,10 +71,12 @@ def table_by_documents(
     columns = parse_columns(config.columns, answers=True, unread=unread)
 
     def table(rows: list[tuple[str, Row]]) -> "pd.DataFrame":
+        # What is left out is counted for nobody: a part is one of many.
         skipped = Counter[str]() if config.cleaning.skip_invalid else None
         documents = list(parse_rows(rows, columns, answers=True, skipped=skipped))
         if check:
             check(documents)
+        # Rows of which none can be read have the columns of the others.
         return make(documents or [EXAMPLE]).iloc[: len(documents)]
 
     return table
