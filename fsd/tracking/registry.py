@@ -191,8 +191,10 @@ def _save(path: str, without: Sequence[str], **options: Any) -> None:
         # By which the code finds its version and its extensions.
         about = root / f"fsd-{installed('fsd')}.dist-info"
         about.mkdir()
-        for name in ("METADATA", "entry_points.txt"):
-            (about / name).write_text(distribution("fsd").read_text(name) or "")
+        here = distribution("fsd")
+        # Not its file, which has another name where a checkout lies first on the path.
+        (about / "METADATA").write_text(str(here.metadata), encoding="utf-8")
+        (about / "entry_points.txt").write_text(here.read_text("entry_points.txt") or "", encoding="utf-8")
         load_mlflow().pyfunc.save_model(path=path, code_paths=sorted(map(str, root.iterdir())), **options)
 
 
@@ -293,7 +295,8 @@ def move_champion(store: Store, name: str, number: int, tags: Tags, barred: str)
 
 
 def _judged_on(tags: Tags) -> dict[str, str]:
-    return dict(tags) | json.loads(tags.get(DIGESTS, "{}"))
+    digests: dict[str, str] = json.loads(tags.get(DIGESTS, "{}"))
+    return dict(tags) | digests
 
 
 def base_of(tags: Tags) -> str:

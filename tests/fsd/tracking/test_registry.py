@@ -80,6 +80,7 @@ def test_a_version_has_the_code_of_this_package(full):
     assert (folder / "code" / "extensions" / "chats" / "rows.py").is_file()
     (points,) = folder.glob("code/fsd-*.dist-info/entry_points.txt")
     assert "chats = extensions.chats:PLUG" in points.read_text()
+    assert "\nName: fsd\n" in points.with_name("METADATA").read_text()
     assert not list(folder.glob("code/**/*.safetensors"))
     names = {line.partition("==")[0] for line in (folder / "requirements.txt").read_text().split()}
     assert {"mlflow", "torch", "tyro", "scikit-learn"} <= names
