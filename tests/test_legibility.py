@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines", "extensions")
 MOST = {
-    "nodes": 315_500,
+    "nodes": 315_600,
     "nodes a line of code": 9.8,
     "functions of folded complexity above 15": 0,
     "statements of more than 40 nodes": 68,
