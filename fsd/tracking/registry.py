@@ -191,10 +191,10 @@ def _save(path: str, without: Sequence[str], **options: Any) -> None:
         # By which the code finds its version and its extensions.
         about = root / f"fsd-{installed('fsd')}.dist-info"
         about.mkdir()
-        here = distribution("fsd")
+        package = distribution("fsd")
         # Not its file, which has another name where a checkout lies first on the path.
-        (about / "METADATA").write_text(str(here.metadata), encoding="utf-8")
-        (about / "entry_points.txt").write_text(here.read_text("entry_points.txt") or "", encoding="utf-8")
+        (about / "METADATA").write_text(str(package.metadata), encoding="utf-8")
+        (about / "entry_points.txt").write_text(package.read_text("entry_points.txt") or "", encoding="utf-8")
         load_mlflow().pyfunc.save_model(path=path, code_paths=sorted(map(str, root.iterdir())), **options)
 
 
