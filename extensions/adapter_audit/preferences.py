@@ -6,7 +6,7 @@ training by preferences raises (PREMIA, "Exposing Privacy Gaps: Membership Infer
 Alignment", arXiv 2407.06443).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,7 @@ from fsd.data.cells import Row, is_missing
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.data.layouts import COMPLETION, MESSAGES, PROMPT, unpacked
-from fsd.data.readers import CONTEXT, Columns, document
+from fsd.data.readers import CONTEXT, document
 from fsd.errors import UsageError, quoted
 from fsd.scores import BASE, IN_AUDIT, Score
 from fsd.scoring.deviation import ScoreTable
@@ -51,7 +51,7 @@ def are_pairs(rows: Iterable[tuple[str, Row]]) -> bool:
     return False
 
 
-def read_pairs(rows: Iterable[tuple[str, Row]], columns: Columns) -> Iterator[Pair]:
+def read_pairs(rows: Iterable[tuple[str, Row]], columns: Mapping[str, str]) -> Iterator[Pair]:
     """Rows, each after its origin, as pairs; the errors are those of `fsd.data.readers.document`."""
     for field in UNNAMED:
         if field in columns:

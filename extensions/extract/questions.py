@@ -7,7 +7,7 @@ from string import Formatter
 
 from extensions.extract.returned import beginning, words_of
 from fsd.errors import UsageError, quoted, refusing
-from fsd.files import SMALL, read_text
+from fsd.files import read_text
 
 TITLE = "title"
 OPENING = "opening"
@@ -70,7 +70,7 @@ def usual(names: Sequence[str], works: Sequence[AskedWork]) -> list[Question]:
 def read_questions(path: str) -> list[Question]:
     """The questions in a file, one a line; a UsageError names the line with a field that no work has."""
     questions = []
-    for number, line in enumerate(read_text(path, largest=SMALL).split("\n"), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             question = Question(f"{Path(path).name}:{number}", line.strip())
             _check_fields(question, f"{path}:{number}")

@@ -12,8 +12,6 @@ from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.files import JSON
 from fsd.progress import progress
-from fsd.scoring.cache import MemoizedScorer, SQLiteStore
-from fsd.scoring.services import service_scorers
 from fsd.token_stats import Prompt, Prompts, TokenIds
 
 if TYPE_CHECKING:
@@ -213,12 +211,10 @@ def open_replies(
     An `adapter` in a folder is part of a model on this machine.
     `plain` leaves out the chat template; of an API it asks for completions.
     """
-    if not config.by_api:
-        from fsd.scoring.model import open_model
+    from fsd.scoring.model import open_model
 
-        model = open_model(config, states=("base",), adapter=adapter).language_model
-        return LocalReplies(model, plain)
-    scorer = service_scorers(config, api, chat=not plain)["replies"]
-    # Answers cost money: they are never thrown away for space, and a file that cannot keep them is refused.
-    store = SQLiteStore(Path(answers), limit=None, required=True)
-    return RemoteReplies(MemoizedScorer(scorer, store, scorer.key), plain)
+    if config.by_api:
+        opened = open_model(config, api=api, answers=answers, chat=not plain)
+        return RemoteReplies(opened.scorers["replies"], plain)
+    model = open_model(config, states=("base",), adapter=adapter).language_model
+    return LocalReplies(model, plain)

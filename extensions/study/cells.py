@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 import detectors
-from detectors import Detector
 from detectors.surp import surprising
 from extensions.lab.docstrings import docstring_paragraphs
 from extensions.study.ablations import (
@@ -57,11 +56,14 @@ from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.statistics.metrics import FPR_SLACK, auc, roc
 from fsd.tracking import Run, RunRecord
+from fsd.views import Detector
 from pipelines.command.deliver import finished_cells
 from pipelines.experiment import experiment
 from pipelines.experiment.detector_settings import shots_of
 from pipelines.experiment.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
 from pipelines.experiment.registration import log_texts, training_params
+
+EMBEDDED = embedded.CORPORA["arxiv"]
 
 METRICS = {
     "auc": "AUC",
@@ -125,14 +127,14 @@ def _embedded(part: str) -> list[Document]:
     if part == "dated":
         dated = []
         for document in corpus:
-            day = document.date or embedded.CUTOFF
+            day = document.date or EMBEDDED.cutoff
             # Members and non-members then are of two periods, as in a benchmark that is split by time.
             if not document.member:
                 day += LATER
             dated.append(replace(document, text=f"{day:%d %B %Y}. {document.text}"))
         return dated
     fields = {}
-    for line in embedded.CORPUS.read_text(encoding="utf-8").splitlines():
+    for line in EMBEDDED.file.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         # Only the field before the point: stat.ML is stat.
         fields[row["id"]] = row["field"].partition(".")[0]
@@ -302,7 +304,7 @@ def check_settings(cells: Iterable[Cell], study: Study) -> None:
     """Refuse models and numbers of trainings that no cell could run with; their texts may not be here yet."""
     for cell in cells:
         with _naming(cell):
-            for entry in filter(benchmarks.is_name, cell.config.data.data):
+            for entry in cell.config.data.data:
                 benchmarks.check_entry(entry)
             model = cell.config.model
             check_tokenizer_located(model.model, model.revision)

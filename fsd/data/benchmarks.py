@@ -254,7 +254,9 @@ def control_of(entries: Iterable[str], model: str) -> str:
 
 
 def check_entry(entry: str) -> None:
-    """Refuse a benchmark, or a part of one, that is not declared, before it is downloaded."""
+    """Refuse a part of a benchmark that is not declared, before it is downloaded; a file has none."""
+    if not is_name(entry):
+        return
     name, _, part = entry.partition(":")
     source = sources()[name]
     # Others have parts that only their files tell.
