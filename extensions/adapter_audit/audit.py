@@ -252,7 +252,9 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
             judged, lambda rows: of_judged.take(rows).columns, Rules(config.fpr, same_source=config.same_source)
         )
     table = results.score_table(parts.replace(test=tuple(parts.test) + tuple(judged)), scored)
-    trained_on = table[(table["split"] == "test") & (table["label"] == 1)]
+    # After their contexts, as verdicts read them.
+    whole = table.assign(text=Corpus(documents).wholes)
+    trained_on = whole[(table["split"] == "test") & (table["label"] == 1)]
     # By the same rules as verdicts: what is said to be found would be called.
     found = maker.called(trained_on, config.fpr)
     return Audit(
