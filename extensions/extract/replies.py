@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -173,7 +173,7 @@ def _ends(network: Any) -> TokenIds:
 class RemoteReplies:
     """Replies of an API, by a scorer whose answers are kept; the time is the one at which each was asked for."""
 
-    scorer: Callable[[Prompts], Iterator[Any]]
+    scorer: Callable[[Prompts], Iterable[Any]]
     plain: bool = False
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
