@@ -1,7 +1,11 @@
-"""Pages of the site that are kept elsewhere in the repository: README, CONTRIBUTING, CHANGELOG and the notebooks."""
+"""Pages of the site that are kept elsewhere: README, CONTRIBUTING, CHANGELOG, the notebooks, and the help of commands."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +34,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     docs = Path(config.docs_dir)
     texts = {page: (docs.parent / source).read_text(encoding="utf-8") for source, page in PAGES.items()}
     texts |= {f"notebooks/{path.stem}.md": notebook(path) for path in docs.glob("notebooks/*.ipynb")}
+    texts["commands.md"] = "\n\n".join(["# Commands and flags", *helps(docs.parent)])
     for page, text in texts.items():
         files.append(File.generated(config, page, content=text))
 
@@ -51,6 +56,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             r"^(?= {3}\S| {4,}\S)", " ", markdown, flags=re.M
         )  # Markdown of the site indents lists by four
     return markdown
+
+
+def helps(root: Path) -> Iterator[str]:
+    """The help of every command under its name, as a terminal of 80 columns shows it."""
+    from pipelines.command.commands import by_question, commands
+
+    environment = {**os.environ, "PYTHONPATH": str(root), "COLUMNS": "80"}
+    for group in by_question(commands()).values():
+        for name, command in group.items():
+            line = [sys.executable, "-m", "pipelines", name, "--help"]
+            done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+            yield f"## fsd {name}\n\n{command.about}\n\n```text\n{done.stdout.strip()}\n```"
 
 
 def notebook(path: Path) -> str:

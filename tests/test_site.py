@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pipelines.command.commands import commands
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
@@ -28,6 +30,9 @@ def test_the_site_builds(tmp_path: Path) -> None:
     entries = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
     weights = {entry["location"].startswith("api/"): entry.get("boost", 1) for entry in entries}
     assert weights[True] < 0.01 < weights[False]  # or names of the library would hide the pages
+    flags = (tmp_path / "site" / "commands" / "index.html").read_text("utf-8")
+    assert all(f'id="fsd-{name}"' in flags for name in commands())
+    assert "--target-modules" in flags
     page = (tmp_path / "site" / "notebooks" / "first_steps" / "index.html").read_text("utf-8")
     assert ">deviation</span>" in page
     assert "data:image/png" in page
