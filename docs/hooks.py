@@ -64,10 +64,10 @@ def helps(root: Path) -> Iterator[str]:
 
     environment = {**os.environ, "PYTHONPATH": str(root), "COLUMNS": "80"}
     for group in by_question(commands()).values():
-        for name, command in group.items():
+        for name, about in group.items():
             line = [sys.executable, "-m", "pipelines", name, "--help"]
             done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
-            yield f"## fsd {name}\n\n{command.about}\n\n```text\n{done.stdout.strip()}\n```"
+            yield f"## fsd {name}\n\n{about}\n\n```text\n{done.stdout.strip()}\n```"
 
 
 def notebook(path: Path) -> str:
