@@ -1,4 +1,4 @@
-"""Pages of the site that are kept elsewhere: README, CONTRIBUTING, CHANGELOG, the notebooks, and the help of commands."""
+"""Pages that are kept elsewhere: README, CONTRIBUTING, CHANGELOG, the notebooks, and the help of every command."""
 
 import json
 import os
