@@ -60,7 +60,8 @@ from fsd.views import Detector
 from pipelines.command.deliver import finished_cells
 from pipelines.experiment import experiment
 from pipelines.experiment.detector_settings import shots_of
-from pipelines.experiment.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
+from pipelines.experiment.experiment import Experiment
+from pipelines.experiment.inputs import LabelledTexts, check_tokenizers, load_texts
 from pipelines.experiment.registration import log_texts, training_params
 
 EMBEDDED = embedded.CORPORA["arxiv"]
@@ -95,7 +96,7 @@ class PreparedCell(NamedTuple):
     """A cell with what its experiment reads, and a hash of all that its numbers depend on."""
 
     cell: Cell
-    inputs: Inputs
+    inputs: Experiment
     tag: str
 
 
@@ -293,11 +294,11 @@ def _naming(cell: Cell) -> Iterator[None]:
         raise UsageError(f"cell {cell.name}: {error}") from error
 
 
-def read(cell: Cell, study: Study) -> Inputs:
+def read(cell: Cell, study: Study) -> Experiment:
     """Texts and detectors of a cell."""
     with _naming(cell):
         split, remarks = split_texts(cell, trained=study.trained)
-    return Inputs(cell.config, load_detectors(study.detectors), True, split=split, remarks=remarks)
+    return Experiment(cell.config, load_detectors(study.detectors), True, split=split, remarks=remarks)
 
 
 def check_settings(cells: Iterable[Cell], study: Study) -> None:
@@ -332,7 +333,7 @@ def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
     return PreparedCell(cell, inputs, _tag(inputs, study))
 
 
-def _tag(inputs: Inputs, study: Study) -> str:
+def _tag(inputs: Experiment, study: Study) -> str:
     """The tag of a cell, which depends on the weights of its models, not on their names."""
     config = inputs.config
     model = config.model
@@ -450,7 +451,7 @@ def run_cells(
     return results, left_out
 
 
-def _untrainable(model: LanguageModel, inputs: Inputs) -> str:
+def _untrainable(model: LanguageModel, inputs: Experiment) -> str:
     """Why no adapter can be trained on the unseen texts, such as AdaLoRA in too few steps; "" if one can."""
     try:
         if inputs.split.unseen:
@@ -493,11 +494,11 @@ def _run(name: str, study: Study, prepared: PreparedCell, model: LanguageModel, 
     opened.check()  # table and figure are made of what is stored
 
 
-def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> None:
+def compute(study: Study, inputs: Experiment, model: LanguageModel, run: Run) -> None:
     """Fine-tune, score and evaluate as the main pipeline does, and log the scores and all numbers to the run."""
     parts = inputs.split
     seed = inputs.config.seed
-    plan, scored = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
+    plan, scored = inputs.measure(model, run)
     metrics: dict[str, float] = {}
     if parts.unseen:
         measured = results.compute_results(parts, scored, None, inputs.detectors, seed=seed)
@@ -543,7 +544,7 @@ def _rates_below(scores: pd.DataFrame) -> dict[str, float]:
     return metrics
 
 
-def _tokens(inputs: Inputs, model: LanguageModel) -> pd.DataFrame:
+def _tokens(inputs: Experiment, model: LanguageModel) -> pd.DataFrame:
     """Entropy and log-probability of tokens of the tested texts, drawn at random, and which ones each detector selects.
 
     One row a token: label, entropy, logp, and a column of a setting of surp by its key.

@@ -327,17 +327,9 @@ class Results:
         compared = self.scores[splitting.compared(self.kind)]
         return compared[compared["split"] == "test"]
 
-    def metrics(self) -> dict[str, float]:
-        """The numbers under the names that all runs share, with the few by which runs are compared first."""
-        numbers = {"auc": self.auc, "blind": self.audit.blind.auc, "lead": self.lead}
-        numbers["gain"] = self.number(Score(self.headline.detector, ""), "auc_gain")
-        numbers["fsd_over_base"] = self.gain and self.gain.estimate
-        numbers["tpr5"] = self.number(self.headline, "tpr_at_5fpr")
-        headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
-        compared = []
-        if self.has_contemporaries:
-            compared = [self.headline, Score("loss", self.states.single), Score("loss", self.states.difference)]
-        return headline | self.audit.metrics() | charted(self.table, compared)
+    def measured(self, metric: str) -> list[Row]:
+        """The rows of a metric, one for each score or comparison."""
+        return [row for row in self.rows.values() if row.metric == metric]
 
 
 def compute_results(

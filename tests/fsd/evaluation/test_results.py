@@ -13,6 +13,7 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation import sentences
+from fsd.evaluation.answer import Answer
 from fsd.evaluation.results import (
     CONTRASTS,
     MEASURES,
@@ -189,26 +190,30 @@ def test_what_is_said_is_of_the_detector_chosen_on_validation(results):
     assert results.best_fsd.detector == results.ranked[0] == "early"
     assert results.control.shape == (len(results.judged),)
     assert by_key(results.table)["late", "fsd", "auc"].value > 0.9
-    first, placebo = sentences.conclusions(results)[:2]
+    first, placebo = sentences.conclusions(Answer(results))[:2]
     assert first.startswith("early FSD")
     assert "the best of 4 scores on the validation texts" in first
     assert placebo.startswith("control model, trained on none of these texts: early FSD")
     assert (results.calibration.detector, results.calibration.settings) == ("early", {"k": 1})
-    (caveat,) = sentences.caveats(results)
+    (caveat,) = sentences.caveats(Answer(results))
     assert caveat.startswith("too few independent non-members, 20, for the intervals of TPR@1%FPR")
-    assert sentences.notes(results) == [*sentences.conclusions(results), caveat, "zlib left out: no reason"]
+    assert sentences.notes(Answer(results)) == [
+        *sentences.conclusions(Answer(results)),
+        caveat,
+        "zlib left out: no reason",
+    ]
     assert set(summary(results.table, caveat)["caveat"]) == {caveat}
     reported = summary(results.table).set_index("detector")["fsd_validation_auc"]
     assert results.validation_auc == reported["early"] == 0.75  # as cross-validated
     assert reported["late"] != 0.75
     alike = replace(results, audit=replace(results.audit, blind=Control(None, "none")))
-    assert sentences.barred(alike).startswith("the lead of early over the control model, ")
+    assert Answer(alike).barred.startswith("the lead of early over the control model, ")
 
 
 def test_without_validation_the_choice_on_the_test_texts_is_stated():
     results = judged(validation=0)
     assert results.best_fsd.detector == "late"
-    notes = sentences.notes(results)
+    notes = sentences.notes(Answer(results))
     assert notes[0].startswith("late FSD")
     assert "on the test texts themselves" in notes[0]
     assert results.calibration is None
@@ -241,7 +246,7 @@ def test_a_base_score_that_gives_the_verdicts_is_compared_with_the_control_model
     assert (str(results.headline), str(results.verdict_score)) == ("early.base", "late.base")
     assert {("early", "base", "placebo_lead"), ("late", "base", "placebo_lead")} <= set(results.rows)
     alike = replace(results, audit=replace(results.audit, blind=Control(None, "none")))
-    assert sentences.barred(alike).startswith("the lead of late over the control model, ")
+    assert Answer(alike).barred.startswith("the lead of late over the control model, ")
 
 
 def test_scores_have_one_row_per_text(results):
@@ -279,11 +284,11 @@ def test_contrasts_are_evaluations_of_two_kinds():
                 assert found is None
     within = rows["late", "fsd", "auc_members_vs_contemporaries"]
     assert rows["late", "fsd", "auc"].estimate == within.estimate
-    tracked_numbers = results.metrics()
+    tracked_numbers = Answer(results).metrics()
     for contrast in CONTRASTS:
         assert f"auc_{contrast.name}/{results.headline}" in tracked_numbers
     assert f"tpr_at_5fpr/{results.headline}" in tracked_numbers
-    assert not any("_vs_" in name for name in judged().metrics())
+    assert not any("_vs_" in name for name in Answer(judged()).metrics())
     for periods, measured in ((("2020",), "members_vs_contemporaries"), (("2022", "2020"), "members_vs_later")):
         names = {metric for _, _, metric in by_key(judged(periods=periods).table)}
         assert {name for name in names if "_vs_" in name} == {f"{measure}_{measured}" for measure in MEASURES}
