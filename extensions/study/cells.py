@@ -54,7 +54,7 @@ from fsd.scoring.model_checks import check_model
 from fsd.scoring.scorers import cache_folder, frequency_file
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
-from fsd.statistics.metrics import FPR_SLACK, auc, roc
+from fsd.statistics.metrics import FPR_SLACK, METRICS, auc, roc
 from fsd.tracking import Run, RunRecord
 from fsd.views import Detector
 from pipelines.command.deliver import finished_cells
@@ -66,19 +66,21 @@ from pipelines.experiment.registration import log_texts, training_params
 
 EMBEDDED = embedded.CORPORA["arxiv"]
 
-METRICS = {
-    "auc": "AUC",
-    "tpr_at_1fpr": "TPR@1%FPR",
-    "tpr_at_5fpr": "TPR@5%FPR",
-    "tpr_at_10fpr": "TPR@10%FPR",
-    "accuracy": "accuracy",
-    "tpr_at_1fpr_below": "TPR@<1%FPR",
-    "tpr_at_5fpr_below": "TPR@<5%FPR",
-    "tpr_at_10fpr_below": "TPR@<10%FPR",
-}
-RATES = {"tpr_at_1fpr": 0.01, "tpr_at_5fpr": 0.05, "tpr_at_10fpr": 0.1}
 # Ending of the metrics at a false-positive rate below the bound, where the others are at one up to it.
 BELOW = "_below"
+
+
+def rates() -> dict[str, float]:
+    """Name of a metric → the false-positive rate that bounds it."""
+    return {name: metric.rate for name, metric in METRICS.items() if metric.rate}
+
+
+def heading(name: str) -> str:
+    """The metric of a name in a table: AUC, TPR@5%FPR, and TPR@<5%FPR below the bound."""
+    label = METRICS[name.removesuffix(BELOW)].label
+    return label.replace("@", "@<") if name.endswith(BELOW) else label
+
+
 SCORES = "scores.parquet"
 TOKENS = "tokens.parquet"
 # Tokens of each class that are drawn in a figure of tokens.
@@ -253,7 +255,7 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
 
 def below_the_bounds(study: Study) -> Study:
     """The study with true-positive rates at false-positive rates below the bounds, as in the papers' code."""
-    below = {metric: metric + BELOW for metric in RATES}
+    below = {metric: metric + BELOW for metric in rates()}
     metrics = [below.get(metric, metric) for metric in study.metrics]
     return replace(study, metrics=tuple(metrics))
 
@@ -538,7 +540,7 @@ def _rates_below(scores: pd.DataFrame) -> dict[str, float]:
     metrics = {}
     for score, column in columns_of(test).items():
         alarms, hits, _ = roc(member, column)
-        for metric, bound in RATES.items():
+        for metric, bound in rates().items():
             allowed = alarms < bound - FPR_SLACK
             metrics[f"{metric}{BELOW}/{score}"] = float(hits[allowed].max())
     return metrics

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from detectors import load
 from extensions.study.catalogue import BEST, DATA, MODEL, OWN, DetectorSpec, Study
-from extensions.study.cells import BELOW, METRICS, RATES, PreparedCell, read_scores, read_tokens
+from extensions.study.cells import BELOW, PreparedCell, heading, rates, read_scores, read_tokens
 from extensions.study.grid import SETTING, Cell, label
 from fsd.config import AdapterConfig, FSDConfig
 from fsd.evaluation.findings import as_findings
@@ -96,7 +96,7 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
             row[setting] = f"{level:g}"
         row["detector"] = spec.shown
         row["state"] = STATES[state]
-        row["metric"] = METRICS[metric]
+        row["metric"] = heading(metric)
         row |= estimate._asdict()
         row["paper"] = _printed(study, prepared.cell, spec, measured, metric)
         row["run"] = run.id
@@ -333,7 +333,7 @@ def _on_paper(study: Study, arranged: pd.DataFrame) -> Iterator[str]:
     if source and source.code:
         yield f"{source.code}."
     metrics = {metric.removesuffix(BELOW) for metric in study.metrics}
-    if source and metrics & RATES.keys():
+    if source and metrics & rates().keys():
         yield f"{source.rate}."
 
 
@@ -428,15 +428,15 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
         return _before_and_after(study, run)
     if study.figure == "tokens":
         return _of_tokens(study, run)
-    aucs = measured[measured["metric"] == METRICS["auc"]]
+    aucs = measured[measured["metric"] == heading("auc")]
     title = f"{study.place}\n{fill(study.title, TITLE)}"
     if study.figure == "curve":
         return _curve(study, aucs, title)
     if study.figure == "heat map":
         return _heat_map(study, aucs, title)
     if study.figure == "rates":
-        rates = measured[measured["metric"] != METRICS["auc"]]
-        panels = _series(rates, rates["metric"], _names(rates, study.rows))
+        found = measured[measured["metric"] != heading("auc")]
+        panels = _series(found, found["metric"], _names(found, study.rows))
         return figures.dots(panels, x_name="members found", title=title)
     headings = _names(aucs, study.columns)
     panels = _series(aucs, headings, _names(aucs, study.rows))

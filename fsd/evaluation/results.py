@@ -89,10 +89,6 @@ COMPARISONS = {"auc_gain": "gain", "placebo_auc": "placebo_fsd_auc", "placebo_le
 """Metric that compares → its column in summary.csv."""
 ENDINGS = ("", "_low", "_high")
 """What the names of a number and of the ends of its interval end in, in summary.csv."""
-CHARTED = ("auc", "auc_gain", "placebo_lead")
-"""Metrics of every detector by which runs are compared in MLflow; the others are in summary.csv."""
-OF_COMPARED = ("tpr_at_5fpr", *OF_CONTRASTS)
-"""Metrics by which runs with contemporaries are compared as well, of a few scores."""
 
 
 def kinds_in(scores: pd.DataFrame) -> Kinds:
@@ -166,12 +162,16 @@ def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float
 
 
 def charted(table: pd.DataFrame, compared: Sequence[Score] = ()) -> dict[str, float]:
-    """The numbers of `CHARTED`, and of the scores `compared` those of `OF_COMPARED`; more charts would hide these."""
-    numbers = tracked(table[table["metric"].isin(CHARTED)], uncertainty=False)
-    further = table[table["metric"].isin(OF_COMPARED)]
-    for score in compared:
-        of_score = (further["detector"] == score.detector) & (further["state"] == score.state)
-        numbers |= tracked(further[of_score], uncertainty=False)
+    """The numbers of every detector that MLflow charts, and those by which the scores `compared` are compared as well.
+
+    More charts would hide these; the other numbers are in summary.csv.
+    """
+    every = [name for name, metric in METRICS.items() if metric.charted]
+    numbers = tracked(table[table["metric"].isin([*every, "auc_gain", "placebo_lead"])], uncertainty=False)
+    further = [name for name, metric in METRICS.items() if metric.compared]
+    rows = table[table["metric"].isin([*further, *OF_CONTRASTS])]
+    for detector, state in compared:
+        numbers |= tracked(rows[(rows["detector"] == detector) & (rows["state"] == state)], uncertainty=False)
     return numbers
 
 

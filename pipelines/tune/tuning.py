@@ -11,7 +11,7 @@ from fsd.evaluation.answer import Answer
 from fsd.evaluation.findings import as_findings
 from fsd.scores import Score
 from fsd.tracking import Version
-from fsd.tuning.objective import Winner
+from fsd.tuning.objective import Winner, check_objective
 from fsd.tuning.optuna_study import check_storage, compare_on_test, open_storage
 from pipelines.command.context import stage
 from pipelines.command.deliver import run_name, show, tracked_run
@@ -24,6 +24,7 @@ from pipelines.tune.job import tuning_data
 
 def prepare(config: TuneConfig) -> Job:
     """Read and split the texts, and check the settings; trials of an adapter train, those of detectors do not."""
+    check_objective(config.objective)
     base_run = config.base_run
     trains = config.tune == "adapter"
     if not trains:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from extensions.study import cells
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
@@ -26,12 +27,14 @@ from fsd.evaluation.results import (
     tracked,
 )
 from fsd.evaluation.rows import by_key
+from fsd.reporting.results import detectors_table
 from fsd.scores import STATES, Score
-from fsd.scoring.deviation import ScoreTable
+from fsd.scoring.deviation import ScoreTable, ViewStatistics
 from fsd.statistics import metrics
 from fsd.statistics.metrics import Metric, auc
 from fsd.text_audit.audit import audit
 from fsd.text_audit.audited import Control
+from fsd.tuning.objective import ValidationSet, check_objective
 
 LABELS = np.arange(120) % 2 == 0
 GROUPS = [f"g{i // 4}-{i % 2}" for i in range(120)]
@@ -257,11 +260,22 @@ def test_scores_have_one_row_per_text(results):
     assert list(scores["group"]) == [str(number) for number in range(TEXTS)]
 
 
-def test_a_registered_metric_reaches_every_number(monkeypatch):
-    monkeypatch.setitem(metrics.METRICS, "fpr_at_top", Metric("FPR@top", lambda curves: curves.alarms[0]))
+def test_a_metric_that_is_added_in_one_place_reaches_every_number(monkeypatch):
+    """The table, summary.csv, MLflow's charts, the tables of studies and the objective of a tuning."""
+    added = Metric("FPR@top", lambda curves: curves.alarms[0], charted=True)
+    monkeypatch.setitem(metrics.METRICS, "fpr_at_top", added)
     results = judged()
     assert ("late", "base", "fpr_at_top") in by_key(results.table)
     assert {"base_fpr_at_top", "fsd_fpr_at_top_low"} <= set(summary(results.table))
+    assert "fpr_at_top/late.base" in Answer(results).metrics()
+    assert "FPR@top" in detectors_table(results).head
+    assert cells.heading("fpr_at_top") == "FPR@top"
+    check_objective("fpr_at_top")
+    member = np.array([True, False, False])
+    objective = ValidationSet(ViewStatistics({}), member, [np.arange(3)], "fpr_at_top")
+    assert objective.values(np.array([1.0, 2.0, 2.0])) == [2.0]
+    with pytest.raises(UsageError, match=r"objective must be one of auc, .*; got 'accuracy'"):
+        check_objective("accuracy")
 
 
 def test_contrasts_are_evaluations_of_two_kinds():
