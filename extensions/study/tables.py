@@ -19,7 +19,7 @@ from extensions.study.grid import SETTING, Cell, label
 from fsd.config import AdapterConfig, FSDConfig
 from fsd.evaluation.findings import as_findings
 from fsd.evaluation.rows import compare
-from fsd.reporting import figures
+from fsd.reporting import charts, figures
 from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
 from fsd.scores import BASE, columns_of, of_state
 from fsd.statistics.bootstrap import Bootstrap
@@ -471,7 +471,7 @@ def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     x = list(aucs[study.x].unique())
     y = list(aucs[study.y].unique())
     settings = load(study.detectors[0].name).settings
-    return figures.heat_map(
+    return charts.heat_map(
         x,
         y,
         table.loc[y, x].to_numpy(),
@@ -503,7 +503,7 @@ def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     # Numbers over two powers of ten would lie on one another.
     lowest = min(x)
     x_log = lowest > 0 and max(x) / lowest >= 100
-    return figures.curves(x, {title: lines}, x_name=study.x, y_name="AUC", chance=0.5, x_log=x_log)
+    return charts.curves(x, {title: lines}, x_name=study.x, y_name="AUC", chance=0.5, x_log=x_log)
 
 
 def _of_scores(study: Study, run: RunRecord) -> Figure:
@@ -528,12 +528,12 @@ def _before_and_after(study: Study, run: RunRecord) -> Figure:
     # Members score higher, so that a perplexity is a score with the other sign.
     sign = -1 if spec.name == "perplexity" else 1
     member = table["label"].to_numpy() == 1
-    return figures.before_and_after(member, sign * base, sign * tuned, name=spec.shown)
+    return charts.before_and_after(member, sign * base, sign * tuned, name=spec.shown)
 
 
 def _of_tokens(study: Study, run: RunRecord) -> Figure:
     table = read_tokens(run)
     selections = {spec.shown: table[spec.key].to_numpy() for spec in study.detectors}
-    return figures.tokens(
+    return charts.tokens(
         table["label"].to_numpy() == 1, table["entropy"].to_numpy(), table["logp"].to_numpy(), selections
     )
