@@ -56,6 +56,7 @@ def run(experiment: "Experiment") -> None:
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", language_model.dtype)))
         experiment = experiment._replace(config=config)
         plan = experiment.prepare(model)
+        # What the model cannot compute, its control need not.
         computed = experiment._replace(detectors=plan.detectors)
         control, remarks = computed.control()
     with registration.start(computed, language_model, control) as tracked:

@@ -435,8 +435,8 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
     if study.figure == "heat map":
         return _heat_map(study, aucs, title)
     if study.figure == "rates":
-        found = measured[measured["metric"] != heading("auc")]
-        panels = _series(found, found["metric"], _names(found, study.rows))
+        shares = measured[measured["metric"] != heading("auc")]
+        panels = _series(shares, shares["metric"], _names(shares, study.rows))
         return figures.dots(panels, x_name="members found", title=title)
     headings = _names(aucs, study.columns)
     panels = _series(aucs, headings, _names(aucs, study.rows))

@@ -351,17 +351,24 @@ class Answer:
         """The ground that a control model gives."""
         lead = self.results.lead
         if lead is None:
-            return "control without the score" if self.results.uncontrolled else "no control"
-        return "lead" if lead.low > 0 else "no lead"
+            if self.results.uncontrolled:
+                return "control without the score"
+            return "no control"
+        if lead.low > 0:
+            return "lead"
+        return "no lead"
 
     @cached_property
     def period(self) -> str:
         """The ground that the periods of the texts give."""
         if self.within is None:
             return "no contemporaries"
+        # Without later texts the period is no difference.
         if self.results.number(self.results.headline, f"auc_{WITH_LATER.name}") is None:
             return "one period"
-        return "within the period" if self.within.low > 0.5 else "not within the period"
+        if self.within.low > 0.5:
+            return "within the period"
+        return "not within the period"
 
     @cached_property
     def grounds(self) -> list[Ground]:
@@ -386,19 +393,27 @@ class Answer:
         """The state of the evidence, a key of `JUDGEMENTS`."""
         results = self.results
         # The order is that of what a reason rules out: without labels nothing is known, and what chance explains needs
-        # no other explanation. The best of many scores on the same texts may be so by chance.
-        reasons = {
-            "labels": not results.labels.hold,
-            "control": results.never_saw,
-            "reversed": below_chance(results.auc),
-            "chance": results.auc.low <= 0.5,
-            "texts": self.texts == "texts explain",
-            "unexplained": results.lead is None,
-            "placebo": self.control == "no lead",
-            "unvalidated": not results.parts.validation,
-            "lead": results.has_contemporaries,
-        }
-        return next((state for state, holds in reasons.items() if holds), "period")
+        # no other explanation.
+        if not results.labels.hold:
+            return "labels"
+        if results.never_saw:
+            return "control"
+        if below_chance(results.auc):
+            return "reversed"
+        if results.auc.low <= 0.5:
+            return "chance"
+        if self.texts == "texts explain":
+            return "texts"
+        if results.lead is None:
+            return "unexplained"
+        if self.control == "no lead":
+            return "placebo"
+        # The best of many scores on the same texts may be so by chance.
+        if not results.parts.validation:
+            return "unvalidated"
+        if results.has_contemporaries:
+            return "lead"
+        return "period"
 
     @property
     def judgement(self) -> Judgement:
@@ -502,5 +517,9 @@ class Answer:
         headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
         compared = []
         if results.has_contemporaries:
-            compared = [results.headline, *(Score("loss", state) for state in results.states)]
+            compared = [
+                results.headline,
+                Score("loss", results.states.single),
+                Score("loss", results.states.difference),
+            ]
         return headline | results.audit.metrics() | charted(results.table, compared)

@@ -166,10 +166,16 @@ def charted(table: pd.DataFrame, compared: Sequence[Score] = ()) -> dict[str, fl
 
     More charts would hide these; the other numbers are in summary.csv.
     """
-    every = [name for name, metric in METRICS.items() if metric.charted]
-    numbers = tracked(table[table["metric"].isin([*every, "auc_gain", "placebo_lead"])], uncertainty=False)
-    further = [name for name, metric in METRICS.items() if metric.compared]
-    rows = table[table["metric"].isin([*further, *OF_CONTRASTS])]
+    # Comparisons are no metrics of their own.
+    every = ["auc_gain", "placebo_lead"]
+    further = list(OF_CONTRASTS)
+    for name, metric in METRICS.items():
+        if metric.charted:
+            every.append(name)
+        if metric.compared:
+            further.append(name)
+    numbers = tracked(table[table["metric"].isin(every)], uncertainty=False)
+    rows = table[table["metric"].isin(further)]
     for detector, state in compared:
         numbers |= tracked(rows[(rows["detector"] == detector) & (rows["state"] == state)], uncertainty=False)
     return numbers

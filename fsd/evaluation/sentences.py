@@ -105,9 +105,12 @@ def signs(answer: Answer) -> list[Finding]:
     if results.gain:
         gains = results.gain.low > 0
         line = f"{results.title(results.best_fsd)} against the best base score: {results.gain.estimate.signed}"
-        lines.append(Finding(line if gains else f"{line}; read base scores", gains))
-    against = [f"no verdicts: {answer.contradiction}"] if answer.contradiction else []
-    against += _remarks_with_a_remedy(results)
+        if not gains:
+            line += "; read base scores"
+        lines.append(Finding(line, gains))
+    against = _remarks_with_a_remedy(results)
+    if answer.contradiction:
+        against.insert(0, f"no verdicts: {answer.contradiction}")
     if not results.parts.validation:
         against.append("chosen on the test texts, which flatters: set others aside by --validation 0.2")
     return lines + as_findings(against, AGAINST)
@@ -156,7 +159,9 @@ def _result(answer: Answer) -> str:
         line += ": not distinguishable from chance, this shows nothing about membership"
     if blind is None:
         line += f"; no blind classifier could be trained ({results.audit.blind.reason})"
-        return f"{line}: the cause of the result is open" if auc.low > 0.5 else line
+        if auc.low > 0.5:
+            line += ": the cause of the result is open"
+        return line
     line += f"; a blind classifier, which never sees the model, reaches {blind} here"
     meaning = meaning_of_blind(blind, auc, "this")
     if below_chance(blind):

@@ -44,6 +44,7 @@ class Metric:
     def of(self, labels: ArrayLike, scores: ArrayLike) -> float:
         """Its value on (N,) labels and scores, without a threshold."""
         hits, alarms, _ = _counts(*checked_scores(labels, scores))
+        # Whole numbers, so that the AUC is that of `auc` to the last digit.
         curves = RocCurves(hits[:, None].astype(float), alarms[:, None].astype(float))
         return float(self.compute(curves)[0])
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,20 +80,15 @@ class Experiment(NamedTuple):
         documents, too_short = continuable(texts.documents, self.detectors)
         check_tokenizers(config, documents)
         split, left_out = split_texts(documents, config.data, config.seed)
-        return self._replace(
-            texts_are_local=True,
-            documents=documents,
-            split=split,
-            sources=texts.sources,
-            remarks=list(texts.remarks) + too_short + left_out,
-            labels=texts.labels(config),
-            read=read_otherwise(documents) if config.data.places else "",
-        )
+        remarks = list(texts.remarks) + too_short + left_out
+        words = read_otherwise(documents) if config.data.places else ""
+        labels = texts.labels(config)
+        fetched = self._replace(texts_are_local=True, documents=documents, split=split, sources=texts.sources)
+        return fetched._replace(remarks=remarks, labels=labels, read=words)
 
     def with_adapter_texts(self) -> "Experiment":
         """The same with the unseen texts that a reused adapter was trained on, if recorded: for audit and `recall`."""
-        adapter = self.config.adapter
-        unseen = unseen_of_adapter(adapter) if adapter else None
+        unseen = unseen_of_adapter(self.config.adapter)
         if unseen is None:
             return self
         return self._replace(split=self.split.replace(unseen=unseen))
@@ -100,7 +96,9 @@ class Experiment(NamedTuple):
     @property
     def states(self) -> Sequence[str]:
         """The states in which texts are scored: the base alone without unseen texts, since nothing is trained then."""
-        return STATES if self.split.unseen else ("base",)
+        if not self.split.unseen:
+            return ("base",)
+        return STATES
 
     @property
     def shots(self) -> int:
@@ -129,30 +127,34 @@ class Experiment(NamedTuple):
             lacking = uncontrolled(config, split.judged, plan.detectors)
             if lacking:
                 notes.append(f"{lacking}: where one of these is the best, the answer stays open")
-        control = self._control_name()
+        scored = texts if self.texts_are_local else None  # those of a benchmark are counted when it has been downloaded
+        training = None if config.adapter else config.training
         return Job(
             work,
             reads,
             config.model,
-            # Those of a benchmark are counted when it has been downloaded.
-            texts=texts if self.texts_are_local else None,
-            passes=counts,
-            trained=split.unseen.texts,
-            training=None if config.adapter else config.training,
+            scored,
+            counts,
+            split.unseen.texts,
+            training,
             writes=["a registered adapter"],
             experiment=f"fsd-{config.data.domain}",
             notes=notes,
             adapter=config.adapter,
-            further={"placebo": control} if control else {},
+            further=self._control_names(),
             read=self.read,
         )
 
-    def _control_name(self) -> str | None:
-        """The control model, as far as it is known before the texts are here."""
+    def _control_names(self) -> dict[str, str]:
+        """The control model by its flag, as far as it is known before the texts are here."""
+        control: str | None = self.config.placebo
         if self.texts_are_local:
-            return control_model(self.config, self.split.judged)
-        control = self.config.placebo
-        return None if control in (AUTO, "none") else control
+            control = control_model(self.config, self.split.judged)
+        elif control in (AUTO, "none"):
+            control = None
+        if control:
+            return {"placebo": control}
+        return {}
 
     def _reads(self) -> Stated:
         data = self.config.data
@@ -197,16 +199,26 @@ class Experiment(NamedTuple):
         """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
         from fsd.models.finetuning import finetune
 
-        cache = cache_folder(self.config.model)
+        def log(steps: Mapping[int, Mapping[str, float]]) -> None:
+            if run:
+                run.log_curves(_curves(steps))
+
         finetune(
             model,
             self.split.unseen.prompts,
             self.config.training,
             seed=self.config.seed,
-            log=partial(_log_curves, run) if run else None,
+            log=log,
             shown=distributed.is_main_process(),
-            cache=cache / TRAINING if cache else None,
+            cache=self._trainings(),
         )
+
+    def _trainings(self) -> Path | None:
+        """The folder of trainings in the cache, if there is one."""
+        cache = cache_folder(self.config.model)
+        if cache:
+            return cache / TRAINING
+        return None
 
     def measure(self, language_model: "LanguageModel", run: Run | None) -> tuple[ScoringPlan, ScoreTable]:
         """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone without unseen texts."""
@@ -228,6 +240,7 @@ class Experiment(NamedTuple):
         name = control_model(config, documents)
         if name is None:
             return None, []
+        # A model that is not there is refused before the training of the one under test.
         locate(name)
         remarks = []
         training = config.training
@@ -288,15 +301,9 @@ class Experiment(NamedTuple):
         from fsd.evaluation.results import compute_results
 
         config = self.config
+        remarks = list(self.remarks) + list(remarks)
         results = compute_results(
-            self.split,
-            scored,
-            control,
-            self.detectors,
-            remarks=[*self.remarks, *remarks],
-            seed=config.seed,
-            audited=self.audit,
-            **how,
+            self.split, scored, control, self.detectors, remarks=remarks, seed=config.seed, audited=self.audit, **how
         )
         best = [detector for detector in self.detectors if detector.name == results.headline.detector]
         lacking = "" if results.lead else uncontrolled(config, self.split.judged, best)
@@ -356,7 +363,8 @@ class Experiment(NamedTuple):
         return replace(results, calibration=replace(results.calibration, reference=reference), remarks=remarks)
 
 
-def _log_curves(run: Run, steps: Mapping[int, Mapping[str, float]]) -> None:
+def _curves(steps: Mapping[int, Mapping[str, float]]) -> dict[int, dict[str, float]]:
+    """The numbers of each step of a training, under the names of curves."""
     curves = {}
     for step, numbers in steps.items():
         metrics = {f"train/{name}": value for name, value in numbers.items()}
@@ -364,7 +372,7 @@ def _log_curves(run: Run, steps: Mapping[int, Mapping[str, float]]) -> None:
         if numbers.get("lm_loss") == numbers["loss"]:
             del metrics["train/lm_loss"]
         curves[step] = metrics
-    run.log_curves(curves)
+    return curves
 
 
 def read(config: FSDConfig) -> Experiment:

@@ -282,8 +282,10 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
     return parts, remarks
 
 
-def unseen_of_adapter(adapter: str) -> list[Document] | None:
-    """The texts that a registered adapter was trained on; None where they are not recorded."""
+def unseen_of_adapter(adapter: str | None) -> list[Document] | None:
+    """The texts that a registered adapter, if there is one, was trained on; None where they are not recorded."""
+    if not adapter:
+        return None
     file = distributed.from_main(lambda: tracking.fetch_model_file(adapter, UNSEEN))
     if file is None:
         return None
