@@ -47,11 +47,11 @@ def timed(scorer: ModelScorer, prompts: list[Prompt]) -> tuple[FloatArray, float
 
 def main(settings: Settings) -> None:
     """Print a row for each view: tokens, seconds in either way, and their ratio."""
-    read = experiment.read(FSDConfig())
-    config, split = read.config, read.split
-    opened = read.open()
+    inputs = experiment.read(FSDConfig())
+    config, split = inputs.config, inputs.split
+    opened = inputs.open()
     model = opened.language_model
-    read.train(model, None)
+    inputs.train(model, None)
     texts = [Prompt(document.text) for document in (*split.validation, *split.test)][: settings.texts]
     unseen = [document.text for document in split.unseen]
     given = opened.inputs(unseen, shots=shots_of(config.detection, config.model.model))
