@@ -191,10 +191,7 @@ def waiting(tmp_path: Path, root: Path, default_signals: None) -> Iterator[Calla
         job.communicate()
 
 
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [(signal.SIGINT, "interrupted"), (signal.SIGHUP, "ended by SIGHUP")],
-)
+@pytest.mark.parametrize(("number", "message"), [(signal.SIGINT, "interrupted"), (signal.SIGHUP, "ended by SIGHUP")])
 def test_a_signal_cleans_up_and_ends_with_its_own_code(number, message, waiting, tmp_path) -> None:
     job = waiting()
     job.send_signal(number)
