@@ -72,7 +72,7 @@ COMMANDS = {
         "mlruns/**/scores.parquet",
         [
             Moment("reading the texts", "pipelines.experiment.inputs:load_texts"),
-            Moment("loading the model", "pipelines.experiment.experiment:open_with_adapter", after=True),
+            Moment("loading the model", "pipelines.experiment.experiment:Experiment.open", after=True),
             Moment("creating the store", CREATION),
             Moment("store created", CREATION, after=True),
             Moment("opening the run", START),
@@ -145,7 +145,7 @@ COMMANDS = {
         "mlruns/**/table.csv",
         [
             Moment("opening the run of the study", START, after=True),
-            Moment("training of the second cell", "pipelines.experiment.experiment:train_adapter", 2),
+            Moment("training of the second cell", "pipelines.experiment.experiment:Experiment.train", 2),
             Moment("first cell closed", END, after=True),
             Moment("logging the table", LOG, 4),
         ],

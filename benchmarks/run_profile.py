@@ -23,7 +23,6 @@ from fsd.token_stats import FloatArray, Prompt
 from fsd.views import DRAWS, FORMS
 from pipelines.experiment import experiment
 from pipelines.experiment.detector_settings import shots_of
-from pipelines.experiment.inputs import read as read_inputs
 
 WAYS = {"before": (1, 10**9), "now": (model_scorer.WORKERS, model_scorer.SHARED)}
 
@@ -48,11 +47,11 @@ def timed(scorer: ModelScorer, prompts: list[Prompt]) -> tuple[FloatArray, float
 
 def main(settings: Settings) -> None:
     """Print a row for each view: tokens, seconds in either way, and their ratio."""
-    inputs = read_inputs(FSDConfig())
+    inputs = experiment.read(FSDConfig())
     config, split = inputs.config, inputs.split
-    opened = experiment.open_with_adapter(config)
+    opened = inputs.open()
     model = opened.language_model
-    experiment.train_adapter(model, split.unseen, config, None)
+    inputs.train(model, None)
     texts = [Prompt(document.text) for document in (*split.validation, *split.test)][: settings.texts]
     unseen = [document.text for document in split.unseen]
     given = opened.inputs(unseen, shots=shots_of(config.detection, config.model.model))

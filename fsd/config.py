@@ -272,8 +272,8 @@ class TuneConfig:
     """The run whose settings are tuned."""
     tune: Literal["detectors", "adapter"] = "detectors"
     """Settings of the detectors (no forward pass per trial), or of fine-tuning (one training per trial)."""
-    objective: Literal["auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr"] = "auc"
-    """Metric on the validation texts that is maximised."""
+    objective: str = "auc"
+    """Metric on the validation texts that is maximised: auc, tpr_at_1fpr, tpr_at_5fpr or tpr_at_10fpr."""
     sampler: Literal["tpe", "grid", "random"] = "tpe"
     """How settings are sampled; a space with no more settings than trials is searched exhaustively."""
     trials: int = 200

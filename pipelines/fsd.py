@@ -20,7 +20,7 @@ from pipelines.command.deliver import show
 from pipelines.command.job import Job
 
 if TYPE_CHECKING:
-    from pipelines.experiment.inputs import Inputs
+    from pipelines.experiment.experiment import Experiment
 
 STAGES = {
     "data": "settings and texts",
@@ -35,51 +35,47 @@ STAGES = {
 
 def prepare(config: FSDConfig) -> Job:
     """Read and split the texts, and check the settings."""
-    from pipelines.experiment import experiment
-    from pipelines.experiment.inputs import read
+    from pipelines.experiment.experiment import read
 
-    inputs = read(config)
-    return experiment.job(partial(run, inputs), inputs)
+    experiment = read(config)
+    return experiment.job(partial(run, experiment))
 
 
-def run(inputs: "Inputs") -> None:
+def run(experiment: "Experiment") -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
-    from pipelines.experiment import experiment
-    from pipelines.experiment.inputs import with_adapter_texts
-
     with stage("data"):
-        inputs = inputs.fetched()
-    config = inputs.config
-    detectors = inputs.detectors
-    split = with_adapter_texts(inputs.split, config.adapter)
+        experiment = experiment.fetched()
+    experiment = experiment.with_adapter_texts()
     with stage("model"):
         from pipelines.experiment import registration
 
-        model = experiment.open_with_adapter(config)
+        model = experiment.open()
         language_model = model.language_model
+        config = experiment.config
         # From here on as it is in effect, also for the control model.
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", language_model.dtype)))
-        plan = experiment.prepare(model, split, detectors, config)
-        placebo, placebo_remarks = experiment.plan_control(config, split, plan.detectors)
-    with registration.start(config, language_model, inputs.sources, plan.detectors, placebo) as tracked:
+        experiment = experiment._replace(config=config)
+        plan = experiment.prepare(model)
+        # What the model cannot compute, its control need not.
+        computed = experiment._replace(detectors=plan.detectors)
+        control, remarks = computed.control()
+    with registration.start(computed, language_model, control) as tracked:
         if not config.adapter:
             with stage("finetuning"):
-                experiment.train_adapter(language_model, split.unseen, config, tracked)
+                experiment.train(language_model, tracked)
         with stage("scoring"):
             scored = plan.score()
-        control = None
-        if placebo:
+        of_control = None
+        if control:
             with stage("placebo"):
-                control = placebo.score(split)
+                of_control = control.scores_of_control()
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):
-            inputs = inputs._replace(config=config)
-            remarks = placebo_remarks + plan.remarks
-            results = experiment.compute_results(inputs, split, scored, control, remarks=remarks)
-            results = experiment.with_power(results, model, config)
+            results = experiment.results(scored, of_control, remarks + plan.remarks)
+            results = experiment.with_power(results, model)
         with stage("recording"):
-            report, version = registration.track(tracked, results, inputs, language_model)
+            report, version = registration.track(tracked, results, experiment, language_model)
         tracked.log_metrics(stages().seconds)
         # Before the end of the run, which raises what could not be stored.
         show(report, tracked, version)

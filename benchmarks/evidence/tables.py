@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.evidence.trials import ALPHA, EXTRACTABLE
 from extensions.extract.extraction import ratio
-from fsd.reporting import figures
+from fsd.reporting import charts, figures
 from fsd.reporting.report import markdown, plain
 from fsd.statistics.intervals import Estimate, observed_rate
 
@@ -156,7 +156,7 @@ def figure(lines: Mapping[str, Sequence[float]], levels: Sequence[int]) -> bytes
     """The shares of `found`, as PNG."""
     x = [0.5 if level == 0 else float(level) for level in levels]
     names = {"x_name": "times seen in training (left: never)", "y_name": "share found (error rate 5 %)"}
-    drawn = figures.curves(x, {"": lines}, **names, chance=ALPHA, x_log=True)
+    drawn = charts.curves(x, {"": lines}, **names, chance=ALPHA, x_log=True)
     drawn.axes[0].set_xticks(x, [str(level) for level in levels])
     return figures.png(drawn)
 

@@ -22,9 +22,9 @@ from fsd.data.reading import read_otherwise
 from fsd.data.splitting import split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
+from fsd.evaluation.answer import Answer, AuditSummary, asks_whether_reversed
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.evaluation.results import Results, charted
-from fsd.evaluation.sentences import AuditSummary, asks_whether_reversed, audit_summary, contradiction, verdict_rate
 from fsd.models.adapters import copy_adapter, on_your_word
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity
@@ -214,7 +214,7 @@ class Audit:
     @property
     def summary(self) -> AuditSummary:
         """How well the best detector and a blind classifier separate the labelled texts."""
-        return audit_summary(self.results)
+        return Answer(self.results).audit
 
 
 def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) -> Audit:
@@ -242,7 +242,7 @@ def measure(parts: Split, judged: Documents, model: Model, config: AuditConfig) 
         typicality = model.typicality
         calibration = _beside_base(calibration, model, parts, scored.take(slice(labelled)))
     calibration = _tried(calibration, model, states, typicality)
-    summary = audit_summary(measured)
+    summary = Answer(measured).audit
     # as `detect` refuses the version that is registered of such an audit
     maker = VerdictMaker(calibration, states, typicality, refusal=summary.sentence if summary.void else "")
     verdicts = None
@@ -392,8 +392,8 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
         findings += _power(audit, fpr)
     if audit.verdicts is not None:
         findings += verdict_sentences(audit.verdicts, audit.calibration)
-    elif contradiction(audit.results):
-        findings.append(Finding(f"no verdicts: {contradiction(audit.results)}", AGAINST))
+    elif Answer(audit.results).contradiction:
+        findings.append(Finding(f"no verdicts: {Answer(audit.results).contradiction}", AGAINST))
     return findings + as_findings(audit.remarks)
 
 
@@ -465,7 +465,7 @@ def report(audit: Audit, config: AuditConfig, name: str) -> Report:
         score=f"{summary.detector} {summary.auc.short}",
         metrics=audit.results.audit.metrics() | charted(audit.table),
         numbers=gate_numbers(audit),
-        rate=verdict_rate(audit.results),
+        rate=Answer(audit.results).rate,
         reader=reader(audit, base, name),
         artifacts={
             "scores.parquet": audit.scores,
@@ -587,7 +587,7 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     }
     validation_auc = audit.results.validation_auc
     judged = judged_words(parts, f"audit of {adapter}", config.seed)
-    barred = summary.sentence if summary.void else contradiction(audit.results)
+    barred = summary.sentence if summary.void else Answer(audit.results).contradiction
     rows = adapter_files.served_rows(parts, audit.calibration)
     model = f"fsd-{config.domain}"
     with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:

@@ -18,7 +18,7 @@ from extensions.canary.settings import RankConfig
 from fsd.errors import UsageError, at_least
 from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
 from fsd.progress import progress
-from fsd.reporting import figures
+from fsd.reporting import charts, figures
 from fsd.reporting.report import Column, Picture, Reader, Report, Section, Table, p_column, p_value, p_words
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model, outline
@@ -175,7 +175,7 @@ def report(
     best = str(of_all["p_holm"].idxmin())
     p = float(of_all["p_holm"][best])
     histogram = Picture(
-        figures.png(figures.p_value_histogram(best, rank_p_values(scores, best))),
+        figures.png(charts.p_value_histogram(best, rank_p_values(scores, best))),
         "Rank p-values of the single documents: the share of variants that score at least as high as the "
         "published one. A model that was not trained on them gives about as many values in each bar (grey line).",
         name="ranks.png",

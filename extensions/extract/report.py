@@ -13,7 +13,7 @@ from extensions.extract.powers import extraction_power
 from extensions.extract.settings import ExtractConfig
 from fsd.config import again
 from fsd.evaluation.findings import AGAINST, Finding
-from fsd.reporting import figures
+from fsd.reporting import charts, figures
 from fsd.reporting.report import Picture, Reader, Report, Section, Table, p_words, plain
 from fsd.scoring.model import Model
 from fsd.statistics.intervals import Estimate
@@ -109,7 +109,7 @@ def _strips(works: Sequence[Work]) -> Picture:
         names = [work.name for work in works]
     profiles = {name: work.profile(BINS) for name, work in zip(names, works, strict=True)}
     return Picture(
-        figures.png(figures.strips(profiles, name="log₁₀ p")),
+        figures.png(charts.strips(profiles, name="log₁₀ p")),
         f"Highest probability of a continuation of {works[0].suffix} tokens along each work, from its beginning on the "
         "left to its end on the right. Bright places are the ones that the model can be made to return.",
         name="extraction.png",

@@ -22,7 +22,8 @@ from extensions.lab.results import (
     summarise,
 )
 from fsd.evaluation.results import MEMBERSHIP
-from fsd.reporting.figures import BASE, BOTH, FSD, by_model, curves, dots, png
+from fsd.reporting.charts import curves
+from fsd.reporting.figures import BASE, BOTH, FSD, by_model, dots, png
 from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
 from fsd.scores import Score
 from fsd.statistics.intervals import Estimate, shortened

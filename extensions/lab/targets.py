@@ -215,13 +215,14 @@ def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.Dat
     states = STATES if cell.adapters else ("base",)
     opened = open_model(config.model, states=states, local=model, seed=config.seed)
     opened = read_once(opened)
+    scored = experiment.Experiment(config, detectors, split=split)
     if cell.adapters and not adapted:
         # For its refusals.
-        experiment.prepare(opened, split, detectors, config)
-        experiment.train_adapter(model, split.unseen, config, None)
+        scored.prepare(opened)
+        scored.train(model, None)
     tables = []
     for part in cell.scored:
-        plan = experiment.planned(scoring(opened, part), split, detectors, config)
+        plan = scored.planned(scoring(opened, part))
         texts = pd.DataFrame(rows).assign(scored=part)
         tables.append(pd.concat([texts, plan.score().frame()], axis=1))
     return pd.concat(tables, ignore_index=True)

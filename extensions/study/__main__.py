@@ -38,8 +38,7 @@ def prepare(config: StudyConfig) -> Job:
     from extensions.study import catalogue, cells
     from fsd.data import benchmarks
     from fsd.data.readers import parse_columns
-    from pipelines.experiment import experiment
-    from pipelines.experiment.inputs import Inputs
+    from pipelines.experiment.experiment import Experiment
 
     if config.list:
         return Job(show_catalogue, {"studies": "their declarations"})
@@ -60,7 +59,7 @@ def prepare(config: StudyConfig) -> Job:
     if not all(map(benchmarks.is_local, data)):
         parts = None
         # Published texts are read when the work begins, so that a dry run downloads nothing.
-        inputs = Inputs(planned[0].config, cells.load_detectors(study.detectors))
+        inputs = Experiment(planned[0].config, cells.load_detectors(study.detectors))
     else:
         inputs = cells.read(planned[0], study)
         checks.append(partial(cells.check_texts, planned[1:], study))
@@ -71,7 +70,7 @@ def prepare(config: StudyConfig) -> Job:
         "models": names(models),
         "texts": names(data, "the embedded corpus"),
     }
-    job = experiment.job(partial(run, config, name, study, planned), inputs)
+    job = inputs.job(partial(run, config, name, study, planned))
     return replace(
         job,
         reads=reads,
@@ -98,9 +97,8 @@ def _check_texts(name: str, study: "Study", data: "Sequence[str]") -> None:
 def _jobs(planned: "Sequence[Cell]", study: "Study") -> list[Job]:
     """The job of each cell, whose numbers make those of the study."""
     from extensions.study import cells
-    from pipelines.experiment import experiment
 
-    return [experiment.job(lambda: None, cells.read(cell, study)) for cell in planned]
+    return [cells.read(cell, study).job(lambda: None) for cell in planned]
 
 
 def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:

@@ -54,30 +54,33 @@ from fsd.scoring.model_checks import check_model
 from fsd.scoring.scorers import cache_folder, frequency_file
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
-from fsd.statistics.metrics import FPR_SLACK, auc, roc
+from fsd.statistics.metrics import FPR_SLACK, METRICS, auc, roc
 from fsd.tracking import Run, RunRecord
 from fsd.views import Detector
 from pipelines.command.deliver import finished_cells
 from pipelines.experiment import experiment
 from pipelines.experiment.detector_settings import shots_of
-from pipelines.experiment.inputs import Inputs, LabelledTexts, check_tokenizers, load_texts
+from pipelines.experiment.experiment import Experiment
+from pipelines.experiment.inputs import LabelledTexts, check_tokenizers, load_texts
 from pipelines.experiment.registration import log_texts, training_params
 
 EMBEDDED = embedded.CORPORA["arxiv"]
 
-METRICS = {
-    "auc": "AUC",
-    "tpr_at_1fpr": "TPR@1%FPR",
-    "tpr_at_5fpr": "TPR@5%FPR",
-    "tpr_at_10fpr": "TPR@10%FPR",
-    "accuracy": "accuracy",
-    "tpr_at_1fpr_below": "TPR@<1%FPR",
-    "tpr_at_5fpr_below": "TPR@<5%FPR",
-    "tpr_at_10fpr_below": "TPR@<10%FPR",
-}
-RATES = {"tpr_at_1fpr": 0.01, "tpr_at_5fpr": 0.05, "tpr_at_10fpr": 0.1}
 # Ending of the metrics at a false-positive rate below the bound, where the others are at one up to it.
 BELOW = "_below"
+
+
+def rates() -> dict[str, float]:
+    """Name of a metric → the false-positive rate that bounds it."""
+    return {name: metric.rate for name, metric in METRICS.items() if metric.rate}
+
+
+def heading(name: str) -> str:
+    """The metric of a name in a table: AUC, TPR@5%FPR, and TPR@<5%FPR below the bound."""
+    label = METRICS[name.removesuffix(BELOW)].label
+    return label.replace("@", "@<") if name.endswith(BELOW) else label
+
+
 SCORES = "scores.parquet"
 TOKENS = "tokens.parquet"
 # Tokens of each class that are drawn in a figure of tokens.
@@ -95,7 +98,7 @@ class PreparedCell(NamedTuple):
     """A cell with what its experiment reads, and a hash of all that its numbers depend on."""
 
     cell: Cell
-    inputs: Inputs
+    inputs: Experiment
     tag: str
 
 
@@ -252,7 +255,7 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
 
 def below_the_bounds(study: Study) -> Study:
     """The study with true-positive rates at false-positive rates below the bounds, as in the papers' code."""
-    below = {metric: metric + BELOW for metric in RATES}
+    below = {metric: metric + BELOW for metric in rates()}
     metrics = [below.get(metric, metric) for metric in study.metrics]
     return replace(study, metrics=tuple(metrics))
 
@@ -293,11 +296,11 @@ def _naming(cell: Cell) -> Iterator[None]:
         raise UsageError(f"cell {cell.name}: {error}") from error
 
 
-def read(cell: Cell, study: Study) -> Inputs:
+def read(cell: Cell, study: Study) -> Experiment:
     """Texts and detectors of a cell."""
     with _naming(cell):
         split, remarks = split_texts(cell, trained=study.trained)
-    return Inputs(cell.config, load_detectors(study.detectors), True, split=split, remarks=remarks)
+    return Experiment(cell.config, load_detectors(study.detectors), True, split=split, remarks=remarks)
 
 
 def check_settings(cells: Iterable[Cell], study: Study) -> None:
@@ -332,7 +335,7 @@ def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
     return PreparedCell(cell, inputs, _tag(inputs, study))
 
 
-def _tag(inputs: Inputs, study: Study) -> str:
+def _tag(inputs: Experiment, study: Study) -> str:
     """The tag of a cell, which depends on the weights of its models, not on their names."""
     config = inputs.config
     model = config.model
@@ -450,7 +453,7 @@ def run_cells(
     return results, left_out
 
 
-def _untrainable(model: LanguageModel, inputs: Inputs) -> str:
+def _untrainable(model: LanguageModel, inputs: Experiment) -> str:
     """Why no adapter can be trained on the unseen texts, such as AdaLoRA in too few steps; "" if one can."""
     try:
         if inputs.split.unseen:
@@ -493,11 +496,11 @@ def _run(name: str, study: Study, prepared: PreparedCell, model: LanguageModel, 
     opened.check()  # table and figure are made of what is stored
 
 
-def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> None:
+def compute(study: Study, inputs: Experiment, model: LanguageModel, run: Run) -> None:
     """Fine-tune, score and evaluate as the main pipeline does, and log the scores and all numbers to the run."""
     parts = inputs.split
     seed = inputs.config.seed
-    plan, scored = experiment.measure(model, parts, inputs.detectors, inputs.config, run)
+    plan, scored = inputs.measure(model, run)
     metrics: dict[str, float] = {}
     if parts.unseen:
         measured = results.compute_results(parts, scored, None, inputs.detectors, seed=seed)
@@ -537,13 +540,13 @@ def _rates_below(scores: pd.DataFrame) -> dict[str, float]:
     metrics = {}
     for score, column in columns_of(test).items():
         alarms, hits, _ = roc(member, column)
-        for metric, bound in RATES.items():
+        for metric, bound in rates().items():
             allowed = alarms < bound - FPR_SLACK
             metrics[f"{metric}{BELOW}/{score}"] = float(hits[allowed].max())
     return metrics
 
 
-def _tokens(inputs: Inputs, model: LanguageModel) -> pd.DataFrame:
+def _tokens(inputs: Experiment, model: LanguageModel) -> pd.DataFrame:
     """Entropy and log-probability of tokens of the tested texts, drawn at random, and which ones each detector selects.
 
     One row a token: label, entropy, logp, and a column of a setting of surp by its key.

@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 
 from detectors import load
 from extensions.study.catalogue import BEST, DATA, MODEL, OWN, DetectorSpec, Study
-from extensions.study.cells import BELOW, METRICS, RATES, PreparedCell, read_scores, read_tokens
+from extensions.study.cells import BELOW, PreparedCell, heading, rates, read_scores, read_tokens
 from extensions.study.grid import SETTING, Cell, label
 from fsd.config import AdapterConfig, FSDConfig
 from fsd.evaluation.findings import as_findings
 from fsd.evaluation.rows import compare
-from fsd.reporting import figures
+from fsd.reporting import charts, figures
 from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
 from fsd.scores import BASE, columns_of, of_state
 from fsd.statistics.bootstrap import Bootstrap
@@ -96,7 +96,7 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
             row[setting] = f"{level:g}"
         row["detector"] = spec.shown
         row["state"] = STATES[state]
-        row["metric"] = METRICS[metric]
+        row["metric"] = heading(metric)
         row |= estimate._asdict()
         row["paper"] = _printed(study, prepared.cell, spec, measured, metric)
         row["run"] = run.id
@@ -333,7 +333,7 @@ def _on_paper(study: Study, arranged: pd.DataFrame) -> Iterator[str]:
     if source and source.code:
         yield f"{source.code}."
     metrics = {metric.removesuffix(BELOW) for metric in study.metrics}
-    if source and metrics & RATES.keys():
+    if source and metrics & rates().keys():
         yield f"{source.rate}."
 
 
@@ -428,15 +428,15 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
         return _before_and_after(study, run)
     if study.figure == "tokens":
         return _of_tokens(study, run)
-    aucs = measured[measured["metric"] == METRICS["auc"]]
+    aucs = measured[measured["metric"] == heading("auc")]
     title = f"{study.place}\n{fill(study.title, TITLE)}"
     if study.figure == "curve":
         return _curve(study, aucs, title)
     if study.figure == "heat map":
         return _heat_map(study, aucs, title)
     if study.figure == "rates":
-        rates = measured[measured["metric"] != METRICS["auc"]]
-        panels = _series(rates, rates["metric"], _names(rates, study.rows))
+        shares = measured[measured["metric"] != heading("auc")]
+        panels = _series(shares, shares["metric"], _names(shares, study.rows))
         return figures.dots(panels, x_name="members found", title=title)
     headings = _names(aucs, study.columns)
     panels = _series(aucs, headings, _names(aucs, study.rows))
@@ -471,7 +471,7 @@ def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     x = list(aucs[study.x].unique())
     y = list(aucs[study.y].unique())
     settings = load(study.detectors[0].name).settings
-    return figures.heat_map(
+    return charts.heat_map(
         x,
         y,
         table.loc[y, x].to_numpy(),
@@ -503,7 +503,7 @@ def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     # Numbers over two powers of ten would lie on one another.
     lowest = min(x)
     x_log = lowest > 0 and max(x) / lowest >= 100
-    return figures.curves(x, {title: lines}, x_name=study.x, y_name="AUC", chance=0.5, x_log=x_log)
+    return charts.curves(x, {title: lines}, x_name=study.x, y_name="AUC", chance=0.5, x_log=x_log)
 
 
 def _of_scores(study: Study, run: RunRecord) -> Figure:
@@ -528,12 +528,12 @@ def _before_and_after(study: Study, run: RunRecord) -> Figure:
     # Members score higher, so that a perplexity is a score with the other sign.
     sign = -1 if spec.name == "perplexity" else 1
     member = table["label"].to_numpy() == 1
-    return figures.before_and_after(member, sign * base, sign * tuned, name=spec.shown)
+    return charts.before_and_after(member, sign * base, sign * tuned, name=spec.shown)
 
 
 def _of_tokens(study: Study, run: RunRecord) -> Figure:
     table = read_tokens(run)
     selections = {spec.shown: table[spec.key].to_numpy() for spec in study.detectors}
-    return figures.tokens(
+    return charts.tokens(
         table["label"].to_numpy() == 1, table["entropy"].to_numpy(), table["logp"].to_numpy(), selections
     )

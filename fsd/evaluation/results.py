@@ -89,10 +89,6 @@ COMPARISONS = {"auc_gain": "gain", "placebo_auc": "placebo_fsd_auc", "placebo_le
 """Metric that compares → its column in summary.csv."""
 ENDINGS = ("", "_low", "_high")
 """What the names of a number and of the ends of its interval end in, in summary.csv."""
-CHARTED = ("auc", "auc_gain", "placebo_lead")
-"""Metrics of every detector by which runs are compared in MLflow; the others are in summary.csv."""
-OF_COMPARED = ("tpr_at_5fpr", *OF_CONTRASTS)
-"""Metrics by which runs with contemporaries are compared as well, of a few scores."""
 
 
 def kinds_in(scores: pd.DataFrame) -> Kinds:
@@ -166,12 +162,22 @@ def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float
 
 
 def charted(table: pd.DataFrame, compared: Sequence[Score] = ()) -> dict[str, float]:
-    """The numbers of `CHARTED`, and of the scores `compared` those of `OF_COMPARED`; more charts would hide these."""
-    numbers = tracked(table[table["metric"].isin(CHARTED)], uncertainty=False)
-    further = table[table["metric"].isin(OF_COMPARED)]
-    for score in compared:
-        of_score = (further["detector"] == score.detector) & (further["state"] == score.state)
-        numbers |= tracked(further[of_score], uncertainty=False)
+    """The numbers of every detector that MLflow charts, and those by which the scores `compared` are compared as well.
+
+    More charts would hide these; the other numbers are in summary.csv.
+    """
+    # Comparisons are no metrics of their own.
+    every = ["auc_gain", "placebo_lead"]
+    further = list(OF_CONTRASTS)
+    for name, metric in METRICS.items():
+        if metric.charted:
+            every.append(name)
+        if metric.compared:
+            further.append(name)
+    numbers = tracked(table[table["metric"].isin(every)], uncertainty=False)
+    rows = table[table["metric"].isin(further)]
+    for detector, state in compared:
+        numbers |= tracked(rows[(rows["detector"] == detector) & (rows["state"] == state)], uncertainty=False)
     return numbers
 
 
@@ -327,17 +333,9 @@ class Results:
         compared = self.scores[splitting.compared(self.kind)]
         return compared[compared["split"] == "test"]
 
-    def metrics(self) -> dict[str, float]:
-        """The numbers under the names that all runs share, with the few by which runs are compared first."""
-        numbers = {"auc": self.auc, "blind": self.audit.blind.auc, "lead": self.lead}
-        numbers["gain"] = self.number(Score(self.headline.detector, ""), "auc_gain")
-        numbers["fsd_over_base"] = self.gain and self.gain.estimate
-        numbers["tpr5"] = self.number(self.headline, "tpr_at_5fpr")
-        headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
-        compared = []
-        if self.has_contemporaries:
-            compared = [self.headline, Score("loss", self.states.single), Score("loss", self.states.difference)]
-        return headline | self.audit.metrics() | charted(self.table, compared)
+    def measured(self, metric: str) -> list[Row]:
+        """The rows of a metric, one for each score or comparison."""
+        return [row for row in self.rows.values() if row.metric == metric]
 
 
 def compute_results(

@@ -1,4 +1,4 @@
-"""Figures: ROC curves, score distributions, reliability of p-values, heat maps, curves and dot plots.
+"""Figures: ROC curves, score distributions, reliability of p-values, and dot plots.
 
 Base scores are blue, FSD is orange, scores that use both models are green; members are dark, non-members grey. The
 palettes, Okabe and Ito's and Paul Tol's muted one, are safe for colour-blind readers.
@@ -6,7 +6,7 @@ palettes, Okabe and Ito's and Paul Tol's muted one, are safe for colour-blind re
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
@@ -14,11 +14,8 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
-from numpy.random import default_rng
 from numpy.typing import ArrayLike
 
 from fsd.evaluation.results import CONTRASTS
@@ -26,7 +23,7 @@ from fsd.evaluation.rows import Rows
 from fsd.statistics import conformal, metrics
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.intervals import LOWER, UPPER, Estimate, shortened
-from fsd.token_stats import BoolArray, FloatArray, Scores
+from fsd.token_stats import FloatArray, Scores
 
 BASE = "#0072B2"
 FSD = "#D55E00"
@@ -37,9 +34,6 @@ CONTROL = "#7f7f7f"
 GREY = "#595959"
 STATES = {"base score": BASE, "FSD": FSD, "both models": BOTH}
 NAMES = ("base score", "FSD")
-CYCLE = ("#332288", "#CC6677", "#44AA99", "#882255", "#999933", "#88CCEE", "#000000")
-STYLES = ("-", "--", "-.", ":")
-MARKS = "osD^vPX*"
 ACROSS = 3
 """Panels of detectors side by side."""
 COLUMNS = 4
@@ -56,29 +50,11 @@ WIDTH = 26
 """Characters in a line of a panel's title."""
 SPREAD = 0.3
 """Distance between the series of one row of a dot plot, rows being 1 apart."""
-MOST_TICKS = 7
-"""Labels on a logarithmic axis."""
-BARS = 24
-"""Bars of a histogram of scores."""
-NARROWEST = 0.1
-"""Distance from the default that a heat map gives its full colour at least, so that noise stays pale."""
-LOWEST_STRIP = -12.0
-"""Value from which on a strip has its darkest colour."""
-LETTER = 0.08
-"""Inches of a letter of a label."""
-SHORT = 5
-"""Letters of a label for which there is room beside the cells of a heat map."""
-ROW = 0.18
-"""Inches of a row of a legend."""
-ROWS = 8
-"""Rows of a legend for which every figure has room."""
 LEGEND: dict[str, Any] = {"fontsize": 9, "frameon": False}
 
 Series = Mapping[str, Mapping[str, Estimate]]
 """Series → row → number with its interval."""
 Panels = Mapping[str, Series]
-Lines = Mapping[str, Sequence[Estimate | float]]
-"""Name of a line → K estimates or plain numbers."""
 
 
 def png(figure: Figure) -> bytes:
@@ -98,7 +74,7 @@ def _sheet(count: int, across: int, size: tuple[float, float]) -> tuple[Figure, 
     return (Figure(figsize=(width, height), layout="constrained"), down, across)
 
 
-def _panels(count: int, across: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, Sequence[Axes]]:
+def panels_of(count: int, across: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, Sequence[Axes]]:
     """A figure with panels side by side, and below each other where they are more than `across`."""
     figure, down, across = _sheet(count, across, size)
     axes = figure.subplots(down, across, squeeze=False, **shared).ravel()
@@ -109,7 +85,7 @@ def _panels(count: int, across: int, size: tuple[float, float], **shared: Any) -
 
 def finish(axis: Axes, x_name: str = "", y_name: str = "", title: str = "", *, size: int = 10) -> None:
     """Label the axes, and draw them with a light grid and without a frame."""
-    _name(axis, x_name, y_name, size)
+    name_axes(axis, x_name, y_name, size)
     if title:
         axis.set_title(title, fontsize=size + 1, loc="left")
     axis.tick_params(labelsize=9, color="#bbbbbb")
@@ -119,7 +95,8 @@ def finish(axis: Axes, x_name: str = "", y_name: str = "", title: str = "", *, s
     axis.spines[["left", "bottom"]].set_color("#bbbbbb")
 
 
-def _name(axis: Axes, x_name: str, y_name: str, size: int) -> None:
+def name_axes(axis: Axes, x_name: str, y_name: str, size: int) -> None:
+    """Label the axes."""
     axis.set_xlabel(x_name, fontsize=size)
     axis.set_ylabel(y_name, fontsize=size)
 
@@ -129,12 +106,12 @@ def _percent(*axes: Axis) -> None:
         axis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
 
 
-def _decimals(axis: Axis) -> None:
+def decimals(axis: Axis) -> None:
     """Ticks as in the tables: .5, not 0.5."""
     axis.set_major_formatter(lambda value, _: shortened(value, "g"))
 
 
-def _legend(figure: Figure, axes: Sequence[Axes], columns: int = 2, side: str = "lower") -> None:
+def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2, side: str = "lower") -> None:
     """One legend for all panels."""
     entries: dict[str, Artist] = {}
     for axis in axes:
@@ -164,7 +141,7 @@ def roc(labels: ArrayLike, base: Scores, fsd: Scores, *, names: tuple[str, str] 
     """One panel per detector with the curves of its base score and FSD, over a logarithmic axis, and their AUCs."""
     detectors = list(fsd | base)
     lowest = _lowest(labels)
-    figure, axes = _panels(len(detectors), ACROSS, (3.3, 2.5), sharex=True, sharey=True)
+    figure, axes = panels_of(len(detectors), ACROSS, (3.3, 2.5), sharex=True, sharey=True)
     for axis, detector in zip(axes, detectors, strict=True):
         height = 0.97
         for values, name, colour in _states(detector, base, fsd, names):
@@ -178,7 +155,7 @@ def roc(labels: ArrayLike, base: Scores, fsd: Scores, *, names: tuple[str, str] 
         finish(axis, title=detector)
         axis.label_outer()
     _name_all(figure, "Non-members wrongly called members (false alarms), logarithmic", "Members found")
-    _legend(figure, axes, columns=4, side="upper")
+    legend(figure, axes, columns=4, side="upper")
     return figure
 
 
@@ -217,7 +194,7 @@ def headline(labels: ArrayLike, groups: Sequence[str], curves: Mapping[str, tupl
     # Evenly spaced on the linear panel and on the logarithmic one, so that neither curve has corners.
     rates = np.union1d(np.linspace(0, 1, 51), np.geomspace(lowest, 1, 40))
     measures = list(map(metrics.tpr_at, rates.tolist()))
-    figure, (linear, log) = _panels(2, 2, (5.0, 4.0), sharey=True)
+    figure, (linear, log) = panels_of(2, 2, (5.0, 4.0), sharey=True)
     for name, (values, colour) in curves.items():
         tpr, *resampled = bootstrap.values(values, measures).T
         low, high = np.quantile(resampled, [LOWER, UPPER], axis=0)
@@ -230,7 +207,7 @@ def headline(labels: ArrayLike, groups: Sequence[str], curves: Mapping[str, tupl
     finish(linear, "Non-members wrongly called members (false alarms)", "Members found")
     finish(log, "The same, with few false alarms enlarged")
     figure.suptitle("Share of members found at a given false-alarm rate", fontsize=12, x=0.01, ha="left")
-    _legend(figure, [linear])
+    legend(figure, [linear])
     return figure
 
 
@@ -257,45 +234,7 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
             top = bottom
             title = ""
     _name_all(figure, "Score (higher: more likely a member)", "Texts with at least this score")
-    _legend(figure, figure.axes[:1], side="upper")
-    return figure
-
-
-def before_and_after(labels: ArrayLike, base: FloatArray, tuned: FloatArray, *, name: str) -> Figure:
-    """Histograms of a number of members and of non-members, before and after fine-tuning, over one axis."""
-    member = np.asarray(labels, dtype=bool)
-    panels = {"before fine-tuning": base, "after fine-tuning": tuned}
-    low, high = np.quantile(np.concatenate([base, tuned]), [TAIL, 1 - TAIL])
-    edges = np.linspace(low, max(high, low + 1e-9), BARS + 1).tolist()
-    figure, axes = _panels(len(panels), len(panels), (4.2, 3.0), sharex=True, sharey=True)
-    for axis, (title, values) in zip(axes, panels.items(), strict=True):
-        # What lies beyond an end is counted in the last bar, so that both sides have all their texts.
-        clipped = np.clip(values, edges[0], edges[-1])
-        axis.hist(clipped[~member], edges, color=OTHERS, alpha=0.7, label="non-members")
-        axis.hist(clipped[member], edges, color=MEMBERS, histtype="step", linewidth=1.6, label="members")
-        finish(axis, name, "Texts", title)
-        axis.label_outer()
-    _legend(figure, [axes[0]])
-    return figure
-
-
-def tokens(labels: ArrayLike, entropy: FloatArray, logp: FloatArray, selections: Mapping[str, BoolArray]) -> Figure:
-    """Entropy against log-probability of tokens, of members beside non-members: all, and those of each selection."""
-    member = np.asarray(labels, dtype=bool)
-    colours = np.where(member, MEMBERS, OTHERS)
-    panels = {"all tokens": np.ones(member.size, dtype=bool), **selections}
-    # In a drawn order neither side lies over the other.
-    order = default_rng(0).permutation(member.size)
-    figure, axes = _panels(len(panels), ACROSS, (3.6, 3.2), sharex=True, sharey=True)
-    for axis, (title, chosen) in zip(axes, panels.items(), strict=True):
-        drawn = order[chosen[order]]
-        axis.scatter(entropy[drawn], logp[drawn], s=4, alpha=0.6, linewidths=0, c=colours[drawn])
-        finish(axis, "entropy of the prediction (nats)", "log-probability of the token (nats)", title)
-        axis.text(0.97, 0.04, f"{100 * chosen.mean():.3g} % of them", transform=axis.transAxes, ha="right", fontsize=9)
-        axis.label_outer()
-    for name, colour in (("members", MEMBERS), ("non-members", OTHERS)):
-        axes[0].scatter([], [], s=30, color=colour, label=name)
-    _legend(figure, [axes[0]])
+    legend(figure, figure.axes[:1], side="upper")
     return figure
 
 
@@ -317,17 +256,6 @@ def _shares(axis: Axes, values: FloatArray, sides: Mapping[str, tuple[Any, str]]
     _percent(axis.yaxis)
 
 
-def p_value_histogram(name: str, p_values: ArrayLike) -> Figure:
-    """Histogram of p-values in ten bars, with the level that uniform ones would have."""
-    values = np.asarray(p_values)
-    figure, (axis,) = _panels(1, 1, (5.2, 2.3))
-    axis.hist(values, bins=np.linspace(0, 1, 11).tolist(), color=BASE, edgecolor="white")
-    axis.axhline(values.size / 10, color=GREY, linewidth=1.2)
-    finish(axis, "p-value of a document", "documents", name)
-    _decimals(axis.xaxis)
-    return figure
-
-
 def _p_values(axis: Axes, p_values: ArrayLike, counts: tuple[int, int], colour: str, label: str) -> FloatArray:
     """Share of the p-values (n,) up to each of `ALPHA`, and the band of valid ones for these `counts` of texts."""
     low, high = conformal.conformal_band(*counts, ALPHA)
@@ -342,7 +270,7 @@ def _p_values(axis: Axes, p_values: ArrayLike, counts: tuple[int, int], colour: 
 
 def reliability(name: str, p_values: FloatArray, *, calibration: int, texts: int, colour: str) -> Figure:
     """Share of held-out non-members with p at most α, against α."""
-    figure, (axis,) = _panels(1, 1, (6.0, 4.3))
+    figure, (axis,) = panels_of(1, 1, (6.0, 4.3))
     label = f"{name}, {p_values.size} non-members"
     share = _p_values(axis, p_values, (calibration, texts), colour, label)
     called = share[np.argmin(abs(ALPHA - 0.05))]
@@ -370,7 +298,7 @@ def verdicts(
     independent: tuple[int, int],
 ) -> Figure:
     """Scores of new texts against those of known non-members, and the distribution of their p-values."""
-    figure, (left, right) = _panels(2, 2, (5.0, 3.9))
+    figure, (left, right) = panels_of(2, 2, (5.0, 3.9))
     new = np.asarray(scores)
     values = np.concatenate([new, np.asarray(calibration)])
     is_new = np.arange(values.size) < new.size
@@ -392,175 +320,6 @@ def verdicts(
     for axis in (left, right):
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, **LEGEND)
     return figure
-
-
-def heat_map(
-    x: Sequence[object],
-    y: Sequence[object],
-    values: FloatArray,
-    *,
-    x_name: str,
-    y_name: str,
-    name: str,
-    title: str = "",
-    default: tuple[object, object] | None = None,
-) -> Figure:
-    """Values as colours with the numbers written in; above those of the `default` settings green, below purple."""
-    columns = _labels(x)
-    rows = _labels(y)
-    # Names are longer than numbers, and would leave no room for the cells.
-    cell = max(0.62, LETTER * max(map(len, columns)))
-    margin = 1.8 + LETTER * max(0, max(map(len, rows)) - SHORT)
-    figure = Figure(figsize=(margin + cell * len(columns), 1.7 + 0.42 * len(rows)), layout="constrained")
-    axis = figure.subplots()
-    default_x, default_y = _labels(default or ("", ""))
-    if default_x in columns and default_y in rows:
-        place = (rows.index(default_y), columns.index(default_x))
-        middle = values[place]
-        far = max(NARROWEST, np.nanmax(abs(values - middle)))
-        colours: dict[str, Any] = {"cmap": "PRGn", "norm": CenteredNorm(middle, far)}
-        dark = abs(values - middle) > 0.7 * far
-        best = np.unravel_index(np.nanargmax(values), values.shape)
-        _frame(axis, best, "-", "highest")
-        _frame(axis, place, "--", "default")
-    else:
-        colours = {"cmap": "Blues"}
-        dark = values > (np.nanmin(values) + np.nanmax(values)) / 2
-    image = axis.imshow(values, origin="lower", aspect="auto", **colours)
-    axis.set_xticks(range(len(x)), columns, fontsize=9)
-    axis.set_yticks(range(len(y)), rows, fontsize=9)
-    _name(axis, x_name, y_name, 10)
-    for (row, column), value in np.ndenumerate(values):
-        if not math.isnan(value):
-            colour = "white" if dark[row, column] else MEMBERS
-            axis.text(column, row, shortened(value), ha="center", va="center", fontsize=9, color=colour)
-    _decimals(figure.colorbar(image, ax=axis, label=name).ax.yaxis)
-    axis.set_title(title, fontsize=11, loc="left")
-    if axis.patches:
-        _legend(figure, [axis])
-    return figure
-
-
-def _labels(values: Iterable[object]) -> list[str]:
-    return [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-
-
-def _frame(axis: Axes, place: Sequence[Any], style: str, name: str) -> None:
-    """Draw a frame around the cell of a row and a column, with an entry in the legend."""
-    row, column = place
-    corner = (column - 0.47, row - 0.47)
-    frame = Rectangle(corner, 0.94, 0.94, fill=False, linestyle=style, linewidth=2.2, edgecolor=MEMBERS, label=name)
-    axis.add_patch(frame)
-
-
-def strips(values: Mapping[str, FloatArray], *, name: str) -> Figure:
-    """One strip of colours per series, from its beginning to its end."""
-    count = len(values)
-    figure = Figure(figsize=(9.0, 1.2 + 0.45 * count), layout="constrained")
-    axis = figure.subplots()
-    image = axis.imshow(
-        np.maximum(list(values.values()), LOWEST_STRIP),
-        aspect="auto",
-        cmap="cividis",
-        vmin=LOWEST_STRIP,
-        vmax=0,
-        extent=(0, 100, count, 0),
-    )
-    names = [series if len(series) <= 28 else f"{series[:13]}…{series[-13:]}" for series in values]
-    # Between two of them matplotlib reads a formula.
-    names = [series.replace("$", r"\$") for series in names]
-    axis.set_yticks(np.arange(count) + 0.5, names, fontsize=9)
-    axis.set_xlabel("place in the work, %", fontsize=9)
-    figure.colorbar(image, ax=axis, label=name, extend="min")
-    return figure
-
-
-def curves(
-    x: Sequence[Any],
-    panels: Mapping[str, Lines],
-    *,
-    x_name: str,
-    y_name: str,
-    across: int = 1,
-    chance: float | None = None,
-    x_log: bool = False,
-    colours: Mapping[str, str] | None = None,
-) -> Figure:
-    """One panel per title with a line per name over the same K settings, and intervals as bands."""
-    figure, axes = _panels(len(panels), across, (3.5, 2.6) if len(panels) > 1 else (6.8, 3.7), sharey=True)
-    for index, (axis, (title, lines)) in enumerate(zip(axes, panels.items(), strict=True)):
-        if not lines:
-            axis.set_axis_off()
-            continue
-        _draw_lines(axis, x, lines, colours or {})
-        if chance is not None:
-            axis.axhline(chance, color=GREY, linewidth=0.9, linestyle=":")
-        if x_log:
-            _few_ticks(axis, x)
-        # Only the outer panels name their axes.
-        below = index + across >= len(panels)
-        leftmost = index % across == 0
-        finish(axis, x_name if below else "", y_name if leftmost else "", title, size=9)
-        _decimals(axis.yaxis)
-        axis.tick_params(labelleft=True)
-    fullest = max(axes, key=lambda axis: len(axis.lines))
-    _, names = fullest.get_legend_handles_labels()
-    # Names at the ends need one panel, and a colour for each line to tell to which it belongs.
-    if len(panels) == 1 and len(names) <= len(CYCLE):
-        _name_ends(fullest)
-    else:
-        columns = min(across + 2, len(fullest.lines))
-        # A legend of many lines would leave no room for them.
-        figure.set_figheight(figure.get_figheight() + ROW * max(0, math.ceil(len(names) / columns) - ROWS))
-        _legend(figure, [fullest], columns=columns)
-    return figure
-
-
-def _draw_lines(axis: Axes, x: Sequence[Any], lines: Lines, colours: Mapping[str, str]) -> None:
-    for index, (name, points) in enumerate(lines.items()):
-        rows = [point if isinstance(point, Estimate) else (point, point, point) for point in points]
-        value, low, high = np.array(rows, dtype=np.float64).T
-        colour = colours.get(name, CYCLE[index % len(CYCLE)])
-        # The style changes when the colours begin again, so that 28 lines differ.
-        style = STYLES[index // len(CYCLE) % len(STYLES)]
-        mark = MARKS[index % len(MARKS)]
-        axis.plot(x, value, color=colour, linestyle=style, label=name, marker=mark, linewidth=1.7)
-        if (low < high).any():
-            axis.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
-
-
-def _few_ticks(axis: Axes, x: Sequence[Any]) -> None:
-    """Make an axis logarithmic, with ticks at some of the settings."""
-    axis.set_xscale("log")
-    ticks = list(x)[:: math.ceil(len(x) / MOST_TICKS)]
-    axis.set_xticks(ticks, [shortened(tick, ".2g") for tick in ticks])
-    axis.minorticks_off()
-
-
-def _name_ends(axis: Axes) -> None:
-    """Write the names of the lines at their right ends, apart from each other."""
-    # matplotlib's own names of lines without one begin with _.
-    lines = [line for line in axis.lines if not str(line.get_label()).startswith("_")]
-    ends = np.array([np.asarray(line.get_xydata())[-1] for line in lines])
-    bottom, top = axis.get_ylim()
-    order = np.argsort(ends[:, 1], kind="stable")
-    steps = 0.06 * (top - bottom) * np.arange(len(lines))
-    # From the lowest up, each is pushed above the one below it; then the highest ones back into the panel.
-    upwards = np.maximum.accumulate(ends[order, 1] - steps) + steps
-    heights = np.minimum(upwards, top - steps[::-1])
-    for index, height in zip(order, heights, strict=True):
-        line = lines[index]
-        end = (ends[index, 0], height)
-        axis.annotate(
-            str(line.get_label()),
-            xy=end,
-            xytext=(10, 0),
-            textcoords="offset points",
-            color=line.get_color(),
-            va="center",
-            fontsize=9,
-            annotation_clip=False,
-        )
 
 
 def contrasts(rows: Rows) -> Figure:
@@ -603,17 +362,17 @@ def dots(panels: Panels, *, x_name: str, title: str = "", chance: float | None =
     # Room for the names of the rows, left of the first panel, and for the title.
     longest = max(map(len, rows), default=0)
     width = max(2.3 + (0.09 * longest + 0.4) / across, 0.085 * len(title) / across)
-    figure, axes = _panels(len(panels), across, (width, 0.8 + 0.32 * len(rows)), sharex=True, sharey=True)
+    figure, axes = panels_of(len(panels), across, (width, 0.8 + 0.32 * len(rows)), sharex=True, sharey=True)
     for axis, (panel, series) in zip(axes, panels.items(), strict=True):
         _draw_dots(axis, series, rows)
         if chance is not None:
             axis.axvline(chance, color=GREY, linewidth=0.9, linestyle=":")
         finish(axis, x_name, title=panel, size=9)
-        _decimals(axis.xaxis)
+        decimals(axis.xaxis)
     axes[0].set_yticks(range(len(rows)), rows, fontsize=9)
     axes[0].set_ylim(len(rows) - 0.5, -0.5)
     if max(map(len, panels.values())) > 1:
-        _legend(figure, axes, columns=3)
+        legend(figure, axes, columns=3)
     figure.suptitle(title, fontsize=11)
     return figure
 

@@ -4,27 +4,19 @@ import json
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.model_selection import StratifiedGroupKFold
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, one_of
 from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range, Search, Space
 from fsd.statistics.groups import group_index
-from fsd.statistics.metrics import auc, tpr_at_fpr
+from fsd.statistics.metrics import METRICS
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 
-OBJECTIVES: dict[str, Callable[[BoolArray, FloatArray], float]] = {
-    "auc": auc,
-    "tpr_at_1fpr": partial(tpr_at_fpr, fpr=0.01),
-    "tpr_at_5fpr": partial(tpr_at_fpr, fpr=0.05),
-    "tpr_at_10fpr": partial(tpr_at_fpr, fpr=0.10),
-}
-"""Name → measure of labels and scores; the names are those of `fsd.statistics.metrics.METRICS`."""
 PER_DECADE = 3
 """Grid points per factor of ten of a logarithmic range: 1, 2.15, 4.64."""
 STEPS = 20
@@ -61,8 +53,8 @@ class ValidationSet:
 
     def values(self, scores: FloatArray) -> FloatArray:
         """(N,) scores → (folds,) the objective on each fold."""
-        measure = OBJECTIVES[self.objective]
-        return np.array([measure(self.member[rows], scores[rows]) for rows in self.folds])
+        measure = METRICS[self.objective]
+        return np.array([measure.of(self.member[rows], scores[rows]) for rows in self.folds])
 
 
 @dataclass
@@ -92,6 +84,13 @@ class DetectorTask:
             scores = self.validation.statistics.scores(detector, self.state)
             self.evaluated[key] = self.validation.values(scores)
         return self.evaluated[key]
+
+
+def check_objective(name: str) -> None:
+    """Refuse what is no metric, or one that needs a threshold from other texts."""
+    allowed = [name for name, metric in METRICS.items() if not metric.needs_threshold]
+    if name not in allowed:
+        raise UsageError(one_of("objective", allowed, name))
 
 
 def grouped_folds(

@@ -16,7 +16,7 @@ from fsd.data.documents import Document, Documents
 from fsd.data.near_duplicates import NGRAM, ngrams, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError, quoted
-from fsd.evaluation.sentences import AuditSummary
+from fsd.evaluation.answer import AuditSummary
 from fsd.files import read_json
 from fsd.models.adapters import check_adapter, check_base, check_unloaded
 from fsd.scores import BASE, IN_AUDIT

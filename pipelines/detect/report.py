@@ -61,6 +61,21 @@ class Findings:
     owners: Table | None = None
 
     @property
+    def number(self) -> int:
+        """How many texts there are."""
+        return len(self.documents)
+
+    @cached_property
+    def called(self) -> int:
+        """How many texts are called members."""
+        return self.verdicts.count(MEMBER)
+
+    @cached_property
+    def unshown(self) -> int:
+        """Of how many texts membership is not shown."""
+        return self.verdicts.count(NOT_SHOWN)
+
+    @property
     def data(self) -> str:
         """What the texts may have been part of."""
         if self.classifier.audited:
@@ -105,7 +120,7 @@ class Findings:
         values: dict[str, float | None] = {}
         for name, verdict in COUNTED.items():
             values[name] = verdicts.count(verdict)
-        values["texts"] = len(self.documents)
+        values["texts"] = self.number
         values["selected"] = verdicts.table["selected"].sum()
         tests = [basis.test.p for basis in verdicts.bases if basis.test]
         values["exchangeability_p"] = min(tests, default=None)
@@ -120,11 +135,10 @@ class Findings:
 def report(findings: Findings, adapter: str, files: Mapping[str, str]) -> Report:
     """Everything that was found about the texts of files, given with their hashes, by the adapter at an address."""
     classifier = findings.classifier
-    number = len(findings.documents)
-    texts = counted(number, "text")
+    texts = counted(findings.number, "text")
     title = f"{texts}, lowest p-values first"
-    if number > TERMINAL_ROWS:
-        title += f" ({number - TERMINAL_ROWS:,} more)"
+    if findings.number > TERMINAL_ROWS:
+        title += f" ({findings.number - TERMINAL_ROWS:,} more)"
     names = ", ".join(Path(file).name for file in files)
     trained = "fine-tuned" if classifier.audited else "trained"
     question = (
@@ -141,7 +155,7 @@ def report(findings: Findings, adapter: str, files: Mapping[str, str]) -> Report
         facts=_facts(findings, adapter, files),
         printed=[beginnings(TERMINAL_ROWS, title=title)],
         brief=beginnings(REPORT_ROWS, reason=_first_words),
-        score=f"{findings.verdicts.count(MEMBER)} of {number} called members",
+        score=f"{findings.called} of {findings.number} called members",
         metrics=findings.metrics,
         numbers=_gate_numbers(findings),
         reader=_reader(findings),
@@ -152,21 +166,19 @@ def report(findings: Findings, adapter: str, files: Mapping[str, str]) -> Report
 def _reader(findings: Findings) -> Reader:
     """The answer for somebody who is no engineer."""
     verdicts = findings.verdicts
-    number = len(findings.documents)
-    called = verdicts.count(MEMBER)
-    unshown = verdicts.count(NOT_SHOWN)
+    judged = findings.called + findings.unshown
     fpr = findings.fpr
     answer = [
-        f"{called} of {counted(number, 'text')} {_are(called)} called {findings.data}.",
-        f"For {unshown}, this is not shown, which does not mean that the model was not trained on them.",
+        f"{findings.called} of {counted(findings.number, 'text')} {_are(findings.called)} called {findings.data}.",
+        f"For {findings.unshown}, this is not shown, which does not mean that the model was not trained on them.",
     ]
-    if called + unshown < number:
-        answer.append(f"On {number - called - unshown}, no verdict can be given.")
+    if judged < findings.number:
+        answer.append(f"On {findings.number - judged}, no verdict can be given.")
     errors = [
         f"Of 1,000 texts on which the model was not trained, about {1000 * fpr:.0f} are called {findings.data} all "
         "the same."
     ]
-    if called + unshown > 1 and not findings.contradicted:
+    if judged > 1 and not findings.contradicted:
         chance = chance_sentence(verdicts, findings.classifier.calibration, findings.data, findings.data)
         errors.append(_sentence(chance.text))
     errors += [_sentence(_measurement(measured, fpr).text) for measured in findings.measured]
@@ -191,8 +203,8 @@ def _sentence(text: str) -> str:
 
 def _gate_numbers(findings: Findings) -> dict[str, float | None]:
     """The numbers of the answer, by the names of a gate."""
-    called = findings.verdicts.count(MEMBER)
-    judged = called + findings.verdicts.count(NOT_SHOWN)
+    called = findings.called
+    judged = called + findings.unshown
     # Where nothing was judged, nothing was found to be in order.
     return {
         "found": called if judged else None,
@@ -212,7 +224,7 @@ def _sections(findings: Findings) -> list[Section]:
     if findings.verdicts.calls()[1]:
         sections.append(Section("Scores and p-values", pictures=[_picture(findings)]))
     paragraphs = []
-    unlisted = len(findings.documents) - REPORT_ROWS
+    unlisted = findings.number - REPORT_ROWS
     if unlisted > 0:
         paragraphs.append(f"{unlisted:,} more are in the file of verdicts.")
     table = _texts(findings, REPORT_ROWS, REPORT_CHARACTERS, caption=CAPTION, printed=False)
@@ -251,14 +263,13 @@ def conclusions(findings: Findings) -> list[Finding]:
     """The results in sentences, most important first."""
     verdicts = findings.verdicts
     calibration = findings.calibration
-    called = verdicts.count(MEMBER)
-    judged = called + verdicts.count(NOT_SHOWN)
+    judged = findings.called + findings.unshown
     lines = as_findings(findings.doubts, AGAINST)
     lines.append(Finding(f"{Path(findings.classifier.language_model.identity.id).name}: {_answer(findings)}"))
-    if verdicts.count(NOT_SHOWN):
+    if findings.unshown:
         lines.append(_power(findings))
     # if no text was judged, the answer says so already
-    if 0 < judged < len(findings.documents):
+    if 0 < judged < findings.number:
         lines.append(_unjudged(verdicts))
     lines += basis_sentences(verdicts.bases)
     if judged > 1:
@@ -272,7 +283,7 @@ def conclusions(findings: Findings) -> list[Finding]:
         lines.append(
             Finding("the share of members that this score finds is unknown: there are no labelled texts", AGAINST)
         )
-    if called:
+    if findings.called:
         lines.append(
             Finding("a verdict is evidence about these texts under these conditions, not proof; see docs/security.md")
         )
@@ -305,10 +316,9 @@ def _power(findings: Findings) -> Finding:
 
 def _answer(findings: Findings) -> str:
     verdicts = findings.verdicts
-    number = len(findings.documents)
-    called = verdicts.count(MEMBER)
-    unshown = verdicts.count(NOT_SHOWN)
-    if not called + unshown:
+    number = findings.number
+    called = findings.called
+    if not called + findings.unshown:
         answer = "no verdict on the text" if number == 1 else f"no verdict on any of {number:,} texts"
         scored = verdicts.table["score"].count()
         if scored:
@@ -320,7 +330,7 @@ def _answer(findings: Findings) -> str:
     rate = f"at a false-positive rate of {findings.fpr:.1%}"
     if verdicts.asserted:
         rate += ", if they are of the calibrated kind, which was asserted and not tested"
-    return f"{calls} by {findings.classifier.score_title}, {rate}; membership is not shown for {unshown}"
+    return f"{calls} by {findings.classifier.score_title}, {rate}; membership is not shown for {findings.unshown}"
 
 
 def _unjudged(verdicts: Verdicts) -> Finding:

@@ -22,7 +22,7 @@ from fsd.tracking import InputColumn, ServedRows
 from fsd.views import Detector
 
 if TYPE_CHECKING:
-    from fsd.evaluation.sentences import AuditSummary
+    from fsd.evaluation.answer import AuditSummary
     from fsd.verdicts.calibration import Calibration
 
 SETUP = "setup.json"

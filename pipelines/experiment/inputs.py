@@ -6,30 +6,27 @@ from dataclasses import replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from detectors import Detector
 from fsd import distributed, tracking
 from fsd.collection import domains
-from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig, check_training
+from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded, splitting
 from fsd.data.cells import RowError
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Benchmark, Document, Documents
-from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
+from fsd.data.knowledge_cutoffs import Labels, labels_for
 from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
 from fsd.data.readers import files_of_texts, parse_columns, read_files, read_texts
-from fsd.data.reading import read_otherwise
 from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
 from fsd.files import digest
-from fsd.net.hub import EMBEDDED, locate
+from fsd.net.hub import locate
 from fsd.token_stats import IDS, UNIT
 from fsd.views import DRAWS
 from pipelines.experiment.adapter_files import UNSEEN
 from pipelines.experiment.control import EMBEDDED_TARGET, control_model
-from pipelines.experiment.detector_settings import load_detectors
 
 Cleaned = tuple[Corpus, list[str]]
 """Texts that can be used, and remarks about those that were left out."""
@@ -48,56 +45,6 @@ class LabelledTexts(NamedTuple):
         return labels_for(
             config.model.model, self.documents, since=self.since, last=splitting.parse_cutoff(config.data.cutoff)
         )
-
-
-class Inputs(NamedTuple):
-    """What a run reads, made by `read`; texts of a published benchmark are not `here`, but read by `fetched`."""
-
-    config: FSDConfig
-    detectors: Sequence[Detector]
-    texts_are_local: bool = False
-    documents: Corpus = Corpus()
-    split: Split = Split((), (), ())
-    sources: Mapping[str, str] = MappingProxyType({})
-    remarks: Sequence[str] = ()
-    labels: Labels = HOLDING
-    read: str = ""
-    """What was read of files, in words, where it is not the plain case."""
-
-    def fetched(self) -> "Inputs":
-        """The same with the texts, downloaded if they are a published benchmark."""
-        if self.texts_are_local:
-            return self
-        config = self.config
-        texts = load_texts(config.data, config.model)
-        documents, too_short = continuable(texts.documents, self.detectors)
-        check_tokenizers(config, documents)
-        split, left_out = split_texts(documents, config.data, config.seed)
-        remarks = list(texts.remarks) + too_short + left_out
-        words = read_otherwise(documents) if config.data.places else ""
-        return self._replace(
-            texts_are_local=True,
-            documents=documents,
-            split=split,
-            sources=texts.sources,
-            remarks=remarks,
-            labels=texts.labels(config),
-            read=words,
-        )
-
-
-def read(config: FSDConfig) -> Inputs:
-    """The texts and detectors of a run; texts of a published benchmark are left for `Inputs.fetched`."""
-    config = with_embedded_model(config)
-    inputs = Inputs(config, load_detectors(config.detection))
-    if config.adapter is None:
-        check_training(config.training)
-    # Checks, and dry runs, shall not wait for a download.
-    if any(map(benchmarks.is_name, config.data.data)):
-        return inputs
-    if not config.data.places and config.model.model not in EMBEDDED:
-        return inputs
-    return inputs.fetched()
 
 
 def with_embedded_model(config: FSDConfig) -> FSDConfig:
@@ -335,15 +282,15 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
     return parts, remarks
 
 
-def with_adapter_texts(parts: Split, adapter: str | None) -> Split:
-    """The split with the unseen texts that a reused adapter was trained on, if recorded: for audit and `recall`."""
+def unseen_of_adapter(adapter: str | None) -> list[Document] | None:
+    """The texts that a registered adapter, if there is one, was trained on; None where they are not recorded."""
     if not adapter:
-        return parts
+        return None
     file = distributed.from_main(lambda: tracking.fetch_model_file(adapter, UNSEEN))
     if file is None:
-        return parts
+        return None
     # The file has no labels, since all of them are unseen.
-    return parts.replace(unseen=[replace(document, member=False) for document in read_files([file], answers=True)])
+    return [replace(document, member=False) for document in read_files([file], answers=True)]
 
 
 def labelled_texts(parts: Split, detectors: Sequence[Detector]) -> dict[str, tuple[int, bool]]:

@@ -1,7 +1,7 @@
 """The tracked run of the main job, and its adapter as a registered model."""
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +12,7 @@ from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import content_hash, digest
 from fsd.data.splitting import VALIDATION, Split
 from fsd.evaluation import sentences
+from fsd.evaluation.answer import Answer
 from fsd.evaluation.results import Results
 from fsd.models.adapters import copy_adapter, save_adapter, target_names
 from fsd.models.language_model import BaseIdentity, LanguageModel
@@ -25,9 +26,8 @@ from fsd.tracking import versions as own_versions
 from pipelines.command.context import context
 from pipelines.command.deliver import publish, run_name, tracked_run
 from pipelines.experiment import adapter_files
-from pipelines.experiment.detector_settings import BASE, shots_of
-from pipelines.experiment.experiment import ControlModel
-from pipelines.experiment.inputs import Inputs
+from pipelines.experiment.detector_settings import BASE
+from pipelines.experiment.experiment import Experiment
 from pipelines.experiment.report import named, report
 
 # Settings of the training that IA3 does not have.
@@ -35,29 +35,19 @@ OF_LORA = ("rank", "alpha", "dropout")
 
 
 @contextmanager
-def start(
-    config: FSDConfig,
-    model: LanguageModel,
-    sources: Mapping[str, str],
-    detectors: Sequence[Detector],
-    placebo: ControlModel | None,
-) -> Iterator[Run | None]:
+def start(experiment: Experiment, model: LanguageModel, control: Experiment | None) -> Iterator[Run | None]:
     """Open the MLflow run of a main job; None in processes other than the main one."""
     if not distributed.is_main_process():
         yield None
         return
+    config = experiment.config
     domain = config.data.domain
     method = "reused adapter" if config.adapter else config.training.method
     name = run_name(config.model.model, config.data.places or (domain,), f"{method} s{config.seed}")
-    settings = params(config, detectors, sources, placebo) | chosen_params(config, detectors)
+    settings = params(experiment, control) | chosen_params(config, experiment.detectors)
     settings["device"] = str(model.device)
-    with tracked_run(
-        config,
-        f"fsd-{domain}",
-        name,
-        params=settings,
-        tags={"texts": named(sources), **_model_tags(config, model.identity)},
-    ) as run:
+    tags = {"texts": named(experiment.sources), **_model_tags(config, model.identity)}
+    with tracked_run(config, f"fsd-{domain}", name, params=settings, tags=tags) as run:
         yield run
 
 
@@ -82,10 +72,9 @@ def _training(config: FSDConfig) -> AdapterConfig | None:
     return adapter_files.recorded_training(config.adapter, collective=False)
 
 
-def params(
-    config: FSDConfig, detectors: Sequence[Detector], sources: Iterable[str], placebo: ControlModel | None
-) -> dict[str, object]:
+def params(experiment: Experiment, control: Experiment | None) -> dict[str, object]:
     """The settings that tuning leaves as they are, as they are in effect, under their flags' names."""
+    config = experiment.config
     settings = flags(config)
     # Those of `chosen_params`, where they are nested.
     for name in ("settings", *flags(config.training)):
@@ -94,11 +83,11 @@ def params(
         # The default depends on the split.
         settings["validation"] = VALIDATION if config.data.split == "grouped" else 0.0
     # What the flags stand for, in place of `auto`.
-    settings["data"] = list(sources)
+    settings["data"] = list(experiment.sources)
     settings["reference_model"] = reference_name(config.model)
-    settings["detectors"] = [detector.name for detector in detectors]
-    settings["shots"] = shots_of(config.detection, config.model.model)
-    settings["placebo"] = placebo.config.model.model if placebo else "none"
+    settings["detectors"] = [detector.name for detector in experiment.detectors]
+    settings["shots"] = experiment.shots
+    settings["placebo"] = control.config.model.model if control else "none"
     return settings
 
 
@@ -135,7 +124,7 @@ def training_params(training: AdapterConfig | None, model: LanguageModel | None 
 def track(
     run: Run,
     results: Results,
-    inputs: Inputs,
+    experiment: Experiment,
     model: LanguageModel,
     *,
     study: str = "",
@@ -145,12 +134,11 @@ def track(
     # matplotlib is imported where something is drawn, and nowhere else.
     from pipelines.experiment.pictures import pictures
 
-    config = inputs.config
-    detectors = inputs.detectors
-    sources = inputs.sources
-    log_texts(run, results.parts, config.data, sources)
-    run.log_params(chosen_params(config, detectors, model))
-    edited = edit(report(results, config, model.identity, sources, pictures(results)))
+    config = experiment.config
+    answer = Answer(results)
+    log_texts(run, results.parts, config.data, experiment.sources)
+    run.log_params(chosen_params(config, experiment.detectors, model))
+    edited = edit(report(answer, experiment, model.identity, pictures(results)))
     publish(edited, run)
     run.describe_experiment(edited.description)
     version = None
@@ -162,10 +150,11 @@ def track(
         else:
             save_adapter(model, adapter)
         name = f"fsd-{config.data.domain}"
-        files = model_files(results, config, detectors)
+        files = model_files(answer, experiment)
         # A study that is continued registers what it chose once.
         once = f"{study} {content_hash(str(files[adapter_files.SETUP]))}" if study else ""
         tags = _model_tags(config, model.identity)
+        score = results.verdict_score
         version = register(
             run,
             name,
@@ -176,15 +165,15 @@ def track(
             tags={
                 "base_model": tags["base_model"],
                 "method": tags["method"],
-                "detector": results.verdict_score.detector,
-                "state": results.verdict_score.state,
+                "detector": score.detector,
+                "state": score.state,
             },
             judged_on=judged_words(results.parts, f"split {config.data.split}", config.seed),
-            digests=judged_on(results, config, model.identity),
-            barred=sentences.barred(results),
+            digests=judged_on(results.parts, config, model.identity),
+            barred=answer.barred,
             once=once,
             description=edited.description,
-            card=card(name, results, config, model.identity, sources, model),
+            card=card(name, answer, experiment, model.identity, model),
             rows=adapter_files.served_rows(results.parts, results.calibration),
         )
     if version and version.present:
@@ -209,17 +198,19 @@ def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) 
         )
 
 
-def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, str | Path]:
+def model_files(answer: Answer, experiment: Experiment) -> dict[str, str | Path]:
     """Name → content or path of what verdicts need; the cutoff is that given, else a member's latest date."""
+    config = experiment.config
+    results = answer.results
     cutoff = config.data.cutoff
     if not cutoff:
         members = [document for part in results.parts for document in part if document.member]
         cutoff = max((member.date.isoformat() for member in members if member.date), default="")
     return adapter_files.contents(
         config.model,
-        shots_of(config.detection, config.model.model),
-        [detector for detector in detectors if str(Score(detector.name)) in results.scores],
-        sentences.audit_summary(results),
+        experiment.shots,
+        [detector for detector in experiment.detectors if str(Score(detector.name)) in results.scores],
+        answer.audit,
         results.calibration,
         domain=config.data.domain,
         seed=config.seed,
@@ -229,10 +220,10 @@ def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detecto
     )
 
 
-def judged_on(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, str]:
+def judged_on(parts: Split, config: FSDConfig, identity: BaseIdentity) -> dict[str, str]:
     """What two versions must share for their validation scores to be comparable."""
     # Later texts are left out of the scores, so other ones do not matter.
-    judged = results.parts.without_later()
+    judged = parts.without_later()
     benchmark = f"validation {digest(judged.validation)}, test {digest(judged.test)}"
     return {
         "benchmark": benchmark,
@@ -249,15 +240,11 @@ def judged_words(parts: Split, division: str, seed: int) -> str:
 
 
 def card(
-    name: str,
-    results: Results,
-    config: FSDConfig,
-    identity: BaseIdentity,
-    sources: Mapping[str, str],
-    model: LanguageModel | None = None,
+    name: str, answer: Answer, experiment: Experiment, identity: BaseIdentity, model: LanguageModel | None = None
 ) -> str:
     """The adapter's card, in the form of the model hub; of a trained `model` also what was decided for it."""
-    training = _training(config)
+    results = answer.results
+    training = _training(experiment.config)
     settings = ", ".join(f"{key} {value}" for key, value in training_params(training, model).items())
     digests = []
     for part, texts in results.parts._asdict().items():
@@ -272,11 +259,11 @@ def card(
         training=settings or "not recorded",
         unseen=len(results.parts.unseen),
         detector=results.title(results.verdict_score),
-        texts=named(sources),
+        texts=named(experiment.sources),
         digests=digests,
         made_by=named(own_versions()),
-        headline=sentences.headline(results),
-        signs=sentences.signs(results),
+        headline=sentences.headline(answer),
+        signs=sentences.signs(answer),
         table=markdown(detectors_table(results)),
         limits=limits().points,
     )

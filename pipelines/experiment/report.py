@@ -5,11 +5,13 @@ from dataclasses import replace
 
 from fsd.config import FSDConfig
 from fsd.evaluation import sentences
+from fsd.evaluation.answer import Answer
 from fsd.evaluation.findings import Finding, as_findings
 from fsd.evaluation.results import Results, summary
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting.report import Picture, Reader, Report, Section, limits
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
+from pipelines.experiment.experiment import Experiment
 from pipelines.experiment.power_sentences import measured_power
 
 
@@ -23,20 +25,19 @@ def named(sources: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sources.items())
 
 
-def report(
-    results: Results, config: FSDConfig, identity: BaseIdentity, sources: Mapping[str, str], pictures: Sequence[Picture]
-) -> Report:
+def report(answer: Answer, experiment: Experiment, identity: BaseIdentity, pictures: Sequence[Picture]) -> Report:
     """The answer, how sure it is, the method, the results, and what they do not prove.
 
     The first of the pictures is that of the headline.
     """
+    results = answer.results
     headline, *further = pictures
     detectors = detectors_table(results)
     tables = contrast_tables(results)
     tables.append(detectors)
     if results.control_name is not None:
         tables.append(placebo_table(results))
-    what_was_done = method(results, config, identity)
+    what_was_done = method(results, experiment.config, identity)
     sections = [
         Section("The result in a figure", pictures=[headline]),
         Section("What was done", paragraphs=[what_was_done]),
@@ -44,92 +45,63 @@ def report(
         Section("Further figures", pictures=further),
         limits(),
     ]
-    caveats = "; ".join(sentences.caveats(results))
+    caveats = "; ".join(sentences.caveats(answer))
     artifacts = {
         "scores.parquet": results.scores,
         "summary.csv": summary(results.table, caveats),
         "leaks.json": [leak._asdict() for leak in results.audit.leaks.pairs],
     }
     model = sentences.of_model(identity.id)
-    findings = as_findings(sentences.notes(results))
-    power = _power(results)
+    in_words = sentences.in_words(answer)
+    sure = sentences.sure(answer)
+    findings = as_findings(sentences.notes(answer))
+    power = _power(answer)
     if power:
         # Beside the conclusion that nothing is shown, which is the first.
         findings.insert(1, power)
     return Report(
-        title=f"Was it in the pretraining data? {config.data.domain}",
+        title=f"Was it in the pretraining data? {experiment.config.data.domain}",
         question=f"Can texts that {model} was pretrained on be distinguished from texts that it never saw?",
-        headline=sentences.headline(results),
-        answer=sentences.answer(results),
-        sure=sentences.sure(results),
+        headline=sentences.headline(answer),
+        answer=in_words,
+        sure=sure,
         findings=findings,
         brief=replace(detectors, title=""),
-        signs=sentences.signs(results),
-        changes=sentences.changes(results),
+        signs=sentences.signs(answer),
+        changes=sentences.changes(answer),
         sections=sections,
-        facts=_facts(results, config, identity, sources),
+        facts=_facts(results, experiment, identity),
         score=f"{results.headline_title} {results.auc.short}",
-        rate=sentences.verdict_rate(results),
-        description=sentences.description(results),
-        metrics=results.metrics(),
-        numbers=gate_numbers(results),
-        reader=Reader(sentences.answer(results), errors(results), [what_was_done, *sentences.sure(results)]),
+        rate=answer.rate,
+        description=sentences.description(answer),
+        metrics=answer.metrics(),
+        numbers=answer.for_gate,
+        reader=Reader(in_words, sentences.errors(answer), [what_was_done, *sure]),
         artifacts=artifacts,
     )
 
 
-def errors(results: Results) -> list[str]:
-    """How often the answer is wrong, without terms of the field."""
-    members, nonmembers = sentences.families_of(results)
-    lines = [
-        f"The numbers rest on {members} independent texts from the training data and {nonmembers} from outside it; "
-        "other texts of the same kind would give numbers in the ranges that stand in brackets in 95 of 100 cases."
-    ]
-    if results.audit.blind.auc:
-        right = round(100 * results.audit.blind.auc.value)
-        lines.append(
-            f"A program that reads the texts alone, and never asks the model, is right in {right} of 100 pairs; "
-            "guessing gets 50. What it can tell says nothing about the model."
-        )
-    return lines
-
-
-def gate_numbers(results: Results) -> dict[str, float | None]:
-    """The numbers of the answer, by the names of a gate."""
-    blind = results.audit.blind.auc
-    control = results.number(results.headline, "placebo_auc")
-    return {
-        "auc": results.auc.value,
-        "low": results.auc.low,
-        "high": results.auc.high,
-        "blind": blind and blind.value,
-        "control": control and control.value,
-        "found": results.rows[*results.headline, "tpr_at_5fpr"].value,
-    }
-
-
-def _power(results: Results) -> Finding | None:
+def _power(answer: Answer) -> Finding | None:
     """How many members a call on a single text finds, where the run shows nothing."""
-    is_shown = results.auc.low > 0.5 and (results.lead is None or results.lead.low > 0)
-    share = results.number(results.headline, "tpr_at_5fpr")
+    results = answer.results
+    is_shown = results.auc.low > 0.5 and answer.control != "no lead"
     # What a model never read cannot be found.
-    if is_shown or share is None or results.never_saw:
+    if is_shown or results.never_saw:
         return None
     members = int(results.judged["label"].sum())
-    return measured_power(share, f"the {members:,} members in the test", 0.05)
+    return measured_power(answer.found, f"the {members:,} members in the test", 0.05)
 
 
-def _facts(
-    results: Results, config: FSDConfig, identity: BaseIdentity, sources: Mapping[str, str]
-) -> list[tuple[str, str]]:
+def _facts(results: Results, experiment: Experiment, identity: BaseIdentity) -> list[tuple[str, str]]:
     """What is needed to repeat the run."""
+    config = experiment.config
     training = config.training
     trained = (
         f"{training.method}, rank {training.rank}, learning rate {training.learning_rate}, {training.epochs} epochs, "
         f"batch {training.batch_size}"
     )
     sizes = ", ".join(f"{len(texts)} {part}" for part, texts in results.parts._asdict().items())
-    facts = {"Model": identity_text(identity), "Texts": named(sources)}
+    facts = {"Model": identity_text(identity), "Texts": named(experiment.sources)}
     facts["Split"] = f"{config.data.split}: {sizes}"
     facts["Adapter"] = config.adapter or trained
     facts["Control model"] = results.control_name or "none"
@@ -140,8 +112,7 @@ def _facts(
 
 def _calibrated(results: Results) -> str:
     if results.calibration:
-        contemporaries = sentences.audit_summary(results).contemporaries
-        nonmembers = "contemporaries" if contemporaries else "non-members"
+        nonmembers = "contemporaries" if results.has_contemporaries else "non-members"
         score = results.title(results.verdict_score)
         return f"{score}, on {results.calibration.n_families} groups of held-out {nonmembers}"
     if results.labels.hold:

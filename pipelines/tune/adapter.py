@@ -23,7 +23,8 @@ from fsd.token_stats import FloatArray, Prompt, Scores
 from fsd.tracking import Run
 from fsd.tuning.objective import Report, Settings, ValidationSet, winner
 from fsd.tuning.optuna_study import create_study, search
-from pipelines.experiment import detector_settings, experiment
+from pipelines.experiment import detector_settings
+from pipelines.experiment.experiment import Experiment
 from pipelines.tune.job import Tuned, TuningData
 
 SEARCH: dict[str, Search] = {
@@ -148,7 +149,7 @@ class AdapterTask:
     def model(self) -> Model:
         """The model, opened once in each process."""
         if self._opened is None:
-            self._opened = memoized(experiment.open_with_adapter(self.config))
+            self._opened = memoized(Experiment(self.config, self.detectors).open())
         return self._opened
 
 
@@ -169,7 +170,7 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run) -> Tuned:
     requested = detector_settings.load_detectors(base_run.detection)
     # A detector that learns from labelled texts would be fitted anew in every trial.
     requested = [detector for detector in requested if not detector.needs_labels]
-    plan = experiment.prepare(model, data.split, requested, base_run)
+    plan = Experiment(base_run, requested, split=data.split).prepare(model)
     detectors = plan.detectors
     task = AdapterTask(base_run, data.split.unseen, texts, detectors, data.validation, run, _opened=model)
     name, setup = data.study_of(task)

@@ -16,7 +16,8 @@ from fsd.scoring.model import Model
 from fsd.tracking import Run
 from fsd.tuning.objective import DetectorTask, Trial, Winner, winner
 from fsd.tuning.optuna_study import create_study, search
-from pipelines.experiment import detector_settings, experiment
+from pipelines.experiment import detector_settings
+from pipelines.experiment.experiment import Experiment
 from pipelines.tune.adapter import memoized
 from pipelines.tune.job import Tuned, TuningData
 
@@ -42,7 +43,8 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
     """Search the settings of every detector, for base and FSD separately, and score the test texts with them."""
     detectors, remarks = tunable(config)
     model = memoized(model, tuned=True)
-    plan = experiment.prepare(model, data.split, detectors, config.base_run)
+    experiment = Experiment(config.base_run, detectors, split=data.split)
+    plan = experiment.prepare(model)
     detectors = plan.detectors
     tasks = []
     for detector in detectors:
@@ -56,7 +58,7 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
     # With --adapter, the settings are tuned for that one.
     language_model = model.language_model
     if not config.base_run.adapter:
-        experiment.train_adapter(language_model, data.split.unseen, config.base_run, run)
+        experiment.train(language_model, run)
     read = partial(ViewStatistics.compute, detectors=detectors, scorers=model.scorers, inputs=plan.inputs)
     validation = replace(data.validation, statistics=read(model.prompts(data.split.validation.prompts)))
     # From here on, trials only compute scores: all that they need is in memory.

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from fsd import tracking
 from fsd.evaluation.findings import Finding
-from fsd.reporting import figures
+from fsd.reporting import charts, figures
 from fsd.reporting.report import Column, Report, Section, Table
 from fsd.search_space import Range
 from fsd.statistics import intervals, metrics
@@ -187,7 +187,7 @@ def draw(
     # Importance cannot be estimated for every study.
     shares = pd.DataFrame(importances).T.dropna(how="all")
     if len(shares):
-        drawn["importance.png"] = figures.heat_map(
+        drawn["importance.png"] = charts.heat_map(
             list(shares),
             list(shares.index),
             shares.to_numpy(),
@@ -220,7 +220,7 @@ def _history(trials: Trials, measured: str) -> Figure:
         best = np.fmax.accumulate(values)
         # A study with fewer trials keeps its last value.
         lines[label] = list(best[np.minimum(counts, len(best)) - 1])
-    return figures.curves(counts, {"Best on validation so far": lines}, x_name="finished trials", y_name=measured)
+    return charts.curves(counts, {"Best on validation so far": lines}, x_name="finished trials", y_name=measured)
 
 
 def _ranges(task: DetectorTask) -> dict[str, Range]:
@@ -236,7 +236,7 @@ def _curves(tasks: Sequence[DetectorTask], measured: str) -> Figure:
     lines = {}
     for task in tasks:
         lines[_state(task)] = [_over_folds(task, {setting: value}) for value in x]
-    return figures.curves(
+    return charts.curves(
         x, {detector: lines}, x_name=f"{detector}.{setting}", y_name=measured, x_log=search.log, colours=figures.STATES
     )
 
@@ -251,7 +251,7 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
     for y_value in y:
         row = [_over_folds(task, {x_name: x_value, y_name: y_value}).value for x_value in x]
         values.append(row)
-    return figures.heat_map(
+    return charts.heat_map(
         x,
         y,
         np.array(values),

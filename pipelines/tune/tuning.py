@@ -7,38 +7,40 @@ from functools import partial
 from fsd.config import FSDConfig, TuneConfig, again
 from fsd.errors import UsageError
 from fsd.evaluation import sentences
+from fsd.evaluation.answer import Answer
 from fsd.evaluation.findings import as_findings
 from fsd.scores import Score
 from fsd.tracking import Version
-from fsd.tuning.objective import Winner
+from fsd.tuning.objective import Winner, check_objective
 from fsd.tuning.optuna_study import check_storage, compare_on_test, open_storage
 from pipelines.command.context import stage
 from pipelines.command.deliver import run_name, show, tracked_run
 from pipelines.command.job import Job, Stated
-from pipelines.experiment import detector_settings, experiment
-from pipelines.experiment.inputs import Inputs, read, with_adapter_texts
+from pipelines.experiment import detector_settings
+from pipelines.experiment.experiment import Experiment, read
 from pipelines.tune import adapter, detectors, report
 from pipelines.tune.job import tuning_data
 
 
 def prepare(config: TuneConfig) -> Job:
     """Read and split the texts, and check the settings; trials of an adapter train, those of detectors do not."""
+    check_objective(config.objective)
     base_run = config.base_run
     trains = config.tune == "adapter"
     if not trains:
         detectors.tunable(config)
     elif base_run.adapter:
         raise UsageError(f"adapter must not be given where it is to be tuned; got {base_run.adapter!r}")
-    inputs = read(base_run)
+    experiment = read(base_run)
     if trains and base_run.detection.named:
-        for detector in inputs.detectors:
+        for detector in experiment.detectors:
             if detector.needs_labels:
                 raise UsageError(f"detectors of --tune adapter must not need known members; got {detector.name!r}")
-    config = replace(config, base_run=inputs.config)
+    config = replace(config, base_run=experiment.config)
     # Refuses impossible numbers; the texts of a published benchmark are not here yet.
-    if inputs.texts_are_local:
-        tuning_data(config, inputs.split.without_later(), "")
-    job = experiment.job(partial(run, config, inputs), inputs)
+    if experiment.texts_are_local:
+        tuning_data(config, experiment.split.without_later(), "")
+    job = experiment.job(partial(run, config, experiment))
     trials = f"at most {config.trials:,}"
     rounds = 1
     notes = job.notes
@@ -61,7 +63,7 @@ def prepare(config: TuneConfig) -> Job:
     )
 
 
-def run(config: TuneConfig, inputs: Inputs) -> None:
+def run(config: TuneConfig, experiment: Experiment) -> None:
     """Tune on validation, compare on the test texts, record and register."""
     with stage("model"):
         # They load PyTorch, for which a dry run need not wait.
@@ -69,18 +71,18 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
         from pipelines.experiment.report import named
 
         base_run = config.base_run
-        if not inputs.texts_are_local:
-            inputs = inputs.fetched()
+        if not experiment.texts_are_local:
+            experiment = experiment.fetched()
             # Refuses impossible numbers before a model is loaded; `prepare` did not have the texts of a benchmark.
-            tuning_data(config, inputs.split.without_later(), "")
+            tuning_data(config, experiment.split.without_later(), "")
         open_storage(config.storage)
-        model = experiment.open_with_adapter(base_run)
+        model = experiment.open()
         language_model = model.language_model
-        split = with_adapter_texts(inputs.split, base_run.adapter)
-        data = tuning_data(config, split.without_later(), language_model.identity.fingerprint)
+        experiment = experiment.with_adapter_texts()
+        data = tuning_data(config, experiment.split.without_later(), language_model.identity.fingerprint)
         # Both refuse before the tuning what would fail after it: a missing control model, texts that cannot be scored.
-        control_model, _ = experiment.plan_control(base_run, split, inputs.detectors)
-        experiment.prepare(model, split, inputs.detectors, base_run)
+        control, _ = experiment.control()
+        experiment.prepare(model)
     domain = base_run.data.domain
     title = run_name(
         base_run.model.model, base_run.data.places or (domain,), f"tune {config.tune} · seed {base_run.seed}"
@@ -88,10 +90,10 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
     tags = {
         "study": data.study,
         "tune": config.tune,
-        "texts": named(inputs.sources),
+        "texts": named(experiment.sources),
         "base_model": language_model.identity.id,
     }
-    params = vars(config) | registration.params(base_run, inputs.detectors, inputs.sources, control_model)
+    params = vars(config) | registration.params(experiment, control)
     del params["base_run"]
     with tracked_run(config, f"fsd-{domain}", title, params=params, tags=tags) as tracked:
         with stage("tuning"):
@@ -108,32 +110,28 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
                 seed=base_run.seed,
             )
             report.track(tracked, tuned, gains, data, config.storage)
-        run_config = tuned.run_config
         # The later texts, which took no part in the tuning, are scored from here on.
-        split = split.replace(unseen=tuned.split.unseen)
+        chosen = experiment._replace(
+            config=tuned.run_config,
+            detectors=detector_settings.load_detectors(tuned.run_config.detection),
+            split=experiment.split.replace(unseen=tuned.split.unseen),
+        )
         with stage("scoring"):
-            chosen = detector_settings.load_detectors(run_config.detection)
-            placebo, placebo_remarks = experiment.plan_control(run_config, split, chosen)
-            scored = experiment.prepare(tuned.model, split, chosen, run_config).score()
-            control = placebo.score(split) if placebo else None
+            control, control_remarks = chosen.control()
+            scored = chosen.prepare(tuned.model).score()
+            of_control = control.scores_of_control() if control else None
         with stage("judging"):
-            inputs = inputs._replace(config=run_config, detectors=chosen)
-            results = experiment.compute_results(
-                inputs,
-                split,
-                scored,
-                control,
-                remarks=[*tuned.remarks, *placebo_remarks],
-                cross_validated=_cross_validated(config, tuned.winners),
-            )
-            results = experiment.with_power(results, tuned.model, run_config)
+            remarks = [*tuned.remarks, *control_remarks]
+            cross_validated = _cross_validated(config, tuned.winners)
+            results = chosen.results(scored, of_control, remarks, cross_validated=cross_validated)
+            results = chosen.with_power(results, tuned.model)
         with stage("recording"):
             with_gains = partial(report.with_gains, gains=gains, objective=config.objective)
             summary, version = registration.track(
-                tracked, results, inputs, language_model, study=data.study, edit=with_gains
+                tracked, results, chosen, language_model, study=data.study, edit=with_gains
             )
-        notes = sentences.conclusions(results) + report.remarks(gains)
-        notes += [*inputs.remarks, *tuned.remarks]
+        notes = sentences.conclusions(Answer(results)) + report.remarks(gains)
+        notes += [*experiment.remarks, *tuned.remarks]
         summary = replace(summary, findings=as_findings(notes), next=_next_commands(config, version))
         show(summary, tracked, version)
 

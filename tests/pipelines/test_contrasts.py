@@ -106,7 +106,7 @@ def test_terminal_report_and_figure_show_the_three_contrasts(finished: Finished)
     for contrast in CONTRASTS:
         assert contrast.title in tables
         assert f"{contrast.title.capitalize()}: {contrast.meaning}." in report
-    finding = "FSD: members against later texts"
+    finding = "loss base score: members against later texts"
     assert finding in " ".join(finished.output.split())
     assert finding in " ".join(report.split())
 

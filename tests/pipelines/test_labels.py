@@ -11,7 +11,7 @@ from fsd.data import benchmarks
 from fsd.data.documents import Benchmark, Document
 from fsd.errors import UsageError
 from pipelines.detect.classifier import MembershipClassifier
-from pipelines.experiment import inputs
+from pipelines.experiment import experiment
 
 DOUBT = "the labels do not hold: young may have read texts up to 2024-11-30, and "
 
@@ -46,12 +46,12 @@ def test_wikimia_by_its_declaration(young, job, monkeypatch, make_rows):
     rows = [Document(row["text"], bool(row["label"])) for row in make_rows(40, seed=1)]
     monkeypatch.setitem(benchmarks.READERS, "hub", lambda *_: Benchmark(rows, "swj0419/WikiMIA", "0" * 40))
     config = replace(job, data=replace(job.data, data=("wikimia:64",)), model=replace(job.model, model="young"))
-    found = inputs.read(config).fetched().labels
+    found = experiment.read(config).fetched().labels
 
     assert not found.hold
     assert found.doubt == f"{DOUBT}the non-members begin on 2023-01-01"
     older = replace(config, data=replace(config.data, cutoff="2022-12-31"))
-    assert inputs.read(older).fetched().labels.hold
+    assert experiment.read(older).fetched().labels.hold
 
 
 def test_other_commands_say_so_first(young, run_command, make_rows, tmp_path):

@@ -111,7 +111,7 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
     if config.study == "shuffled":
         parts = parts.replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))
-    model = experiment.open_with_adapter(base_run)
+    model = experiment.Experiment(base_run, []).open()
     tuned = detectors.tune(config, tuning_data(config, parts, "f"), model, None)
     plain = tuning_data(replace(config, study=None), parts, "f").study
     trials = {label: [(t.settings, t.folds) for t in tried] for label, tried in tuned.trials.items()}
@@ -165,7 +165,7 @@ def test_another_setup_is_refused_before_the_training(config, monkeypatch):
     prepare(
         replace(config, trials=1, base_run=replace(config.base_run, detection=DetectorConfig(detectors="min_k")))
     ).run()
-    monkeypatch.setattr(experiment, "train_adapter", None)
+    monkeypatch.setattr(experiment.Experiment, "train", None)
     with pytest.raises(UsageError, match=r"'s/min_k.base' must be continued .*repeats: begun with 2, got 3"):
         prepare(replace(config, repeats=3)).run()
 

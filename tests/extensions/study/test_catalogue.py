@@ -8,10 +8,11 @@ import pytest
 
 from extensions.study import catalogue
 from extensions.study.catalogue import DATA, FLAGS
-from extensions.study.cells import METRICS, at_small_scale, load_detectors
+from extensions.study.cells import BELOW, at_small_scale, load_detectors
 from extensions.study.grid import SETTING, StudyConfig, plan
 from fsd.data import benchmarks
 from fsd.net.hub import EMBEDDED
+from fsd.statistics.metrics import METRICS
 
 STUDIES = catalogue.studies()
 SMALL_CELLS = 9
@@ -105,7 +106,7 @@ def test_every_declaration(study):
     assert bool(study.x) == (study.figure in ("curve", "heat map"))
     assert bool(study.y) == (study.figure == "heat map")
     assert study.figure not in ("roc", "scores", "before and after") or (not study.axes and study.trained)
-    assert set(study.metrics) <= METRICS.keys()
+    assert {metric.removesuffix(BELOW) for metric in study.metrics} <= METRICS.keys()
     assert all(cell.texts.tested for cell in plan("it", study, StudyConfig()) if cell.texts.reserved)
     assert study.source or study.place.startswith(catalogue.OWN)
     assert not study.benchmark or study.benchmark in benchmarks.sources()

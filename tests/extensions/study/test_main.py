@@ -139,7 +139,7 @@ def test_the_table_shows_the_metrics_of_the_scores(here, config, capsys):
 def test_base_scores_train_nothing_and_the_best_of_a_grid_is_chosen_on_the_tested_texts(
     here, tiny, texts, monkeypatch, capsys
 ):
-    monkeypatch.setattr(experiment, "train_adapter", lambda *_: pytest.fail("an adapter was trained"))
+    monkeypatch.setattr(experiment.Experiment, "train", lambda *_: pytest.fail("an adapter was trained"))
     config = StudyConfig("surp-t3", model=(str(tiny),), data=(texts,))
     prepare(config).run()
     shown, _, end = capsys.readouterr().out.partition("\nrun ")

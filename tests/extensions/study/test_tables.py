@@ -12,14 +12,14 @@ from extensions.study.grid import Cell, StudyConfig, plan
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, ModelConfig
 from fsd.reporting.report import document, markdown, plain
 from fsd.tracking import RunRecord
-from pipelines.experiment.inputs import Inputs
+from pipelines.experiment.experiment import Experiment
 
 METHODS = Axis("method", {"LoRA": {}, "IA3": {}})
 TAGS = {"left_out": json.dumps({}), "chosen": json.dumps({})}
 
 
 def finished(cell, metrics):
-    return PreparedCell(cell, Inputs(cell.config, []), ""), RunRecord("run", "", None, TAGS, {}, metrics)
+    return PreparedCell(cell, Experiment(cell.config, []), ""), RunRecord("run", "", None, TAGS, {}, metrics)
 
 
 def result(labels, metrics, model="a/b", data=("wikimia",), split="paper", bits=None, **training):

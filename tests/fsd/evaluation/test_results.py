@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 from datetime import date
-from functools import partial
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from extensions.study import cells
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation import sentences
+from fsd.evaluation.answer import Answer
 from fsd.evaluation.results import (
     CONTRASTS,
     MEASURES,
@@ -25,12 +27,13 @@ from fsd.evaluation.results import (
     tracked,
 )
 from fsd.evaluation.rows import by_key
+from fsd.reporting.results import detectors_table
 from fsd.scores import STATES, Score
-from fsd.scoring.deviation import ScoreTable
+from fsd.scoring.deviation import ScoreTable, ViewStatistics
 from fsd.statistics import metrics
 from fsd.statistics.metrics import Metric, auc
-from fsd.text_audit.audit import audit
-from fsd.text_audit.audited import Control
+from fsd.text_audit.audited import Audit, Control, Leaks
+from fsd.tuning.objective import ValidationSet, check_objective
 
 LABELS = np.arange(120) % 2 == 0
 GROUPS = [f"g{i // 4}-{i % 2}" for i in range(120)]
@@ -140,7 +143,12 @@ def table_of(**states):
     return ScoreTable({score: columns[score] for score in ordered})
 
 
-def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), labelled=(), **more):
+NOTHING = Control(None, "none")
+AUDIT = Audit(leaks=Leaks((), 0, 0, 0, 40), blind=NOTHING, date=NOTHING, length=NOTHING)
+
+
+@cache
+def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), labelled=(), remarks=(), cross_validated=None):
     """Results of two detectors: `early` separates the validation texts alone, `late` the test texts alone.
 
     The gaps are those of the base scores and of the FSD, in standard deviations.
@@ -175,40 +183,44 @@ def judged(validation=TEXTS // 2, periods=("",), gaps=(0, 4), labelled=(), **mor
         ("control", table_of(base=dict.fromkeys(fsd, noise[1]), fsd=control)),
         detectors,
         seed=0,
-        audited=partial(audit, parts, repeats=1),
-        **more,
+        audited=lambda: AUDIT,
+        remarks=remarks,
+        cross_validated=dict([cross_validated]) if cross_validated else None,
     )
 
 
 @pytest.fixture(scope="module")
 def results():
-    return judged(remarks=["zlib left out: no reason"], cross_validated={Score("early"): 0.75})
+    return judged(remarks=("zlib left out: no reason",), cross_validated=(Score("early"), 0.75))
 
 
 def test_what_is_said_is_of_the_detector_chosen_on_validation(results):
     assert results.best_fsd.detector == results.ranked[0] == "early"
     assert results.control.shape == (len(results.judged),)
     assert by_key(results.table)["late", "fsd", "auc"].value > 0.9
-    first, placebo = sentences.conclusions(results)[:2]
+    first, placebo = sentences.conclusions(Answer(results))[:2]
     assert first.startswith("early FSD")
     assert "the best of 4 scores on the validation texts" in first
     assert placebo.startswith("control model, trained on none of these texts: early FSD")
     assert (results.calibration.detector, results.calibration.settings) == ("early", {"k": 1})
-    (caveat,) = sentences.caveats(results)
+    (caveat,) = sentences.caveats(Answer(results))
     assert caveat.startswith("too few independent non-members, 20, for the intervals of TPR@1%FPR")
-    assert sentences.notes(results) == [*sentences.conclusions(results), caveat, "zlib left out: no reason"]
+    assert sentences.notes(Answer(results)) == [
+        *sentences.conclusions(Answer(results)),
+        caveat,
+        "zlib left out: no reason",
+    ]
     assert set(summary(results.table, caveat)["caveat"]) == {caveat}
     reported = summary(results.table).set_index("detector")["fsd_validation_auc"]
     assert results.validation_auc == reported["early"] == 0.75  # as cross-validated
     assert reported["late"] != 0.75
-    alike = replace(results, audit=replace(results.audit, blind=Control(None, "none")))
-    assert sentences.barred(alike).startswith("the lead of early over the control model, ")
+    assert Answer(results).barred.startswith("the lead of early over the control model, ")
 
 
 def test_without_validation_the_choice_on_the_test_texts_is_stated():
     results = judged(validation=0)
     assert results.best_fsd.detector == "late"
-    notes = sentences.notes(results)
+    notes = sentences.notes(Answer(results))
     assert notes[0].startswith("late FSD")
     assert "on the test texts themselves" in notes[0]
     assert results.calibration is None
@@ -232,16 +244,15 @@ def test_a_base_score_that_is_the_best_is_compared_with_the_base_score_of_the_co
 
 
 def test_verdicts_are_by_scores_that_need_no_labelled_texts():
-    assert judged(labelled=["early"]).calibration.detector == "late"
-    assert judged(labelled=["early", "late"]).calibration is None
+    assert judged(labelled=("early",)).calibration.detector == "late"
+    assert judged(labelled=("early", "late")).calibration is None
 
 
 def test_a_base_score_that_gives_the_verdicts_is_compared_with_the_control_model_beside_another_headline():
-    results = judged(gaps=(0.6, 0), labelled=["early"])
+    results = judged(gaps=(0.6, 0), labelled=("early",))
     assert (str(results.headline), str(results.verdict_score)) == ("early.base", "late.base")
     assert {("early", "base", "placebo_lead"), ("late", "base", "placebo_lead")} <= set(results.rows)
-    alike = replace(results, audit=replace(results.audit, blind=Control(None, "none")))
-    assert sentences.barred(alike).startswith("the lead of late over the control model, ")
+    assert Answer(results).barred.startswith("the lead of late over the control model, ")
 
 
 def test_scores_have_one_row_per_text(results):
@@ -252,11 +263,23 @@ def test_scores_have_one_row_per_text(results):
     assert list(scores["group"]) == [str(number) for number in range(TEXTS)]
 
 
-def test_a_registered_metric_reaches_every_number(monkeypatch):
-    monkeypatch.setitem(metrics.METRICS, "fpr_at_top", Metric("FPR@top", lambda curves: curves.alarms[0]))
-    results = judged()
+def test_a_metric_that_is_added_in_one_place_reaches_every_number(monkeypatch):
+    """The table, summary.csv, MLflow's charts, the tables of studies and the objective of a tuning."""
+    added = Metric("FPR@top", lambda curves: curves.alarms[0], charted=True)
+    monkeypatch.setitem(metrics.METRICS, "fpr_at_top", added)
+    # Not the one that is kept, which has no such metric.
+    results = judged.__wrapped__()
     assert ("late", "base", "fpr_at_top") in by_key(results.table)
     assert {"base_fpr_at_top", "fsd_fpr_at_top_low"} <= set(summary(results.table))
+    assert "fpr_at_top/late.base" in Answer(results).metrics()
+    assert "FPR@top" in detectors_table(results).head
+    assert cells.heading("fpr_at_top") == "FPR@top"
+    check_objective("fpr_at_top")
+    member = np.array([True, False, False])
+    objective = ValidationSet(ViewStatistics({}), member, [np.arange(3)], "fpr_at_top")
+    assert objective.values(np.array([1.0, 2.0, 2.0])) == [2.0]
+    with pytest.raises(UsageError, match=r"objective must be one of auc, .*; got 'accuracy'"):
+        check_objective("accuracy")
 
 
 def test_contrasts_are_evaluations_of_two_kinds():
@@ -279,11 +302,11 @@ def test_contrasts_are_evaluations_of_two_kinds():
                 assert found is None
     within = rows["late", "fsd", "auc_members_vs_contemporaries"]
     assert rows["late", "fsd", "auc"].estimate == within.estimate
-    tracked_numbers = results.metrics()
+    tracked_numbers = Answer(results).metrics()
     for contrast in CONTRASTS:
         assert f"auc_{contrast.name}/{results.headline}" in tracked_numbers
     assert f"tpr_at_5fpr/{results.headline}" in tracked_numbers
-    assert not any("_vs_" in name for name in judged().metrics())
+    assert not any("_vs_" in name for name in Answer(judged()).metrics())
     for periods, measured in ((("2020",), "members_vs_contemporaries"), (("2022", "2020"), "members_vs_later")):
         names = {metric for _, _, metric in by_key(judged(periods=periods).table)}
         assert {name for name in names if "_vs_" in name} == {f"{measure}_{measured}" for measure in MEASURES}

@@ -10,10 +10,11 @@ from fsd.data.documents import Document
 from fsd.data.knowledge_cutoffs import Labels
 from fsd.data.splitting import Split
 from fsd.evaluation import sentences
+from fsd.evaluation.answer import Answer, AuditSummary
 from fsd.evaluation.findings import AGAINST, FOR, Finding
 from fsd.evaluation.results import Results
 from fsd.evaluation.rows import Row
-from fsd.evaluation.sentences import AuditSummary, audit_summary, too_few
+from fsd.evaluation.sentences import too_few
 from fsd.files import from_json
 from fsd.scores import Score
 from fsd.statistics.intervals import Estimate
@@ -53,7 +54,7 @@ def _results(
 
 
 def _said(rows, **more):
-    return sentences.conclusions(_results(rows, **more))
+    return sentences.conclusions(Answer(_results(rows, **more)))
 
 
 BLIND = "a blind classifier, which never sees the model, reaches"
@@ -132,11 +133,7 @@ def test_controls_contrasts_and_gains_are_described(rows, said):
             WITHIN,
             "model would show; what can be due to membership is the separation within the period",
         ),
-        (
-            (LOW, FAMILIAR, (NONE, LEAD)),
-            WITHIN,
-            ".52 → .65 [.57, .72] (control model .49), members against contemporaries",
-        ),
+        ((LOW, FAMILIAR, (NONE, LEAD)), WITHIN, " .65 [.57, .72], members against contemporaries .67 [.60, .74]; "),
         ((LOW, FAMILIAR, (NONE, LEAD)), WITHIN, "separated from later texts by familiarity with the period; what can"),
         ((LOW, FAMILIAR, (FAMILIAR, NO_LEAD)), WITHIN, "of the texts, which the control model shows as well; what"),
         ((NONE, NONE), WITHIN, "; no familiarity with the period was shown by loss; what can"),
@@ -150,7 +147,7 @@ def test_controls_contrasts_and_gains_are_described(rows, said):
 def test_three_contrasts_state_what_is_familiarity_and_what_membership(period, within, said):
     rows = [_row(GOOD), *MEASURED, *_contrast(PERIOD, *period), *within]
     (line,) = [line for line in _said(rows) if "contemporaries" in line]
-    assert line.startswith("loss base → FSD: members against later texts .68 → .82 [.75, .88], contemporaries against")
+    assert line.startswith("loss: members against later texts .82 [.75, .88], contemporaries against")
     assert said in line
     lines = _said(rows, never_saw=True)
     assert lines[0].startswith("this model was trained on none of these texts: the whole run is a control")
@@ -161,17 +158,8 @@ def test_membership_is_stated_by_the_score_of_the_answer():
     """The base score is above chance within the period, and its FSD is not."""
     within = _contrast("members_vs_contemporaries", GOOD, NONE)
     rows = [_row(GOOD, state="base"), _row(NONE), *MEASURED, *_contrast(PERIOD, NONE, NONE), *within]
-    (line,) = [line for line in _said(rows, top=Score("loss", "base")) if line.startswith("loss base → FSD")]
+    (line,) = [line for line in _said(rows, top=Score("loss", "base")) if line.startswith("loss base score: ")]
     assert line.endswith("what can be due to membership is the separation within the period")
-
-
-def test_familiarity_that_another_detector_shows_is_named():
-    rows = [_row(GOOD), *MEASURED, *_contrast(PERIOD, NONE, NONE), *WITHIN]
-    others = [*_contrast(PERIOD, LOW, FAMILIAR, detector="surp"), *_contrast(PERIOD, LOW, GOOD, detector="zlib")]
-    named = f"shown by loss; by the FSD of zlib, the highest of 3, it is {GOOD}: contemporaries, which the model never"
-    assert named in _said([*rows, *others])[2]
-    texts = _contrast(PERIOD, LOW, FAMILIAR, (FAMILIAR, NO_LEAD), detector="zlib")
-    assert "shown by loss; what can" in _said([*rows, *texts])[2]
 
 
 def test_the_texts_are_described():
@@ -196,10 +184,10 @@ def test_what_cannot_be_avoided_is_left_to_the_report():
     results = _results([_row(GOOD)])
     scored = results.scores.assign(**{"loss.fsd": 0.0})
     results = replace(results, scores=scored, remarks=["loss: no token met both conditions", avoidable])
-    texts = [sign.text for sign in sentences.signs(results)]
+    texts = [sign.text for sign in sentences.signs(Answer(results))]
     assert avoidable in texts
     assert not any("no token" in text for text in texts)
-    assert {*results.remarks} < {*sentences.notes(results)}
+    assert {*results.remarks} < {*sentences.notes(Answer(results))}
 
 
 def test_too_few_non_members_and_one_large_family_are_remarked_on():
@@ -210,7 +198,7 @@ def test_too_few_non_members_and_one_large_family_are_remarked_on():
     ]
     assert "intervals of TPR@1%FPR (reliable from about 250 on), TPR@5%FPR (reliable" in too_few(20)[0]
     nothing, large = (
-        sentences.caveats(_results([_row(GOOD)], groups=[*range(30), *[99] * size, *range(30 + size, 70)]))
+        sentences.caveats(Answer(_results([_row(GOOD)], groups=[*range(30), *[99] * size, *range(30 + size, 70)])))
         for size in (8, 9)
     )
     assert nothing == too_few(33)
@@ -271,30 +259,32 @@ def test_the_headline_judges_and_bars(auc, blind, lead, periods, judgement, barr
     rows = [_row(auc), _row((0.4, 0.3, 0.5), "tpr_at_5fpr"), *(_placebo(MIDDLE, lead) if lead else [])]
     results = _results(rows, blind=Control(blind, "few"), periods=periods)
 
-    assert sentences.judgement(results) == judgement
-    assert sentences.judgement(replace(results, never_saw=True)) == "control"
+    assert Answer(results).state == judgement
+    assert Answer(replace(results, never_saw=True)).state == "control"
     young = replace(results, labels=Labels(False, "the labels do not hold"))
-    assert sentences.judgement(young) == "labels"
-    assert {sentences.barred(young), sentences.conclusions(young)[0], sentences.signs(young)[0].text} == set(
-        young.labels.notes
-    )
+    assert Answer(young).state == "labels"
+    assert {
+        Answer(young).barred,
+        sentences.conclusions(Answer(young))[0],
+        sentences.signs(Answer(young))[0].text,
+    } == set(young.labels.notes)
     unknown = replace(results, labels=Labels(doubt="the age is not known"))
-    assert sentences.judgement(unknown) == judgement
-    assert sentences.barred(unknown).startswith(barred)
-    assert Finding("the age is not known", AGAINST) in sentences.signs(unknown)
-    assert sentences.barred(results).startswith(barred)
-    assert bool(sentences.barred(results)) == bool(barred)
-    assert audit_summary(results).state == "fsd"
+    assert Answer(unknown).state == judgement
+    assert Answer(unknown).barred.startswith(barred)
+    assert Finding("the age is not known", AGAINST) in sentences.signs(Answer(unknown))
+    assert Answer(results).barred.startswith(barred)
+    assert bool(Answer(results).barred) == bool(barred)
+    assert Answer(results).audit.state == "fsd"
     beside = [f"control model {MIDDLE.short}"] if lead else []
     beside += [f"texts alone {blind.short}"] if blind else []
-    line = sentences.headline(results)
+    line = sentences.headline(Answer(results))
     assert line.startswith("Was it in the training data? ")
     assert line.endswith("; ".join(filter(None, [f": AUC {auc} (loss)", ", ".join(beside)])))
-    assert sentences.description(results).startswith(f"{sentences.headline(results)}\n\n")
-    assert results.metrics()["headline/auc"] == auc.value
-    assert ("headline/lead" in results.metrics()) == bool(lead)
-    assert "40 of 100 training texts are found (30 to 50)" in sentences.answer(results)[2]
-    _, texts = sentences.changes(results)
+    assert sentences.description(Answer(results)).startswith(f"{sentences.headline(Answer(results))}\n\n")
+    assert Answer(results).metrics()["headline/auc"] == auc.value
+    assert ("headline/lead" in Answer(results).metrics()) == bool(lead)
+    assert "40 of 100 training texts are found (30 to 50)" in sentences.in_words(Answer(results))[2]
+    _, texts = sentences.changes(Answer(results))
     assert "rests on 30 independent texts from the training data and 40 from outside it" in texts
 
 
@@ -303,13 +293,13 @@ def test_without_validation_texts_the_answer_is_open_at_most_and_makes_no_champi
     """The best of many scores on the texts that measure it is so by chance in 6 to 9 of 100 runs."""
     rows = [_row(GOOD), _row((0.4, 0.3, 0.5), "tpr_at_5fpr"), *_placebo(MIDDLE, LEAD)]
     results = _results(rows, validated=False, periods=periods)
-    assert sentences.judgement(results) == "unvalidated"
-    assert sentences.headline(results).startswith("Was it in the training data? Open: AUC")
-    assert sentences.barred(results).endswith("set others aside by --validation 0.2")
-    assert sentences.changes(results)[0].endswith("(--validation 0.2).")
-    assert sentences.changes(results)[-1].startswith("The detector was chosen on these very texts")
+    assert Answer(results).state == "unvalidated"
+    assert sentences.headline(Answer(results)).startswith("Was it in the training data? Open: AUC")
+    assert Answer(results).barred.endswith("set others aside by --validation 0.2")
+    assert sentences.changes(Answer(results))[0].endswith("(--validation 0.2).")
+    assert sentences.changes(Answer(results))[-1].startswith("The detector was chosen on these very texts")
     nothing = _results([_row(POOR), _row((0.1, 0.0, 0.2), "tpr_at_5fpr")], validated=False)
-    assert sentences.judgement(nothing) == "chance"
+    assert Answer(nothing).state == "chance"
 
 
 ASKED = "wholly below .5: are labels reversed, in all texts or in some (1 is a member, 0 is none)?"
@@ -322,22 +312,22 @@ def test_an_interval_below_one_half_asks_whether_labels_are_reversed():
     assert first.startswith(f"loss {LOW_AUC}: {ASKED}")
     assert "chance" not in first.partition(";")[0]
     results = _results([_row(LOW_AUC), rate])
-    assert sentences.description(results).endswith("1 for a member, 0 for a non-member.")
-    summary = audit_summary(results)
+    assert sentences.description(Answer(results)).endswith("1 for a member, 0 for a non-member.")
+    summary = Answer(results).audit
     assert summary.void
     assert summary.sentence.endswith(f"the score {LOW_AUC} is {ASKED}")
-    assert sentences.verdict_rate(results) is None
+    assert Answer(results).rate is None
 
     blind = _results([_row(GOOD), rate, *_placebo(MIDDLE, LEAD)], blind=Control(LOW_AUC))
-    assert f"reaches {LOW_AUC} here, {ASKED}" in sentences.conclusions(blind)[0]
-    assert sentences.barred(blind) == f"the blind classifier reaches {LOW_AUC}, {ASKED}"
+    assert f"reaches {LOW_AUC} here, {ASKED}" in sentences.conclusions(Answer(blind))[0]
+    assert Answer(blind).barred == f"the blind classifier reaches {LOW_AUC}, {ASKED}"
     control = _results([_row(GOOD), rate, *_placebo(LOW_AUC, LEAD)])
-    assert sentences.conclusions(control)[1].endswith(f"; the control model is {ASKED}")
-    assert sentences.barred(control) == f"the control model reaches {LOW_AUC}, {ASKED}"
+    assert sentences.conclusions(Answer(control))[1].endswith(f"; the control model is {ASKED}")
+    assert Answer(control).barred == f"the control model reaches {LOW_AUC}, {ASKED}"
     for result in (blind, control):
-        (sign,) = [finding for finding in sentences.signs(result) if ASKED in finding.text]
+        (sign,) = [finding for finding in sentences.signs(Answer(result)) if ASKED in finding.text]
         assert sign.sign is AGAINST
-        assert sum("right less often than guessing" in line for line in sentences.sure(result)) == 1
+        assert sum("right less often than guessing" in line for line in sentences.sure(Answer(result))) == 1
 
 
 @pytest.mark.parametrize(
@@ -358,9 +348,9 @@ def test_an_interval_below_one_half_asks_whether_labels_are_reversed():
 )
 def test_why_there_is_no_control_is_told_apart(uncontrolled, short, long):
     results = replace(_results([_row(GOOD)]), uncontrolled=uncontrolled)
-    assert sentences.judgement(results) == "unexplained"
-    assert any(finding.text.startswith(short) for finding in sentences.signs(results))
-    assert long in sentences.conclusions(results)[1]
+    assert Answer(results).state == "unexplained"
+    assert any(finding.text.startswith(short) for finding in sentences.signs(Answer(results)))
+    assert long in sentences.conclusions(Answer(results))[1]
 
 
 def test_the_headline_is_the_best_score_of_all_states():
@@ -369,19 +359,19 @@ def test_the_headline_is_the_best_score_of_all_states():
     gain = _row((-0.06, -0.1, -0.02), "auc_gain", state="")
     results = _results([_row(MIDDLE), *base], top=Score("loss", "base"), gain=gain)
 
-    assert sentences.headline(results).endswith(
+    assert sentences.headline(Answer(results)).endswith(
         ": AUC .76 [.70, .82] (loss base score); control model .50, texts alone .50"
     )
-    first, *others = sentences.conclusions(results)
+    first, *others = sentences.conclusions(Answer(results))
     assert first.startswith("loss base score .76 [.70, .82], the best of 2 scores")
     against = "loss FSD, the best score with fine-tuning, against the best without: -.06 [-.10, -.02]"
     assert f"{against}: it is lower" in others
     assert Finding(
         "loss FSD against the best base score: -.06 [-.10, -.02]; read base scores", AGAINST
-    ) in sentences.signs(results)
+    ) in sentences.signs(Answer(results))
     named = {"auc": 0.76, "blind": 0.5, "fsd_over_base": -0.06, "lead": 0.2, "tpr5": 0.4}
-    assert {f"headline/{name}": value for name, value in named.items()}.items() <= results.metrics().items()
-    assert "The best score, “loss base score”, is higher" in sentences.answer(results)[1]
+    assert {f"headline/{name}": value for name, value in named.items()}.items() <= Answer(results).metrics().items()
+    assert "The best score, “loss base score”, is higher" in sentences.in_words(Answer(results))[1]
 
 
 MATCHED = "bring members and non-members of one kind and period"
@@ -390,7 +380,7 @@ MATCHED = "bring members and non-members of one kind and period"
 def test_signs_say_what_speaks_for_the_result_and_against_it():
     leaks, telling = Leaks((), 5, 36, 2, 100), Telling("“x”", 0.2, 0.0, 0.001, 9)
     poor = _results([_row(GOOD)], validated=False, blind=Control(HIGH), leaks=leaks, telling=telling)
-    assert sentences.signs(poor) == [
+    assert sentences.signs(Answer(poor)) == [
         Finding(f"the texts alone explain it: blind classifier .99 [.98, 1.00]; {MATCHED}", AGAINST),
         Finding("a sign distinguishes the texts: “x”; bring texts without it", AGAINST),
         Finding("no control model: name one by --placebo", AGAINST),
@@ -402,7 +392,7 @@ def test_signs_say_what_speaks_for_the_result_and_against_it():
         Finding("chosen on the test texts, which flatters: set others aside by --validation 0.2", AGAINST),
     ]
     good = _results([_row(GOOD), _row(GOOD, "auc_members_vs_contemporaries"), *_placebo(POOR, LEAD)])
-    assert sentences.signs(good) == [
+    assert sentences.signs(Answer(good)) == [
         Finding("the texts alone do not explain it: blind classifier .50 [.45, .55]", FOR),
         Finding("a control model reaches .53: difference +.30 [+.20, +.40]", FOR),
         Finding("all texts are of one period", FOR),
@@ -413,7 +403,7 @@ def test_signs_say_what_speaks_for_the_result_and_against_it():
 def test_four_sentences_say_how_sure_it_is_without_terms_of_the_field():
     within = _row(GOOD, "auc_members_vs_contemporaries")
     good = _results([_row(GOOD), within, *_placebo(POOR, LEAD)])
-    assert sentences.sure(good) == [
+    assert sentences.sure(Answer(good)) == [
         "A classifier that never sees the model is right in 50 of 100 such pairs (45 to 55): the texts alone do not "
         "explain the result.",
         "A control model, trained on none of these texts, is right in 53 of 100 such pairs (48 to 58): the difference "
@@ -422,16 +412,16 @@ def test_four_sentences_say_how_sure_it_is_without_terms_of_the_field():
         "No text, and none that is almost the same, was used for two purposes: training, choice and measurement.",
     ]
     poor = _results([_row(GOOD)], blind=Control(HIGH), leaks=Leaks((), 5, 36, 2, 100))
-    texts, control, period, leak = sentences.sure(poor)
+    texts, control, period, leak = sentences.sure(Answer(poor))
     assert texts.endswith("(98 to 100): the texts alone explain the result.")
     assert control.startswith("There was no control model")
     assert "may know the period" in period
     assert leak.startswith("LEAK: 5 groups")
-    assert "may explain a part" in sentences.sure(_results([_row(GOOD)], blind=Control(MIDDLE)))[0]
-    assert "may be chance" in sentences.sure(_results([_row(GOOD), *_placebo(POOR, (0.1, -0.1, 0.3))]))[1]
+    assert "may explain a part" in sentences.sure(Answer(_results([_row(GOOD)], blind=Control(MIDDLE))))[0]
+    assert "may be chance" in sentences.sure(Answer(_results([_row(GOOD), *_placebo(POOR, (0.1, -0.1, 0.3))])))[1]
     doubted = replace(good, labels=Labels(False, "the labels do not hold"))
-    assert sentences.sure(doubted) == ["The labels do not hold.", *sentences.sure(good)]
-    assert "is itself the control" in sentences.sure(_results([_row(GOOD)], never_saw=True))[1]
+    assert sentences.sure(Answer(doubted)) == ["The labels do not hold.", *sentences.sure(Answer(good))]
+    assert "is itself the control" in sentences.sure(Answer(_results([_row(GOOD)], never_saw=True)))[1]
 
 
 @pytest.mark.parametrize(("p", "said"), [(0.049, "better for loss"), (0.051, "no significant difference for 1")])

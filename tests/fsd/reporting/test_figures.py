@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from fsd.reporting import charts
 from fsd.reporting import figures as plots
 from fsd.statistics import metrics
 from fsd.statistics.intervals import Estimate
@@ -81,7 +82,7 @@ def test_the_band_widens_with_fewer_calibration_texts():
 
 def test_a_heat_map_skips_what_is_missing():
     values = np.array([[0.5, 0.9], [np.nan, 0.7]])
-    figure = plots.heat_map([10, 20], [0.5, 1.0], values, x_name="k", y_name="ε", name="AUC")
+    figure = charts.heat_map([10, 20], [0.5, 1.0], values, x_name="k", y_name="ε", name="AUC")
     axis = figure.axes[0]
     assert sorted(text.get_text() for text in axis.texts) == [".50", ".70", ".90"]
     assert not axis.patches
@@ -89,7 +90,7 @@ def test_a_heat_map_skips_what_is_missing():
 
 def test_a_heat_map_with_a_default_is_centred_on_it_and_noise_stays_pale():
     values = np.array([[0.52, 0.5], [0.49, 0.51]])
-    figure = plots.heat_map([10.0, 20.0], [0.5, 1.0], values, x_name="k", y_name="ε", name="AUC", default=(20.0, 0.5))
+    figure = charts.heat_map([10.0, 20.0], [0.5, 1.0], values, x_name="k", y_name="ε", name="AUC", default=(20.0, 0.5))
     image = figure.axes[0].images[0]
     assert (image.norm.vmin, image.norm.vcenter, image.norm.vmax) == pytest.approx((0.4, 0.5, 0.6))
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["10", "20"]
@@ -97,16 +98,18 @@ def test_a_heat_map_with_a_default_is_centred_on_it_and_noise_stays_pale():
     assert [patch.get_xy() for patch in figure.axes[0].patches] == [(-0.47, -0.47), (0.53, -0.47)]
 
 
-@pytest.mark.parametrize("rows", [1, 30])
+@pytest.mark.parametrize("rows", [1, 12])
 def test_a_heat_map_has_room_beside_long_names(rows):
     names = [f"min_k_reference.base {number}" for number in range(rows)]
-    figure = plots.heat_map(["k"], names, np.full((rows, 1), 0.5), x_name="setting", y_name="study", name="importance")
+    figure = charts.heat_map(["k"], names, np.full((rows, 1), 0.5), x_name="setting", y_name="study", name="importance")
     assert plots.png(figure)  # a warning, such as of a layout without room, fails the test
 
 
 def test_curves_take_numbers_and_estimates():
     lines = {"loss": [Estimate(0.6, 0.5, 0.7), Estimate(0.7, 0.6, 0.8)], "zlib": [0.5, 0.6]}
-    figure = plots.curves([1, 10], {"n": lines, "none": {}}, x_name="n", y_name="AUC", across=2, chance=0.5, x_log=True)
+    figure = charts.curves(
+        [1, 10], {"n": lines, "none": {}}, x_name="n", y_name="AUC", across=2, chance=0.5, x_log=True
+    )
     axis, empty = figure.axes
     assert axis.lines[0].get_ydata() == pytest.approx([0.6, 0.7])
     assert len(axis.collections) == 1
@@ -116,20 +119,15 @@ def test_curves_take_numbers_and_estimates():
 
 def test_many_lines_have_room_above_their_legend():
     lines = {f"standardised_ratio.fsd {number}": [0.5, 0.6] for number in range(90)}
-    assert plots.png(plots.curves([1, 2], {"Best so far": lines}, x_name="trials", y_name="AUC"))
+    assert plots.png(charts.curves([1, 2], {"Best so far": lines}, x_name="trials", y_name="AUC"))
 
 
-def test_a_few_lines_are_named_at_their_ends_apart_from_each_other():
-    lines = {"one": [0.0, 1.0], "two": [0.5, 1.0], "three": [0.5, 0.0]}
-    figure = plots.curves([1, 2], {"": lines}, x_name="n", y_name="share", colours={"one": "#123456"})
-    (axis,) = figure.axes
-    assert not figure.legends
-    heights = {text.get_text(): text.xy[1] for text in axis.texts}
-    assert heights.keys() == lines.keys()
-    assert min(np.diff(sorted(heights.values()))) >= 0.06
-    assert max(heights.values()) <= axis.get_ylim()[1]
-    assert axis.lines[0].get_color() == "#123456"
-    ticks = plots.curves(np.geomspace(0.001, 10, 13), {"": {"a": [0.5] * 13}}, x_name="cap", y_name="AUC", x_log=True)
+def test_a_line_has_its_colour_and_a_logarithmic_axis_few_ticks():
+    lines = {"one": [0.0, 1.0], "two": [0.5, 1.0]}
+    figure = charts.curves([1, 2], {"": lines}, x_name="n", y_name="share", colours={"one": "#123456"})
+    assert _legend(figure) == list(lines)
+    assert figure.axes[0].lines[0].get_color() == "#123456"
+    ticks = charts.curves(np.geomspace(0.001, 10, 13), {"": {"a": [0.5] * 13}}, x_name="cap", y_name="AUC", x_log=True)
     assert [tick.get_text() for tick in ticks.axes[0].get_xticklabels()][:2] == [".001", ".0046"]
 
 
@@ -159,7 +157,7 @@ def test_twelve_detectors_equal_scores_and_a_single_text_can_be_drawn():
     for figure in (
         plots.roc(LABELS, BASE, FSD),
         plots.score_distributions(LABELS, BASE, FSD),
-        plots.curves([1.0, 2.0], {"": {name: [0.5, 0.6] for name in FSD}}, x_name="n", y_name="AUC"),
+        charts.curves([1.0, 2.0], {"": {name: [0.5, 0.6] for name in FSD}}, x_name="n", y_name="AUC"),
         plots.roc(LABELS, same, same),
         plots.score_distributions(LABELS, same, same),
         plots.verdicts([0.0], [0.0], [1.0], threshold=0.0, fpr=0.5, independent=(1, 1)),
@@ -173,7 +171,7 @@ def test_twelve_detectors_equal_scores_and_a_single_text_can_be_drawn():
 
 def test_before_and_after_have_all_texts_of_both_sides_over_one_axis():
     values = np.append(np.linspace(1.0, 2.0, 59), 1000.0)
-    figure = plots.before_and_after(LABELS, values, values - 0.5, name="perplexity")
+    figure = charts.before_and_after(LABELS, values, values - 0.5, name="perplexity")
     before, after = figure.axes
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["before fine-tuning", "after fine-tuning"]
     assert before.get_xlim() == after.get_xlim()
@@ -183,7 +181,7 @@ def test_before_and_after_have_all_texts_of_both_sides_over_one_axis():
 
 def test_tokens_have_a_panel_of_all_and_one_of_each_selection():
     chosen = np.arange(60) < 15
-    figure = plots.tokens(LABELS, np.arange(60.0), -np.arange(60.0), {"low": chosen})
+    figure = charts.tokens(LABELS, np.arange(60.0), -np.arange(60.0), {"low": chosen})
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["all tokens", "low"]
     assert [len(axis.collections[0].get_offsets()) for axis in figure.axes] == [60, 15]
     assert figure.axes[1].texts[0].get_text() == "25 % of them"
@@ -192,4 +190,4 @@ def test_tokens_have_a_panel_of_all_and_one_of_each_selection():
 
 def test_the_name_of_a_work_is_no_formula():
     values = np.linspace(-5.0, -1.0, 20)
-    assert plots.png(plots.strips({"from $x_{ to $ 5.txt": values, "other.txt": values}, name="log p"))
+    assert plots.png(charts.strips({"from $x_{ to $ 5.txt": values, "other.txt": values}, name="log p"))

@@ -39,7 +39,7 @@ def test_messages_are_the_same_in_every_terminal(monkeypatch: pytest.MonkeyPatch
         ("--nonsense", "Unrecognized options: --nonsense"),
         ("--nonsense ./a", "Unrecognized options: --nonsense, ./a"),
     ):
-        for columns in (40, 60, 79, 80, 81, 100):
+        for columns in (40, 80, 100):
             monkeypatch.setenv("COLUMNS", str(columns))
             monkeypatch.setattr(sys, "argv", ["fsd tool", *arguments.split()])
             with pytest.raises(UsageError) as error:
@@ -50,7 +50,7 @@ def test_messages_are_the_same_in_every_terminal(monkeypatch: pytest.MonkeyPatch
 def test_the_description_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["fsd tool", "--help"])
     example = "    fsd run --domain arxiv --model ./a-folder-with-a-rather-long-name"
-    for columns in (40, 60, 80, 200):
+    for columns in (40, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
         with pytest.raises(SystemExit) as end:
             read(Settings, TEXT)[0]

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from dataclasses import replace
+from functools import cache, partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,18 +15,20 @@ import detectors
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
+from fsd.evaluation.answer import Answer
 from fsd.evaluation.results import compute_results
 from fsd.models.language_model import BaseIdentity
-from fsd.reporting.report import page
+from fsd.reporting.report import Picture, page
 from fsd.scores import Score
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.intervals import Estimate
+from fsd.text_audit.audit import audit
 from fsd.tracking.registry import COMPARED
 from fsd.verdicts.calibration import NonMembers
 from pipelines.experiment import registration
 from pipelines.experiment import report as main_report
 from pipelines.experiment.adapter_files import SETUP
-from pipelines.experiment.inputs import Inputs
+from pipelines.experiment.experiment import Experiment
 from pipelines.experiment.pictures import pictures
 
 IDENTITY = BaseIdentity("tiny", "", "abc")
@@ -36,8 +39,10 @@ CONFIG = FSDConfig(
     training=AdapterConfig(),
     detection=DetectorConfig(detectors="loss"),
 )
+EXPERIMENT = Experiment(CONFIG, [detectors.load("loss")], sources=SOURCES)
 
 
+@cache
 def _results(validation):
     texts = [
         Document(f"{i} " + " ".join(f"w{i}x{k}" for k in range(12)), bool(i % 2), None, f"g{i}", "test")
@@ -48,7 +53,12 @@ def _results(validation):
     columns = {"base": scores[0], "tuned": scores[1], "fsd": scores[0] - scores[1]}
     scored = ScoreTable({Score("loss", state): column for state, column in columns.items()})
     return compute_results(
-        parts, scored, None, [SimpleNamespace(name="loss", needs_labels=False, settings_in=lambda _: {})], seed=0
+        parts,
+        scored,
+        None,
+        [SimpleNamespace(name="loss", needs_labels=False, settings_in=lambda _: {})],
+        seed=0,
+        audited=partial(audit, parts, repeats=1),
     )
 
 
@@ -69,8 +79,8 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
     monkeypatch.setattr(registration, "register", lambda *args, **more: None)
     config = replace(CONFIG, data=replace(CONFIG.data, unseen="later.jsonl"))
 
-    inputs = Inputs(config, [detectors.load("loss")], sources=SOURCES)
-    registration.track(run, results, inputs, SimpleNamespace(identity=IDENTITY, adapted=False))
+    experiment = Experiment(config, [detectors.load("loss")], sources=SOURCES)
+    registration.track(run, results, experiment, SimpleNamespace(identity=IDENTITY, adapted=False))
 
     domain, corpus = CONFIG.data.domain, "embedded corpus"
     assert logged == {
@@ -84,7 +94,9 @@ def test_the_main_process_makes_no_collective_call_while_it_stores_a_model(resul
     monkeypatch.setattr("fsd.distributed.from_main", lambda make: pytest.fail("the other processes have ended"))
     config = replace(CONFIG, detection=replace(CONFIG.detection, settings_from="models:/fsd-arxiv@champion"))
 
-    files = registration.model_files(results, config, [detectors.load("loss"), detectors.load("min_k", k=0.3)])
+    files = registration.model_files(
+        Answer(results), Experiment(config, [detectors.load("loss"), detectors.load("min_k", k=0.3)])
+    )
 
     assert json.loads(files[SETUP])["detectors"] == {"loss": {}}  # min_k has no scores
 
@@ -103,7 +115,7 @@ def test_the_method_is_described_in_sentences(results):
 
 
 def test_the_report_has_every_figure_and_table(results):
-    report = main_report.report(results, CONFIG, IDENTITY, SOURCES, pictures(results))
+    report = main_report.report(Answer(results), EXPERIMENT, IDENTITY, pictures(results))
     shown = page(report)
 
     assert {picture.name for picture in report.pictures} == {"headline.png", "roc.png", "scores.png", "reliability.png"}
@@ -116,7 +128,7 @@ def test_the_report_has_every_figure_and_table(results):
 def test_nothing_is_said_to_be_found_of_texts_that_the_model_never_read(results):
     for never_saw in (False, True):
         control = replace(results, never_saw=never_saw)
-        notes = main_report.report(control, CONFIG, IDENTITY, SOURCES, pictures(control)).notes
+        notes = main_report.report(Answer(control), EXPERIMENT, IDENTITY, [Picture(b"", "")]).notes
         assert any(note.startswith("power: of the ") for note in notes) is not never_saw
 
 
@@ -125,12 +137,12 @@ def test_the_rate_of_verdicts_is_one_that_detect_takes(results):
 
     def rate(auc):
         audit = replace(results.audit, blind=replace(results.audit.blind, auc=auc))
-        return main_report.sentences.verdict_rate(replace(results, audit=audit))
+        return Answer(replace(results, audit=audit)).rate
 
     assert rate(None) == 0.077
     assert results.calibration.threshold_at(rate(None))
     assert rate(Estimate(0.99, 0.98, 1.0)) is None
-    assert main_report.sentences.verdict_rate(_results(validation=0)) is None
+    assert Answer(_results(validation=0)).rate is None
 
 
 @pytest.mark.parametrize(
@@ -145,26 +157,26 @@ def test_the_rate_of_verdicts_is_one_that_every_source_allows(results, sizes, ra
     of_sources = replace(calibration, test=test, validation=NonMembers((), (), ()))
     audit = replace(results.audit, blind=replace(results.audit.blind, auc=None))
     judged = replace(results, audit=audit, calibration=of_sources)
-    assert main_report.sentences.verdict_rate(judged) == rate
+    assert Answer(judged).rate == rate
 
 
 def test_versions_are_comparable_on_the_same_texts_base_and_judging_alone(results):
     words = registration.judged_words(results.parts, "split grouped", 7)
     assert re.fullmatch(r"\d+ validation and \d+ test texts; split grouped, seed 7; by the best .* state", words)
-    same = registration.judged_on(results, CONFIG, IDENTITY)
+    same = registration.judged_on(results.parts, CONFIG, IDENTITY)
     assert tuple(same) == COMPARED
     assert all(same.values())
-    assert registration.judged_on(_results(validation=16), CONFIG, IDENTITY) == same
+    assert registration.judged_on(_results(validation=16).parts, CONFIG, IDENTITY) == same
     for changed, entry in (
-        (registration.judged_on(_results(validation=18), CONFIG, IDENTITY), "benchmark"),
-        (registration.judged_on(results, replace(CONFIG, seed=7), IDENTITY), "judging"),
-        (registration.judged_on(results, CONFIG, replace(IDENTITY, fingerprint="def")), "base_fingerprint"),
+        (registration.judged_on(_results(validation=18).parts, CONFIG, IDENTITY), "benchmark"),
+        (registration.judged_on(results.parts, replace(CONFIG, seed=7), IDENTITY), "judging"),
+        (registration.judged_on(results.parts, CONFIG, replace(IDENTITY, fingerprint="def")), "base_fingerprint"),
     ):
         assert {name for name in COMPARED if changed[name] != same[name]} == {entry}
 
 
 def test_params_are_the_settings_in_effect():
-    params = registration.params(CONFIG, [detectors.load("loss")], SOURCES, None)
+    params = registration.params(EXPERIMENT, None)
     assert (params["validation"], params["data"], params["detectors"]) == (0.2, ["embedded corpus"], ["loss"])
     assert (params["placebo"], params["reference_model"]) == ("none", None)
     chosen = {method: registration.training_params(AdapterConfig(method=method)) for method in ("lora", "ia3")}
@@ -173,10 +185,10 @@ def test_params_are_the_settings_in_effect():
 
 
 def test_the_card_says_what_the_adapter_is_found_and_must_not_be_used_for(results):
-    text = registration.card("fsd-arxiv", results, CONFIG, IDENTITY, SOURCES)
+    text = registration.card("fsd-arxiv", Answer(results), EXPERIMENT, IDENTITY)
     start = yaml.safe_load(text.split("---")[1])
     assert (start["base_model"], start["library_name"]) == ("tiny", "peft")
-    assert main_report.sentences.headline(results) in text
+    assert main_report.sentences.headline(Answer(results)) in text
     for needed in (
         "AutoPeftModelForCausalLM",
         "| Unseen | 4 texts, digest",

@@ -16,6 +16,7 @@ from fsd.models.language_model import load_tokenizer, start_token, token_ids
 from fsd.text_audit import audit
 from fsd.token_stats import written
 from pipelines.experiment import control, detector_settings, experiment, inputs
+from pipelines.experiment.experiment import Experiment
 
 OWN = [Document(f"a text of my own, number {n}", member=n % 2 == 0) for n in range(4)]
 CORPUS = list(embedded.corpus())[:4]
@@ -87,23 +88,24 @@ def job(job, tiny):
     return replace(job, model=replace(job.model, reference_model=str(tiny)), placebo=str(tiny))
 
 
-def plan(job: FSDConfig, detectors: str = "loss") -> tuple[experiment.ControlModel | None, list[str]]:
+def plan(job: FSDConfig, detectors: str = "loss") -> tuple[Experiment | None, list[str]]:
     documents = inputs.load_texts(job.data, job.model).documents
     split, _ = inputs.split_texts(documents, job.data, job.seed)
-    return experiment.plan_control(job, split, detector_settings.load_detectors(DetectorConfig(detectors=detectors)))
+    asked = detector_settings.load_detectors(DetectorConfig(detectors=detectors))
+    return Experiment(job, asked, split=split).control()
 
 
 def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) -> None:
     loaded = []
     monkeypatch.setattr("fsd.models.language_model.load", lambda config: loaded.append(config.model))
     monkeypatch.setattr(experiment.scoring, "open_model", lambda *_, **__: None)
-    monkeypatch.setattr(experiment, "prepare", lambda *_: SimpleNamespace(score=lambda: None))
-    monkeypatch.setattr(experiment, "train_adapter", lambda *_, **__: None)
+    monkeypatch.setattr(Experiment, "prepare", lambda *_: SimpleNamespace(score=lambda: None))
+    monkeypatch.setattr(Experiment, "train", lambda *_, **__: None)
 
     placebo, _ = plan(replace(job, model=replace(job.model, model="embedded"), placebo="embedded-twin"))
 
     assert placebo is not None
-    assert placebo.score(Split((Document("unseen"),), (), ())) == ("embedded-twin", None)
+    assert placebo.scores_of_control() == ("embedded-twin", None)
     assert loaded == ["embedded-twin"]
 
 
@@ -125,7 +127,7 @@ def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(finish
 
     placebo, _ = plan(reuse)
     assert placebo is not None
-    placebo.score(Split((), (), ()).replace(unseen=tuple(OWN), test=tuple(OWN)))
+    placebo._replace(split=Split(tuple(OWN), (), tuple(OWN))).scores_of_control()
 
     assert trained == [config.training]
 
@@ -141,7 +143,7 @@ def test_rows_of_token_ids_are_scored_as_they_are(tiny, job, make_rows, monkeypa
     source = replace(benchmarks.sources()["toaa"], start=start_token(tokenizer, "tiny"))
     monkeypatch.setattr(benchmarks, "sources", lambda: {"toaa": source})
     config = replace(job, data=replace(job.data, data=("toaa:plain_1x",)))
-    found = inputs.read(config).fetched()
+    found = experiment.read(config).fetched()
 
     assert token_ids(tokenizer, [document.text for document in found.documents]) == rows
     assert [document.text for document in found.documents[::2]] == texts[::2]
@@ -151,10 +153,10 @@ def test_rows_of_token_ids_are_scored_as_they_are(tiny, job, make_rows, monkeypa
         ({"model": replace(job.model, reference_model="embedded")}, "reference-model must have the tokenizer of"),
     ):
         with pytest.raises(UsageError, match=said):
-            inputs.read(replace(config, **changes)).fetched()
+            experiment.read(replace(config, **changes)).fetched()
     source = replace(source, start=299)
     with pytest.raises(UsageError, match=r"toaa:plain_1x must be scored by .* start token is 299; that of .* is 0"):
-        inputs.read(config).fetched()
+        experiment.read(config).fetched()
 
 
 def test_a_text_audit_is_made_once_for_texts_and_settings(monkeypatch, tmp_path) -> None:
@@ -178,7 +180,7 @@ def test_a_text_audit_is_made_once_for_texts_and_settings(monkeypatch, tmp_path)
         (split, other_settings, 4),
         (split, replace(config, model=ModelConfig(cache="none")), 5),
     ):
-        experiment.audited(texts, settings)
+        Experiment(settings, [], split=texts).audit()
         assert len(made) == times
 
 
