@@ -30,7 +30,7 @@ from fsd.statistics.permutation import permutation_p, permuted
 from fsd.text_audit.writing import MEASURES, spread_out, writing
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 from fsd.verdicts.domain_check import DomainCheck
-from fsd.verdicts.domain_measures import CHARACTERS, TELLING, OptionalStates, Ridge, Similarity, quoted, scale_of
+from fsd.verdicts.domain_measures import CHARACTERS, TELLING, Ridge, Similarity, quoted, scale_of
 
 ALPHA = 0.05
 """Texts of the same kind are found different in at most this share of all cases; verdicts on them are then withheld."""
@@ -69,24 +69,23 @@ def exchangeability(
     texts: Texts,
     groups: Groups = None,
     *,
-    states: OptionalStates = None,
     outside: BoolArray | None = None,
     permutations: int = 499,
     seed: int = 0,
 ) -> Exchangeability:
     """Test whether N ≥ 1 texts are exchangeable with those of a domain check, all texts of every group.
 
-    With (N, D) hidden states if the benchmark has them; `outside` is (N,) what the check says, if it is known already.
+    `outside` is (N,) what the check says, if it is known already.
     """
     group = group_index(groups, len(texts))
     if outside is None:
-        outside = np.array(check.outside(texts, groups, states)) != ""
+        outside = np.array(check.outside(texts, groups)) != ""
     shares_outside = group_means(outside.astype(np.float64), group)
     n_groups = shares_outside.size
     outside_p = _outside_p(check, shares_outside)
     if min(n_groups, check.groups) < FEWEST:
         return Exchangeability(n_groups, outside_p, None, outside_p, None)
-    auc, classifier_p = _classifier_test(check, texts, group, states, permutations, default_rng(seed))
+    auc, classifier_p = _classifier_test(check, texts, group, permutations, default_rng(seed))
     # the smaller of two p-values is itself no p-value: twice as often one of them is small by chance (Bonferroni)
     p = min(1.0, 2 * min(classifier_p, outside_p))
     different: tuple[str, ...] = ()
@@ -112,7 +111,7 @@ def _outside_p(check: DomainCheck, shares: FloatArray) -> float:
 
 
 def _classifier_test(
-    check: DomainCheck, texts: Texts, group: IntArray, states: OptionalStates, permutations: int, rng: Generator
+    check: DomainCheck, texts: Texts, group: IntArray, permutations: int, rng: Generator
 ) -> tuple[float, float]:
     """AUC of a classifier between the texts and those of the benchmark, and its p-value by permuted groups."""
     asked = _at_most(MOST, len(texts), rng)
@@ -128,8 +127,8 @@ def _classifier_test(
     compared = [texts[row] for row in asked]
     compared += [check.texts[row] for row in compared_with]
     products = _products(compared)
-    if states is not None and check.states is not None:
-        hidden = _standard_products(np.concatenate([states[asked], check.states[compared_with]]))
+    if check.states is not None:
+        hidden = _standard_products(check.states(compared))
         # the mean over words, character n-grams, writing and states, each of average length one
         products = (3 * products + hidden) / 4
     # the groups of the texts came first, and so have the lowest numbers

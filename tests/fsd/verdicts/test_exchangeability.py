@@ -191,8 +191,9 @@ def test_words_ngrams_writing_and_states_have_equal_weight_in_the_classifier(mon
     parts = _plain_products([*OTHERS[20:28], *OTHERS[:8]])
     exchangeability(DomainCheck(OTHERS[:8]), OTHERS[20:28], permutations=9, outside=outside)
     np.testing.assert_allclose(kernels.pop(), sum(parts) / 3, atol=HASHED)
-    check = DomainCheck(OTHERS[:8], None, states[8:])
-    exchangeability(check, OTHERS[20:28], states=states[:8], permutations=9, outside=outside)
+    by_text = dict(zip([*OTHERS[20:28], *OTHERS[:8]], states, strict=True))
+    check = DomainCheck(OTHERS[:8], states=lambda texts: np.stack([by_text[text] for text in texts]))
+    exchangeability(check, OTHERS[20:28], permutations=9, outside=outside)
     hidden = scale(states)
     np.testing.assert_allclose(kernels.pop(), (sum(parts) + hidden @ hidden.T / 5) / 4, atol=HASHED)
 
