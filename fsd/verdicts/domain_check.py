@@ -196,23 +196,16 @@ class Reference:
         return sorted(islice((row for row in rounds if row is not None), MOST))
 
 
-def tried(
-    reference: Reference,
-    further: Mapping[str, Texts] = MappingProxyType({}),
-    states: "Read | None" = None,
-    typicality: "Read | None" = None,
-    write: Write | None = None,
-) -> Reference:
-    """The reference with what its domain check finds, see `trial`."""
-    return replace(reference, **trial(reference, further, states, typicality, write)._asdict())
-
-
 class Trial(NamedTuple):
     """What a domain check finds, see `Reference`."""
 
     power: dict[str, float]
     edits: dict[str, float]
     written: tuple[OwnText, ...] = ()
+
+    def added_to(self, reference: Reference) -> Reference:
+        """The reference that was tried, with what was found."""
+        return replace(reference, **self._asdict())
 
 
 def trial(

@@ -13,14 +13,12 @@ The first sees a slight difference of all texts, the second a strong difference 
 passed.
 """
 
-from collections import Counter
-from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.random import Generator, default_rng
 from scipy import stats
+from sklearn.feature_extraction.text import CountVectorizer
 
 from fsd.data.documents import Texts
 from fsd.data.near_duplicates import words
@@ -163,29 +161,26 @@ def telling(texts: Texts, group: IntArray, check: DomainCheck) -> tuple[str, ...
 
     Each is ranked by the difference of the two shares over its standard error, groups counting once.
     """
-    in_texts = _distinct_words(texts)
-    in_benchmark = _distinct_words(check.texts)
-    counts = Counter(chain.from_iterable(in_texts + in_benchmark))
-    vocabulary = [word for word, _ in counts.most_common(COMMONEST)]
-
-    def shares_of(side: Texts, contents: Sequence[Container[str]], block: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Mean share of each word and measure over the groups of a side, and its squared standard error."""
-        present = [[word in content for word in vocabulary] for content in contents]
-        shares = group_means(np.hstack([present, writing(side)]), block)
-        number = len(shares)
-        # a share of 0 or 1 in few texts has an error too: as if half a text more differed
-        variance = shares.var(axis=0) + 0.25 / number
-        return shares.mean(axis=0), variance / number
-
-    mean, error = shares_of(texts, in_texts, group_index(group.tolist(), len(texts)))
-    benchmark_mean, benchmark_error = shares_of(check.texts, in_benchmark, check.group)
+    counter = CountVectorizer(analyzer=_beginning, binary=True, max_features=COMMONEST)
+    both = list(texts) + check.texts
+    present = np.hstack([counter.fit_transform(both).toarray(), writing(both)])
+    count = len(texts)
+    mean, error = _share(present[:count], group_index(group.tolist(), count))
+    benchmark_mean, benchmark_error = _share(present[count:], check.group)
     score = np.abs(mean - benchmark_mean) / np.sqrt(error + benchmark_error)
-    names = list(map(quoted, vocabulary))
+    names = list(map(quoted, counter.get_feature_names_out()))
     names += MEASURES
     most_different = np.argsort(-score, kind="stable")[:TELLING]
     return tuple(f"{names[n]} {mean[n]:.0%} (benchmark {benchmark_mean[n]:.0%})" for n in most_different)
 
 
-def _distinct_words(texts: Texts) -> list[dict[str, None]]:
-    """The words of each text in the order of the text, which a set would leave to chance."""
-    return [dict.fromkeys(words(text[:CHARACTERS])) for text in texts]
+def _beginning(text: str) -> list[str]:
+    return words(text[:CHARACTERS])
+
+
+def _share(present: FloatArray, group: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Mean share of each column over the groups of a side, and its squared standard error."""
+    shares = group_means(present, group)
+    # a share of 0 or 1 in few texts has an error too: as if half a text more differed
+    variance = shares.var(axis=0) + 0.25 / len(shares)
+    return shares.mean(axis=0), variance / len(shares)

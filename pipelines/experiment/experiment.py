@@ -281,8 +281,7 @@ def with_power(results: "Results", model: Model, config: FSDConfig) -> "Results"
 
         write = partial(own_texts, language_model)
         tried = partial(trial, reference, further, states, model.typicality, write)
-        shares = remembered(tried, Trial, states.store, depends)
-        reference = replace(reference, **shares._asdict())
+        reference = remembered(tried, Trial, states.store, depends).added_to(reference)
         inputs = model.inputs(results.parts.unseen.prompts, shots=shots_of(config.detection, config.model.model))
         reference = reference.with_own_scores(partial(calibrated_scores, model, results.calibration, inputs=inputs))
     remarks = list(results.remarks)

@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from fsd.data import embedded
 from fsd.data.near_duplicates import words
 from fsd.verdicts import domain_check, domain_measures
-from fsd.verdicts.domain_check import LATER, OWN, DomainCheck, Earlier, OwnText, Reference, other_kinds, tried
+from fsd.verdicts.domain_check import LATER, OWN, DomainCheck, Earlier, OwnText, Reference, other_kinds, trial
 from fsd.verdicts.domain_measures import Similarity, Words, Writing, by_fold, log_lengths, mahalanobis, script
 
 FRENCH = (
@@ -180,6 +180,10 @@ def test_very_few_texts_are_enough():
 NONMEMBERS = [document.text for document in embedded.corpus() if not document.member]
 CHINESE = "方法模型数据结果证明函数空间算法估计问题理论条件实验误差结构性质系统参数分布样本"
 CHINESE_WORDS = [CHINESE[start : start + 2] for start in range(0, len(CHINESE), 2)]
+
+
+def tried(reference, **how):
+    return trial(reference, **how).added_to(reference)
 
 
 def reference_of(texts, source="", **changes):
