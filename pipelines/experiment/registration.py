@@ -152,7 +152,6 @@ def track(
     run.log_params(chosen_params(config, detectors, model))
     edited = edit(report(results, config, model.identity, sources, pictures(results)))
     publish(edited, run)
-    run.describe_experiment(edited.description)
     version = None
     # What cannot be stored is raised at the end of the run; the report is shown all the same.
     with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:

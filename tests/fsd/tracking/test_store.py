@@ -219,6 +219,7 @@ def test_a_database_server_serves_two_commands_at_once_and_other_folders(
     assert (fetched / "adapter_model.safetensors").read_bytes() == b"weights"
 
 
+@pytest.mark.slow
 def test_many_processes_open_a_new_tuning_database(postgres):
     from fsd.tuning.optuna_study import open_storage
 
