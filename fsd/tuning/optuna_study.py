@@ -300,15 +300,3 @@ def _run_trial(task: Task, trial: optuna.Trial, sampled: TuneConfig | None) -> f
         raise
     trial.set_user_attr("folds", folds.tolist())
     return float(folds.mean())
-
-
-@_quiet_optuna()
-def importance(name: str, storage: str) -> dict[str, float]:
-    """Setting → share of the variance between trials that it explains; empty where that cannot be estimated."""
-    study = optuna.load_study(study_name=name, storage=open_storage(storage))
-    # Optuna warns of too few trials or too similar ones, and raises for a single setting.
-    warnings.simplefilter("error", UserWarning)
-    try:
-        return dict(optuna.importance.get_param_importances(study))
-    except (RuntimeError, ValueError, UserWarning):
-        return {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from fsd import tracking
 from fsd.evaluation.findings import Finding, as_findings
@@ -21,14 +21,11 @@ from fsd.statistics.intervals import Estimate
 from fsd.statistics.intervals import shortened as short
 from fsd.tracking import Run
 from fsd.tuning.objective import DetectorTask, Settings, Winner, settings_of
-from fsd.tuning.optuna_study import importance
 from pipelines.tune.job import Tuned, TuningData
 
 SETTINGS = "settings.json"
 Trials = Mapping[str, Sequence[FrozenTrial]]
 """Label of a study → its trials."""
-POINTS = 40
-"""Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
 METRICS = {
     "validation_default": "validation_default",
     "validation_tuned": "validation_tuned",
@@ -42,12 +39,11 @@ METRICS = {
 """Column of the table of gains → name of its metric, after `tuning/`."""
 
 
-def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage: str) -> None:
+def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData) -> None:
     """Log tables, figures, settings and mean gains of a tuning job, and a nested run for each study of detectors."""
     run.log("trials.csv", trials_frame(tuned.trials))
     run.log("tuning.csv", gains)
-    importances = {label: importance(data.name_of(label), storage) for label in tuned.trials}
-    for name, figure in draw(tuned.trials, importances, data.validation.objective, tuned.tasks).items():
+    for name, figure in draw(tuned.tasks, data.validation.objective).items():
         run.log(name, figure)
     run.log(SETTINGS, settings_json(tuned.winners, data.study))
     measured = gains.set_index("task")[list(METRICS)].rename(columns=METRICS).add_prefix("tuning/")
@@ -127,8 +123,7 @@ def _test(row: Any) -> str:
 
 
 def _gain(row: Any) -> str:
-    gain = _interval(row, "test_gain")
-    return f"{gain.value:+z.3f}\n[{gain.low:+z.3f}, {gain.high:+z.3f}]"
+    return _interval(row, "test_gain").signed.replace(" [", "\n[")
 
 
 def _interval(row: Any, name: str) -> Estimate:
@@ -175,27 +170,10 @@ def trials_frame(trials: Trials) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# Figures
-
-
-def draw(
-    trials: Trials, importances: Mapping[str, Mapping[str, float]], objective: str, tasks: Sequence[DetectorTask] = ()
-) -> dict[str, bytes]:
-    """File name → PNG: history and importance of the studies, and the objective over the settings of detectors."""
+def draw(tasks: Sequence[DetectorTask], objective: str) -> dict[str, bytes]:
+    """File name → PNG: the objective over the settings of each detector that are numbers."""
     measured = f"{metrics.METRICS[objective].label} on validation"
-    drawn = {"history.png": _history(trials, measured)}
-    # Importance cannot be estimated for every study.
-    shares = pd.DataFrame(importances).T.dropna(how="all")
-    if len(shares):
-        drawn["importance.png"] = figures.heat_map(
-            list(shares),
-            list(shares.index),
-            shares.to_numpy(),
-            x_name="setting",
-            y_name="study",
-            name="importance",
-            title="Which settings matter",
-        )
+    drawn = {}
     by_detector: dict[str, list[DetectorTask]] = {}
     for task in tasks:
         ranges = _ranges(task)
@@ -207,20 +185,6 @@ def draw(
     for name, states in by_detector.items():
         drawn[f"curve_{name}.png"] = _curves(states, measured)
     return {name: figures.png(figure) for name, figure in drawn.items()}
-
-
-def _history(trials: Trials, measured: str) -> Figure:
-    """The best value after as many trials, for each study."""
-    longest = max(map(len, trials.values()))
-    points = np.geomspace(1, longest, min(POINTS, longest))
-    counts = np.unique(points.round().astype(int)).tolist()
-    lines = {}
-    for label, tried in trials.items():
-        values = [trial.value if trial.state == TrialState.COMPLETE else np.nan for trial in tried]
-        best = np.fmax.accumulate(values)
-        # A study with fewer trials keeps its last value.
-        lines[label] = list(best[np.minimum(counts, len(best)) - 1])
-    return figures.curves(counts, {"Best on validation so far": lines}, x_name="finished trials", y_name=measured)
 
 
 def _ranges(task: DetectorTask) -> dict[str, Range]:

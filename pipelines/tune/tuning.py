@@ -69,8 +69,6 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
         base_run = config.base_run
         if not inputs.texts_are_local:
             inputs = inputs.fetched()
-            # Refuses impossible numbers before a model is loaded; `prepare` did not have the texts of a benchmark.
-            tuning_data(config, inputs.split.without_later(), "")
         open_storage(config.storage)
         model = experiment.open_with_adapter(base_run)
         language_model = model.language_model
@@ -105,7 +103,7 @@ def run(config: TuneConfig, inputs: Inputs) -> None:
                 objective=config.objective,
                 seed=base_run.seed,
             )
-            report.track(tracked, tuned, gains, data, config.storage)
+            report.track(tracked, tuned, gains, data)
         run_config = tuned.run_config
         # The later texts, which took no part in the tuning, are scored from here on.
         split = split.replace(unseen=tuned.split.unseen)
