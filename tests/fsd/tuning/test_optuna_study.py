@@ -240,13 +240,6 @@ def test_commands_that_share_a_study_evaluate_all_of_it(storage):
 
 
 @pytest.mark.slow
-def test_workers_share_a_grid(database):
-    trials = search(Hill(wait=0.05), "s", {}, settings(database, workers=2))
-    assert len(different(trials)) == 20
-    assert len(trials) <= 21
-
-
-@pytest.mark.slow
 def test_four_workers_share_a_study_on_postgresql(postgres):
     trials = search(Hill(WIDE, wait=0.02), "s", {}, settings(postgres("workers"), workers=4, trials=40))
     assert len(trials) >= 40

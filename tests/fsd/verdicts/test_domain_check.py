@@ -70,13 +70,6 @@ def test_the_share_that_may_be_outside_is_used_up_but_not_exceeded():
         assert check.share == pytest.approx(3 * ranks / (groups + 1))
 
 
-def test_articles_are_not_like_abstracts_though_they_have_their_length():
-    articles = [" ".join(document.text.split()[:60]) for document in embedded.corpus("wikipedia")][:100]
-    reference = Reference(tuple(ABSTRACTS[:200]), tuple(range(200)), ("",) * 200, {})
-    assert np.mean([bool(reason) for reason in reference.check("").outside(articles)]) > 0.9
-    assert tried(reference).powerful
-
-
 def test_power_by_source_leaves_out_the_source_itself():
     articles = [document.text for document in embedded.corpus("wikipedia")][:40]
     names = ("abstracts",) * 60 + ("articles",) * 40
@@ -136,8 +129,9 @@ def test_distances_equal_the_plain_formula():
 def test_the_reason_is_named(abstracts):
     for text, reason in (
         (FRENCH + MORE_FRENCH, "language"),
-        (FRENCH * 3, "repeated phrases 66%"),
+        (FRENCH * 3, "repeated phrases 66% (typically 0%)"),
         (ABSTRACTS[200].upper(), "capital letters 100%"),
+        (ABSTRACTS[200].lower(), "words with a capital 0%"),
         ("Мы показали, что предложенные методы лучше известных. " * 12, "Cyrillic"),
         ("我们证明了所提出的方法比文献中的方法更有效" * 5, "Chinese"),
         ("We show a method.", "length 4 words"),
@@ -145,14 +139,10 @@ def test_the_reason_is_named(abstracts):
         (NOVEL, "vocabulary"),
     ):
         assert reason in abstracts.outside([text])[0]
-
-
-def test_a_reason_names_unusual_measures_alone(abstracts):
+    # unusual measures alone: the third of three is often an ordinary one
     loud = abstracts.outside([ABSTRACTS[200].upper()])[0]
     assert loud.count("typically") == 2
     assert loud.endswith("words with a capital 100% (typically 6%)")
-    repeated_text = abstracts.outside([FRENCH * 3])[0]
-    assert repeated_text.endswith("repeated phrases 66% (typically 0%)")
 
 
 def test_p_values_by_hand_from_the_length():
@@ -220,37 +210,19 @@ def test_requests_of_digits_only_are_outside(abstracts):
         assert abstracts.outside([text]) == ["written in no known letters; calibrated on Latin"]
 
 
-def test_a_benchmark_in_a_script_without_case():
-    reference = reference_of(chinese(40))
-    check = reference.check("")
-    assert check.share_outside(chinese(60, seed=1)) <= check.share + 0.04
-    assert check.share_outside(ABSTRACTS[:20]) == 1
-    edits = tried(reference).edits
-    assert "first half" in edits
-    assert not {"capitals", "half in capitals", "title case"} & set(edits)
-
-
 def test_the_power_of_a_check_is_of_kinds_in_the_script_of_the_benchmark():
     """English texts differ from Chinese ones in the script alone, which shows nothing of other Chinese texts."""
     patents = chinese(40)
     alone = tried(reference_of(patents))
     assert alone.power == {}
+    assert "first half" in alone.edits
+    assert not {"capitals", "half in capitals", "title case"} & set(alone.edits)
     assert not alone.powerful
     novels = ["".join(chr(ord(sign) + 100) if sign != "。" else sign for sign in text) for text in patents]
     names = ("patents",) * 40 + ("novels",) * 40
     several = tried(Reference((*patents, *novels), tuple(range(80)), names, {}))
     assert several.power == {"source 'patents'": 1, "source 'novels'": 1}
     assert several.powerful
-
-
-def test_requests_in_one_case_where_the_calibration_is_in_mixed_case(abstracts):
-    asked = ABSTRACTS[200:220]
-    for texts, named in (
-        ([text.upper() for text in asked], "capital letters 100%"),
-        ([text.lower() for text in asked], "words with a capital 0%"),
-    ):
-        reasons = abstracts.outside(texts)
-        assert np.mean([named in reason for reason in reasons]) > 0.9
 
 
 def test_a_check_is_powerful_from_four_fifths_of_other_kinds_on_average():
@@ -435,19 +407,6 @@ def test_a_column_gains_the_weight_that_it_has_without_the_text_by_hand():
     without = [math.log(3 / 1) + 1, math.log(3 / 2) + 1, 1, math.log(3 / 1) + 1]
     with_it = [math.log(4 / 2) + 1, math.log(4 / 3) + 1, 1, math.log(4 / 2) + 1]
     np.testing.assert_allclose(domain_measures._without_one(having), np.divide(without, with_it))
-
-
-def test_the_similarities_within_a_benchmark_are_those_of_new_texts():
-    """With each text left out in turn; what is left of the difference is in the lengths of the vectors."""
-    texts = ABSTRACTS[:25]
-    among, products = Similarity(texts).among(), Similarity(texts).products()
-    wrong, wrong_products = [], []
-    for place in range(len(texts)):
-        others = np.delete(np.arange(len(texts)), place)
-        expected = Similarity([texts[other] for other in others])([texts[place]])[0]
-        wrong.append((among[place, others] - expected).mean())
-        wrong_products.append((products[place, others] - expected).mean())
-    assert abs(np.mean(wrong)) < 0.2 * abs(np.mean(wrong_products))
 
 
 def test_the_expected_similarity_of_a_text_is_that_of_a_curve_through_the_others():
