@@ -32,7 +32,7 @@ from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.statistics.intervals import observed_rate
 from fsd.text_audit.writing import edited
 from fsd.verdicts.calibration import TOLERANCE, calibrate
-from fsd.verdicts.domain_check import Reference, tried
+from fsd.verdicts.domain_check import Reference, trial
 from fsd.verdicts.verdicts import MEMBER, OUT_OF_DOMAIN, Rules, VerdictMaker
 from pipelines.experiment.detector_settings import for_adapter_audit
 
@@ -101,9 +101,8 @@ def audit_of(members: Sequence[str], nonmembers: Sequence[str], loud: Sequence[s
     compared = [*members, *nonmembers[:CALIBRATED]]
     label = [True] * len(members) + [False] * CALIBRATED
     numbers = tuple(range(len(nonmembers)))
-    reference = tried(
-        Reference(tuple(nonmembers), numbers, ("",) * len(nonmembers), {}), states=partial(hidden_states, base)
-    )
+    reference = Reference(tuple(nonmembers), numbers, ("",) * len(nonmembers), {})
+    reference = trial(reference, states=partial(hidden_states, base)).added_to(reference)
     is_test = np.arange(len(label)) % 2 == 1
     calibration = calibrate(label, audit_scores(base, target, compared), reference=reference, is_test=is_test)
     return Audit(VerdictMaker(calibration, partial(hidden_states, base)), base, target)

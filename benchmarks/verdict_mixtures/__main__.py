@@ -92,7 +92,6 @@ class Judge:
     target: Target
     draw: int
     table: pd.DataFrame
-    states: FloatArray
     calibration: Calibration
     check: DomainCheck
     powerful: bool
@@ -135,21 +134,20 @@ def calibrated(
     scores = {Score.parse(name): table[name].to_numpy()[chosen] for name in score_columns(table)}
     calibration = calibrate(member[chosen], scores, reference=reference, is_test=is_test)
     pool = list(chain.from_iterable(other_kinds(reference.texts).values()))
-    check = DomainCheck(reference.texts, None, states[benchmark], pool)
+    by_text = dict(zip(texts.tolist(), states, strict=True))
+    check = DomainCheck(reference.texts, None, pool, states=lambda asked: np.stack([by_text[text] for text in asked]))
     power = {}
     for kind in KINDS:
         if kind != target.calibrated:
             rows = np.flatnonzero((source == kind) & ~member)
-            power[kind] = float(outside(check, texts[rows].tolist(), None, states[rows]).mean())
+            power[kind] = float(outside(check, texts[rows].tolist(), None).mean())
     powerful = replace(reference, power=power).powerful
-    return Judge(target, draw, table, states, calibration, check, powerful, held[2 * size :])
+    return Judge(target, draw, table, calibration, check, powerful, held[2 * size :])
 
 
-def outside(
-    check: DomainCheck, texts: list[str], groups: Sequence[int] | None, states: FloatArray
-) -> NDArray[np.bool_]:
+def outside(check: DomainCheck, texts: list[str], groups: Sequence[int] | None) -> NDArray[np.bool_]:
     """(N,) whether the check of each text finds it to be of another kind."""
-    return np.array([bool(reason) for reason in check.outside(texts, groups, states)])
+    return np.array([bool(reason) for reason in check.outside(texts, groups)])
 
 
 def asked(judge: Judge, settings: Settings, rng: np.random.Generator) -> Iterator[Request]:
@@ -193,9 +191,8 @@ def answered(judge: Judge, request: Request, seed: int, fpr: float) -> dict[str,
     """What becomes of a request; every text is a non-member, so that whoever is called is called wrongly."""
     rows = request.rows
     texts = judge.table["text"].to_numpy()[rows].tolist()
-    states = judge.states[rows]
-    out = outside(judge.check, texts, request.groups, states)
-    test = exchangeability(judge.check, texts, request.groups, states=states, outside=out, permutations=199, seed=seed)
+    out = outside(judge.check, texts, request.groups)
+    test = exchangeability(judge.check, texts, request.groups, outside=out, permutations=199, seed=seed)
     unchecked = judge.called(rows, fpr)
     called = unchecked & ~out
     guest = np.arange(rows.size) >= rows.size - request.guests

@@ -41,8 +41,8 @@ from fsd.statistics.intervals import observed_rate
 from fsd.token_stats import Prompt
 from fsd.tracking import Run, Version
 from fsd.verdicts.calibration import Calibration
-from fsd.verdicts.domain_check import Earlier, States, tried
-from fsd.verdicts.domain_measures import Typicality
+from fsd.verdicts.domain_check import Earlier, trial
+from fsd.verdicts.domain_measures import Read
 from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, Rules, VerdictMaker, Verdicts
 from fsd.views import Detector
 from pipelines.command import context, deliver, job
@@ -277,10 +277,11 @@ def _beside_base(calibration: Calibration, model: Model, parts: Split, scored: S
     return replace(calibration, reference=replace(reference, earlier=earlier))
 
 
-def _tried(calibration: Calibration, model: Model, states: States, typicality: Typicality | None) -> Calibration:
+def _tried(calibration: Calibration, model: Model, states: Read, typicality: Read | None) -> Calibration:
     """The calibration whose domain check was tried, also on texts that the fine-tuned model writes."""
     write = partial(own_texts, model.fine_tuned, tuned=model.fine_tuned.adapted) if typicality else None
-    reference = tried(calibration.reference, states=states, typicality=typicality, write=write)
+    reference = calibration.reference
+    reference = trial(reference, states=states, typicality=typicality, write=write).added_to(reference)
     return replace(calibration, reference=reference.with_own_scores(partial(calibrated_scores, model, calibration)))
 
 

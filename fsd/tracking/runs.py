@@ -26,10 +26,8 @@ from fsd.errors import StorageError, UsageError, disk_failure, first_line, witho
 from fsd.files import csv_text
 from fsd.tracking.store import Store, address, load_mlflow, open_store, quiet
 
-# Tag with the description of a run or an experiment.
+# Tag with the description of a run.
 NOTE = "mlflow.note.content"
-# Start of the descriptions of experiments that are kept up to date; a user's own description is left as it is.
-OPENING = "Was this text in that model's training data?"
 # MLflow refuses a longer text of a data set: a run must not fail at its end for a list of a thousand files.
 _LONGEST_SOURCE = 65000
 # The column of names in a database of its own server, where one that is longer is an error.
@@ -62,7 +60,6 @@ class Run:
     tags: dict[str, str] = field(default_factory=dict)
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)  # name, value, milliseconds, step
     datasets: list[tuple[str, dict[str, str]]] = field(default_factory=list)  # use, data set
-    news: str = ""  # of the experiment
     id: str = ""  # empty for a run within one whose store has failed
     experiment_id: str = ""
     root: str = ""  # address of the artifacts
@@ -122,8 +119,6 @@ class Run:
             tags = list(starmap(RunTag, self.tags.items()))
             client.log_batch(self.id, params=params, tags=tags)
             client.update_run(self.id, name=self.name[:_LONGEST_NAME])
-            if self.news:
-                self._describe_experiment()
             if self.folder.is_dir():
                 client.log_artifacts(self.id, str(self.folder))
             self.unsent = ""
@@ -134,17 +129,6 @@ class Run:
         points = self.metrics[self._points :]
         self.store.client.log_batch(self.id, metrics=list(starmap(Metric, points)))
         self._points += len(points)
-
-    def _describe_experiment(self) -> None:
-        from mlflow.exceptions import MlflowException
-
-        experiment = self.store.client.get_experiment(self.experiment_id)
-        if experiment.tags.get(NOTE, OPENING).startswith(OPENING):
-            page = address("", self.experiment_id, self.id).lstrip("/")
-            note = f"{OPENING}\n\nLatest result: [{self.name}]({page})\n\n{self.news}"
-            # Another process may describe it at the same moment.
-            with suppress(MlflowException):
-                self.store.client.set_experiment_tag(self.experiment_id, NOTE, note)
 
     def page(self) -> str:
         """Address of the run's page; of a store without a server, as `fsd ui` serves it."""
@@ -243,10 +227,6 @@ class Run:
         self.set_tags({"repeats": version})
         if renamed:
             self.name = f"again · {self.name}"
-
-    def describe_experiment(self, description: str) -> None:
-        """Describe the experiment by the result of this run, unless the user has described it."""
-        self.news = without_credentials(description)
 
 
 @functools.cache

@@ -1,26 +1,22 @@
-"""The objective of tuning: the value of settings on labelled texts by cross-validation, and grids over settings."""
+"""The objective of tuning: the value of settings on labelled texts by cross-validation."""
 
 import json
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
+from optuna.trial import FrozenTrial, TrialState
 from sklearn.model_selection import StratifiedGroupKFold
 
 from fsd.errors import UsageError, one_of
 from fsd.scoring.deviation import ViewStatistics
-from fsd.search_space import Choice, Range, Search, Space
+from fsd.search_space import Space
 from fsd.statistics.groups import group_index
 from fsd.statistics.metrics import METRICS
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 
-PER_DECADE = 3
-"""Grid points per factor of ten of a logarithmic range: 1, 2.15, 4.64."""
-STEPS = 20
-"""Intervals of the grid over a linear range without a step."""
 MOST_REPEATS = 1000
 """Divisions into folds beyond which each takes time and adds nothing, since all divide the same texts."""
 
@@ -80,10 +76,12 @@ class DetectorTask:
         """(folds,) values of the settings, computed once."""
         key = key_of(settings)
         if key not in self.evaluated:
-            detector = self.detector.with_settings(**settings)
-            scores = self.validation.statistics.scores(detector, self.state)
-            self.evaluated[key] = self.validation.values(scores)
+            self.evaluated[key] = self.validation.values(self.scores(self.validation.statistics, settings))
         return self.evaluated[key]
+
+    def scores(self, statistics: ViewStatistics, settings: Settings) -> FloatArray:
+        """(N,) scores of texts by the settings."""
+        return statistics.scores(self.detector.with_settings(**settings), self.state)
 
 
 def check_objective(name: str) -> None:
@@ -131,17 +129,6 @@ def cross_validated_choice(values: FloatArray, *, folds: int) -> float:
     return float(np.mean(measured))
 
 
-class Trial(NamedTuple):
-    """A finished trial, complete or pruned: (repeats · folds,) values and their mean, or the last reported one."""
-
-    number: int
-    state: str
-    settings: Settings
-    folds: tuple[float, ...]
-    value: float
-    seconds: float
-
-
 class Winner(NamedTuple):
     """The best settings of a task, the default unless others are better, with means over folds, see `winner`."""
 
@@ -159,69 +146,29 @@ def key_of(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def winner(task: Task, default: FloatArray, trials: Sequence[Trial], *, folds: int) -> Winner:
-    """The settings with the highest mean over all folds; of equals the default, then the ones tried first."""
+def settings_of(trial: FrozenTrial) -> Settings:
+    """What a trial evaluated: the values that Optuna drew, without floating-point error."""
+    settings: Settings = trial.user_attrs.get("settings", trial.params)
+    return settings
+
+
+def winner(task: Task, default: FloatArray, trials: Sequence[FrozenTrial], *, folds: int) -> Winner:
+    """The settings with the highest mean over all folds; of equals the default, then the ones tried first.
+
+    The complete ones of the `trials` have the values of the folds as their attribute `folds`.
+    """
     # A setting that was drawn twice counts once; the default is the first, so that it wins every tie.
     values_of = {key_of(task.default): default}
     settings = [task.default]
     for trial in trials:
-        key = key_of(trial.settings)
-        if trial.state == "complete" and key not in values_of:
-            values_of[key] = np.array(trial.folds)
-            settings.append(trial.settings)
+        key = key_of(settings_of(trial))
+        if trial.state == TrialState.COMPLETE and key not in values_of:
+            values_of[key] = np.array(trial.user_attrs["folds"])
+            settings.append(settings_of(trial))
     values = np.stack(list(values_of.values()))
     means = values.mean(axis=1).round(12)
     best = int(np.argmax(means))
-    tuned = settings[best]
     elsewhere = cross_validated_choice(values, folds=folds)
-    return Winner(task.label, task.default, tuned, len(settings), float(means[0]), float(means[best]), elsewhere)
-
-
-def grid(search: Search) -> list[Any]:
-    """Grid values of one setting: its choices or steps, else a few points evenly spaced on its scale."""
-    if isinstance(search, Choice):
-        return list(search.values)
-    if search.log:
-        return _logarithmic_grid(search)
-    span = search.high - search.low
-    step = search.step or (1 if is_whole(search) else span / STEPS)
-    # The upper end belongs to the grid although the division may give 8.999999999.
-    count = int(span / step + 1e-9) + 1
-    return [tidy(search, search.low + index * step) for index in range(count)]
-
-
-def _logarithmic_grid(search: Range) -> list[Any]:
-    """A few points a decade, with two digits, as an author would write them."""
-    points = round(math.log10(search.high / search.low) * PER_DECADE) + 1
-    tidied = round if is_whole(search) else _two_digits
-    values = map(tidied, np.geomspace(search.low, search.high, points))
-    # A narrow range of integers gives some of them twice.
-    return list(dict.fromkeys(values))
-
-
-def _two_digits(value: float) -> float:
-    return float(f"{value:.2g}")
-
-
-def is_whole(search: Search) -> bool:
-    """Whether a range is one of integers."""
-    return isinstance(search, Range) and isinstance(search.low, int) and isinstance(search.high, int)
-
-
-def tidy(search: Search, value: Any) -> Any:
-    """A sampled value without floating-point error: 0.30000000000000004 becomes 0.3."""
-    if isinstance(search, Choice) or is_whole(search):
-        return value
-    if search.step:
-        return round(float(value), 12)
-    return float(value)
-
-
-def finite(space: Space) -> bool:
-    """Whether the grid holds the whole space."""
-    for search in space.values():
-        if isinstance(search, Choice) or search.step is not None:
-            continue
-        if search.log or not is_whole(search):
-            return False
-    return True
+    return Winner(
+        task.label, task.default, settings[best], len(settings), float(means[0]), float(means[best]), elsewhere
+    )

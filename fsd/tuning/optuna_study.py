@@ -17,22 +17,21 @@ from typing import Any, cast
 import numpy as np
 import optuna
 import pandas as pd
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError
-from optuna.samplers import BaseSampler, GridSampler, RandomSampler, TPESampler
+from optuna.samplers import GridSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.storages.journal import JournalFileBackend
+from optuna.study import MaxTrialsCallback
 from optuna.trial import FrozenTrial, TrialState
 
 from fsd.config import TuneConfig
 from fsd.errors import UsageError, import_failure
 from fsd.evaluation.rows import compare
 from fsd.progress import progress
-from fsd.search_space import Choice, Search, Space
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.metrics import estimates
 from fsd.token_stats import Scores
-from fsd.tuning.objective import Task, Trial, Winner, finite, grid, is_whole, key_of, tidy
+from fsd.tuning.objective import Task, Winner
 
 HEARTBEAT_SECONDS = 30
 """Interval of a long trial's heartbeat; after twice that without one, Optuna fails the trial and queues it again."""
@@ -45,6 +44,7 @@ PRUNERS = {
     "hyperband": optuna.pruners.HyperbandPruner,
     "none": optuna.pruners.NopPruner,
 }
+SAMPLERS = {"tpe": TPESampler, "random": RandomSampler}
 _LOCK_SECONDS = 60.0
 _ATTEMPTS = 5
 _SQLITE = "sqlite:///"
@@ -69,12 +69,8 @@ def check_storage(url: str) -> None:
     path = _file_of(url)
     if path is None or path.exists():
         open_storage(url)
-    elif path.parent == Path("mlruns"):
-        return
-    elif not path.parent.is_dir():
-        raise UsageError(_refusal(url, f"there is no folder {path.parent}"))
-    elif not os.access(path.parent, os.W_OK):
-        raise UsageError(_refusal(url, f"{path.parent} cannot be written"))
+    else:
+        _check_place(url, path)
 
 
 def _file_of(url: str) -> Path | None:
@@ -82,6 +78,15 @@ def _file_of(url: str) -> Path | None:
     if not url.startswith((_SQLITE, _JOURNAL)):
         return None
     return Path(url.removeprefix(_SQLITE).removeprefix(_JOURNAL))
+
+
+def _check_place(url: str, path: Path) -> None:
+    """Refuse the file of the runs, and a folder that does not exist, since its name may be a mistake."""
+    # Optuna's tables would overwrite those of the runs.
+    if path.name == "mlflow.db":
+        raise UsageError(_refusal(url, "MLflow's file has tables of the same names"))
+    if not path.parent.is_dir() and path.parent != Path("mlruns"):
+        raise UsageError(_refusal(url, f"there is no folder {path.parent}"))
 
 
 def _refusal(url: str, reason: str) -> str:
@@ -94,42 +99,34 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
     """Open or make the storage; with `heartbeat`, trials of killed processes are retried."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+    path = _file_of(url)
+    if path:
+        _check_place(url, path)
     # A LookupError or TypeError is that of a journal that is none.
     errors = (SQLAlchemyError, StorageInternalError, ImportError, OSError, ValueError, LookupError, TypeError)
     for attempt in range(_ATTEMPTS):
         try:
-            return _open(url, heartbeat)
+            return _open(url, path, heartbeat)
         except errors as error:
             # Of processes that create the same tables at the same time, all but one fail, and succeed a moment later.
             if isinstance(error, DBAPIError | StorageInternalError) and attempt + 1 < _ATTEMPTS:
                 time.sleep(random.uniform(0.05, 0.3))
                 continue
-            # Ours says itself what is wrong; an error of a database is that of its driver.
-            cause: BaseException = error
-            if not isinstance(error, ValueError):
-                cause = error.__cause__ or error
+            # The cause of an error of a database is that of its driver.
+            cause = error.__cause__ or error
             message = import_failure(cause) if isinstance(cause, ImportError) else str(cause)
-            reason = " ".join(message.split())[:200]
-            raise UsageError(_refusal(url, reason)) from error
+            raise UsageError(_refusal(url, " ".join(message.split())[:200])) from error
     raise AssertionError
 
 
-def _open(url: str, heartbeat: bool) -> BaseStorage:
+def _open(url: str, path: Path | None, heartbeat: bool) -> BaseStorage:
     options = {}
     if heartbeat:
         options["heartbeat_interval"] = HEARTBEAT_SECONDS
         options["heartbeat_stale_trial_callback"] = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
-    path = _file_of(url)
     if path is None:
         return RDBStorage(url, **options)
-    # Optuna's tables would overwrite those of the runs.
-    if path.name == "mlflow.db":
-        raise ValueError("MLflow's file has tables of the same names")
-    if path.parent == Path("mlruns"):
-        path.parent.mkdir(exist_ok=True)
-    # Any other folder must exist, since its name may be a mistake.
-    if not path.parent.is_dir():
-        raise ValueError(f"there is no folder {path.parent}")
+    path.parent.mkdir(exist_ok=True)
     if url.startswith(_JOURNAL):
         # Optuna's lock is a link to the path as it is given, which leads nowhere if that is relative.
         return JournalStorage(JournalFileBackend(str(path.absolute())))
@@ -173,7 +170,7 @@ def compare_on_test(
 
 
 @_quiet_optuna()
-def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) -> list[Trial]:
+def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) -> list[FrozenTrial]:
     """Run or continue the study until it is complete; `setup` is everything that a trial's value depends on."""
     study = create_study(name, setup, config.storage)
     deadline = None if config.timeout is None else time.time() + config.timeout
@@ -181,8 +178,8 @@ def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) 
         run_trials(task, name, config, deadline, show_progress=True)
     else:
         _share_trials(task, name, config, deadline)
-    trials = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
-    if not any(trial.state == "complete" for trial in trials):
+    trials: list[FrozenTrial] = study.get_trials(deepcopy=False, states=FINISHED)
+    if not any(trial.state == TrialState.COMPLETE for trial in trials):
         failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
         reason = "the time was up before"
         if failed:
@@ -240,62 +237,52 @@ def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None
     """Run trials in this process until the study is complete or the deadline has passed."""
     # Trials of minutes send heartbeats and may be pruned; for those of milliseconds, both would take the time.
     long = config.tune == "adapter"
-    sampler = _sampler(task.space, config)
+    cells = {setting: search.grid for setting, search in task.space.items()}
+    wanted = math.prod(map(len, cells.values()))
+    grid = None
+    if config.sampler == "grid" or (wanted <= config.trials and all(search.finite for search in task.space.values())):
+        grid = GridSampler(cells, config.base_run.seed)
+    else:
+        wanted = config.trials
     pruner = PRUNERS[config.pruner if long else "none"]
     storage = open_storage(config.storage, heartbeat=long)
-    study = optuna.load_study(study_name=name, storage=storage, sampler=sampler, pruner=pruner())
-    evaluated: dict[str, Sequence[float]] = {}
-    for complete in study.get_trials(states=(TrialState.COMPLETE,)):
-        trial = _record(task, complete)
-        evaluated[key_of(trial.settings)] = trial.folds
-    failures = 0
-
-    def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
-        """Advance the bar; stop when the study is complete, trials keep failing, or the command is gone."""
-        nonlocal failures
-        failures = failures + 1 if trial.state == TrialState.FAIL else 0
-        parent = parent_process()
-        # A worker whose command was killed would go on unseen.
-        orphaned = parent is not None and not parent.is_alive()
-        if failures >= MAX_FAILURES or not _missing(study, sampler, config) or orphaned:
-            study.stop()
-        bar.update(1)
-
+    study = optuna.load_study(study_name=name, storage=storage, sampler=grid, pruner=pruner())
+    missing = wanted - len(study.get_trials(deepcopy=False, states=FINISHED))
     remaining = None if deadline is None else deadline - time.time()
-    missing = _missing(study, sampler, config)
-    if not missing or (remaining is not None and remaining <= 0):
+    complete = grid.is_exhausted(study) if grid else missing <= 0
+    if complete or (remaining is not None and remaining <= 0):
         return
     with progress(missing, name, "trial", shown=show_progress) as bar:
+        # A grid ends by itself.
+        callbacks = [lambda *_: bar.update(1), _stop_if_useless]
+        if grid is None:
+            callbacks.append(MaxTrialsCallback(wanted, states=FINISHED))
         study.optimize(
-            lambda trial: _run_trial(task, trial, evaluated),
+            lambda trial: _run_trial(task, trial, None if grid else config),
             timeout=remaining,
             # A training may fail for its settings alone; an error of a detector is one of the program.
             catch=Exception if long else (),
-            callbacks=[after_trial],
+            callbacks=callbacks,
         )
 
 
-def _sampler(space: Space, config: TuneConfig) -> BaseSampler:
-    """Optuna's own: the whole grid where the trials suffice for it, or else as was asked for."""
-    seed = config.base_run.seed
-    values = {name: grid(search) for name, search in space.items()}
-    cells = math.prod(map(len, values.values()))
-    if config.sampler == "grid" or (finite(space) and cells <= config.trials):
-        return GridSampler(values, seed)
-    return _Seeded(TPESampler if config.sampler == "tpe" else RandomSampler, seed)
+def _stop_if_useless(study: optuna.Study, _: FrozenTrial) -> None:
+    """Stop trials that keep failing, and a worker whose command was killed, which would go on unseen."""
+    latest = study.get_trials(deepcopy=False)[-MAX_FAILURES:]
+    useless = len(latest) == MAX_FAILURES and all(trial.state == TrialState.FAIL for trial in latest)
+    parent = parent_process()
+    if useless or (parent is not None and not parent.is_alive()):
+        study.stop()
 
 
-def _missing(study: optuna.Study, sampler: BaseSampler, config: TuneConfig) -> int:
-    """Number of trials that the study lacks."""
-    if isinstance(sampler, GridSampler):
-        return len(sampler._get_unvisited_grid_ids(study))
-    return max(0, config.trials - len(study.get_trials(deepcopy=False, states=FINISHED)))
-
-
-def _run_trial(task: Task, trial: optuna.Trial, evaluated: dict[str, Sequence[float]]) -> float:
-    """Evaluate the settings of a trial, unless an earlier one had the same, and store the values of its folds."""
-    settings = {name: _suggest(trial, name, space) for name, space in task.space.items()}
-    key = key_of(settings)
+def _run_trial(task: Task, trial: optuna.Trial, sampled: TuneConfig | None) -> float:
+    """Evaluate the settings of a trial, and store the values of its folds; those of a grid are not `sampled`."""
+    if sampled:
+        # Seeded by the trial: an interrupted study goes on as an uninterrupted one, and no worker repeats another.
+        seed = np.random.SeedSequence([sampled.base_run.seed, trial.number]).generate_state(1)[0]
+        trial.study.sampler = SAMPLERS[sampled.sampler](seed=int(seed))
+    settings = {name: search.suggest(trial, name) for name, search in task.space.items()}
+    trial.set_user_attr("settings", settings)
 
     def report(value: float, step: int) -> None:
         trial.report(value, step)
@@ -303,8 +290,7 @@ def _run_trial(task: Task, trial: optuna.Trial, evaluated: dict[str, Sequence[fl
             raise optuna.TrialPruned
 
     try:
-        if key not in evaluated:
-            evaluated[key] = task.evaluate(settings, report).tolist()
+        folds = task.evaluate(settings, report)
     except Exception as error:
         trial.set_user_attr("error", str(error))
         raise
@@ -312,45 +298,8 @@ def _run_trial(task: Task, trial: optuna.Trial, evaluated: dict[str, Sequence[fl
         # An interrupted trial is offered again.
         RetryHeartbeatStaleTrialCallback()(trial.study, trial.study.get_trials(deepcopy=False)[trial.number])
         raise
-    folds = evaluated[key]
-    trial.set_user_attr("folds", folds)
-    return float(np.mean(folds))
-
-
-def _suggest(trial: optuna.Trial, name: str, space: Search) -> Any:
-    if isinstance(space, Choice):
-        return trial.suggest_categorical(name, list(space.values))
-    if is_whole(space):
-        return trial.suggest_int(name, space.low, space.high, step=int(space.step or 1), log=space.log)
-    return tidy(space, trial.suggest_float(name, space.low, space.high, step=space.step, log=space.log))
-
-
-class _Seeded(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optuna's types
-    """One of Optuna's samplers, seeded by the trial: an interrupted study goes on as an uninterrupted one."""
-
-    def __init__(self, kind: type[BaseSampler], seed: int) -> None:
-        self.kind = kind
-        self.seed = seed
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        seed = np.random.SeedSequence([self.seed, trial.number]).generate_state(1)[0]
-        self.sampler = self.kind(seed=int(seed))
-        return dict(self.sampler.infer_relative_search_space(study, trial))
-
-    def sample_relative(self, *trial: Any) -> dict[str, Any]:
-        return dict(self.sampler.sample_relative(*trial))
-
-    def sample_independent(self, *parameter: Any) -> Any:
-        return self.sampler.sample_independent(*parameter)
-
-
-def _record(task: Task, trial: FrozenTrial) -> Trial:
-    settings = {name: tidy(space, trial.params[name]) for name, space in task.space.items()}
-    folds = tuple(trial.user_attrs.get("folds", ()))
-    # A pruned trial may have no folds, and no value.
-    value = math.nan if trial.value is None else float(trial.value)
-    seconds = trial.duration.total_seconds() if trial.duration else 0.0
-    return Trial(trial.number, trial.state.name.lower(), settings, folds, value, seconds)
+    trial.set_user_attr("folds", folds.tolist())
+    return float(folds.mean())
 
 
 @_quiet_optuna()

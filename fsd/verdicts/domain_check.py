@@ -29,7 +29,7 @@ from fsd.text_audit.writing import edited
 from fsd.token_stats import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from fsd.verdicts.domain_measures import OptionalStates, Typicality
+    from fsd.verdicts.domain_measures import Measure, Read
 
 OUTSIDE_SHARE = 0.08
 """Share of texts of the benchmark's kind that may be found outside."""
@@ -52,8 +52,6 @@ MOST = 2000
 BLOCK = 2048
 """New texts that are compared at a time, by all measures, so that their n-grams are counted once."""
 
-States = Callable[[Texts], FloatArray]
-"""N texts → their (N, D) hidden states."""
 Write = Callable[[Texts], Mapping[str, list[str]]]
 """N texts → N others by each way of sampling, which the model wrote from their openings."""
 Sources = Annotated[tuple[str, ...], Field(alias="collections")]
@@ -106,11 +104,11 @@ class Reference:
         tried = {**self.power, **self.edits}
         return {kind: share for kind, share in tried.items() if share < HALF and kind != LATER}
 
-    def kept(self, read: "Typicality | None") -> "Typicality | None":
+    def kept(self, typicality: "Read | None") -> "Read | None":
         """The typicality of texts, each read once, and those of the benchmark never; None without it."""
-        if read is None or not self.earlier.typicality:
+        if typicality is None or not self.earlier.typicality:
             return None
-        return _kept(read, dict(zip(self.texts, self.earlier.typicality, strict=True)))
+        return kept(typicality, dict(zip(self.texts, self.earlier.typicality, strict=True)))
 
     def with_own_scores(self, score: Callable[[Texts], FloatArray]) -> "Reference":
         """The reference with the scores of the model's own texts that are inside, and without these texts."""
@@ -164,8 +162,8 @@ class Reference:
     def check(
         self,
         source: str,
-        states: States | None = None,
-        typicality: "Typicality | None" = None,
+        states: "Read | None" = None,
+        typicality: "Read | None" = None,
         *,
         without: Collection[int] = frozenset(),
     ) -> "DomainCheck":
@@ -180,12 +178,7 @@ class Reference:
                 other_texts += self.half_of(name)[:OTHERS]
         families = [self.families[row] for row in rows]
         return DomainCheck(
-            texts,
-            families,
-            states(texts) if states else None,
-            other_texts,
-            typicality=typicality,
-            both_ways=bool(self.earlier.scores),
+            texts, families, other_texts, states=states, typicality=typicality, both_ways=bool(self.earlier.scores)
         )
 
     def half_of(self, source: str, *, held_out: bool = False) -> list[str]:
@@ -203,17 +196,6 @@ class Reference:
         return sorted(islice((row for row in rounds if row is not None), MOST))
 
 
-def tried(
-    reference: Reference,
-    further: Mapping[str, Texts] = MappingProxyType({}),
-    states: States | None = None,
-    typicality: "Typicality | None" = None,
-    write: Write | None = None,
-) -> Reference:
-    """The reference with what its domain check finds, see `trial`."""
-    return replace(reference, **trial(reference, further, states, typicality, write)._asdict())
-
-
 class Trial(NamedTuple):
     """What a domain check finds, see `Reference`."""
 
@@ -221,32 +203,35 @@ class Trial(NamedTuple):
     edits: dict[str, float]
     written: tuple[OwnText, ...] = ()
 
+    def added_to(self, reference: Reference) -> Reference:
+        """The reference that was tried, with what was found."""
+        return replace(reference, **self._asdict())
+
 
 def trial(
     reference: Reference,
     further: Mapping[str, Texts] = MappingProxyType({}),
-    states: States | None = None,
-    typicality: "Typicality | None" = None,
+    states: "Read | None" = None,
+    typicality: "Read | None" = None,
     write: Write | None = None,
 ) -> Trial:
     """What the domain check of a reference finds of other kinds of texts, `further` kinds too, of edits and own texts.
 
     `write` gives the texts that the model writes from the openings of others.
     """
-    kept = _kept(states) if states else None
-    check = partial(reference.check, states=kept, typicality=reference.kept(typicality))
-    power = _power(reference, further, kept, check)
+    check = partial(reference.check, states=kept(states) if states else None, typicality=reference.kept(typicality))
+    power = _power(reference, further, check)
     written: tuple[OwnText, ...] = ()
     if write:
-        written = _written(reference, kept, check, write)
+        written = _written(reference, check, write)
     if written:
         power[OWN] = sum(not text.inside for text in written) / len(written)
-    return Trial(power, _edits(reference, kept, check), written)
+    return Trial(power, _edits(reference, check), written)
 
 
-def _kept(read: States, read_already: Mapping[str, Any] = MappingProxyType({})) -> States:
+def kept(read: "Read", known: Mapping[str, Any] = MappingProxyType({})) -> "Read":
     """What is read of texts, each once: several checks read those of the benchmark, of which some may be known."""
-    rows = dict(read_already)
+    rows = dict(known)
 
     def of_texts(texts: Texts) -> FloatArray:
         new_texts = [text for text in dict.fromkeys(texts) if text not in rows]
@@ -261,9 +246,7 @@ Check = Callable[..., "DomainCheck"]
 """Source, and families to do without → the domain check by its texts."""
 
 
-def _power(
-    reference: Reference, further: Mapping[str, Texts], states: States | None, check_by: Check
-) -> dict[str, float]:
+def _power(reference: Reference, further: Mapping[str, Texts], check_by: Check) -> dict[str, float]:
     """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources.
 
     Only texts in the script of a source are tried on its check: the script alone tells others, which shows nothing of
@@ -284,7 +267,7 @@ def _power(
         for kind, texts in kinds.items():
             alike = [text for text in texts if script(text) == usual]
             if alike and kind != _source_kind(source):
-                shares[kind].append(check.share_outside(alike, states))
+                shares[kind].append(check.share_outside(alike))
     return _means(shares)
 
 
@@ -292,20 +275,20 @@ def _source_kind(source: str) -> str:
     return f"source {source!r}"
 
 
-def _edits(reference: Reference, states: States | None, check_by: Check | None = None) -> dict[str, float]:
+def _edits(reference: Reference, check_by: Check) -> dict[str, float]:
     """Edit → share found outside, over the sources, of texts of families that the check does not know."""
     shares: dict[str, list[float]] = {}
     for source in dict.fromkeys(reference.sources):
         held_out = _held_out(reference, source)
         if len(held_out) < 2:  # joining needs two texts, and nothing is known of a share of one
             continue
-        check = (check_by or partial(reference.check, states=states))(source, without=held_out)
+        check = check_by(source, without=held_out)
         for name, texts in edited(list(held_out.values())).items():
-            shares.setdefault(name, []).append(check.share_outside(texts, states))
+            shares.setdefault(name, []).append(check.share_outside(texts))
     return _means(shares)
 
 
-def _written(reference: Reference, states: States | None, check_by: Check, write: Write) -> tuple[OwnText, ...]:
+def _written(reference: Reference, check_by: Check, write: Write) -> tuple[OwnText, ...]:
     """What the model writes from the openings of texts of families that the check of their source does not know."""
     written = []
     for source in dict.fromkeys(reference.sources):
@@ -314,8 +297,7 @@ def _written(reference: Reference, states: States | None, check_by: Check, write
             continue
         check = check_by(source, without=held_out)
         for way, texts in write(list(held_out.values())).items():
-            reasons = check.outside(texts, states=states(texts) if states else None)
-            for text, reason in zip(texts, reasons, strict=True):
+            for text, reason in zip(texts, check.outside(texts), strict=True):
                 written.append(OwnText(source, way, not reason, text))
     return tuple(written)
 
@@ -374,23 +356,23 @@ def _manual() -> list[str]:
 class DomainCheck:
     """Conformal test of whether new texts are like the n ≥ 1 non-members of a benchmark.
 
-    Every one of the (n,) groups has one vote. `states` are (n, D) hidden states, None to do without, and `other_texts`
-    those of other kinds, that a classifier distinguishes from these. `typicality` reads how probable texts are for a
-    model that did not learn what is asked for; less than the benchmark's counts as well with `both_ways`.
+    Every one of the (n,) groups has one vote. A classifier distinguishes `other_texts`, those of other kinds, from
+    these. `states` reads hidden states, and `typicality` how probable texts are for a model that did not learn what is
+    asked for; less than the benchmark's counts as well with `both_ways`.
     """
 
     def __init__(
         self,
         texts: Texts,
         groups: Groups = None,
-        states: "OptionalStates" = None,
         other_texts: Texts = (),
         *,
-        typicality: "Typicality | None" = None,
+        states: "Read | None" = None,
+        typicality: "Read | None" = None,
         both_ways: bool = False,
     ) -> None:
         # scikit-learn takes long to import, and a run whose trial is in the cache makes no check
-        from fsd.verdicts.domain_measures import HiddenStates, Kind, Length, Measure, Script, Typical, Words, Writing
+        from fsd.verdicts.domain_measures import HiddenStates, Kind, Length, Script, Typical, Words, Writing
 
         self.texts = list(texts)
         self.states = states
@@ -405,7 +387,7 @@ class DomainCheck:
         }
         measures["writing"] = Writing(texts, group)
         if states is not None:
-            measures["states"] = HiddenStates(states, group)
+            measures["states"] = HiddenStates(texts, group, states)
         if typicality is not None:
             measures["typicality"] = Typical(texts, typicality, both_ways=both_ways)
         if other_texts:
@@ -425,9 +407,9 @@ class DomainCheck:
         self.share = min(1.0, n_graded * self.bound)
         """Share of texts of the benchmark's kind that are outside, at most."""
 
-    def p_values(self, texts: Texts, groups: Groups = None, states: "OptionalStates" = None) -> dict[str, FloatArray]:
+    def p_values(self, texts: Texts, groups: Groups = None) -> dict[str, FloatArray]:
         """Measure → (N,) conformal p-value of each new text, combined with that of its group; see `outside`."""
-        return self._p_values(self._novelties(texts, states), group_index(groups, len(texts)))
+        return self._p_values(self._novelties(texts), group_index(groups, len(texts)))
 
     def _p_values(self, novelties: Mapping[str, FloatArray], group: IntArray) -> dict[str, FloatArray]:
         p_values = {}
@@ -441,21 +423,19 @@ class DomainCheck:
                 p_values[name] = np.where(several, _combined(of_texts, together), of_texts)
         return p_values
 
-    def _novelties(self, texts: Texts, states: "OptionalStates", *, without: str = "") -> dict[str, FloatArray]:
-        """Measure → (N,) how unusual each new text is; without that of hidden states if these are not given."""
-        left_out = {without} if states is not None else {without, "states"}
-        names = [name for name in self._measures if name not in left_out]
+    def _novelties(self, texts: Texts, *, without: str = "") -> dict[str, FloatArray]:
+        """Measure → (N,) how unusual each new text is; `without` one of them."""
+        names = [name for name in self._measures if name != without]
         novelties = {name: np.empty(len(texts)) for name in names}
         for begin in range(0, len(texts), BLOCK):
             block = slice(begin, begin + BLOCK)
-            of_block = None if states is None else states[block]
             for name in names:
-                novelties[name][block] = self._measures[name].novelty(texts[block], of_block)
+                novelties[name][block] = self._measures[name].novelty(texts[block])
         return novelties
 
-    def outside(self, texts: Texts, groups: Groups = None, states: "OptionalStates" = None) -> list[str]:
+    def outside(self, texts: Texts, groups: Groups = None) -> list[str]:
         """(N,) reason why each of N ≥ 1 texts is unlike those of the benchmark; empty for a text that is like them."""
-        novelties = self._novelties(texts, states)
+        novelties = self._novelties(texts)
         p_values = self._p_values(novelties, group_index(groups, len(texts)))
         unlike = np.stack(list(p_values.values())) <= self.bound + 1e-9
         # many measures reach the smallest p-value; the reason is the one by which the text is farthest from the others
@@ -479,9 +459,9 @@ class DomainCheck:
         spread = np.quantile(of_benchmark, 0.9) - middle
         return (novelty - middle) / max(spread, 1e-12)
 
-    def share_outside(self, texts: Texts, states: States | None = None) -> float:
+    def share_outside(self, texts: Texts) -> float:
         """Share of N ≥ 1 texts, each a group of its own, that are unlike the benchmark's; without a pass a text."""
-        novelties = self._novelties(texts, states(texts) if states else None, without="typicality")
+        novelties = self._novelties(texts, without="typicality")
         p_values = self._p_values(novelties, np.arange(len(texts)))
         smallest = np.min(list(p_values.values()), axis=0)
         return float((smallest <= self.bound + 1e-9).mean())

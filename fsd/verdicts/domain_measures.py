@@ -47,10 +47,8 @@ SCRIPTS = {"CJK": "Chinese", "HIRAGANA": "Kana", "KATAKANA": "Kana"}
 """First word of a letter's name → script, where that is not the word itself."""
 
 
-Typicality = Callable[[Texts], FloatArray]
-"""N texts → (N, 3) how probable they are for a model, see `fsd.scoring.model.Model.typicality`."""
-OptionalStates = FloatArray | None
-"""(N, D) hidden states of N texts, None to do without."""
+Read = Callable[[Texts], FloatArray]
+"""N texts → what a model makes of them: (N, D) hidden states, or (N, 3) their `fsd.scoring.model.Model.typicality`."""
 
 
 class Measure(ABC):
@@ -60,8 +58,8 @@ class Measure(ABC):
     """(n,) how unusual each text of the benchmark is without its own group."""
 
     @abstractmethod
-    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
-        """(N,) how unusual new texts are; their hidden states are for the measure that reads these."""
+    def novelty(self, texts: Texts) -> FloatArray:
+        """(N,) how unusual new texts are."""
 
     @abstractmethod
     def reason(self, text: str) -> str:
@@ -89,7 +87,7 @@ class Script(Measure):
         self.novelties = np.array([float(self._groups[name] == 1) for name in scripts])
 
     @override
-    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
+    def novelty(self, texts: Texts) -> FloatArray:
         return np.array([float(script(text) not in self._groups) for text in texts])
 
     @override
@@ -108,7 +106,7 @@ class Length(Measure):
         self.novelties = np.abs(lengths - self._median)
 
     @override
-    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
+    def novelty(self, texts: Texts) -> FloatArray:
         return np.abs(log_lengths(texts) - self._median)
 
     @override
@@ -139,7 +137,7 @@ class Words(Measure):
         return np.vander(within, 3, increasing=True)
 
     @override
-    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
+    def novelty(self, texts: Texts) -> FloatArray:
         expected = self._powers(log_lengths(texts)) @ self._shape
         return expected - _mean_of_nearest(self._similarity(texts))
 
@@ -167,7 +165,7 @@ class Writing(Measure):
         return _quadratic_form(covariance, asked - mean)
 
     @override
-    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
+    def novelty(self, texts: Texts) -> FloatArray:
         return self._distances(self._vectors, spread_out(writing(texts)))
 
     @override
@@ -186,14 +184,16 @@ class Writing(Measure):
 class HiddenStates(Measure):
     """Distance of the hidden states from the mean of the benchmark."""
 
-    def __init__(self, states: FloatArray, group: IntArray) -> None:
+    def __init__(self, texts: Texts, group: IntArray, read: Read) -> None:
+        self._read = read
+        states = read(texts)
         self._scale = scale_of(states)
         self._vectors = states / self._scale
         self.novelties = by_fold(mahalanobis, self._vectors, group)
 
     @override
-    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
-        return mahalanobis(self._vectors, np.asarray(states) / self._scale)
+    def novelty(self, texts: Texts) -> FloatArray:
+        return mahalanobis(self._vectors, self._read(texts) / self._scale)
 
     @override
     def reason(self, text: str) -> str:
@@ -207,7 +207,7 @@ class Typical(Measure):
     With `both_ways`, as in audits, a text that the base knows less than the benchmark's is as unusual.
     """
 
-    def __init__(self, texts: Texts, read: Typicality, *, both_ways: bool = False) -> None:
+    def __init__(self, texts: Texts, read: Read, *, both_ways: bool = False) -> None:
         self._read = read
         self._both_ways = both_ways
         values = read(texts)[:, 0]
@@ -221,7 +221,7 @@ class Typical(Measure):
         return above
 
     @override
-    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
+    def novelty(self, texts: Texts) -> FloatArray:
         return self._distance(self._read(texts)[:, 0])
 
     @override
@@ -246,7 +246,7 @@ class Kind(Measure):
         self.novelties = -predicted[: len(texts)]
 
     @override
-    def novelty(self, texts: Texts, states: OptionalStates) -> FloatArray:
+    def novelty(self, texts: Texts) -> FloatArray:
         return -self._constant - self._similarity.weighted_sum(texts, self._weights)
 
     @override

@@ -13,14 +13,12 @@ The first sees a slight difference of all texts, the second a strong difference 
 passed.
 """
 
-from collections import Counter
-from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.random import Generator, default_rng
 from scipy import stats
+from sklearn.feature_extraction.text import CountVectorizer
 
 from fsd.data.documents import Texts
 from fsd.data.near_duplicates import words
@@ -30,7 +28,7 @@ from fsd.statistics.permutation import permutation_p, permuted
 from fsd.text_audit.writing import MEASURES, spread_out, writing
 from fsd.token_stats import BoolArray, FloatArray, IntArray
 from fsd.verdicts.domain_check import DomainCheck
-from fsd.verdicts.domain_measures import CHARACTERS, TELLING, OptionalStates, Ridge, Similarity, quoted, scale_of
+from fsd.verdicts.domain_measures import CHARACTERS, TELLING, Ridge, Similarity, quoted, scale_of
 
 ALPHA = 0.05
 """Texts of the same kind are found different in at most this share of all cases; verdicts on them are then withheld."""
@@ -69,24 +67,23 @@ def exchangeability(
     texts: Texts,
     groups: Groups = None,
     *,
-    states: OptionalStates = None,
     outside: BoolArray | None = None,
     permutations: int = 499,
     seed: int = 0,
 ) -> Exchangeability:
     """Test whether N ≥ 1 texts are exchangeable with those of a domain check, all texts of every group.
 
-    With (N, D) hidden states if the benchmark has them; `outside` is (N,) what the check says, if it is known already.
+    `outside` is (N,) what the check says, if it is known already.
     """
     group = group_index(groups, len(texts))
     if outside is None:
-        outside = np.array(check.outside(texts, groups, states)) != ""
+        outside = np.array(check.outside(texts, groups)) != ""
     shares_outside = group_means(outside.astype(np.float64), group)
     n_groups = shares_outside.size
     outside_p = _outside_p(check, shares_outside)
     if min(n_groups, check.groups) < FEWEST:
         return Exchangeability(n_groups, outside_p, None, outside_p, None)
-    auc, classifier_p = _classifier_test(check, texts, group, states, permutations, default_rng(seed))
+    auc, classifier_p = _classifier_test(check, texts, group, permutations, default_rng(seed))
     # the smaller of two p-values is itself no p-value: twice as often one of them is small by chance (Bonferroni)
     p = min(1.0, 2 * min(classifier_p, outside_p))
     different: tuple[str, ...] = ()
@@ -112,7 +109,7 @@ def _outside_p(check: DomainCheck, shares: FloatArray) -> float:
 
 
 def _classifier_test(
-    check: DomainCheck, texts: Texts, group: IntArray, states: OptionalStates, permutations: int, rng: Generator
+    check: DomainCheck, texts: Texts, group: IntArray, permutations: int, rng: Generator
 ) -> tuple[float, float]:
     """AUC of a classifier between the texts and those of the benchmark, and its p-value by permuted groups."""
     asked = _at_most(MOST, len(texts), rng)
@@ -128,8 +125,8 @@ def _classifier_test(
     compared = [texts[row] for row in asked]
     compared += [check.texts[row] for row in compared_with]
     products = _products(compared)
-    if states is not None and check.states is not None:
-        hidden = _standard_products(np.concatenate([states[asked], check.states[compared_with]]))
+    if check.states is not None:
+        hidden = _standard_products(check.states(compared))
         # the mean over words, character n-grams, writing and states, each of average length one
         products = (3 * products + hidden) / 4
     # the groups of the texts came first, and so have the lowest numbers
@@ -164,29 +161,26 @@ def telling(texts: Texts, group: IntArray, check: DomainCheck) -> tuple[str, ...
 
     Each is ranked by the difference of the two shares over its standard error, groups counting once.
     """
-    in_texts = _distinct_words(texts)
-    in_benchmark = _distinct_words(check.texts)
-    counts = Counter(chain.from_iterable(in_texts + in_benchmark))
-    vocabulary = [word for word, _ in counts.most_common(COMMONEST)]
-
-    def shares_of(side: Texts, contents: Sequence[Container[str]], block: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Mean share of each word and measure over the groups of a side, and its squared standard error."""
-        present = [[word in content for word in vocabulary] for content in contents]
-        shares = group_means(np.hstack([present, writing(side)]), block)
-        number = len(shares)
-        # a share of 0 or 1 in few texts has an error too: as if half a text more differed
-        variance = shares.var(axis=0) + 0.25 / number
-        return shares.mean(axis=0), variance / number
-
-    mean, error = shares_of(texts, in_texts, group_index(group.tolist(), len(texts)))
-    benchmark_mean, benchmark_error = shares_of(check.texts, in_benchmark, check.group)
+    counter = CountVectorizer(analyzer=_beginning, binary=True, max_features=COMMONEST)
+    both = list(texts) + check.texts
+    present = np.hstack([counter.fit_transform(both).toarray(), writing(both)])
+    count = len(texts)
+    mean, error = _share(present[:count], group_index(group.tolist(), count))
+    benchmark_mean, benchmark_error = _share(present[count:], check.group)
     score = np.abs(mean - benchmark_mean) / np.sqrt(error + benchmark_error)
-    names = list(map(quoted, vocabulary))
+    names = list(map(quoted, counter.get_feature_names_out()))
     names += MEASURES
     most_different = np.argsort(-score, kind="stable")[:TELLING]
     return tuple(f"{names[n]} {mean[n]:.0%} (benchmark {benchmark_mean[n]:.0%})" for n in most_different)
 
 
-def _distinct_words(texts: Texts) -> list[dict[str, None]]:
-    """The words of each text in the order of the text, which a set would leave to chance."""
-    return [dict.fromkeys(words(text[:CHARACTERS])) for text in texts]
+def _beginning(text: str) -> list[str]:
+    return words(text[:CHARACTERS])
+
+
+def _share(present: FloatArray, group: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Mean share of each column over the groups of a side, and its squared standard error."""
+    shares = group_means(present, group)
+    # a share of 0 or 1 in few texts has an error too: as if half a text more differed
+    variance = shares.var(axis=0) + 0.25 / len(shares)
+    return shares.mean(axis=0), variance / len(shares)

@@ -16,8 +16,8 @@ from fsd.scores import ScoreColumns
 from fsd.statistics.multiplicity import check_fdr, discoveries
 from fsd.token_stats import FloatArray, IntArray
 from fsd.verdicts.calibration import TOLERANCE, Calibration
-from fsd.verdicts.domain_check import States
-from fsd.verdicts.domain_measures import Typicality
+from fsd.verdicts.domain_check import kept
+from fsd.verdicts.domain_measures import Read
 from fsd.verdicts.exchangeability import FEWEST, Exchangeability, exchangeability
 
 MEMBER = "member"
@@ -83,20 +83,15 @@ class VerdictMaker:
     """
 
     def __init__(
-        self,
-        calibration: Calibration,
-        states: States | None = None,
-        typicality: Typicality | None = None,
-        *,
-        refusal: str = "",
+        self, calibration: Calibration, states: Read | None = None, typicality: Read | None = None, *, refusal: str = ""
     ) -> None:
         reference = calibration.reference
         self.calibration = calibration
         self.refusal = refusal
-        self._states = states
+        self._states = kept(states) if states else None
         self._typicality = reference.kept(typicality)
         # a check is fitted to the non-members of a source, for `outside` and again for `classify`
-        self._check = lru_cache(partial(reference.check, states=states, typicality=self._typicality))
+        self._check = lru_cache(partial(reference.check, states=self._states, typicality=self._typicality))
 
     def sources(self, documents: Documents) -> list[str]:
         """(N,) source by which each text is judged, see `Calibration.judging`."""
@@ -106,19 +101,18 @@ class VerdictMaker:
         """Why no text of a source can be judged; "" if it can."""
         return self.refusal or self.calibration.unknown(source)
 
-    def outside(self, documents: Documents, family: Sequence[int]) -> tuple[list[str], FloatArray | None]:
-        """(N,) reason why each text is not of the kind of its source's non-members, or "", and (N, D) hidden states."""
+    def outside(self, documents: Documents, family: Sequence[int]) -> list[str]:
+        """(N,) reason why each text is not of the kind of its source's non-members, or ""."""
         texts = np.array(as_corpus(documents).wholes, dtype=object)
-        states = self._states(texts.tolist()) if self._states else None
+        if self._states:
+            self._states(texts.tolist())  # all in one go, whatever their source
         sources = np.array(self.sources(documents))
         group = np.array(family)
         reasons = np.full(len(documents), "", dtype=object)
         for name in self._calibrated(sources):
             rows = np.flatnonzero(sources == name)
-            own_states = None if states is None else states[rows]
-            check = self._check(name)
-            reasons[rows] = check.outside(texts[rows].tolist(), group[rows].tolist(), own_states)
-        return list(reasons), states
+            reasons[rows] = self._check(name).outside(texts[rows].tolist(), group[rows].tolist())
+        return list(reasons)
 
     def _calibrated(self, sources: NDArray[np.str_]) -> list[str]:
         """The distinct sources on whose texts verdicts can be given."""
@@ -150,7 +144,7 @@ class VerdictMaker:
         self.check_rates(documents, rules)
         sources = np.array(self.sources(documents))
         family = np.array(families(documents))
-        outside, states = self.outside(documents, family.tolist())
+        outside = self.outside(documents, family.tolist())
         excluded = excluded or [""] * len(documents)
         warnings = [of_text or of_kind for of_text, of_kind in zip(excluded, outside, strict=True)]
         allowed = np.array(excluded, dtype=str) == ""
@@ -177,10 +171,8 @@ class VerdictMaker:
             if not self.unknown(name):
                 # the texts outside are tested as well: that there are so many of them tells something
                 own_texts = texts[is_own].tolist()
-                own_states = None if states is None else states[is_own]
-                test = exchangeability(
-                    self._check(name), own_texts, family[is_own].tolist(), states=own_states, outside=~inside[is_own]
-                )
+                own_families = family[is_own].tolist()
+                test = exchangeability(self._check(name), own_texts, own_families, outside=~inside[is_own])
             basis = self._basis(name, test, rules)
             bases.append(basis)
             table.loc[is_own & inside, ["basis", "warning"]] = basis.verdict, basis.reason

@@ -174,7 +174,7 @@ class MembershipClassifier(CalibratedAdapter):
     def left_out(self, documents: Documents) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
         trained = self._excluded(documents)
-        outside, _ = self.verdict_maker.outside(documents, as_corpus(documents).family.tolist())
+        outside = self.verdict_maker.outside(documents, as_corpus(documents).family.tolist())
         unknown = map(self.verdict_maker.unknown, self.verdict_maker.sources(documents))
         return [next(filter(None, reasons), "") for reasons in zip(trained, outside, unknown, strict=True)]
 

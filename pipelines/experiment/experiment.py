@@ -351,8 +351,7 @@ class Experiment(NamedTuple):
 
             write = partial(own_texts, language_model)
             tried = partial(trial, reference, further, states, model.typicality, write)
-            shares = remembered(tried, Trial, states.store, depends)
-            reference = replace(reference, **shares._asdict())
+            reference = remembered(tried, Trial, states.store, depends).added_to(reference)
             inputs = self._given(model)
             reference = reference.with_own_scores(partial(calibrated_scores, model, results.calibration, inputs=inputs))
         remarks = list(results.remarks)

@@ -140,7 +140,6 @@ def track(
     run.log_params(chosen_params(config, experiment.detectors, model))
     edited = edit(report(answer, experiment, model.identity, pictures(results)))
     publish(edited, run)
-    run.describe_experiment(edited.description)
     version = None
     # What cannot be stored is raised at the end of the run; the report is shown all the same.
     with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:

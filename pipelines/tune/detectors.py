@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from optuna.trial import FrozenTrial
+
 from detectors import Detector
 from detectors import load as load_detector
 from detectors import names as detector_names
@@ -14,7 +16,7 @@ from fsd.errors import UsageError
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model
 from fsd.tracking import Run
-from fsd.tuning.objective import DetectorTask, Trial, Winner, winner
+from fsd.tuning.objective import DetectorTask, Winner, winner
 from fsd.tuning.optuna_study import create_study, search
 from pipelines.experiment import detector_settings
 from pipelines.experiment.experiment import Experiment
@@ -74,8 +76,8 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
         label = task.label
         best = winner(task, task.evaluate(task.default), trials[label], folds=config.folds)
         winners.append(best)
-        default[label] = test.scores(task.detector, task.state)
-        tuned[label] = test.scores(task.detector.with_settings(**best.tuned), task.state)
+        default[label] = task.scores(test, best.default)
+        tuned[label] = task.scores(test, best.tuned)
     return Tuned(
         _with_settings(config.base_run, winners),
         data.split,
@@ -89,7 +91,7 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
     )
 
 
-def _search(tasks: Sequence[DetectorTask], data: TuningData, config: TuneConfig) -> dict[str, list[Trial]]:
+def _search(tasks: Sequence[DetectorTask], data: TuningData, config: TuneConfig) -> dict[str, list[FrozenTrial]]:
     """Search the studies of all tasks; the time is shared equally, and what one task leaves goes to the next."""
     trials = {}
     started = time.monotonic()

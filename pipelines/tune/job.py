@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from optuna.trial import FrozenTrial
+
 from fsd.config import FSDConfig, TuneConfig
 from fsd.data.documents import digest
 from fsd.data.splitting import Split
@@ -13,13 +15,13 @@ from fsd.errors import UsageError, at_least
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model
 from fsd.token_stats import Scores
-from fsd.tuning.objective import DetectorTask, Task, Trial, ValidationSet, Winner, grouped_folds
+from fsd.tuning.objective import DetectorTask, Task, ValidationSet, Winner, grouped_folds
 from pipelines.command.job import check_name
 from pipelines.experiment.detector_settings import shots_of
 
 # Settings of the tuning and of the model under test on which the value of a trial depends.
 OF_TUNING = ("tune", "objective", "sampler", "folds", "repeats")
-OF_MODEL = ("reference_model", "neighbour_model", "frequencies", "dtype")
+OF_MODEL = ("reference_model", "neighbour_model", "frequencies", "dtype", "bits", "samples")
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Tuned:
     run_config: FSDConfig
     split: Split
     winners: Sequence[Winner]
-    trials: Mapping[str, Sequence[Trial]]
+    trials: Mapping[str, Sequence[FrozenTrial]]
     default: Scores
     tuned: Scores
     model: Model
@@ -104,8 +106,4 @@ def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str,
     # Each detector has a study of its own, so that another choice of detectors continues it.
     setup["detectors"] = base_run.detection.detectors if config.tune == "adapter" else "one a study"
     setup["settings"] = list(base_run.detection.settings)
-    # Only where they are set, so that studies from before these options existed can be continued.
-    for name in ("bits", "samples"):
-        if value := getattr(base_run.model, name):
-            setup[name] = value
     return setup

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from optuna.trial import FrozenTrial, TrialState
 
 from fsd import tracking
-from fsd.evaluation.findings import Finding
+from fsd.evaluation.findings import Finding, as_findings
 from fsd.reporting import charts, figures
 from fsd.reporting.report import Column, Report, Section, Table
 from fsd.search_space import Range
@@ -19,15 +20,15 @@ from fsd.statistics import intervals, metrics
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.intervals import shortened as short
 from fsd.tracking import Run
-from fsd.tuning.objective import DetectorTask, Settings, Trial, Winner, grid
+from fsd.tuning.objective import DetectorTask, Settings, Winner, settings_of
 from fsd.tuning.optuna_study import importance
 from pipelines.tune.job import Tuned, TuningData
 
 SETTINGS = "settings.json"
-Trials = Mapping[str, Sequence[Trial]]
-"""Label of a study → its trials."""
 POINTS = 40
 """Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
+Trials = Mapping[str, Sequence[FrozenTrial]]
+"""Label of a study → its trials."""
 METRICS = {
     "validation_default": "validation_default",
     "validation_tuned": "validation_tuned",
@@ -43,9 +44,7 @@ METRICS = {
 
 def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage: str) -> None:
     """Log tables, figures, settings and mean gains of a tuning job, and a nested run for each study of detectors."""
-    trials = trials_frame(tuned.trials)
-    run.log("trials.parquet", trials)
-    run.log("trials.csv", trials)
+    run.log("trials.csv", trials_frame(tuned.trials))
     run.log("tuning.csv", gains)
     importances = {label: importance(data.name_of(label), storage) for label in tuned.trials}
     for name, figure in draw(tuned.trials, importances, data.validation.objective, tuned.tasks).items():
@@ -70,7 +69,6 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage
         ) as nested:
             nested.log_metrics(numbers[winner.task])
             nested.log_metrics({"tuning/trials": len(trials_of_task)})
-            nested.log("trials.csv", trials_frame({winner.task: trials_of_task}))
 
 
 def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
@@ -91,11 +89,13 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
         kept=(0, 5, 4, 6, 1, 2),
         source="tuning.csv",
     )
+    notes = remarks(gains)
     # Its sign is on the terminal, where the table of gains takes the place of that of the detectors.
-    gained = Finding(remarks(gains)[0], bool((gains.test_gain_low > 0).any()))
+    gained = Finding(notes[0], bool((gains.test_gain_low > 0).any()))
     return replace(
         report,
         brief=table,
+        findings=[*report.findings, *as_findings(notes)],
         signs=[gained, *report.signs],
         sections=[Section("Tuning", tables=[table]), *report.sections],
     )
@@ -127,8 +127,7 @@ def _test(row: Any) -> str:
 
 
 def _gain(row: Any) -> str:
-    gain = _interval(row, "test_gain")
-    return f"{gain.value:+z.3f}\n[{gain.low:+z.3f}, {gain.high:+z.3f}]"
+    return _interval(row, "test_gain").signed.replace(" [", "\n[")
 
 
 def _interval(row: Any, name: str) -> Estimate:
@@ -165,17 +164,14 @@ def trials_frame(trials: Trials) -> pd.DataFrame:
     rows = []
     for label, tried in trials.items():
         for trial in tried:
-            row = {"study": label, "number": trial.number, "state": trial.state, "value": trial.value}
-            row["fold_sd"] = float(np.std(trial.folds)) if trial.folds else None
-            row["seconds"] = trial.seconds
-            for name, value in trial.settings.items():
-                # As text, since a column of numbers and truth values fits no Parquet type.
-                row[f"setting.{name}"] = str(value) if isinstance(value, bool) else value
+            row = {"study": label, "number": trial.number, "state": trial.state.name.lower(), "value": trial.value}
+            # A pruned trial may have no folds.
+            row["fold_sd"] = np.std(trial.user_attrs.get("folds", np.nan))
+            row["seconds"] = trial.duration.total_seconds()
+            for name, value in settings_of(trial).items():
+                row[f"setting.{name}"] = value
             rows.append(row)
     return pd.DataFrame(rows)
-
-
-# Figures
 
 
 def draw(
@@ -216,8 +212,9 @@ def _history(trials: Trials, measured: str) -> Figure:
     counts = np.unique(points.round().astype(int)).tolist()
     lines = {}
     for label, tried in trials.items():
-        values = [trial.value if trial.state == "complete" else np.nan for trial in tried]
-        best = np.fmax.accumulate(values)
+        # The value of a pruned trial is that of the epoch at which it was stopped.
+        values = [trial.value if trial.state == TrialState.COMPLETE else np.nan for trial in tried]
+        best = np.fmax.accumulate(np.array(values, dtype=float))
         # A study with fewer trials keeps its last value.
         lines[label] = list(best[np.minimum(counts, len(best)) - 1])
     return charts.curves(counts, {"Best on validation so far": lines}, x_name="finished trials", y_name=measured)
@@ -232,7 +229,7 @@ def _curves(tasks: Sequence[DetectorTask], measured: str) -> Figure:
     """The objective over the only number of a detector, one line for each of its states."""
     detector = tasks[0].detector.name
     ((setting, search),) = _ranges(tasks[0]).items()
-    x = grid(search)
+    x = search.grid
     lines = {}
     for task in tasks:
         lines[_state(task)] = [_over_folds(task, {setting: value}) for value in x]
@@ -245,8 +242,8 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
     """The objective over the two numbers of a detector."""
     detector = task.detector.name
     (y_name, y_search), (x_name, x_search) = _ranges(task).items()
-    x = grid(x_search)
-    y = grid(y_search)
+    x = x_search.grid
+    y = y_search.grid
     values = []
     for y_value in y:
         row = [_over_folds(task, {x_name: x_value, y_name: y_value}).value for x_value in x]

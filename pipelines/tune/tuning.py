@@ -6,9 +6,6 @@ from functools import partial
 
 from fsd.config import FSDConfig, TuneConfig, again
 from fsd.errors import UsageError
-from fsd.evaluation import sentences
-from fsd.evaluation.answer import Answer
-from fsd.evaluation.findings import as_findings
 from fsd.scores import Score
 from fsd.tracking import Version
 from fsd.tuning.objective import Winner, check_objective
@@ -130,10 +127,7 @@ def run(config: TuneConfig, experiment: Experiment) -> None:
             summary, version = registration.track(
                 tracked, results, chosen, language_model, study=data.study, edit=with_gains
             )
-        notes = sentences.conclusions(Answer(results)) + report.remarks(gains)
-        notes += [*experiment.remarks, *tuned.remarks]
-        summary = replace(summary, findings=as_findings(notes), next=_next_commands(config, version))
-        show(summary, tracked, version)
+        show(replace(summary, next=_next_commands(config, version)), tracked, version)
 
 
 def _cross_validated(config: TuneConfig, winners: Sequence[Winner]) -> dict[Score, float]:

@@ -56,8 +56,8 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     assert {other.info.run_name for other in others} == {f"tune {task}" for task in TASKS}
     assert {other.data.tags["mlflow.parentRunId"] for other in others} == {run.info.run_id}
     names = {a.path for a in client.list_artifacts(run.info.run_id)}
-    assert {"trials.parquet", "trials.csv", "tuning.csv", "settings.json", "setup.json", "scores.parquet"} <= names
-    assert {"history.png", "curve_min_k.png", "curve_min_k_deviation.png", "report.html"} <= names
+    assert {"trials.csv", "tuning.csv", "settings.json", "setup.json", "scores.parquet"} <= names
+    assert {"curve_min_k.png", "curve_min_k_deviation.png", "report.html"} <= names
     folder = Path(client.download_artifacts(run.info.run_id, "", "got"))
     trials = pd.read_csv(folder / "trials.csv")
     assert trials.groupby("study").size().to_dict() == dict.fromkeys(TASKS, 20)
@@ -114,7 +114,7 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     model = experiment.Experiment(base_run, []).open()
     tuned = detectors.tune(config, tuning_data(config, parts, "f"), model, None)
     plain = tuning_data(replace(config, study=None), parts, "f").study
-    trials = {label: [(t.settings, t.folds) for t in tried] for label, tried in tuned.trials.items()}
+    trials = {label: [t.user_attrs for t in tried] for label, tried in tuned.trials.items()}
     return {"name": [plain], "winners": list(tuned.winners), **trials}
 
 

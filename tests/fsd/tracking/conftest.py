@@ -1,5 +1,7 @@
 """Stores and a registered adapter."""
 
+import contextlib
+import shutil
 import textwrap
 
 import pytest
@@ -75,7 +77,12 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def full(here, register, adapter, code):
+def full(here, once, register, adapter, code):
     """The working folder with a store that holds one registered model, fsd-arxiv, with one version."""
-    register(adapter, code, 0.7, method="lora")
+
+    def made(folder):
+        with contextlib.chdir(folder):
+            register(adapter, code, 0.7, method="lora")
+
+    shutil.copytree(once("registered", made), here, dirs_exist_ok=True)
     return here

@@ -5,64 +5,83 @@ import pytest
 
 from fsd import tracking
 from fsd.errors import StorageError, UsageError
+from fsd.tracking.registry import DIGESTS, SCORE, move_champion
+from tests.fsd.tracking.conftest import COMPARABLE
 
 CHAMPION = "models:/fsd-arxiv@champion"
 
 
-def test_the_champion_is_the_newest_version_with_the_highest_score(here, register, adapter, code):
+@pytest.fixture
+def judged(here):
+    """`judged(score, barred=, base_model=, **digests)` makes a version without files; why it is no champion, or ""."""
+    store = tracking.open_store()
+    store.client.create_registered_model("fsd-arxiv")
+
+    def make(score, barred="", base_model="", **digests):
+        tags = {SCORE: repr(score), DIGESTS: json.dumps(COMPARABLE | digests), "base_model": base_model}
+        number = int(store.client.create_model_version("fsd-arxiv", "nowhere", tags=tags).version)
+        return move_champion(store, "fsd-arxiv", number, tags, barred)
+
+    return make
+
+
+def champion():
+    return tracking.version_info(CHAMPION).number
+
+
+def test_the_champion_is_the_newest_version_with_the_highest_score(judged):
     champions = []
-    for seed, score in enumerate((math.nan, 0.7, 0.6, 0.7, math.nan)):
-        version = register(adapter, code, score, seed=seed)
-        champions.append(tracking.version_info(CHAMPION).number)
-        assert ("champion" in version.aliases) == (champions[-1] == version.number)
+    for score in (math.nan, 0.7, 0.6, 0.7, math.nan):
+        stays = judged(score)
+        champions.append(champion())
+        assert (not stays) == (champions[-1] == len(champions))
     assert champions == [1, 2, 2, 4, 4]
 
 
-def test_a_version_judged_on_something_else_does_not_become_champion(full, register, adapter, code):
-    for tag in ("benchmark", "base_fingerprint", "judging"):
-        version = register(adapter, code, 0.99, digests={tag: "another" if tag == "judging" else ""})
-        assert version.aliases == ()
-        assert f"stays version 1: version {version.number} differs in {tag}," in version.champion_stays
-        assert "\n" not in version.champion_stays
+@pytest.mark.parametrize("tag", ["benchmark", "base_fingerprint", "judging"])
+def test_a_version_judged_on_something_else_or_unknown_does_not_become_champion(judged, tag):
+    judged(0.7)
+    for number, other in ((2, "another"), (3, "")):
+        stays = judged(0.99, **{tag: other})
+        assert f"stays version 1: version {number} differs in {tag}," in stays
+        assert "\n" not in stays
 
 
-def test_an_alias_is_refused_where_versions_have_several_bases(full, register, adapter, code):
+def test_versions_of_which_neither_tells_the_texts_are_not_compared(judged):
+    assert judged(0.5, benchmark="") == ""
+    assert "version 2 differs in benchmark," in judged(0.9, benchmark="")
+
+
+def test_an_alias_is_refused_where_versions_have_several_bases(judged):
+    judged(0.7, base_model="embedded")
     tracking.check_one_base(CHAMPION)
-    register(adapter, code, 0.9, digests={"base_fingerprint": "another"}, base_model="./my-model")
+    judged(0.9, base_fingerprint="another", base_model="./my-model")
     tracking.check_one_base("models:/fsd-arxiv/2")
     with pytest.raises(UsageError, match=r"it is models:/fsd-arxiv/1, .* models:/fsd-arxiv/2 is of ./my-model: name"):
         tracking.check_one_base(CHAMPION)
 
 
-def test_versions_judged_on_unknown_texts_are_not_compared(here, register, adapter, code):
-    first, second = (register(adapter, code, score, digests={"benchmark": ""}, seed=score) for score in (0.5, 0.9))
-    assert first.aliases == ("champion",)
-    assert second.aliases == ()
-    assert "version 2 differs in benchmark," in second.champion_stays
+def test_a_barred_version_is_never_champion(judged):
+    barred = "a blind classifier explains it"
+    assert judged(0.99, barred) == f"fsd-arxiv has no champion, not version 1: {barred}"
+    assert judged(0.7) == ""
+    assert "stays version 2, not version 3" in judged(0.99, barred)
+    assert champion() == 2
 
 
-def test_a_barred_version_is_registered_but_never_champion(here, register, adapter, code):
-    first = register(adapter, code, 0.99, barred="a blind classifier explains it")
-    assert first.champion_stays == "fsd-arxiv has no champion, not version 1: a blind classifier explains it"
-    assert tracking.version_info("models:/fsd-arxiv/1").aliases == ()
-    assert register(adapter, code, 0.7).aliases == ("champion",)
-    third = register(adapter, code, 0.99, barred="a blind classifier explains it", seed=1)
-    assert "stays version 2, not version 3" in third.champion_stays
-    assert tracking.version_info(CHAMPION).number == 2
-
-
-@pytest.mark.parametrize("in_study", [True, False])
-def test_of_equal_versions_there_is_one(here, register, adapter, code, in_study):
-    """Two processes that finish one study train adapters that may differ; `once` makes them equal."""
-    first, second, third = (
-        register(adapter, code, score, once=name if in_study else "", seed=name)
-        for name, score in (("a", 0.7), ("a", 0.6 if in_study else 0.7), ("b", 0.7))
-    )
-    assert (first.number, second.number, third.number) == (1, 1, 2)
-    assert (first.present, second.present) == (False, True)
-    assert second == first
-    assert second.aliases == ("champion",)
+def test_of_equal_versions_there_is_one(full, register, adapter, code):
+    first, again, other = (register(adapter, code, 0.7, method=method) for method in ("lora", "lora", "ia3"))
+    assert (first, first.number, other.number) == (again, 1, 2)
+    assert (first.present, other.present) == (True, False)
+    assert (first.aliases, other.aliases) == (("champion",), ("champion",))
     assert len(tracking.open_store().client.search_logged_models(["1"])) == 2
+
+
+def test_a_study_that_is_finished_twice_registers_one_version(here, register, adapter, code):
+    """Two processes that finish one study train adapters that may differ; `once` makes them equal."""
+    first, second = (register(adapter, code, score, once="study") for score in (0.7, 0.6))
+    assert first == second
+    assert (first.present, second.present) == (False, True)
 
 
 def test_the_page_of_the_model_has_its_versions_name_description_and_metrics(full):

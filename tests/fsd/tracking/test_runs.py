@@ -153,44 +153,20 @@ def test_the_status_of_an_interrupted_or_failed_run(here):
     assert tracking.find_runs("fsd-x") == []
 
 
-def test_a_repetition_is_marked(here):
-    for renamed, name in ((True, "again · loss .67 · lora s1"), (False, "mine")):
-        with tracking.run("fsd-x", "lora s1" if renamed else "mine") as run:
-            run.conclude("loss .67" if renamed else "", "")
-            run.mark_repetition("models:/fsd-x/1", renamed=renamed)
-        record = next(record for record in tracking.find_runs("fsd-x") if record.id == run.id)
-        assert (record.name, record.tags["repeats"]) == (name, "models:/fsd-x/1")
-
-
-def test_a_run_ends_with_its_score_in_the_name_and_its_result_as_description(here, monkeypatch):
+def test_a_run_ends_with_its_score_in_the_name_and_its_result_as_description(here):
     with tracking.run("fsd-x", "tiny · arxiv · lora") as run:
         run.conclude("loss .67", "loss FSD AUC .67 [.61, .74]\n\nAdvice.")
-        run.describe_experiment("loss FSD AUC .67")
+        run.mark_repetition("models:/fsd-x/1", renamed=True)
     record = tracking.find_runs("fsd-x")[0]
-    assert record.name == "loss .67 · tiny · arxiv · lora"
+    assert (record.name, record.tags["repeats"]) == ("again · loss .67 · tiny · arxiv · lora", "models:/fsd-x/1")
     assert record.tags["mlflow.note.content"].startswith("loss FSD AUC .67 [.61, .74]")
     client = run.store.client
     experiment = client.get_experiment_by_name("fsd-x")
-    page = f"#/experiments/{experiment.experiment_id}/runs/{run.id}?workflowType=machine_learning"
-    assert f"[{record.name}]({page})" in experiment.tags["mlflow.note.content"]
     address = tracking.address(run.store.server, experiment.experiment_id)
     assert address.startswith(f"http://127.0.0.1:5000/#/experiments/{experiment.experiment_id}/runs?")
     assert {"workflowType=machine_learning", "viewStateShareKey=fsd"} == set(address.partition("?")[2].split("&"))
     columns = json.loads(experiment.tags["mlflow.sharedViewState.fsd"])["selectedColumns"]
     assert columns[0] == "metrics.`headline/auc`"
-
-    def described() -> str:
-        with tracking.run("fsd-x", "a") as run:
-            run.describe_experiment("loss FSD AUC .68")
-        return client.get_experiment_by_name("fsd-x").tags["mlflow.note.content"]
-
-    with monkeypatch.context() as patch:
-        error = load_mlflow().exceptions.MlflowException("UNIQUE constraint failed: another process describes it")
-        patch.setattr(type(client), "set_experiment_tag", lambda *_: (_ for _ in ()).throw(error))
-        assert ".67" in described()
-    assert ".68" in described()
-    client.set_experiment_tag(experiment.experiment_id, "mlflow.note.content", "Mine.")
-    assert described() == "Mine."
 
 
 def full_disk(*_, **__):
@@ -205,31 +181,40 @@ def test_the_reason_of_a_full_disk_is_that_of_the_database_below_all_libraries(h
         raise wrapped
 
 
-def test_what_cannot_be_stored_is_raised_after_the_computation_and_mlflow_logs_it_later(
-    here, adapter, code, monkeypatch, root
-):
+def test_what_cannot_be_stored_is_raised_after_the_computation_and_kept(here, adapter, code, monkeypatch):
     computed = []
-    with monkeypatch.context() as patch, pytest.raises(StorageError) as raised:  # noqa: PT012, SIM117
+    with pytest.raises(StorageError) as raised:  # noqa: PT012, SIM117
         with tracking.run("fsd-x", "a", params={"seed": 1}) as run:
             run.log("notes/report.html", "2")
             run.log_metrics({"auc": 0.5})
             run.log_dataset("x", ["text"], source="x", context="test")
-            patch.setattr(local_artifact_repo, "shutil_copytree_without_file_permissions", full_disk)
+            monkeypatch.setattr(local_artifact_repo, "shutil_copytree_without_file_permissions", full_disk)
             files = {"calibration.json": "0.5"}
             assert tracking.register(run, "fsd-x", adapter, code, validation_score=0.7, files=files) is None
             computed.append(True)
     assert computed == [True]
     kept = here / f"fsd-run-{run.id[:8]}"
-    reason = f"the run could not be stored: No space left on device; its files are in {kept.name}, and `"
-    assert str(raised.value).startswith(reason)
+    assert str(raised.value) == (
+        f"the run could not be stored: No space left on device; its files are in {kept.name}, and "
+        "`MLFLOW_TRACKING_URI=sqlite:///mlruns/mlflow.db mlflow artifacts log-artifacts "
+        f"--local-dir {kept.name} --run-id {run.id}` logs them"
+    )
     (record,) = tracking.find_runs("fsd-x", status="FAILED")
     assert record.tags["error"] == "could not be stored: No space left on device"
     assert (record.name, record.params["seed"], record.metrics) == ("a", "1", {"auc": 0.5})
+    assert (kept / "adapter" / "adapter_config.json").is_file()
+
+
+@pytest.mark.slow
+def test_the_line_of_a_run_that_was_kept_logs_its_files(here, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(StorageError) as raised:  # noqa: PT012, SIM117
+        with tracking.run("fsd-x", "a") as run:
+            run.log("notes/report.html", "2")
+            patch.setattr(local_artifact_repo, "shutil_copytree_without_file_permissions", full_disk)
     command = str(raised.value).split("`")[1]
     program = f"{shlex.quote(sys.executable)} -m mlflow"
     subprocess.run(command.replace("mlflow artifacts", f"{program} artifacts"), shell=True, check=True)
-    assert tracking.fetch_artifact(record.id, "notes/report.html").read_text() == "2"
-    assert (kept / "adapter" / "adapter_config.json").is_file()
+    assert tracking.fetch_artifact(run.id, "notes/report.html").read_text() == "2"
 
 
 def test_a_full_folder_for_temporary_files_costs_only_what_goes_through_it(here, monkeypatch):

@@ -1,5 +1,4 @@
 import os
-import re
 import shutil
 import sqlite3
 import subprocess
@@ -49,71 +48,6 @@ def test_four_commands_at_once_create_a_store_and_say_nothing(here, monkeypatch)
     for uri in stores:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         assert len(tracking.find_runs("fsd-x")) == 4
-
-
-KILLED = """
-import itertools, os, signal, sys
-from pathlib import Path
-from sqlalchemy.engine.default import DefaultDialect
-from fsd import tracking
-from fsd.tracking import store
-
-def forked(action, *arguments):
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            action(*arguments)
-            code = 0
-        except BaseException as error:
-            print(error)
-        finally:
-            sys.stdout.flush()
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-def killed(owner, name, call, after):
-    original, calls = getattr(owner, name), itertools.count(1)
-    def killing(*arguments, **options):
-        now = next(calls) == call
-        if now and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = original(*arguments, **options)
-        if now:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-    setattr(owner, name, killing)
-    tracking.open_store()
-
-def used():
-    with tracking.run("fsd-x", "a") as run:
-        run.log_metrics({"auc/loss.base": .5})
-
-store.load_mlflow()
-import mlflow.store.tracking.sqlalchemy_store, mlflow.tracking.context.registry
-os.environ["MLFLOW_TRACKING_URI"] = "sqlite:///m.db"
-moments = [(f"statement {n:,} of 1,704", DefaultDialect, "do_execute", n, False) for n in range(1, 1601, 266)]
-moments += [("tables created", store, "_create", 1, True), ("renaming", Path, "replace", 1, False)]
-moments += [("renamed", Path, "replace", 1, True)]
-for name, *moment in moments:
-    folder = Path(name.replace(" ", "-"))
-    folder.mkdir()
-    os.chdir(folder)
-    assert forked(killed, *moment) == -signal.SIGKILL, name
-    left = "whole" if (Path("m.db")).exists() else "no store"
-    code = forked(used)
-    print(f"| {name} | {left} | exit {code}, {', '.join(sorted(os.listdir()))} |", flush=True)
-    os.chdir("..")
-"""
-
-
-@pytest.mark.slow
-def test_a_creation_that_is_killed_at_ten_moments_leaves_a_store_that_works(here):
-    """A row has the moment, what the killed process left, how the next one ended, and the files then."""
-    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=True)
-    rows = done.stdout.splitlines()
-    assert len(rows) == 10
-    assert all(re.search(r"\| exit 0, (\.fsd-\S+, )?\.m\.db\.lock, m\.db \|$", row) for row in rows), done.stdout
 
 
 def test_an_interrupted_creation_leaves_nothing_behind(here, monkeypatch):
@@ -219,6 +153,7 @@ def test_a_database_server_serves_two_commands_at_once_and_other_folders(
     assert (fetched / "adapter_model.safetensors").read_bytes() == b"weights"
 
 
+@pytest.mark.slow
 def test_many_processes_open_a_new_tuning_database(postgres):
     from fsd.tuning.optuna_study import open_storage
 

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from optuna.trial import create_trial
 
 import detectors
 from fsd.errors import UsageError
@@ -11,14 +12,10 @@ from fsd.statistics.metrics import METRICS, auc, tpr_at_fpr
 from fsd.token_stats import TokenStats
 from fsd.tuning.objective import (
     DetectorTask,
-    Trial,
     ValidationSet,
     Winner,
     cross_validated_choice,
-    finite,
-    grid,
     grouped_folds,
-    tidy,
     winner,
 )
 from fsd.tuning.optuna_study import compare_on_test
@@ -50,22 +47,23 @@ def test_grids():
         (Range(0.0, 1.0), [round(i / 20, 12) for i in range(21)]),
         (Choice((True, False)), [True, False]),
     ):
-        assert grid(search) == pytest.approx(expected)
-        assert [type(value) for value in grid(search)] == [type(value) for value in expected]
-    caps = grid(detectors.load("dc_pdd").search["cap"])  # with the paper's powers of ten
+        assert search.grid == pytest.approx(expected)
+        assert [type(value) for value in search.grid] == [type(value) for value in expected]
+    cap = detectors.load("dc_pdd").search["cap"]
+    caps = cap.grid  # with the paper's powers of ten
     assert {0.001, 0.01, 0.1, 1.0, 10.0} <= set(caps)
     assert len(caps) == 13
     surp = detectors.load("surp").search  # the paper's grid
-    assert grid(surp["entropy"]) == [0.5 * i for i in range(1, 21)]
-    assert grid(surp["k"]) == [10.0 * i for i in range(1, 11)]
-    assert finite(surp)
-    assert not finite(detectors.load("dc_pdd").search)
+    assert surp["entropy"].grid == [0.5 * i for i in range(1, 21)]
+    assert surp["k"].grid == [10.0 * i for i in range(1, 11)]
+    assert all(search.finite for search in surp.values())
+    assert not cap.finite
     for search, value, expected in (
         (Range(0.1, 1.0, step=0.1), 0.1 + 0.2, 0.3),
         (Range(0.1, 1.0), 0.1 + 0.2, 0.1 + 0.2),
         (Range(1, 5), 3, 3),
     ):
-        assert tidy(search, value) == expected
+        assert search.tidy(value) == expected
 
 
 def test_values_are_the_objective_on_each_fold_and_computed_once():
@@ -92,7 +90,7 @@ def test_the_winner_is_the_default_unless_another_is_better():
     same, better = np.full(6, 0.6), np.full(6, 0.7)
 
     def trial(k, values):
-        return Trial(0, "complete", {"k": k}, tuple(values), float(values.mean()), 0.0)
+        return create_trial(value=values.mean(), user_attrs={"settings": {"k": k}, "folds": values.tolist()})
 
     unchanged = winner(task, same, [trial(0.9, same)], folds=3)
     assert (unchanged.tuned, unchanged.settings_tried) == ({"k": 0.2}, 2)

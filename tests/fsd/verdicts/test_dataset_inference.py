@@ -9,8 +9,6 @@ from fsd.text_audit.audit import blind
 from fsd.text_audit.audited import Control
 from fsd.verdicts.dataset_inference import dataset_verdict, share_used
 
-SPLITS = 300
-
 
 def _verdict(rng, gap=0.0, **more):
     """Correlated detectors, of which the first two see the gap, with a shared effect per group and heavy tails."""
@@ -22,15 +20,6 @@ def _verdict(rng, gap=0.0, **more):
         sides.append({f"d{k}": scores[:, k] for k in range(4)})
         names.append([f"{groups} {at // 4}" for at in range(len(scores))])
     return dataset_verdict(*sides, suspect_groups=names[0], known_groups=names[1], permutations=199, **more)
-
-
-@pytest.mark.slow
-def test_false_positive_rate_is_nominal_over_many_splits():
-    rng = np.random.default_rng(0)
-    verdicts = [_verdict(rng, seed=s) for s in range(SPLITS)]
-    for level in (0.05, 0.1, 0.5):
-        slack = 3 * np.sqrt(level * (1 - level) / SPLITS)
-        assert abs(np.mean([v.p <= level for v in verdicts]) - level) <= slack
 
 
 @pytest.mark.parametrize(("asked", "known"), [((15, 1), (65, 4)), ((65, 4), (15, 1)), ((5, 1), (60, 8))])
@@ -169,7 +158,7 @@ def test_share_by_hand_and_without_texts() -> None:
         share_used(np.zeros(0), known)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.5])
 def test_the_interval_covers_the_share_and_its_lower_end_also_where_used_texts_score_low(share) -> None:
     rng, covered, above, values = np.random.default_rng(0), [], [], []
     for _ in range(60):
@@ -182,9 +171,3 @@ def test_the_interval_covers_the_share_and_its_lower_end_also_where_used_texts_s
     assert np.mean(covered) >= 0.95 - 0.07
     assert np.mean(above) <= 0.025 + 0.06
     assert np.mean(values) == pytest.approx(share, abs=0.1)  # at 0, where estimates are cut off, too high
-
-
-def test_the_verdict_has_the_share() -> None:
-    found = _verdict(np.random.default_rng(1), gap=6.0)
-    assert found.share.low > 0.5
-    assert _verdict(np.random.default_rng(1), blind=Control(Estimate(0.9, 0.8, 0.95))).share is None

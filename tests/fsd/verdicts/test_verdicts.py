@@ -73,7 +73,7 @@ def test_the_tests_see_the_context_that_the_model_reads(judge):
     foreign = [replace(document, context=article) for document, article in zip(own, ARTICLES, strict=False)]
     shares = []
     for documents in (own, foreign):
-        reasons, _ = judge.outside(documents, list(range(len(documents))))
+        reasons = judge.outside(documents, list(range(len(documents))))
         shares.append(np.mean([reason != "" for reason in reasons]))
         table = judge.classify(documents, lambda at: {LOSS: np.full(len(at), 9.0)}, Rules()).table
     assert shares[0] < 0.2
