@@ -117,8 +117,7 @@ class Summary:
             f"{self.counted} texts share {n} words in a row with the corpus, which has {share:.1%} of their {n}-grams"
         )
         counts = f"{self.occurring:,} of {self.ngrams:,} {n}-grams occur there"
-        findings = [Finding(f"{result}, which has {share:.1%} of their {n}-grams")]
-        findings.append(Finding(f"{counts}; the longest passage has {self.longest:,} words"))
+        findings = [Finding(result), Finding(f"{counts}; the longest passage has {self.longest:,} words")]
         if self.shared:
             findings.append(Finding(self.classes))
         if self.short:
