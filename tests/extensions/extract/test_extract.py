@@ -29,7 +29,8 @@ def test_a_run_has_passages_metrics_and_report(files: Path, tiny: Path, capsys: 
     from fsd.tracking import fetch_artifact, find_runs
 
     settings = {"prefix": 10, "suffix": 10, "stride": 5, "temperature": 0.7, "top_k": 40}
-    prepare(ExtractConfig("book.txt", ("control.txt",), ModelConfig(model=str(tiny), device="cpu"), **settings)).run()
+    model = ModelConfig(model=str(tiny), device="cpu")
+    prepare(ExtractConfig("book.txt", ("control.txt",), model=model, **settings)).run()
 
     (run,) = find_runs("fsd-extraction")
     table = pd.read_parquet(fetch_artifact(run.id, "passages.parquet"))
@@ -90,6 +91,7 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
 
 def test_numbers_in_words() -> None:
     assert [report._probability(x) for x in (-0.1, -5.0, -90.0, float("-inf"))] == ["90 %", "0.67 %", "10^-39", "0"]
+    assert [report._probability(x) for x in (0.0, -1e-9, -0.004, -0.01)] == ["100 %", "100 %", "100 %", "99 %"]
     assert [report._count(x) for x in (3, 12_345, 10**9, float("inf"))] == ["3", "12,345", "10^9", "never"]
 
 
@@ -154,7 +156,3 @@ def test_what_greedy_decoding_returns_and_the_highest_probabilities_are_told_and
     assert "not distinguishable from the control" in first.text
     assert "greedy" not in first.text
     assert "distinguish" in second.text or "read" in second.text
-
-
-def test_a_certain_passage_has_100_percent() -> None:
-    assert [report._probability(x) for x in (0.0, -1e-9, -0.004, -0.01)] == ["100 %", "100 %", "100 %", "99 %"]
