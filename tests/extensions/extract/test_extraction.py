@@ -59,11 +59,6 @@ def test_a_passage_at_exactly_the_level_counts() -> None:
     assert book.suffixes(math.log(0.5)).nonzero()[0].tolist() == [2, 3, 4, 14, 15, 16]
 
 
-def test_coverage_of_one_work_is_that_of_its_copies() -> None:
-    book = work([0.0, -1.0, -20.0, -20.0])
-    assert Side([book]).coverage(0.5).value == Side([book, book]).coverage(0.5).value == pytest.approx(3 / 12)
-
-
 def test_nothing_extractable_has_an_upper_bound_by_blocks() -> None:
     tokens = 20 * 2 * 100  # 20 blocks of two passages
     starts = passages(np.arange(tokens), 50, 50, 10)
