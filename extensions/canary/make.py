@@ -11,11 +11,12 @@ from extensions.canary import files
 from extensions.canary.canaries import MOST_REPETITIONS, Scheme, published_index, repetitions_of, word_pool
 from extensions.canary.files import BREAK, SEPARATOR, VERSION, Entry, Sealed
 from extensions.canary.settings import MakeConfig
+from fsd.data.corpus import Corpus
 from fsd.data.documents import content_hash
 from fsd.data.readers import document as document_of
 from fsd.data.readers import parse_columns, read_rows, read_texts
 from fsd.errors import UsageError
-from fsd.evaluation.findings import AGAINST, Finding
+from fsd.evaluation.findings import AGAINST, as_findings
 from fsd.reporting.report import Report
 from fsd.statistics.ranks import check_level
 from pipelines.command.deliver import show
@@ -34,11 +35,9 @@ def prepare(config: MakeConfig) -> Job:
     if config.kind == "paraphrase":
         variants = "their own paraphrases"
         of_each = list(map(sealed.count, sealed.documents))
-    reads = {
-        "documents": files_read(config.data, len(sealed.documents)),
-        "variants": Stated(f"{variants}, one of them published", {"of_each": of_each}),
-        "published": Stated(f"{sealed.copies:,} copies", {"copies": sealed.copies}),
-    }
+    reads = {"documents": files_read(config.data, len(sealed.documents))}
+    reads["variants"] = Stated(f"{variants}, one of them published", {"of_each": of_each})
+    reads["published"] = Stated(f"{sealed.copies:,} copies", {"copies": sealed.copies})
     return Job(partial(run, config, sealed, published), reads, writes=[config.out])
 
 
@@ -55,7 +54,7 @@ def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> Non
         )
     report = Report(
         headline=f"{len(sealed.documents)} documents, published {sealed.copies} times in all",
-        findings=[Finding(note, AGAINST) for note in notes],
+        findings=as_findings(notes, AGAINST),
         files={"canaries": config.out},
         next=[f"fsd canary test {shlex.quote(config.out)} --model MODEL"],
     )
@@ -67,11 +66,11 @@ def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:
     _check(config)
     if config.kind == "paraphrase":
         return seal(config, paraphrases=_paraphrases(config))
-    texts = [document.text for document in read_texts(config.data, parse_columns(config.columns))]
+    texts = Corpus(read_texts(config.data, parse_columns(config.columns))).texts
     files.check_unpublished(config.data)
     words_of = texts
     if config.words:
-        words_of = [document.text for document in read_texts(config.words)]
+        words_of = Corpus(read_texts(config.words)).texts
     return seal(config, texts, words_of)
 
 

@@ -83,16 +83,20 @@ def prepare(config: RankConfig) -> Job:
     scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
     requested = load_detectors(config.detection)
     words = f"{len(texts):,} documents in {config.folder}"
+    reads = {"canaries": Stated(words, {"folder": config.folder, "documents": len(texts)})}
+    checks = [partial(plan, config, canaries, requested, outline(config.model, ("base",)))]
+    work = partial(run, config, canaries, requested)
+    experiment = f"fsd-{config.domain}"
     return Job(
-        partial(run, config, canaries, requested),
-        {"canaries": Stated(words, {"folder": config.folder, "documents": len(texts)})},
+        work,
+        reads,
         config.model,
         texts=texts,
         passes={"base": scored},
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
         api=config.api,
         adapter=config.adapter,
-        checks=[lambda: plan(config, canaries, requested, outline(config.model, ("base",)))],
+        checks=checks,
     )
 
 
@@ -127,15 +131,10 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
             name = config.api.tokenizer or config.model.model
             check_tokenizer(model.tokenizer, canaries.sealed.tokenizer, name)
         planned = plan(config, canaries, requested, model)
-    examine(
-        config,
-        "canary",
-        [config.folder],
-        # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
-        lambda: score(canaries, planned.detectors, model.scorers, withheld=config.withheld, seed=config.seed),
-        lambda scores, _: report(scores, canaries, config, planned.remarks),
-        method="canary test",
-    )
+    # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
+    scored = partial(score, canaries, planned.detectors, model.scorers, withheld=config.withheld, seed=config.seed)
+    told = partial(report, canaries, config, planned.remarks)
+    examine(config, "canary", [config.folder], scored, lambda scores, _: told(scores), method="canary test")
 
 
 def plan(config: RankConfig, canaries: Canaries, requested: Sequence[Detector], model: Model) -> ScoringPlan:
@@ -163,7 +162,7 @@ def check_tokenizer(tokenizer: Any, expected: str, model: str) -> None:
         )
 
 
-def report(scores: pd.DataFrame, canaries: Canaries, config: RankConfig, remarks: Sequence[str]) -> Report:
+def report(canaries: Canaries, config: RankConfig, remarks: Sequence[str], scores: pd.DataFrame, _: str = "") -> Report:
     """The tests of all documents together, and by number of publications."""
     detectors = list(scores.columns[len(ABOUT) :])
     results = rank_tests(scores, detectors, alpha=config.alpha, seed=config.seed)
@@ -194,18 +193,19 @@ def report(scores: pd.DataFrame, canaries: Canaries, config: RankConfig, remarks
     for name in ("p", "found"):
         for detector, value in of_all[name].items():
             metrics[f"canary_{name}/{detector}"] = value
+    findings += _basis(canaries)
+    findings += map(Finding, remarks)
     sealed = canaries.sealed
+    facts = [("Model", config.examined), ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents")]
     return Report(
         title="Was it in the training data? Canaries",
         question=f"Was {config.examined} trained on the documents that were published with a canary?",
-        findings=[*findings, *_basis(canaries), *map(Finding, remarks)],
+        findings=findings,
         sections=[Section("Results", tables=[table], pictures=[histogram])],
-        facts=[("Model", config.examined), ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents")],
+        facts=facts,
         changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
         score=f"{best} p {p_value(p)}",
-        metrics={
-            f"canary_{name}/{detector}": of_all[name][detector] for name in ("p", "found") for detector in detectors
-        },
+        metrics=metrics,
         reader=_reader(p, canaries, config),
         numbers={"p": p, "found": float(of_all["found"][best])},
         artifacts={"canaries.parquet": scores},

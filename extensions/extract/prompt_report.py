@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from extensions.extract.replies import PLAIN, Reply, Request
 from extensions.extract.returned import LEVEL, Exchange, Quoted, Returned, p_values, returned, words_of
 from extensions.extract.settings import ExtractConfig
 from fsd.evaluation.findings import AGAINST, FOR, Finding
-from fsd.reporting.report import Column, Reader, Report, Section, Table, p_value, p_words, plain
+from fsd.reporting.report import Column, Reader, Report, Section, Table, numbers, p_column, p_value, p_words, plain
 from fsd.statistics.multiplicity import SLACK
 
 TRANSCRIPT = "transcript.jsonl"
@@ -38,27 +39,33 @@ CHANGES = (
     "Other prompts, longer replies (--max-tokens) or several of them (--replies) may return more.",
 )
 COUNTED = "Words that the prompt gave are not counted, and punctuation and capitals make no difference."
-SPAN_COLUMNS = (
-    Column("Work", "work", words=True),
-    Column("Words", lambda span: f"{span.length:,}"),
-    Column("Prompt", "prompt", words=True),
-    Column("Place", lambda span: f"{100 * span.place:.1f} %"),
-    Column("Reply before", "leading", words=True),
-    Column("Word for word", "quotation", words=True),
-    Column("Reply after", "following", words=True),
-    Column("In a control", lambda span: "yes" if span.common else "no"),
-)
-COLUMNS = (
-    Column("work", words=True),
-    Column("control", lambda row: "control" if row.control else ""),
+
+
+def _kind(row: Any) -> str:
+    return "control" if row.control else ""
+
+
+def _chance(row: Any) -> str:
+    # A data frame of control works alone has None, and any other one NaN.
+    if pd.isna(row.chance):
+        return "–"
+    return f"{row.chance:.0f}"
+
+
+SPAN_COLUMNS = ("Work", "Words", "Prompt", "Place", "Reply before", "Word for word", "Reply after", "In a control")
+RUNS = [
     Column("words\nin a row", lambda row: f"{row.longest:,}"),
     Column("spans"),
     Column("words\nin spans", lambda row: f"{row.words:,}"),
+]
+COLUMNS = [
+    Column("work", words=True),
+    Column("control", _kind),
+    *RUNS,
     Column("replies"),
-    # A data frame of control works alone has None, and any other one NaN.
-    Column("of a\ncontrol", lambda row: "–" if pd.isna(row.chance) else f"{row.chance:.0f}"),
-    Column("p", lambda row: p_value(row.p)),
-)
+    Column("of a\ncontrol", _chance),
+    p_column("p", "p"),
+]
 # The last of them leave a narrow terminal first: the run and its p-value are what matters.
 KEPT = (2, 7, 6, 1, 3, 4, 5)
 
@@ -88,22 +95,10 @@ class Entry:
         """The entry as a line of the transcript."""
         request = self.request
         reply = self.answered
-        record = {
-            "work": self.work.name,
-            "control": self.work.control,
-            "prompt": self.question.name,
-            "form": reply.form,
-            "request": reply.sent,
-            "time": reply.time,
-            "model": reply.model,
-            "fingerprint": reply.fingerprint,
-            "reply": reply.text,
-            "temperature": request.temperature,
-            "top_k": request.top_k,
-            "seed": request.seed,
-            "max_tokens": request.max_tokens,
-        }
-        return record | dict.fromkeys(reply.refused)
+        about = {"work": self.work.name, "control": self.work.control, "prompt": self.question.name}
+        sent = {"form": reply.form, "request": reply.sent, "time": reply.time}
+        came = {"model": reply.model, "fingerprint": reply.fingerprint, "reply": reply.text}
+        return about | sent | came | request.settings | dict.fromkeys(reply.refused)
 
 
 @dataclass(frozen=True)
@@ -128,7 +123,10 @@ class Answer:
     @property
     def guessed(self) -> int | None:
         """Most words in a row that were returned of a control work; None without any."""
-        return self.controls[0].longest if self.controls else None
+        # They are in the order of what came back.
+        if self.controls:
+            return self.controls[0].longest
+        return None
 
     @property
     def passage(self) -> bool:
@@ -156,15 +154,18 @@ def answer_of(config: ExtractConfig, works: Sequence[AskedWork], transcript: Seq
     """What the replies to the prompts for each work have of it, and of the control works."""
     words = {work.name: words_of(work.text) for work in works}
     texts_of_controls = [words[work.name] for work in works if work.control]
-    results = []
+    asked = []
+    controls = []
     for work in works:
         exchanges = [entry.exchange for entry in transcript if entry.work is work]
-        # What replies about a control work have of other works is no part of the answer.
-        beside = () if work.control else texts_of_controls
-        results.append(returned(work.name, words[work.name], exchanges, config.span, beside, control=work.control))
-    results.sort(key=lambda result: -result.longest)
-    asked = [result for result in results if not result.control]
-    return Answer(config.examined, config.span, asked, [result for result in results if result.control])
+        if work.control:
+            # What replies about a control work have of other works is no part of the answer.
+            controls.append(returned(work.name, words[work.name], exchanges, config.span, control=True))
+        else:
+            asked.append(returned(work.name, words[work.name], exchanges, config.span, texts_of_controls))
+    for results in (asked, controls):
+        results.sort(key=lambda result: -result.longest)
+    return Answer(config.examined, config.span, asked, controls)
 
 
 def report(config: ExtractConfig, works: Sequence[AskedWork], transcript: Sequence[Entry], run: str) -> Report:
@@ -173,24 +174,25 @@ def report(config: ExtractConfig, works: Sequence[AskedWork], transcript: Sequen
     records = [entry.record for entry in transcript]
     # The answer can be computed again; the time at which it was given cannot.
     recomputed = pd.DataFrame(records).drop(columns="time")
-    asked = Table((), (), name="transcript", frame=recomputed, printed=False)
-    # The replies of a prompt share its name, and so do those about other works.
-    prompts = {entry.question.name: entry.question.template for entry in transcript}
-    sections = [
-        Section("Results", tables=[_results(answer)]),
-        Section("What was returned", tables=[_spans(answer)]),
-        Section("Prompts", points=list(map(": ".join, prompts.items())), tables=[asked]),
-    ]
-    # MLflow has no metric without a value, such as a p-value without control works.
-    metrics = {f"returned/{name}": float(value) for name, value in answer.numbers.items() if value is not None}
-    # Letters as they are: a reader of the transcript is no program.
-    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
-    return Report(
+    results_section = Section("Results", tables=[_results(answer)])
+    spans_section = Section("What was returned", tables=[_spans(answer)])
+    prompts_section = Section("Prompts", points=_prompts(transcript), tables=[numbers("transcript", recomputed)])
+    page = Report(
         title="Was it in the training data? Extraction by prompts",
         question=f"Does {answer.model} return {answer.best.work} when it is asked for it?",
         findings=conclusions(answer) + _circumstances(answer, transcript),
-        sections=sections,
+        sections=[results_section, spans_section, prompts_section],
         changes=CHANGES,
+    )
+    metrics = {}
+    for name, value in answer.numbers.items():
+        # MLflow has no metric without a value, such as a p-value without control works.
+        if value is not None:
+            metrics[f"returned/{name}"] = float(value)
+    # Letters as they are: a reader of the transcript is no program.
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+    return replace(
+        page,
         next=_commands(config, answer, run),
         facts=_facts(config, transcript),
         reader=_reader(answer),
@@ -199,6 +201,16 @@ def report(config: ExtractConfig, works: Sequence[AskedWork], transcript: Sequen
         numbers=answer.numbers,
         artifacts={TRANSCRIPT: "".join(lines)},
     )
+
+
+def _prompts(transcript: Sequence[Entry]) -> list[str]:
+    """The prompts as they were written, each once."""
+    # The replies of a prompt share its name, and so do those about other works.
+    lines = {}
+    for entry in transcript:
+        question = entry.question
+        lines[question.name] = f"{question.name}: {question.template}"
+    return list(lines.values())
 
 
 def headline(answer: Answer) -> str:
@@ -285,37 +297,50 @@ def _circumstances(answer: Answer, transcript: Sequence[Entry]) -> list[Finding]
 
 def _results(answer: Answer) -> Table:
     """A line for each work in question, and for the control works of which most came back."""
-    works = [*answer.works, *answer.controls]
-    frame = pd.DataFrame([vars(work) | {"spans": len(work.spans), "p": answer.p.get(work.work)} for work in works])
+    rows = []
+    for work in (*answer.works, *answer.controls):
+        row = vars(work) | {"spans": len(work.spans), "p": answer.p.get(work.work)}
+        rows.append(row)
+    frame = pd.DataFrame(rows)
     # Of a hundred control works the first few are enough; the tracked run has all.
-    lines = frame.head(len(answer.works) + TOP).itertuples(index=False)
-    return Table(
-        list(lines),
+    lines = frame.head(len(answer.works) + TOP)
+    table = Table(
+        lines,
         COLUMNS,
         "Most words in a row that the replies about a work have of it; spans of at least "
         f"{answer.span} words; and, of a control, most words in a row that the same replies have of a control work.",
         title="words that were returned",
         frame=frame,
         name="results",
-        # The best work is the first line.
-        marked=[0] if answer.holds else (),
         kept=KEPT,
     )
+    # The best work is the first line.
+    if answer.holds:
+        return replace(table, marked=[0])
+    return table
 
 
 def _spans(answer: Answer) -> Table:
     """The longest spans of the works in question, with the words of the reply around them."""
     lines = []
     for work in answer.works:
-        lines += [{"work": work.work, **span._asdict()} for span in work.spans]
-    lines.sort(key=lambda line: -line["length"])
-    return Table(
-        pd.DataFrame(lines[:TOP], columns=["work", *Quoted._fields]),
+        lines += [(work.work, span) for span in work.spans]
+    lines.sort(key=lambda line: -line[1].length)
+    return plain(
         SPAN_COLUMNS,
-        "The longest spans; place is the share of the work before them. What stands under “word for word” is in the "
-        "reply and in the work.",
+        list(starmap(_span_cells, lines[:TOP])),
+        words=(2, 4, 5, 6),
+        caption="The longest spans; place is the share of the work before them. What stands under “word for word” is "
+        "in the reply and in the work.",
         printed=False,
     )
+
+
+def _span_cells(work: str, span: Quoted) -> list[str]:
+    place = f"{100 * span.place:.1f} %"
+    # In words, so that a reader need not know what True is.
+    common = "yes" if span.common else "no"
+    return [work, f"{span.length:,}", span.prompt, place, span.leading, span.quotation, span.following, common]
 
 
 def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
@@ -323,18 +348,17 @@ def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
     if not answer.controls:
         return [config.with_control("OTHERS.jsonl")]
     # What was found is worth keeping so that others can check it.
-    return [f"fsd bundle {run} --out evidence.zip"] if answer.passage else []
+    if answer.passage:
+        return [f"fsd bundle {run} --out evidence.zip"]
+    return []
 
 
 def _facts(config: ExtractConfig, transcript: Sequence[Entry]) -> list[tuple[str, str]]:
     # Replies that an interrupted command had kept are older than the others.
     times = sorted(entry.answered.time for entry in transcript)
-    return [
-        ("Model", config.examined),
-        ("Asked by", transcript[0].answered.form),
-        ("Files", ", ".join(config.names)),
-        ("Requests", f"{len(transcript):,}, from {times[0]} to {times[-1]}; {TRANSCRIPT} has all, with the settings"),
-    ]
+    requests = f"{len(transcript):,}, from {times[0]} to {times[-1]}; {TRANSCRIPT} has all, with the settings"
+    facts = [("Model", config.examined), ("Asked by", transcript[0].answered.form)]
+    return [*facts, ("Files", ", ".join(config.names)), ("Requests", requests)]
 
 
 def _reader(answer: Answer) -> Reader:

@@ -38,16 +38,24 @@ def prepare(config: ExtractConfig) -> Job:
     questions = dict.fromkeys(entry.question.name for entry in asked)
     texts = [request.prompt for request in requests]
     cost = Cost(len(requests), sum(map(len, texts)) // CHARACTERS, len(requests) * config.max_tokens)
-    price = config.api.price if config.model.by_api else None
+    line = cost.line()
+    # The passes of a model on this machine do not tell how many tokens are generated, which is the cost.
+    notes = [line]
+    if config.model.by_api:
+        line = cost.line(config.api.price)
+        notes = []
+    work = partial(run, config, works, asked, line)
+    reads = {"works": files(config.names, len(works)), "prompts": names(list(questions))}
+    passes = {"base": len(requests)}
+    experiment = f"fsd-{config.domain}"
     return Job(
-        partial(run, config, works, asked, cost.line(price)),
-        {"works": files(config.names, len(works)), "prompts": names(list(questions))},
+        work,
+        reads,
         config.model,
         texts,
-        {"base": len(requests)},
-        experiment=f"fsd-{config.domain}",
-        # The passes of a model on this machine do not tell how many tokens are generated, which is the cost.
-        notes=[] if config.model.by_api else [cost.line()],
+        passes,
+        experiment=experiment,
+        notes=notes,
         api=config.api,
         adapter=config.adapter,
         asked=lambda: cost,

@@ -36,6 +36,11 @@ class Request:
     """Whether the reply goes on where the prompt breaks off, so that plain text has no break between them."""
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """How the reply is generated, as it stands in a transcript."""
+        return {"temperature": self.temperature, "top_k": self.top_k, "seed": self.seed, "max_tokens": self.max_tokens}
+
+    @property
     def as_text(self) -> str:
         """The beginning of a text that the reply continues, for a model that is not asked by messages."""
         if self.continues:

@@ -58,25 +58,29 @@ def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Rep
     findings = conclusions(works, config.examined, extractions.get(GREEDY, ()))
     shares = [side.coverage(LEVELS[0]).value for side in _sides(works)]
     best = max(Side(scored[:1]).coverage(LEVELS[0]).value for scored in extractions.values())
+    sections = [
+        Section("Results", tables=[table], pictures=[_strips(works)]),
+        Section("Most probable passages", tables=[top_passages(work, model)]),
+    ]
+    commands = []
+    control = None
+    if controls:
+        control = shares[1]
+    else:
+        commands.append(config.with_control("OTHER.txt"))
+    highest = math.exp(float(work.log_p.max()))
     return Report(
         title="Was it in the training data? Extraction",
         question=f"Does {config.examined} continue passages of {_short(work)} with its own words?",
         findings=findings,
-        sections=[
-            Section("Results", tables=[table], pictures=[_strips(works)]),
-            Section("Most probable passages", tables=[top_passages(work, model)]),
-        ],
+        sections=sections,
         changes=CHANGES,
-        next=[] if controls else [config.with_control("OTHER.txt")],
+        next=commands,
         facts=[("Model", config.examined), ("Files", ", ".join(config.names))],
         score=f"{best:.1%} at p {LEVELS[0]:.1%}",
         metrics=_metrics(table),
         reader=_reader(works, findings[0].text),
-        numbers={
-            "share": shares[0],
-            "control": shares[1] if controls else None,
-            "highest": math.exp(float(work.log_p.max())),
-        },
+        numbers={"share": shares[0], "control": control, "highest": highest},
         artifacts={"passages.parquet": passages(extractions)},
     )
 
@@ -292,9 +296,9 @@ def top_passages(work: Work, model: Model) -> Table:
         ids = work.passages[index].tolist()
         log_p = float(work.log_p[index])
         place = 100 * work.starts[index] / work.tokens.size
-        given = model.decode(ids[: work.prefix])
-        continued = model.decode(ids[work.prefix :])
-        cells.append([f"{place:.1f} %", _probability(log_p), _count(queries(log_p)), given, continued])
+        prefix = model.decode(ids[: work.prefix])
+        suffix = model.decode(ids[work.prefix :])
+        cells.append([f"{place:.1f} %", _probability(log_p), _count(queries(log_p)), prefix, suffix])
     return plain(
         ["Place", "p", "Queries", "Given", "Continued with"],
         cells,

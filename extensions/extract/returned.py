@@ -63,9 +63,10 @@ class Words:
         """Whether each of some runs of n words, by their hashes, stands in this text."""
         return np.isin(ngrams, self.ngrams(n))
 
-    def stretches(self, other: "Words", n: int) -> list[tuple[int, int]]:
+    def stretches(self, text: "Words", n: int) -> list[tuple[int, int]]:
         """First word and end of what is made of runs of n words that another text has, too."""
-        return [(start, end + n - 1) for start, end in runs_of(other.shares(self.ngrams(n), n))]
+        runs = runs_of(text.shares(self.ngrams(n), n))
+        return [(start, end + n - 1) for start, end in runs]
 
     def without(self, prompt: "Words", n: int) -> "Words":
         """This text with gaps for the words that lie in a run of n words of a prompt."""
@@ -118,8 +119,8 @@ def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
     shared = _line(shared_words)
     spans: list[Span] = []
     for start, end in stretches:
-        for begin, before, length in _maximal(reply.words[start:end], shared, n):
-            spans.append(Span(start + begin, places[before], length))
+        of_stretch = _maximal(reply.words[start:end], shared, n)
+        spans += [Span(start + span.reply, places[span.work], span.length) for span in of_stretch]
     return spans
 
 
@@ -226,7 +227,9 @@ def returned(
         spans += reply.quoted
     # The longest is told first; of equal ones, that of the earlier prompt.
     spans.sort(key=lambda span: -span.length)
-    chance = max(chances, default=0) if controls else None
+    chance = None
+    if controls:
+        chance = max(chances, default=0)
     return Returned(name, control, len(work.words), len(exchanges), empty, longest, covered, chance, spans)
 
 
@@ -257,7 +260,9 @@ class _Reply:
         # What stands in a work that the model cannot have read may be known from elsewhere.
         specific = [span for span in self.spans if span not in self.common]
         self.longest = longest_run(specific, self.words, rest, prompt, n)
-        covered = {word for span in specific for word in range(span.reply, span.end)}
+        covered: set[int] = set()
+        for span in specific:
+            covered.update(range(span.reply, span.end))
         self.covered = len(covered)
 
     @property
@@ -271,15 +276,10 @@ class _Reply:
         # Near the ends of a reply there are fewer words around a span.
         start, _ = self.places[max(0, span.reply - AROUND)]
         _, stop = self.places[: span.end + AROUND][-1]
-        return Quoted(
-            prompt=self.name,
-            length=span.length,
-            place=span.work / len(self.work.words),
-            leading=self.text[start:begin].strip(),
-            quotation=self.text[begin:end],
-            following=self.text[end:stop].strip(),
-            common=span in self.common,
-        )
+        place = span.work / len(self.work.words)
+        leading = self.text[start:begin].strip()
+        following = self.text[end:stop].strip()
+        return Quoted(self.name, span.length, place, leading, self.text[begin:end], following, span in self.common)
 
 
 def _within(spans: Sequence[Span], longer: Sequence[Span]) -> set[Span]:
@@ -303,7 +303,11 @@ def p_values(works: Sequence[Returned]) -> dict[str, float]:
     controls = [work for work in works if work.control]
     if not controls:
         return {}
-    return holm({work.work: _rank(work, controls) for work in works if not work.control})
+    ranks = {}
+    for work in works:
+        if not work.control:
+            ranks[work.work] = _rank(work, controls)
+    return holm(ranks)
 
 
 def _rank(work: Returned, controls: Sequence[Returned]) -> float:

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from extensions.extract.extraction import Array
 from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel, start_token
 from fsd.progress import progress
 from fsd.scoring.model_scorer import BATCH_TOKENS, device_limit
 from fsd.scoring.sampling import Sampling
-from fsd.token_stats import FloatArray
 
 
 def log_probability(sampling: Sampling, logits: Tensor, target: Tensor) -> Tensor:
@@ -34,13 +34,8 @@ def check_length(length: int, context: int) -> None:
 
 
 def suffix_log_probabilities(
-    language_model: LanguageModel,
-    windows: FloatArray,
-    prefix: int,
-    samplings: Sequence[Sampling],
-    *,
-    shown: bool = True,
-) -> FloatArray:
+    language_model: LanguageModel, windows: Array, prefix: int, samplings: Sequence[Sampling], *, shown: bool = True
+) -> Array:
     """(S, W) nats of generating the end of W windows after their first `prefix` tokens, in each of S ways of sampling.
 
     One forward pass serves all; −∞ where a sampling cannot generate the tokens.

@@ -65,13 +65,16 @@ def prepare(config: ExtractConfig) -> Job:
         if not config.model.by_api:
             check_length(config.prefix + config.suffix, context_of(config.model.model))
         scored = [tokenizer.decode(ids) for work in works for ids in work.passages.tolist()]
+    work = partial(run, config, texts, samplings)
+    reads = {"works": files(config.names, len(texts))}
+    experiment = f"fsd-{config.domain}"
     return Job(
-        partial(run, config, texts, samplings),
-        {"works": files(config.names, len(texts))},
+        work,
+        reads,
         config.model,
         texts=scored,
         passes={"base": len(scored or ())},
-        experiment=f"fsd-{config.domain}",
+        experiment=experiment,
         api=config.api,
         adapter=config.adapter,
     )

@@ -214,15 +214,12 @@ class _Part:
         start, end = max(runs, key=lambda run: run[1] - run[0])
         length = end - start + self.n - 1
         begin = text.begin + start
-        shown = self.words[begin : begin + min(length, SHOWN)]
-        return row._replace(
-            found=int((where >= 0).sum()),
-            longest=length,
-            start=start,
-            where=self.sources[where[start]],
-            passage=" ".join(shown)[:LONGEST],
-            common=int(common.sum()),
-        )
+        first_words = self.words[begin : begin + min(length, SHOWN)]
+        found_ngrams = int((where >= 0).sum())
+        source = self.sources[where[start]]
+        passage = " ".join(first_words)[:LONGEST]
+        row = row._replace(found=found_ngrams, longest=length, start=start, common=int(common.sum()))
+        return row._replace(where=source, passage=passage)
 
 
 def _answer_span(answer: Sequence[str], words: Sequence[str]) -> tuple[int, int] | None:

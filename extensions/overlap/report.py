@@ -43,9 +43,10 @@ KINDS = {
     BOILERPLATE: f"words that more than {COMMON} of the texts have",
 }
 """Class of match → what it means."""
+SHARE = Column("share", lambda row: f"{row.share:.2f}".removeprefix("0"))
 COLUMNS = (
     Column("text", "source"),
-    Column("share", lambda row: f"{row.share:.2f}".removeprefix("0")),
+    SHARE,
     Column("longest"),
     Column("class", "kind"),
     Column("verdict"),
@@ -227,12 +228,15 @@ def report(summary: Summary, config: OverlapConfig) -> Report:
         "overlap/ngrams": values["share"],
         "overlap/longest": values["longest"],
     }
+    question = f"Which texts of {config.texts} share {n} words in a row with {config.corpus}?"
+    facts = [("Texts", config.texts), ("Corpus", config.corpus), ("Words of an n-gram", str(n))]
+    section = Section("Texts of which most stands in the corpus", tables=[summary.table(n)])
     return Report(
         title="Does it stand in the corpus?",
-        question=f"Which texts of {config.texts} share {n} words in a row with {config.corpus}?",
+        question=question,
         findings=summary.findings(n),
-        sections=[Section("Texts of which most stands in the corpus", tables=[summary.table(n)])],
-        facts=[("Texts", config.texts), ("Corpus", config.corpus), ("Words of an n-gram", str(n))],
+        sections=[section],
+        facts=facts,
         score=summary.counted,
         metrics=metrics,
         reader=summary.reader(n),
