@@ -20,7 +20,7 @@ from fsd.errors import UsageError, at_least
 from fsd.evaluation.findings import AGAINST, FOR, Finding
 from fsd.progress import progress
 from fsd.reporting import figures
-from fsd.reporting.report import Column, Picture, Reader, Report, Section, Table, p_value, p_words
+from fsd.reporting.report import Column, Picture, Reader, Report, Section, Table, p_column, p_value, p_words
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model, outline
 from fsd.scoring.plan import ScoringPlan
@@ -65,9 +65,9 @@ def _corrected(row: Any) -> str:
 MODEL_COLUMNS = (
     Column("published", _published),
     Column("documents"),
-    Column("median p", lambda row: p_value(row.median_p)),
+    p_column("median p", "median_p"),
     Column("found [95 % CI]", lambda row: str(Estimate(row.found, row.found_low, row.found_high))),
-    Column("combined p", lambda row: p_value(row.p)),
+    p_column("combined p", "p"),
 )
 COLUMNS = (Column("detector"), *MODEL_COLUMNS, Column("p (Holm)", _corrected))
 
@@ -162,7 +162,7 @@ def check_tokenizer(tokenizer: Any, expected: str, model: str) -> None:
         )
 
 
-def report(canaries: Canaries, config: RankConfig, remarks: Sequence[str], scores: pd.DataFrame, _: str = "") -> Report:
+def report(canaries: Canaries, config: RankConfig, remarks: Sequence[str], scores: pd.DataFrame) -> Report:
     """The tests of all documents together, and by number of publications."""
     detectors = list(scores.columns[len(ABOUT) :])
     results = rank_tests(scores, detectors, alpha=config.alpha, seed=config.seed)

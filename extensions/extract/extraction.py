@@ -104,8 +104,11 @@ class Side:
     @cached_property
     def blocks(self) -> Array:
         """(W,) the block of each passage, numbered from 0 without gaps and apart for each work."""
-        numbers = [(number, block) for number, work in enumerate(self.works) for block in work.block(work.starts)]
-        return np.unique(numbers, axis=0, return_inverse=True)[1].ravel()
+        blocks = []
+        for number, work in enumerate(self.works):
+            blocks += [(number, block) for block in work.block(work.starts).tolist()]
+        _, numbers = np.unique(blocks, axis=0, return_inverse=True)
+        return numbers.ravel()
 
     @cached_property
     def highest(self) -> Array:

@@ -177,9 +177,10 @@ def report(config: ExtractConfig, works: Sequence[AskedWork], transcript: Sequen
     results_section = Section("Results", tables=[_results(answer)])
     spans_section = Section("What was returned", tables=[_spans(answer)])
     prompts_section = Section("Prompts", points=_prompts(transcript), tables=[numbers("transcript", recomputed)])
+    question = f"Does {answer.model} return {answer.best.work} when it is asked for it?"
     page = Report(
         title="Was it in the training data? Extraction by prompts",
-        question=f"Does {answer.model} return {answer.best.work} when it is asked for it?",
+        question=question,
         findings=conclusions(answer) + _circumstances(answer, transcript),
         sections=[results_section, spans_section, prompts_section],
         changes=CHANGES,
@@ -191,11 +192,9 @@ def report(config: ExtractConfig, works: Sequence[AskedWork], transcript: Sequen
             metrics[f"returned/{name}"] = float(value)
     # Letters as they are: a reader of the transcript is no program.
     lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+    told = replace(page, next=_commands(config, answer, run), facts=_facts(config, transcript), reader=_reader(answer))
     return replace(
-        page,
-        next=_commands(config, answer, run),
-        facts=_facts(config, transcript),
-        reader=_reader(answer),
+        told,
         score=f"{answer.best.longest} words",
         metrics=metrics,
         numbers=answer.numbers,

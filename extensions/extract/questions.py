@@ -70,7 +70,8 @@ def _work(row: Mapping[str, object], origin: str, *, control: bool) -> AskedWork
         columns = ", ".join(map(str, row)) or "none"
         raise UsageError(f"{origin}: a work must be in the column text; columns are {columns}")
     # A line break in a title has no meaning, and would end the prompt for a base model.
-    title, author = (" ".join(str(row.get(name) or "").split()) for name in (TITLE, AUTHOR))
+    title = " ".join(str(row.get(TITLE) or "").split())
+    author = " ".join(str(row.get(AUTHOR) or "").split())
     return AskedWork(title or origin, document(row, {}, origin).text, title, author, control)
 
 
@@ -145,7 +146,9 @@ def _check_fields(question: Question, place: str) -> None:
 
 def check_works(works: Sequence[AskedWork], questions: Sequence[Question], opening: int, span: int) -> None:
     """Refuse works that a question cannot be asked for, or that are too short for a reply to be compared."""
-    needed = set().union(*(question.fields for question in questions))
+    needed = set()
+    for question in questions:
+        needed.update(question.fields)
     least = span + opening * (OPENING in needed)
     for work in works:
         for field in (TITLE, AUTHOR):

@@ -34,7 +34,7 @@ def check_length(length: int, context: int) -> None:
 
 
 def suffix_log_probabilities(
-    language_model: LanguageModel, windows: Array, prefix: int, samplings: Sequence[Sampling], *, shown: bool = True
+    language_model: LanguageModel, windows: Array, prefix: int, samplings: Sequence[Sampling]
 ) -> Array:
     """(S, W) nats of generating the end of W windows after their first `prefix` tokens, in each of S ways of sampling.
 
@@ -48,10 +48,7 @@ def suffix_log_probabilities(
     ids = torch.from_numpy(windows.astype(np.int64))
     # Not the padding of a tokenizer without a start token.
     start = torch.full((rows, 1), start_token(language_model.tokenizer, language_model.identity.id))
-    with (
-        language_model.state(tuned=False) as network,
-        progress(count * length, "extraction", "token", shown=shown) as bar,
-    ):
+    with language_model.state(tuned=False) as network, progress(count * length, "extraction", "token") as bar:
         for begin in range(0, count, rows):
             batch = ids[begin : begin + rows]
             x = torch.cat([start[: len(batch)], batch[:, :-1]], dim=1).to(device)

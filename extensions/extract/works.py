@@ -183,15 +183,13 @@ def score(works: Sequence[Work], model: "Model", samplings: "Sequence[Sampling]"
     return _scored(works, samplings[:1], [log_p])
 
 
-def by_model(
-    works: Sequence[Work], model: "LanguageModel", samplings: "Sequence[Sampling]", *, shown: bool = True
-) -> Extractions:
+def by_model(works: Sequence[Work], model: "LanguageModel", samplings: "Sequence[Sampling]") -> Extractions:
     """The same by a model on this machine; one forward pass per passage."""
     from extensions.extract.sampling import suffix_log_probabilities
 
     # The passages of all works together, so that there is one bar.
     ids = np.concatenate([work.passages for work in works])
-    log_p = suffix_log_probabilities(model, ids, works[0].prefix, samplings, shown=shown)
+    log_p = suffix_log_probabilities(model, ids, works[0].prefix, samplings)
     return _scored(works, samplings, log_p.tolist())
 
 

@@ -105,7 +105,10 @@ class Summary:
     def classes(self) -> str:
         """How many texts have each verdict, and each class of match."""
         verdicts = [f"{self.verdicts[name]:,} {name}" for name in VERDICTS if self.verdicts[name]]
-        kinds = [f"{self.kinds[name]:,} {name} ({meaning})" for name, meaning in KINDS.items() if self.kinds[name]]
+        kinds = []
+        for name, meaning in KINDS.items():
+            if self.kinds[name]:
+                kinds.append(f"{self.kinds[name]:,} {name} ({meaning})")
         line = f"verdicts: {', '.join(verdicts)}; matches: {', '.join(kinds)}"
         if self.kinds[PASSAGE]:
             line += f"; contaminated without an answer (--answer) is a text of which {MOST:.0%} is there"

@@ -54,9 +54,9 @@ def test_a_text_that_was_read_often_can_be_extracted() -> None:
     texts = [document.text for document in corpus() if not document.member]
     model = language_model.load(ModelConfig(cache="none"))
     cut = works.cut(["read", "unread"], model.tokens([" ".join(texts[:2]), " ".join(texts[2:30])]), 20, 20, 20)
-    (before,) = works.by_model(cut, model, [Sampling()], shown=False).values()
+    (before,) = works.by_model(cut, model, [Sampling()]).values()
     continue_pretraining(model, texts[:2] * 50, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
-    (after,) = works.by_model(cut, model, [Sampling()], shown=False).values()
+    (after,) = works.by_model(cut, model, [Sampling()]).values()
 
     assert after[0].log_p.mean() > before[0].log_p.mean() + 15
     assert after[1].log_p.mean() < before[1].log_p.mean() + 5
@@ -76,7 +76,7 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
     cut = works.cut(["book"], model.tokens([text]), 20, 20, 40)
     tokens = PromptTokens(model.tokenizer, "embedded")
 
-    ((local,),) = works.by_model(cut, model, [Sampling()], shown=False).values()
+    ((local,),) = works.by_model(cut, model, [Sampling()]).values()
     api = Model(ModelConfig("api:embedded"), {"base": ModelScorer(model)}, tokens.tokens, tokens.decode)
     ((remote,),) = works.score(cut, api, [Sampling()]).values()
 
