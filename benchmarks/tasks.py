@@ -91,9 +91,8 @@ def row(name: str, test: Sequence[Document], known: Sequence[Document], model: M
     p, z = exchangeability(texts, model.scorers["base"], shard=run.shard, orders=run.orders, seed=run.seed)
     found = [detectors.load(name) for name in ("loss", "min_k", "zlib")]
     inference, verdict, _ = inference_test(Corpus(test), Corpus(known), found, model, run.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        passages = [Passage(text) for text in json.loads(corpus.read_text(encoding="utf-8"))]
-        shared = list(overlap([Passage(text) for text in texts], passages, Path(folder)))
+    passages = [Passage(text) for text in json.loads(corpus.read_text(encoding="utf-8"))]
+    shared = list(overlap([Passage(text) for text in texts], passages))
     share = sum(one.found for one in shared) / sum(one.ngrams for one in shared)
     return {
         "task": name,

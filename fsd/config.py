@@ -322,6 +322,26 @@ class Recipe:
     """Random seed for initialisation, the order of the texts and the choice of background."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExaminedConfig:
+    """The model under test: with an adapter, or behind an API."""
+
+    model: ModelConfig = ModelConfig()
+    adapter: OptionalURI = None
+    """Adapter that is part of the model: models:/NAME@ALIAS, runs:/<id>/adapter, a folder or a hub id."""
+    api: APIConfig = APIConfig()
+    answers: OptionalPath = None
+    """File that keeps the answers of an API, so that an interrupted job goes on. Default: beside what is asked about,
+    with the ending .answers."""
+
+    @property
+    def examined(self) -> str:
+        """The model in words, with its adapter if it has one."""
+        if self.adapter:
+            return f"{self.model.model} with {self.adapter}"
+        return self.model.model
+
+
 def check_training(config: AdapterConfig) -> None:
     """Refuse a number of a training that is out of range."""
     for name in ("rank", "alpha", "learning_rate", "epochs", "batch_size"):

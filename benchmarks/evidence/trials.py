@@ -169,7 +169,7 @@ def extraction(made: Target) -> list[dict[str, Any]]:
     for level in made.read:
         texts = made.passages[level]
         cut = works.cut([f"text {at}" for at in range(len(texts))], made.model.tokens(texts), 20, 20, 5)
-        (scored,) = works.by_model(cut, made.model, [Sampling()], shown=False).values()
+        (scored,) = works.by_model(cut, made.model, [Sampling()]).values()
         log10_p = [(work.log_p / np.log(10)).tolist() for work in scored]
         shares = {}
         for p in EXTRACTABLE:

@@ -54,7 +54,7 @@ class Scheme:
     words: Sequence[str] = ()
     """Words to draw from; none for digits."""
     distinct: bool = False
-    """Whether no word stands twice in a canary; lists of version 2 do not have it."""
+    """Whether no word stands twice in a canary."""
 
     def check(self) -> None:
         """A UsageError unless the variants of a document can differ."""

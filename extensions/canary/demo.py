@@ -1,21 +1,20 @@
 """The demonstration: a model that was trained on published canaries, and the same model before."""
 
 import copy
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from extensions.canary import files, make, rank
+from extensions.canary import rank
+from extensions.canary.files import BREAK, Canaries
+from extensions.canary.make import seal
 from extensions.canary.settings import DemoConfig, MakeConfig
 from extensions.pretrain.pretraining import continue_pretraining
 from fsd.config import DetectorConfig, ModelConfig, Recipe
 from fsd.data.embedded import unread
-from fsd.data.readers import read_rows
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models import language_model
 from fsd.reporting.report import p_words
@@ -23,7 +22,6 @@ from fsd.scoring.model import open_model
 from fsd.token_stats import Scorer
 from pipelines.command.context import stage
 from pipelines.command.job import Job, Stated
-from pipelines.command.output import write_table
 from pipelines.experiment.detector_settings import load_detectors
 from pipelines.experiment.examination import show_demonstration
 
@@ -43,22 +41,18 @@ def prepare(config: DemoConfig) -> Job:
 
 def make_canaries(
     documents: Sequence[str], words_of: Sequence[str], seed: str, **scheme: Any
-) -> tuple[files.Canaries, list[str]]:
+) -> tuple[Canaries, list[str]]:
     """Canaries of documents, of the words of some texts, and what is published."""
-    # By way of files, so that the demonstration does what `fsd canary make` does.
-    with tempfile.TemporaryDirectory(prefix="fsd-canary-") as scratch:
-        folder = Path(scratch, "canaries")
-        data = f"{scratch}/documents.jsonl"
-        words = f"{scratch}/words.jsonl"
-        write_table(pd.DataFrame({"text": documents}), data)
-        write_table(pd.DataFrame({"text": words_of}), words)
-        settings = MakeConfig((data,), str(folder), words=(words,), seed=seed, **scheme)
-        canaries = files.write(folder, *make.draw(settings))
-        published = [row["text"] for _, row in read_rows([folder / files.PUBLISHED])]
-    return canaries, published
+    sealed, texts = seal(MakeConfig((), "", seed=seed, **scheme), documents, words_of)
+    contexts = {}
+    published = []
+    for entry, document in zip(sealed.documents, documents, strict=True):
+        contexts[entry.id] = document + BREAK
+        published += [texts[entry.id]] * entry.repetitions
+    return Canaries(sealed, contexts), published
 
 
-def rank_by_loss(canaries: files.Canaries, scorers: Mapping[str, Scorer], *, alpha: float, seed: int) -> pd.DataFrame:
+def rank_by_loss(canaries: Canaries, scorers: Mapping[str, Scorer], *, alpha: float, seed: int) -> pd.DataFrame:
     """The rank tests of the canaries by the loss of a model."""
     scores = rank.score(canaries, load_detectors(DetectorConfig("loss")), scorers, seed=seed)
     return rank.rank_tests(scores, ["loss"], alpha=alpha, seed=seed)
@@ -79,9 +73,8 @@ def run(config: DemoConfig) -> None:
     with stage("scoring"):
         tests = {}
         for name, tested in (("trained", trained), ("control", model)):
-            tests[name] = rank_by_loss(
-                canaries, open_model(uncached, local=tested).scorers, alpha=ALPHA, seed=config.seed
-            )
+            scorers = open_model(uncached, local=tested).scorers
+            tests[name] = rank_by_loss(canaries, scorers, alpha=ALPHA, seed=config.seed)
     p = {name: p_words(rank.together(results)["p"].item()) for name, results in tests.items()}
     table = rank.by_model(
         tests,

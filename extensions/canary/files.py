@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from extensions.canary.canaries import MOST_REPETITIONS, Scheme, published_index
 from fsd.data.documents import content_hash
@@ -20,9 +20,7 @@ from pipelines.command.output import new_folder
 PUBLISHED = "published.jsonl"
 SEALED = "sealed.json"
 COMMITMENT = "commitment.txt"
-VERSION = 3
-OLDEST = 2
-"""The oldest version that can be tested: its canaries may be published, and may hold a word twice."""
+VERSION: Literal[3] = 3
 ROW = {"id", "text", "group", "label"}
 """Columns of what is published."""
 NUMBER = re.compile(r"\d{6,}")
@@ -31,17 +29,6 @@ BREAK = "\n\n"
 """Between a document and its canary."""
 SEPARATOR = "\x1f"
 """Between the variants of a paraphrased document, as its text."""
-
-
-def _current(version: int) -> int:
-    # A ValueError, which pydantic reports with the name of the field.
-    if version < OLDEST:
-        raise ValueError(
-            f"got version {version}, in which one seed gave other documents the same canaries: make them anew"
-        )
-    if version > VERSION:
-        raise ValueError(f"got version {version}")
-    return version
 
 
 @dataclass(frozen=True)
@@ -65,7 +52,7 @@ class Entry:
 class Sealed:
     """The sealed list; `tokenizer` is the hash of that in whose tokens all variants are equally long, "" without."""
 
-    version: Annotated[int, AfterValidator(_current)]
+    version: Literal[3]
     kind: Literal["words", "digits", "paraphrase"]
     scheme: Scheme
     tokenizer: str
@@ -102,11 +89,11 @@ class Sealed:
 
 
 class Canaries(NamedTuple):
-    """A folder of canaries: the sealed list, the hash of its file, and the text before each canary by document."""
+    """A folder of canaries: the sealed list, the text before each canary by document, and the hash of the list."""
 
     sealed: Sealed
-    sha256: str
     contexts: dict[str, str]
+    sha256: str = ""
 
 
 def write(out: Path, sealed: Sealed, published: Mapping[str, str]) -> Canaries:
@@ -167,8 +154,8 @@ def read(folder: Path) -> Canaries:
             f"{path} must match its commitment; its SHA-256 is {digest}, committed is "
             f"{' '.join(committed[1:2]) or 'none'}"
         )
-    sealed = from_json(Sealed, content, f"{path} must be a sealed list of version {OLDEST} or {VERSION}")
-    return Canaries(sealed, digest, _contexts(sealed, folder / PUBLISHED))
+    sealed = from_json(Sealed, content, f"{path} must be a sealed list of version {VERSION}")
+    return Canaries(sealed, _contexts(sealed, folder / PUBLISHED), digest)
 
 
 def _text(path: Path) -> str:

@@ -13,13 +13,15 @@ from extensions.canary.files import BREAK, SEPARATOR, VERSION, Entry, Sealed
 from extensions.canary.settings import MakeConfig
 from fsd.data.corpus import Corpus
 from fsd.data.documents import content_hash
-from fsd.data.readers import document, parse_columns, read_rows, read_texts
+from fsd.data.readers import document as document_of
+from fsd.data.readers import parse_columns, read_rows, read_texts
 from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, as_findings
 from fsd.reporting.report import Report
 from fsd.statistics.ranks import check_level
-from pipelines.command import deliver, job
-from pipelines.command.job import Job
+from pipelines.command.deliver import show
+from pipelines.command.job import Job, Stated
+from pipelines.command.job import files as files_read
 from pipelines.command.output import check_new_folder
 
 
@@ -33,9 +35,9 @@ def prepare(config: MakeConfig) -> Job:
     if config.kind == "paraphrase":
         variants = "their own paraphrases"
         of_each = list(map(sealed.count, sealed.documents))
-    reads = {"documents": job.files(config.data, len(sealed.documents))}
-    reads["variants"] = job.Stated(f"{variants}, one of them published", {"of_each": of_each})
-    reads["published"] = job.Stated(f"{sealed.copies:,} copies", {"copies": sealed.copies})
+    reads = {"documents": files_read(config.data, len(sealed.documents))}
+    reads["variants"] = Stated(f"{variants}, one of them published", {"of_each": of_each})
+    reads["published"] = Stated(f"{sealed.copies:,} copies", {"copies": sealed.copies})
     return Job(partial(run, config, sealed, published), reads, writes=[config.out])
 
 
@@ -56,35 +58,48 @@ def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> Non
         files={"canaries": config.out},
         next=[f"fsd canary test {shlex.quote(config.out)} --model MODEL"],
     )
-    deliver.show(report)
+    show(report)
 
 
 def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:
-    """The sealed list, and what is published of each document: the text, a blank line and a canary, or a paraphrase."""
+    """The sealed list of the documents in files, and what is published of each."""
     _check(config)
+    if config.kind == "paraphrase":
+        return seal(config, paraphrases=_paraphrases(config))
+    texts = Corpus(read_texts(config.data, parse_columns(config.columns))).texts
+    files.check_unpublished(config.data)
+    words_of = texts
+    if config.words:
+        words_of = Corpus(read_texts(config.words)).texts
+    return seal(config, texts, words_of)
+
+
+def seal(
+    config: MakeConfig,
+    texts: Sequence[str] = (),
+    words_of: Sequence[str] = (),
+    *,
+    paraphrases: Sequence[Sequence[str]] = (),
+) -> tuple[Sealed, dict[str, str]]:
+    """The sealed list, and what is published of each document: the text, a blank line and a canary, or a paraphrase."""
     # Not of `random`, whose states can be guessed from what was published.
     seed = config.seed or secrets.token_hex(16)
-    if config.kind == "paraphrase":
-        listed = _paraphrases(config)
-        texts = list(map(SEPARATOR.join, listed))
+    tokenizer = ""
+    if paraphrases:
+        texts = list(map(SEPARATOR.join, paraphrases))
         # Of the scheme, only the seed has an effect here: the variants are in the list.
-        scheme = Scheme(seed, max(map(len, listed)), length=1)
-        tokenizer = ""
+        scheme = Scheme(seed, max(map(len, paraphrases)), length=1)
     else:
-        texts = Corpus(read_texts(config.data, parse_columns(config.columns))).texts
-        files.check_unpublished(config.data)
-        listed = [[]] * len(texts)
-        words, tokenizer = _words(config, texts)
+        words, tokenizer = _words(config, words_of)
         # A reader would take a word that stands twice for a slip; digits may.
-        distinct = config.kind == "words"
-        scheme = Scheme(seed, config.variants, config.length, words, distinct)
+        scheme = Scheme(seed, config.variants, config.length, words, distinct=config.kind == "words")
         scheme.check()
     # The hash of the text is part of the key, so that one seed gives other documents other canaries.
     keys = [(f"{number:06d}", content_hash(text)) for number, text in enumerate(texts, 1)]
     repetitions = repetitions_of(seed, keys, config.repetitions)
     entries = []
     published = {}
-    for key, text, variants in zip(keys, texts, listed, strict=True):
+    for key, text, variants in zip(keys, texts, paraphrases or [()] * len(texts), strict=True):
         name, sha256 = key
         candidates = variants or scheme.candidates(key)
         index = published_index(seed, key, len(candidates))
@@ -120,7 +135,7 @@ def _paraphrases(config: MakeConfig) -> list[list[str]]:
         texts = []
         if isinstance(variants, list):
             # Each is checked as the text of a document would be, which it may become.
-            texts = [document({"text": text}, {}, origin_url).text for text in variants]
+            texts = [document_of({"text": text}, {}, origin_url).text for text in variants]
         if len(set(texts)) < max(2, len(texts)):
             raise UsageError(
                 f"{origin_url}: variants must be a list of at least two different texts, each as fit to be published "
@@ -134,14 +149,12 @@ def _words(config: MakeConfig, texts: Sequence[str]) -> tuple[list[str], str]:
     """The words to draw from, and the hash of the tokenizer in whose tokens they are equally long; "" without one."""
     if config.kind == "digits":
         return [], ""
-    from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.token_frequencies import fingerprint
-
-    if config.words:
-        texts = Corpus(read_texts(config.words)).texts
     words = word_pool(texts, config.rarity)
     if not config.tokenizer:
         return words, ""
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.token_frequencies import fingerprint
+
     tokenizer, _ = load_tokenizer(config.tokenizer)
     # With the blank before it, as in the middle of a canary, a word is another token than alone.
     encoded = tokenizer([f" {word}" for word in words], add_special_tokens=False)

@@ -1,10 +1,12 @@
 """What a test of canaries, or of an order, would have found, simulated on the scores of its variants."""
 
 from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from fsd.evaluation.findings import Finding
 from fsd.statistics.power import choice_power
-from fsd.token_stats import FloatArray
 from pipelines.experiment.power_sentences import by_times, simulated_power
 
 READ_CANARY = {1: 0.1, 2: 0.3, 5: 1.1}
@@ -14,7 +16,7 @@ From the median p-values, −Φ⁻¹(p); five times between four and eight (docs
 """
 
 
-def canary_power(values: Sequence[FloatArray], level: float, seed: int) -> Finding:
+def canary_power(values: Sequence[NDArray[Any]], level: float, seed: int) -> Finding:
     """The same for canaries that were read once, twice and five times; `level` is corrected for the detectors."""
     powers = by_times(READ_CANARY, lambda shift: choice_power(values, shift, level, seed))
     return simulated_power(f"sets of {len(values)} documents", powers, "the exact test")

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from extensions.canary import files
 from extensions.canary.files import COMMITMENT, SEALED, Canaries
 from extensions.canary.powers import canary_power
 from extensions.canary.settings import RankConfig
 from fsd.errors import UsageError, at_least
-from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
+from fsd.evaluation.findings import AGAINST, FOR, Finding
 from fsd.progress import progress
 from fsd.reporting import charts, figures
 from fsd.reporting.report import Column, Picture, Reader, Report, Section, Table, p_column, p_value, p_words
@@ -27,18 +28,20 @@ from fsd.scoring.token_frequencies import fingerprint, made_for
 from fsd.statistics.intervals import Estimate, observed_rate
 from fsd.statistics.multiplicity import holm
 from fsd.statistics.ranks import check_level, combined_p, rank_p
-from fsd.token_stats import FloatArray, Prompt, Scorer
+from fsd.token_stats import Prompt, Scorer
 from fsd.views import DRAWS, Detector, ViewInputs
 from pipelines.command.context import stage
-from pipelines.command.deliver import deliver
 from pipelines.command.job import Job, Stated
 from pipelines.experiment.detector_settings import load_detectors
-from pipelines.experiment.examination import examination, examined, open_examined
+from pipelines.experiment.examination import examine, open_examined
 
+Array = NDArray[Any]
 CONTEXT_WORDS = 32
 """Last words of the document that precede its canary when it is scored."""
 FURTHER_VIEWS = {"neighbours", "primed", "tuned", *DRAWS}
 """Views that a canary does not have: it has no neighbours, prefix and continuations of its own, and no tuned model."""
+ABOUT = ("document", "repetitions", "published", "variant")
+"""First columns of the scores; the others are detectors."""
 # In place of a number of repetitions: all documents together.
 ALL = 0
 RANK_COLUMNS = ["detector", "repetitions", "documents", "median_p", "found", "found_low", "found_high", "p"]
@@ -79,11 +82,8 @@ def prepare(config: RankConfig) -> Job:
     texts = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
     scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
     requested = load_detectors(config.detection)
-    reads = {
-        "canaries": Stated(
-            f"{len(texts):,} documents in {config.folder}", {"folder": config.folder, "documents": len(texts)}
-        )
-    }
+    words = f"{len(texts):,} documents in {config.folder}"
+    reads = {"canaries": Stated(words, {"folder": config.folder, "documents": len(texts)})}
     checks = [partial(plan, config, canaries, requested, outline(config.model, ("base",)))]
     work = partial(run, config, canaries, requested)
     experiment = f"fsd-{config.domain}"
@@ -124,21 +124,17 @@ def check_resolution(canaries: Canaries, alpha: float, withheld: int | None) -> 
 
 def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -> None:
     """Load the model, score, test, track and print."""
-    sealed = canaries.sealed
     with stage("model"):
         model = open_examined(config, config.folder, adapter=config.adapter)
         # By another tokenizer the variants have different numbers of tokens, and some are likelier for that alone.
         if model.tokenizer:
             name = config.api.tokenizer or config.model.model
-            check_tokenizer(model.tokenizer, sealed.tokenizer, name)
+            check_tokenizer(model.tokenizer, canaries.sealed.tokenizer, name)
         planned = plan(config, canaries, requested, model)
-    with examination(config, "canary", [config.folder], method="canary test", adapter=config.adapter or "") as tracked:
-        with stage("scoring"):
-            # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
-            scores = score(canaries, planned.detectors, model.scorers, withheld=config.withheld, seed=config.seed)
-            names = [detector.name for detector in planned.detectors]
-            results = rank_tests(scores, names, alpha=config.alpha, seed=config.seed)
-        deliver(partial(report, scores, results, canaries, config, planned.remarks), tracked)
+    # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
+    scored = partial(score, canaries, planned.detectors, model.scorers, withheld=config.withheld, seed=config.seed)
+    told = partial(report, canaries, config, planned.remarks)
+    examine(config, "canary", [config.folder], scored, lambda scores, _: told(scores), method="canary test")
 
 
 def plan(config: RankConfig, canaries: Canaries, requested: Sequence[Detector], model: Model) -> ScoringPlan:
@@ -166,10 +162,10 @@ def check_tokenizer(tokenizer: Any, expected: str, model: str) -> None:
         )
 
 
-def report(
-    scores: pd.DataFrame, results: pd.DataFrame, canaries: Canaries, config: RankConfig, remarks: Sequence[str]
-) -> Report:
+def report(canaries: Canaries, config: RankConfig, remarks: Sequence[str], scores: pd.DataFrame) -> Report:
     """The tests of all documents together, and by number of publications."""
+    detectors = list(scores.columns[len(ABOUT) :])
+    results = rank_tests(scores, detectors, alpha=config.alpha, seed=config.seed)
     of_all = together(results)
     # The smallest p-value is that of a choice among detectors: it is told corrected for their number.
     best = str(of_all["p_holm"].idxmin())
@@ -188,40 +184,65 @@ def report(
         name="results",
         kept=(0, 1, 6, 5, 4),
     )
-    power = None
+    findings = [_result(of_all, best, config)]
     if p > config.alpha:
         values, _ = _by_document(scores, best)
         # The level of Holm's first step: the detector was chosen among several by its p-value.
-        power = canary_power(values, config.alpha / len(of_all), config.seed)
+        findings.append(canary_power(values, config.alpha / len(of_all), config.seed))
     metrics = {}
-    for metric in ("p", "found"):
-        for detector, value in of_all[metric].items():
-            metrics[f"canary_{metric}/{detector}"] = value
+    for name in ("p", "found"):
+        for detector, value in of_all[name].items():
+            metrics[f"canary_{name}/{detector}"] = value
+    findings += _basis(canaries)
+    findings += map(Finding, remarks)
     sealed = canaries.sealed
-    model = examined(config)
-    facts = [
-        ("Model", model),
-        ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents"),
-        ("Significance level", f"{config.alpha:g}"),
-    ]
+    facts = [("Model", config.examined), ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents")]
     return Report(
         title="Was it in the training data? Canaries",
-        question=f"Was {model} trained on the documents that were published with a canary?",
-        findings=conclusions(of_all, best, canaries, config, power) + as_findings(remarks),
+        question=f"Was {config.examined} trained on the documents that were published with a canary?",
+        findings=findings,
         sections=[Section("Results", tables=[table], pictures=[histogram])],
         facts=facts,
         changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
         score=f"{best} p {p_value(p)}",
         metrics=metrics,
-        reader=reader(p, canaries, config),
+        reader=_reader(p, canaries, config),
         numbers={"p": p, "found": float(of_all["found"][best])},
         artifacts={"canaries.parquet": scores},
     )
 
 
-def reader(p: float, canaries: Canaries, config: RankConfig) -> Reader:
+def _result(of_all: pd.DataFrame, best: str, config: RankConfig) -> Finding:
+    """The result of all documents together, by the detector that was chosen."""
+    # Corrected, as the detector was chosen among several by its p-value.
+    p = float(of_all["p_holm"][best])
+    evidence = p_words(p)
+    if len(of_all) > 1:
+        evidence += f", corrected for {len(of_all)} detectors"
+    model = config.examined
+    meaning = f"No evidence that {model} was trained on the published variants; this does not show that it was not"
+    if p <= config.alpha:
+        meaning = f"{model} prefers the published variants: it was trained on them, or on something made of them"
+    return Finding(f"{of_all['documents'][best]} documents together, {best}: {evidence}. {meaning}")
+
+
+def _basis(canaries: Canaries) -> list[Finding]:
+    """What the p-values rest on."""
+    sealed = canaries.sealed
+    seal = "the list matches its commitment"
+    if sealed.kind != "paraphrase":
+        seal += f"; {sealed.scheme.variants:,} variants per document"
+    advice = (
+        f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
+        "both files here could have been replaced"
+    )
+    exact = "the p-values are exact: which variant is published was drawn at random, and sealed before"
+    return [Finding(exact, FOR), Finding(seal, FOR), Finding(advice, AGAINST)]
+
+
+def _reader(p: float, canaries: Canaries, config: RankConfig) -> Reader:
     """The answer for somebody who is no engineer."""
-    model = examined(config)
+    model = config.examined
     answer = f"No evidence that {model} was trained on the published texts; this does not show that it was not."
     if p <= config.alpha:
         answer = f"{model} was trained on the published texts, or on something made of them."
@@ -256,12 +277,8 @@ def score(
             if "unigram" in scorers:
                 readers["unigram"] = scorers["unigram"]
             views = ViewStatistics.compute(texts, detectors, readers, ViewInputs(), states=("base",))
-            columns = {
-                "document": entry.id,
-                "repetitions": entry.repetitions,
-                "published": np.arange(len(texts)) == 0,
-                "variant": texts,
-            }
+            about = (entry.id, entry.repetitions, np.arange(len(texts)) == 0, texts)
+            columns = dict(zip(ABOUT, about, strict=True))
             for detector in detectors:
                 columns[detector.name] = views.scores(detector, "base")
             parts.append(pd.DataFrame(columns))
@@ -327,13 +344,13 @@ def by_model(tested: Mapping[str, pd.DataFrame], **options: Any) -> Table:
     return Table(rows, [Column("model"), *MODEL_COLUMNS], **options)
 
 
-def rank_p_values(scores: pd.DataFrame, detector: str) -> FloatArray:
+def rank_p_values(scores: pd.DataFrame, detector: str) -> Array:
     """(D,) rank p-value of each document, in the order of their ids."""
     values, published = _by_document(scores, detector)
     return np.array(list(map(rank_p, values, published)))
 
 
-def _by_document(scores: pd.DataFrame, detector: str) -> tuple[list[FloatArray], list[int]]:
+def _by_document(scores: pd.DataFrame, detector: str) -> tuple[list[Array], list[int]]:
     """Scores of the variants of each document, and which of them was published, in the order of their ids."""
     values = []
     published = []
@@ -341,37 +358,3 @@ def _by_document(scores: pd.DataFrame, detector: str) -> tuple[list[FloatArray],
         values.append(part[detector].to_numpy())
         published.append(int(part["published"].argmax()))
     return values, published
-
-
-def conclusions(
-    together: pd.DataFrame, best: str, canaries: Canaries, config: RankConfig, power: Finding | None = None
-) -> list[Finding]:
-    """The results in sentences, most important first."""
-    model = examined(config)
-    sealed = canaries.sealed
-    # Corrected, as the detector was chosen among several by its p-value.
-    p = float(together["p_holm"][best])
-    evidence = p_words(p)
-    if len(together) > 1:
-        evidence += f", corrected for {len(together)} detectors"
-    if p <= config.alpha:
-        meaning = f"{model} prefers the published variants: it was trained on them, or on something made of them"
-    else:
-        meaning = f"No evidence that {model} was trained on the published variants; this does not show that it was not"
-    result = f"{together['documents'][best]} documents together, {best}: {evidence}. {meaning}"
-    seal = "the list matches its commitment"
-    if sealed.kind != "paraphrase":
-        seal += f"; {sealed.scheme.variants:,} variants per document"
-    advice = (
-        f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
-        "both files here could have been replaced"
-    )
-    findings = [Finding(result)]
-    if power:
-        findings.append(power)
-    return [
-        *findings,
-        Finding("the p-values are exact: which variant is published was drawn at random, and sealed before", FOR),
-        Finding(seal, FOR),
-        Finding(advice, AGAINST),
-    ]

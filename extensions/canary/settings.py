@@ -9,17 +9,14 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from fsd.config import (
-    APIConfig,
     Columns,
     DetectorConfig,
     Domain,
-    ModelConfig,
+    ExaminedConfig,
     OptionalInt,
     OptionalModel,
     OptionalName,
-    OptionalPath,
     OptionalPaths,
-    OptionalURI,
     Paths,
 )
 
@@ -64,7 +61,7 @@ class MakeConfig:
 
 
 @dataclass(frozen=True)
-class RankConfig:
+class RankConfig(ExaminedConfig):
     """Rank the published canaries among the withheld ones: exact evidence that a model was trained on them.
 
     `fsd canary test DIR --model MODEL` reads the folder that `make` wrote, checks it against its
@@ -78,17 +75,11 @@ class RankConfig:
 
     folder: Annotated[Positional[str], arg(metavar="DIR")]
     """Folder that `make` wrote."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    adapter: OptionalURI = None
-    """Adapter that is part of the model: models:/NAME@ALIAS, runs:/<id>/adapter, a folder or a hub id."""
-    api: APIConfig = field(default_factory=APIConfig)
     detection: DetectorConfig = field(default_factory=lambda: DetectorConfig(detectors="loss"))
     withheld: OptionalInt = None
     """Withheld variants to score per document, drawn at random. Default: all."""
     alpha: float = 0.05
     """Significance level at which a single document counts as found."""
-    answers: OptionalPath = None
-    """File that keeps the answers of an API, so that an interrupted test goes on. Default: DIR.answers."""
     domain: Domain = "canaries"
     seed: int = 42
     """Random seed for the choice of withheld variants and the combined test."""

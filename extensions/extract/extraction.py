@@ -8,18 +8,21 @@ whole books: Cooper et al. 2025, https://arxiv.org/abs/2505.12546). A control wo
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
-from fsd.errors import UsageError, at_least
+from fsd.errors import UsageError
 from fsd.statistics.intervals import Estimate, observed_rate
-from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 LEVELS = (0.001, 0.01, 0.5)
 """Values of p_z from which a passage counts as extractable in a table: .1 %, 1 % and 50 %."""
 BLOCK = 2
 """Length, in passages, of the blocks that intervals take as independent; passages that overlap are not."""
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -27,15 +30,15 @@ class Work:
     """A text, with (T,) token ids, and its passages of `prefix` given and `suffix` generated tokens."""
 
     name: str
-    tokens: IntArray
-    starts: IntArray
+    tokens: Array
+    starts: Array
     """(W,) positions at which the passages begin, ascending."""
-    log_p: FloatArray
+    log_p: Array
     """(W,) log p_z of each passage, in nats."""
     prefix: int
     suffix: int
 
-    def suffixes(self, log_level: float) -> BoolArray:
+    def suffixes(self, log_level: float) -> Array:
         """(T,) whether a token is in the suffix of a passage with log p_z at least `log_level`."""
         covered = np.zeros(self.tokens.size, dtype=bool)
         for start in self.starts[self.log_p >= log_level] + self.prefix:
@@ -43,9 +46,13 @@ class Work:
         return covered
 
     @property
-    def passages(self) -> IntArray:
+    def passages(self) -> Array:
         """(W, `prefix` + `suffix`) token ids of the passages."""
         return sliding_window_view(self.tokens, self.prefix + self.suffix)[self.starts]
+
+    def block(self, positions: Array) -> Array:
+        """The block in which tokens lie, each `BLOCK` passages long: what overlaps is no independent evidence."""
+        return positions // (BLOCK * (self.prefix + self.suffix))
 
     def best(self, count: int) -> list[int]:
         """Indices of the `count` passages with the highest p_z whose suffixes do not overlap."""
@@ -60,25 +67,67 @@ class Work:
                 chosen.append(index)
         return chosen
 
-    def profile(self, bins: int) -> FloatArray:
+    def profile(self, bins: int) -> Array:
         """(`bins`,) highest log₁₀ p_z of the passages whose suffix is centred in each equal part of the work."""
         centre = self.starts + self.prefix + self.suffix / 2
         part = (centre * bins / self.tokens.size).astype(int)
-        highest = np.full(bins, -np.inf)
-        # Unlike `highest[part] = ...`, `at` takes every passage of a part into account, not the last one alone.
-        np.maximum.at(highest, part, self.log_p / math.log(10))
-        return highest
+        return _highest(part, bins, self.log_p / math.log(10))
 
 
-def passages(tokens: IntArray, prefix: int, suffix: int, stride: int) -> tuple[IntArray, IntArray]:
-    """(W,) starts and (W, `prefix` + `suffix`) token ids of the passages of (T,) tokens, one every `stride` tokens."""
-    at_least(1, " token", prefix=prefix, suffix=suffix, stride=stride)
+def _highest(groups: Array, count: int, values: Array) -> Array:
+    """(`count`,) highest of the values of each group; −∞ for a group without any."""
+    highest = np.full(count, -np.inf)
+    # Unlike `highest[groups] = ...`, `at` takes every value of a group into account, not the last one alone.
+    np.maximum.at(highest, groups, values)
+    return highest
+
+
+def passages(tokens: Array, prefix: int, suffix: int, stride: int) -> Array:
+    """(W,) starts of the passages of (T,) tokens, one every `stride` tokens; a UsageError for too few tokens."""
     length = prefix + suffix
     if tokens.size < length:
         raise UsageError(f"a work must have at least {length} tokens, prefix and suffix; got {tokens.size}")
-    # A range takes a stride beyond 64 bits, which numpy would make objects of.
-    starts = np.array(range(0, tokens.size - length + 1, stride), dtype=np.int64)
-    return starts, sliding_window_view(tokens, length)[starts]
+    return np.arange(0, tokens.size - length + 1, stride)
+
+
+class Side:
+    """Works that are taken together: the one in question, or its controls."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        self.works = works
+
+    @cached_property
+    def log_p(self) -> Array:
+        """(W,) log p_z of the passages of all works."""
+        return np.concatenate([work.log_p for work in self.works])
+
+    @cached_property
+    def blocks(self) -> Array:
+        """(W,) the block of each passage, numbered from 0 without gaps and apart for each work."""
+        blocks = []
+        for number, work in enumerate(self.works):
+            blocks += [(number, block) for block in work.block(work.starts).tolist()]
+        _, numbers = np.unique(blocks, axis=0, return_inverse=True)
+        return numbers.ravel()
+
+    @cached_property
+    def highest(self) -> Array:
+        """(B,) highest log p_z of each block; passages of a block return the same words."""
+        return _highest(self.blocks, int(self.blocks.max()) + 1, self.log_p)
+
+    def coverage(self, level: float) -> Estimate:
+        """Share of the works that lies in the suffix of a passage with p_z at least `level`, with its interval.
+
+        The tokens of a block count as related; those in no suffix of any passage are left out.
+        """
+        covered = []
+        blocks = []
+        for number, work in enumerate(self.works):
+            inside = work.suffixes(-math.inf)
+            covered.append(work.suffixes(math.log(level))[inside])
+            # Overlapping passages return the same words: their tokens are counted in blocks, not one by one.
+            blocks += [(number, block) for block in work.block(np.flatnonzero(inside)).tolist()]
+        return observed_rate(np.concatenate(covered), blocks)
 
 
 def queries(log_p: float, chance: float = 0.5) -> float:
@@ -114,18 +163,7 @@ def _quotient(numerator: float, denominator: float) -> float:
     return math.nan
 
 
-def highest_of_blocks(works: Sequence[Work]) -> FloatArray:
-    """(B,) highest log p_z of each block of works; passages of a block return the same words."""
-    values = []
-    for work in works:
-        blocks = work.starts // (BLOCK * (work.prefix + work.suffix))
-        highest = np.full(int(blocks.max()) + 1, -np.inf)
-        np.maximum.at(highest, blocks, work.log_p)
-        values.append(highest[np.unique(blocks)])
-    return np.concatenate(values)
-
-
-def lead(work: FloatArray, controls: FloatArray) -> tuple[int, float]:
+def lead(work: Array, controls: Array) -> tuple[int, float]:
     """Number of a work's (B,) blocks above all (C,) of its controls, and p of at least so many; 1 where there is none.
 
     If all blocks are alike, each order of them is equally likely: the chance that the k highest of B + C are all of the
@@ -134,19 +172,3 @@ def lead(work: FloatArray, controls: FloatArray) -> tuple[int, float]:
     count = int((work > controls.max()).sum())
     place = np.arange(count)
     return count, float(np.prod((work.size - place) / (work.size + controls.size - place)))
-
-
-def coverage(works: Sequence[Work], level: float) -> Estimate:
-    """Share of the works that lies in the suffix of a passage with p_z at least `level`, with its interval.
-
-    The tokens of a block, `BLOCK` passages long, count as related; those in no suffix of any passage are left out.
-    """
-    covered = []
-    blocks = []
-    for number, work in enumerate(works):
-        inside = work.suffixes(-math.inf)
-        covered.append(work.suffixes(math.log(level))[inside])
-        # Overlapping passages return the same words: their tokens are counted in blocks, not one by one.
-        length = BLOCK * (work.prefix + work.suffix)
-        blocks += [(number, block) for block in (np.flatnonzero(inside) // length).tolist()]
-    return observed_rate(np.concatenate(covered), blocks)

@@ -2,10 +2,10 @@
 
 import json
 import math
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import starmap
 from typing import Any
 
@@ -14,13 +14,11 @@ import pandas as pd
 
 from extensions.extract.questions import AskedWork, Question
 from extensions.extract.replies import PLAIN, Reply, Request
-from extensions.extract.returned import LEVEL, Exchange, Quoted, Returned, p_values
+from extensions.extract.returned import LEVEL, Exchange, Quoted, Returned, p_values, returned, words_of
 from extensions.extract.settings import ExtractConfig
-from fsd.config import again
-from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
+from fsd.evaluation.findings import AGAINST, FOR, Finding
 from fsd.reporting.report import Column, Reader, Report, Section, Table, numbers, p_column, p_value, p_words, plain
 from fsd.statistics.multiplicity import SLACK
-from pipelines.experiment.examination import examined
 
 TRANSCRIPT = "transcript.jsonl"
 """Every request with its reply, one a line, in the files of the run."""
@@ -40,7 +38,7 @@ CHANGES = (
     "A model may know a work and decline to repeat it, or retell it in other words.",
     "Other prompts, longer replies (--max-tokens) or several of them (--replies) may return more.",
 )
-COUNTED = "words that the prompt gave are not counted, and punctuation and capitals make no difference"
+COUNTED = "Words that the prompt gave are not counted, and punctuation and capitals make no difference."
 
 
 def _kind(row: Any) -> str:
@@ -49,7 +47,7 @@ def _kind(row: Any) -> str:
 
 def _chance(row: Any) -> str:
     # A data frame of control works alone has None, and any other one NaN.
-    if row.chance is None or math.isnan(row.chance):
+    if pd.isna(row.chance):
         return "–"
     return f"{row.chance:.0f}"
 
@@ -74,23 +72,33 @@ KEPT = (2, 7, 6, 1, 3, 4, 5)
 
 @dataclass(frozen=True)
 class Entry:
-    """A request about a work, and the reply."""
+    """A request about a work, and the reply once there is one."""
 
     work: AskedWork
     question: Question
     request: Request
-    reply: Reply
+    reply: Reply | None = None
+
+    @property
+    def answered(self) -> Reply:
+        """The reply."""
+        assert self.reply is not None
+        return self.reply
 
     @property
     def exchange(self) -> Exchange:
         """What is compared: the prompt as it was written, not as it was sent, with the template around it."""
-        return Exchange(self.question.name, self.request.prompt, self.reply.text)
+        return Exchange(self.question.name, self.request.prompt, self.answered.text)
 
+    @property
     def record(self) -> dict[str, Any]:
         """The entry as a line of the transcript."""
+        request = self.request
+        reply = self.answered
         about = {"work": self.work.name, "control": self.work.control, "prompt": self.question.name}
-        settings = self.request.settings() | dict.fromkeys(self.reply.refused)
-        return about | self.reply.record() | settings
+        sent = {"form": reply.form, "request": reply.sent, "time": reply.time}
+        came = {"model": reply.model, "fingerprint": reply.fingerprint, "reply": reply.text}
+        return about | sent | came | request.settings | dict.fromkeys(reply.refused)
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,11 @@ class Answer:
     span: int
     works: Sequence[Returned]
     controls: Sequence[Returned]
-    p: dict[str, float]
+
+    @cached_property
+    def p(self) -> dict[str, float]:
+        """Work → its p-value; nothing without control works."""
+        return p_values([*self.works, *self.controls])
 
     @property
     def best(self) -> Returned:
@@ -127,40 +139,45 @@ class Answer:
         without_limit = [replace(work, longest=sys.maxsize) for work in self.works]
         return min(p_values([*without_limit, *self.controls]).values(), default=1.0)
 
+    @property
+    def holds(self) -> bool:
+        """Whether more was returned than can be guessed."""
+        return self.passage and self.p.get(self.best.work, 1.0) <= LEVEL
+
+    @property
     def numbers(self) -> dict[str, float | None]:
         """What a gate can ask for."""
         return {"words": self.best.longest, "words_control": self.guessed, "p": self.p.get(self.best.work)}
 
-    @property
-    def holds(self) -> bool:
-        """Whether more was returned than can be guessed."""
-        return self.passage and bool(self.p) and self.p[self.best.work] <= LEVEL
 
-
-def answer_of(model: str, results: Sequence[Returned], span: int) -> Answer:
-    """The works in the order in which they are told."""
-    works = []
+def answer_of(config: ExtractConfig, works: Sequence[AskedWork], transcript: Sequence[Entry]) -> Answer:
+    """What the replies to the prompts for each work have of it, and of the control works."""
+    words = {work.name: words_of(work.text) for work in works}
+    texts_of_controls = [words[work.name] for work in works if work.control]
+    asked = []
     controls = []
-    for work in sorted(results, key=lambda work: -work.longest):
+    for work in works:
+        exchanges = [entry.exchange for entry in transcript if entry.work is work]
         if work.control:
-            controls.append(work)
+            # What replies about a control work have of other works is no part of the answer.
+            controls.append(returned(work.name, words[work.name], exchanges, config.span, control=True))
         else:
-            works.append(work)
-    return Answer(model, span, works, controls, p_values(results))
+            asked.append(returned(work.name, words[work.name], exchanges, config.span, texts_of_controls))
+    for results in (asked, controls):
+        results.sort(key=lambda result: -result.longest)
+    return Answer(config.examined, config.span, asked, controls)
 
 
-def report(config: ExtractConfig, results: Sequence[Returned], transcript: Sequence[Entry], run: str) -> Report:
+def report(config: ExtractConfig, works: Sequence[AskedWork], transcript: Sequence[Entry], run: str) -> Report:
     """What was returned, most important first; `run` is the id of the run that keeps it."""
-    model = examined(config)
-    answer = answer_of(model, results, config.span)
-    records = [entry.record() for entry in transcript]
+    answer = answer_of(config, works, transcript)
+    records = [entry.record for entry in transcript]
     # The answer can be computed again; the time at which it was given cannot.
     recomputed = pd.DataFrame(records).drop(columns="time")
-    asked = numbers("transcript", recomputed)
     results_section = Section("Results", tables=[_results(answer)])
     spans_section = Section("What was returned", tables=[_spans(answer)])
-    prompts_section = Section("Prompts", points=_prompts(transcript), tables=[asked])
-    question = f"Does {model} return {answer.best.work} when it is asked for it?"
+    prompts_section = Section("Prompts", points=_prompts(transcript), tables=[numbers("transcript", recomputed)])
+    question = f"Does {answer.model} return {answer.best.work} when it is asked for it?"
     page = Report(
         title="Was it in the training data? Extraction by prompts",
         question=question,
@@ -168,36 +185,39 @@ def report(config: ExtractConfig, results: Sequence[Returned], transcript: Seque
         sections=[results_section, spans_section, prompts_section],
         changes=CHANGES,
     )
-    values = answer.numbers()
-    # Letters as they are: a reader of the transcript is no program.
-    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
     metrics = {}
-    for name, value in values.items():
+    for name, value in answer.numbers.items():
         # MLflow has no metric without a value, such as a p-value without control works.
         if value is not None:
             metrics[f"returned/{name}"] = float(value)
-    sentences = [f"{headline(answer)}.", *_longest(answer)]
-    told = replace(
-        page,
-        answer=sentences,
-        sure=_reasons(answer),
-        next=_commands(config, answer, run),
-        facts=_facts(config, transcript),
-    )
+    # Letters as they are: a reader of the transcript is no program.
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+    told = replace(page, next=_commands(config, answer, run), facts=_facts(config, transcript), reader=_reader(answer))
     return replace(
         told,
-        reader=_reader(answer),
         score=f"{answer.best.longest} words",
         metrics=metrics,
-        numbers=values,
+        numbers=answer.numbers,
         artifacts={TRANSCRIPT: "".join(lines)},
     )
+
+
+def _prompts(transcript: Sequence[Entry]) -> list[str]:
+    """The prompts as they were written, each once."""
+    # The replies of a prompt share its name, and so do those about other works.
+    lines = {}
+    for entry in transcript:
+        question = entry.question
+        lines[question.name] = f"{question.name}: {question.template}"
+    return list(lines.values())
 
 
 def headline(answer: Answer) -> str:
     """The answer in a sentence, without its full stop."""
     best = answer.best
-    result = f"{answer.model} returned {_words(best.longest)} of {best.work} in a row"
+    result = (
+        f"{answer.model} returned {best.longest:,} {'word' if best.longest == 1 else 'words'} of {best.work} in a row"
+    )
     if len(answer.works) > 1:
         result += f", the most of {len(answer.works)} works"
     if answer.guessed is None:
@@ -216,29 +236,24 @@ def headline(answer: Answer) -> str:
     return f"{result}: not distinguishable from the control; this does not show that it was not in the training data"
 
 
-def _words(count: int) -> str:
-    if count == 1:
-        return "1 word"
-    return f"{count:,} words"
-
-
 def conclusions(answer: Answer) -> list[Finding]:
     """The result and what it rests on, most important first."""
     best = answer.best
-    findings = [Finding(headline(answer)), *as_findings(_longest(answer), FOR)]
+    findings = [Finding(headline(answer))]
+    if best.spans:
+        words = best.spans[0].quotation.split()
+        # A sentence has no room for pages; the table has the whole.
+        more = " …" if best.spans[0].length > QUOTED else ""
+        findings.append(Finding(f"returned word for word: “{' '.join(words[:QUOTED])}{more}”", FOR))
     if answer.controls:
         findings.append(Finding(_rank(answer), answer.holds))
         # Without a passage to compare it with, this speaks for nothing.
-        findings.append(
-            Finding(
-                f"the same replies share at most {best.chance} words in a row with a control work: common phrases",
-                answer.holds or None,
-            )
-        )
+        phrases = f"the same replies share at most {best.chance} words in a row with a control work: common phrases"
+        findings.append(Finding(phrases, answer.holds or None))
     if best.spans:
-        common_spans = sum(span.common for span in best.spans)
+        common = sum(span.common for span in best.spans)
         counts = f"spans of at least {answer.span} words: {len(best.spans)}, with {best.words:,} words"
-        findings.append(Finding(f"{counts}; {common_spans} of them stand in a control work too"))
+        findings.append(Finding(f"{counts}; {common} of them stand in a control work too"))
         findings.append(Finding(READ, AGAINST))
     if not answer.holds:
         findings.append(Finding(POWER, AGAINST))
@@ -258,75 +273,50 @@ def _rank(answer: Answer) -> str:
     return sentence
 
 
-def _longest(answer: Answer) -> list[str]:
-    """The longest span in its own words."""
-    if not answer.best.spans:
-        return []
-    quotation = " ".join(answer.best.spans[0].quotation.split()[:QUOTED])
-    # A sentence has no room for pages; the table has the whole.
-    if answer.best.spans[0].length > QUOTED:
-        quotation += " …"
-    return [f"returned word for word: “{quotation}”"]
-
-
 def _circumstances(answer: Answer, transcript: Sequence[Entry]) -> list[Finding]:
     """How the model was asked, and what makes the comparison weaker."""
+    replies = [entry.answered for entry in transcript]
     findings = []
     # All requests of a command are sent in one form.
-    if transcript[0].reply.form == PLAIN:
+    if replies[0].form == PLAIN:
         findings.append(Finding("the model was asked by plain text: it has no chat template, or --plain left it out"))
-    if any("temperature" in entry.reply.refused for entry in transcript):
+    if any("temperature" in reply.refused for reply in replies):
         findings.append(Finding("the service takes no temperature: each reply is drawn, and none is the likeliest"))
-    empty = sum(not entry.reply.text.strip() for entry in transcript)
+    empty = sum(not reply.text.strip() for reply in replies)
     if empty:
-        findings.append(Finding(f"{empty} of {len(transcript)} replies are empty", AGAINST))
+        findings.append(Finding(f"{empty} of {len(replies)} replies are empty", AGAINST))
     if answer.controls:
         # A control that is much longer than the others would hide it from the mean.
-        usual = float(np.median([work.size for work in answer.controls]))
-        times = answer.best.size / usual
+        times = answer.best.size / float(np.median([work.size for work in answer.controls]))
         if times > LONGER:
             longer = f"{answer.best.work} is {times:.1f} times as long as the control works"
             findings.append(Finding(f"{longer}: chance finds longer runs in longer works", AGAINST))
     return findings
 
 
-def _reasons(answer: Answer) -> list[str]:
-    """Why one may believe the answer, for the page."""
-    reasons = [
-        f"Every request and reply is in {TRANSCRIPT}, with its time, the model and the settings.",
-        f"In the comparison, {COUNTED}.",
-    ]
-    if answer.controls:
-        reasons.insert(0, f"It is a {_rank(answer)}.")
-    else:
-        reasons.append("WARNING: without control works nothing shows how many words in a row can be guessed.")
-    return reasons
-
-
 def _results(answer: Answer) -> Table:
     """A line for each work in question, and for the control works of which most came back."""
-    rows = [_row(work, answer) for work in (*answer.works, *answer.controls)]
+    rows = []
+    for work in (*answer.works, *answer.controls):
+        row = vars(work) | {"spans": len(work.spans), "p": answer.p.get(work.work)}
+        rows.append(row)
     frame = pd.DataFrame(rows)
     # Of a hundred control works the first few are enough; the tracked run has all.
-    lines = frame.head(len(answer.works) + TOP).itertuples(index=False)
+    lines = frame.head(len(answer.works) + TOP)
     table = Table(
-        list(lines),
+        lines,
         COLUMNS,
         "Most words in a row that the replies about a work have of it; spans of at least "
         f"{answer.span} words; and, of a control, most words in a row that the same replies have of a control work.",
+        title="words that were returned",
         frame=frame,
         name="results",
         kept=KEPT,
     )
     # The best work is the first line.
-    marked = []
     if answer.holds:
-        marked.append(0)
-    return replace(table, title="words that were returned", marked=marked)
-
-
-def _row(work: Returned, answer: Answer) -> dict[str, Any]:
-    return {**vars(work), "spans": len(work.spans), "p": answer.p.get(work.work)}
+        return replace(table, marked=[0])
+    return table
 
 
 def _spans(answer: Answer) -> Table:
@@ -352,49 +342,22 @@ def _span_cells(work: str, span: Quoted) -> list[str]:
     return [work, f"{span.length:,}", span.prompt, place, span.leading, span.quotation, span.following, common]
 
 
-def _prompts(transcript: Sequence[Entry]) -> list[str]:
-    """The prompts as they were written, each once."""
-    # The replies of a prompt share its name, and so do those about other works.
-    lines = {}
-    for entry in transcript:
-        question = entry.question
-        lines[question.name] = f"{question.name}: {question.template}"
-    return list(lines.values())
-
-
 def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
-    """What comes next: control works, the bundle, or the probabilities, which find more than replies do."""
+    """What comes next: control works, or the bundle."""
     if not answer.controls:
-        # Other prompts or another address would be another comparison.
-        return [f"{again('extract', [config.book], config, ExtractConfig(config.book))} --control OTHERS.jsonl"]
+        return [config.with_control("OTHERS.jsonl")]
     # What was found is worth keeping so that others can check it.
     if answer.passage:
         return [f"fsd bundle {run} --out evidence.zip"]
-    # Probabilities are those of one work, in a text file, and need a model that gives them.
-    if config.model.by_api or len(answer.works) > 1:
-        return []
-    return [f"fsd extract {shlex.quote(config.book)} --model {shlex.quote(config.model.model)} --control OTHER.txt"]
+    return []
 
 
 def _facts(config: ExtractConfig, transcript: Sequence[Entry]) -> list[tuple[str, str]]:
-    facts = [("Model", examined(config))]
-    reply = transcript[0].reply
-    if reply.fingerprint:
-        facts.append(("Weights", reply.fingerprint))
-    elif reply.model != config.model.model.removeprefix("api:"):
-        facts.append(("Named by the service", reply.model))
-    settings = f"{config.replies} replies of at most {config.max_tokens} tokens; the first is the likeliest"
-    if config.replies > 1:
-        settings += f", the others have temperature {config.temperature:g} and seeds from {config.seed}"
-    refused = sorted({setting for entry in transcript for setting in entry.reply.refused})
-    if refused:
-        settings += f", but the service has its own {' and '.join(refused)}"
     # Replies that an interrupted command had kept are older than the others.
-    times = sorted(entry.reply.time for entry in transcript)
-    requests = f"{len(transcript):,}, from {times[0]} to {times[-1]}"
-    facts += [("Asked by", reply.form), ("Settings", settings)]
-    facts += [("Files", ", ".join(config.names)), ("Requests", requests)]
-    return facts
+    times = sorted(entry.answered.time for entry in transcript)
+    requests = f"{len(transcript):,}, from {times[0]} to {times[-1]}; {TRANSCRIPT} has all, with the settings"
+    facts = [("Model", config.examined), ("Asked by", transcript[0].answered.form)]
+    return [*facts, ("Files", ", ".join(config.names)), ("Requests", requests)]
 
 
 def _reader(answer: Answer) -> Reader:
@@ -407,7 +370,7 @@ def _reader(answer: Answer) -> Reader:
         wrong.insert(0, f"{chance} about {rate:.1f} of 100 such comparisons.")
     compared = [
         "The model was asked for the work as anybody could ask it. Its replies were compared with the work: what "
-        f"counts is how many words of both are the same, one after the other. {COUNTED.capitalize()}."
+        f"counts is how many words of both are the same, one after the other. {COUNTED}"
     ]
     if answer.controls:
         compared.append(f"It was asked in the same way for {len(answer.controls)} works that it cannot have read.")

@@ -1,11 +1,14 @@
-"""Simple prompts for a work, as anybody would type them: by its title, by its opening, or by the user's questions."""
+"""Works, and simple prompts for them, as anybody would type them: by title, by opening, or by the user's questions."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from string import Formatter
 
 from extensions.extract.returned import beginning, words_of
+from extensions.extract.settings import ExtractConfig
+from fsd.data.readers import TABLES, document, read_rows
 from fsd.errors import UsageError, quoted, refusing
 from fsd.files import read_text
 
@@ -29,6 +32,47 @@ class AskedWork:
     title: str = ""
     author: str = ""
     control: bool = False
+
+
+def read_book(path: str) -> str:
+    """The text of a work; a UsageError if it is blank."""
+    text = read_text(path)
+    if not text.strip():
+        raise UsageError(f"{path} must hold a text that is not blank; it has none")
+    return text
+
+
+def read_works(config: ExtractConfig) -> list[AskedWork]:
+    """The works in question, and then the control works."""
+    works = _works_in(config.book, config.title or "", config.author or "")
+    for path in config.control:
+        # The flags tell of the book: a control of the same name would be another work.
+        works += _works_in(path, control=True)
+    # Results are told by these names, and p-values are looked up by them.
+    for name, count in Counter(work.name for work in works).items():
+        if count > 1:
+            raise UsageError(f"works must have different titles, or names of files; {name!r} stands for several")
+    return works
+
+
+def _works_in(path: str, title: str = "", author: str = "", *, control: bool = False) -> list[AskedWork]:
+    """The works of a table, one a row, or the one of a text file, whose title only a flag can tell."""
+    # A table may be compressed.
+    if not set(PurePath(path.lower()).suffixes[-2:]).intersection(TABLES):
+        return [AskedWork(title or PurePath(path).name, read_book(path), title, author, control)]
+    if title or author:
+        raise UsageError(f"title and author must stand in the columns of a table, not in flags; got {title or author}")
+    return [_work(row, origin, control=control) for origin, row in read_rows([path])]
+
+
+def _work(row: Mapping[str, object], origin: str, *, control: bool) -> AskedWork:
+    if "text" not in row:
+        columns = ", ".join(map(str, row)) or "none"
+        raise UsageError(f"{origin}: a work must be in the column text; columns are {columns}")
+    # A line break in a title has no meaning, and would end the prompt for a base model.
+    title = " ".join(str(row.get(TITLE) or "").split())
+    author = " ".join(str(row.get(AUTHOR) or "").split())
+    return AskedWork(title or origin, document(row, {}, origin).text, title, author, control)
 
 
 @dataclass(frozen=True)
@@ -57,14 +101,18 @@ class Question:
         return self.template.format_map(cells)
 
 
-def usual(names: Sequence[str], works: Sequence[AskedWork]) -> list[Question]:
-    """The prompts that need no file; that by title names the author if it is known of every work."""
+def questions_for(config: ExtractConfig, works: Sequence[AskedWork]) -> list[Question]:
+    """The prompts that need no file, and those of the user's; a UsageError for works that they cannot be asked for."""
     # A work and its controls must be asked for by the same words.
     by_title = BY_TITLE
     if all(work.author for work in works):
         by_title = BY_TITLE_AND_AUTHOR
     templates = {TITLE: by_title, OPENING: BY_OPENING}
-    return [Question(name, templates[name]) for name in dict.fromkeys(names)]
+    questions = [Question(name, templates[name]) for name in dict.fromkeys(config.prompts)]
+    if config.questions:
+        questions += read_questions(config.questions)
+    check_works(works, questions, config.prefix, config.span)
+    return questions
 
 
 def read_questions(path: str) -> list[Question]:
@@ -113,12 +161,3 @@ def check_works(works: Sequence[AskedWork], questions: Sequence[Question], openi
             raise UsageError(
                 f"a work must have at least {least} words, those of the opening and a span; {work.name} has fewer"
             )
-
-
-def prompts(
-    works: Sequence[AskedWork], questions: Sequence[Question], opening: int
-) -> Iterator[tuple[AskedWork, Question, str]]:
-    """Every question about every work."""
-    for work in works:
-        for question in questions:
-            yield work, question, question.about(work, opening)

@@ -5,18 +5,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError
-from fsd.files import JSON
 from fsd.progress import progress
-from fsd.token_stats import Prompt, Prompts, TokenIds
+from fsd.token_stats import Prompt
 
 if TYPE_CHECKING:
-    from fsd.models.language_model import LanguageModel, ReadsChats
-    from fsd.net.http import Time
+    from fsd.models.language_model import LanguageModel
+    from fsd.scoring.model import Model
 
 PARAGRAPH = "\n\n"
 """What parts a plain prompt from its reply, unless the reply is to go on where the prompt breaks off."""
@@ -38,7 +35,8 @@ class Request:
     continues: bool = False
     """Whether the reply goes on where the prompt breaks off, so that plain text has no break between them."""
 
-    def settings(self) -> JSON:
+    @property
+    def settings(self) -> dict[str, Any]:
         """How the reply is generated, as it stands in a transcript."""
         return {"temperature": self.temperature, "top_k": self.top_k, "seed": self.seed, "max_tokens": self.max_tokens}
 
@@ -64,78 +62,52 @@ class Reply:
     refused: tuple[str, ...] = ()
     """Settings that the API does not take, in whose place it has its own."""
 
-    def record(self) -> dict[str, str]:
-        """The reply as it stands in a transcript."""
-        return {
-            "form": self.form,
-            "request": self.sent,
-            "time": self.time,
-            "model": self.model,
-            "fingerprint": self.fingerprint,
-            "reply": self.text,
-        }
-
-
-class Replies(Protocol):
-    """Answers requests in their order."""
-
-    def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """The reply to each request."""
-
 
 class Sent(NamedTuple):
-    """What a model on this machine reads of a request: a text, its token ids, and whether a chat template wrote it.
-
-    A start token before plain text is none of the ids.
-    """
+    """What a model on this machine reads of a request: a text and its token ids, without a start token before it."""
 
     text: str
-    ids: TokenIds
-    templated: bool
+    ids: list[int]
+    form: str
 
 
-def sent(chats: "ReadsChats", request: Request, *, plain: bool) -> Sent:
-    """The prompt in the chat template of a model, if it has one, or as it is."""
+def sent(chats: Any, context: int, request: Request, *, plain: bool) -> Sent:
+    """The prompt in the chat template of a model, if it has one, or as it is.
+
+    `chats` reads them as the model does; a UsageError if the reply would not fit the context of so many tokens.
+    """
     from fsd.models.language_model import token_ids
 
     if not plain and chats.has_template:
         # The template writes the special tokens itself, the start token among them.
-        text, prompt_ids = chats.asked(request.prompt)
-        return Sent(text, prompt_ids, templated=True)
-    text = request.as_text
-    return Sent(text, token_ids(chats.tokenizer, [text])[0], templated=False)
-
-
-def all_sent(chats: "ReadsChats", context: int, requests: Sequence[Request], *, plain: bool) -> list[Sent]:
-    """The prompts of all requests; refuse those that do not fit a context of so many tokens with their replies."""
-    prompts = []
-    for request in requests:
-        prompt = sent(chats, request, plain=plain)
-        # The start token before plain text counts, too.
-        length = len(prompt.ids) + 1
-        if length + request.max_tokens > context:
-            raise UsageError(
-                f"prompt and reply must fit the model's context of {context} tokens together; got {length} and "
-                f"{request.max_tokens} (--max-tokens) for {request.prompt[:40]!r}: a shorter opening (--prefix) or "
-                "reply would fit"
-            )
-        prompts.append(prompt)
-    return prompts
+        text, ids = chats.asked(request.prompt)
+        prompt = Sent(text, ids, TEMPLATE)
+    else:
+        prompt = Sent(request.as_text, token_ids(chats.tokenizer, [request.as_text])[0], PLAIN)
+    # The start token before plain text counts, too.
+    length = len(prompt.ids) + 1
+    if length + request.max_tokens > context:
+        raise UsageError(
+            f"prompt and reply must fit the model's context of {context} tokens together; got {length} and "
+            f"{request.max_tokens} (--max-tokens) for {request.prompt[:40]!r}: a shorter opening (--prefix) or "
+            "reply would fit"
+        )
+    return prompt
 
 
 @dataclass(eq=False)
 class LocalReplies:
     """Replies of a model on this machine, by prompt and seed."""
 
-    language_model: "LanguageModel"
+    model: "LanguageModel"
     plain: bool = False
-    clock: "Time" = time.time
+    clock: Callable[[], float] = time.time
     description: str = "replies"
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """The reply to each request."""
-        model = self.language_model
-        prompts = all_sent(model.chats, model.context, requests, plain=self.plain)
+        """The reply to each request, in their order."""
+        model = self.model
+        prompts = [sent(model.chats, model.context, request, plain=self.plain) for request in requests]
         with progress(len(requests), self.description, "answer") as bar:
             for request, prompt in zip(requests, prompts, strict=True):
                 yield self._reply(request, prompt)
@@ -144,40 +116,31 @@ class LocalReplies:
     def _reply(self, request: Request, prompt: Sent) -> Reply:
         from fsd.scoring.sampling import Sampling, generated, seeded
 
-        model = self.language_model
+        model = self.model
         head = prompt.ids
-        if not prompt.templated:
-            head = model.opening + head
         begun = self.clock()
         sampling = Sampling(request.temperature, request.top_k)
         with model.state(tuned=False) as network, seeded(model, request.seed, request.prompt):
-            # Chat models end a turn by other tokens than a text.
-            ends = _ends(network) if prompt.templated else []
+            # Chat models end a turn by other tokens than a text: an id, a list of them, or none.
+            ends = network.generation_config.eos_token_id or []
+            if prompt.form == PLAIN:
+                head = model.opening + head
+                ends = []
+            if isinstance(ends, int):
+                ends = [ends]
             (text,) = generated(model, network, [head], request.max_tokens, sampling, ends=ends)
-        form = TEMPLATE if prompt.templated else PLAIN
-        identity = model.identity
-        return Reply(text, prompt.text, form, utc(begun), identity.id, identity.fingerprint)
-
-
-def _ends(network: Any) -> TokenIds:
-    # One id, a list of them, or none, as the model's folder has it.
-    ends = network.generation_config.eos_token_id
-    if ends is None:
-        return []
-    if isinstance(ends, list):
-        return list(ends)
-    return [ends]
+        return Reply(text, prompt.text, prompt.form, utc(begun), model.identity.id, model.identity.fingerprint)
 
 
 @dataclass(eq=False)
 class RemoteReplies:
     """Replies of an API, by a scorer whose answers are kept; the time is the one at which each was asked for."""
 
-    scorer: Callable[[Prompts], Iterable[Any]]
+    scorer: Callable[[Sequence[Prompt]], Iterable[Any]]
     plain: bool = False
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """The reply to each request."""
+        """The reply to each request, in their order."""
         # Answers are kept by `text` and `context`: another setting, such as a seed, makes another answer. What is asked
         # is the context, as it is of continuations, so that the settings are what is left for the text.
         prompts = [
@@ -203,18 +166,8 @@ def utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def open_replies(
-    config: ModelConfig, api: APIConfig, answers: str | Path, *, adapter: Path | None = None, plain: bool = False
-) -> Replies:
-    """The model under test, to be asked; `answers` keeps those of an API, so that an interrupted command goes on.
-
-    An `adapter` in a folder is part of a model on this machine.
-    `plain` leaves out the chat template; of an API it asks for completions.
-    """
-    from fsd.scoring.model import open_model
-
-    if config.by_api:
-        opened = open_model(config, api=api, answers=answers, chat=not plain)
-        return RemoteReplies(opened.scorers["replies"], plain)
-    model = open_model(config, states=("base",), adapter=adapter).language_model
-    return LocalReplies(model, plain)
+def replies_of(model: "Model", *, plain: bool = False) -> LocalReplies | RemoteReplies:
+    """What asks a model that is open; `plain` leaves out the chat template, and asks an API for completions."""
+    if model.config.by_api:
+        return RemoteReplies(model.scorers["replies"], plain)
+    return LocalReplies(model.language_model, plain)

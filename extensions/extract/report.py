@@ -1,30 +1,36 @@
 """Tables, figure and sentences of an extraction."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from extensions.extract.extraction import LEVELS, Work, coverage, highest_of_blocks, lead, queries, ratio
+from extensions.extract.extraction import LEVELS, Side, Work, lead, queries, ratio
 from extensions.extract.powers import extraction_power
 from extensions.extract.settings import ExtractConfig
-from fsd.config import again
 from fsd.evaluation.findings import AGAINST, Finding
 from fsd.reporting import charts, figures
 from fsd.reporting.report import Picture, Reader, Report, Section, Table, p_words, plain
 from fsd.scoring.model import Model
 from fsd.statistics.intervals import Estimate
-from pipelines.experiment.examination import examined
 
 BINS = 200
 TOP = 10
-CHANGES = "A passage that is not returned here may be returned after a longer prefix or another way of sampling."
 READ = "quotations, set phrases and lists can be probable without the work itself: read the top passages"
-GREEDY = "greedy"
+NO_CONTROL = (
+    "without a control (--control: by the same author unpublished, or of the same period and kind) this does not show "
+    "how much of it can be guessed"
+)
+MORE = "more than can be guessed from texts of the control's kind, so the model"
 NOT_TOLD_APART = "not distinguishable from the control"
+CHANGES = (
+    "A passage that is not returned here may be returned after a longer prefix or another way of sampling.",
+    "Other control works of the same author or kind could shift the comparison.",
+)
+GREEDY = "greedy"
 LEVEL = 0.05
 """p at which a work is told from its controls."""
 Extractions = Mapping[str, Sequence[Work]]
@@ -36,8 +42,8 @@ SHARE_COLUMNS = ["sampling", "work", "passages", "level", "value", "low", "high"
 def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Report:
     """What was found, most important first."""
     # Plain sampling is the first; the sentences and the picture are of it alone.
-    plain_works = next(iter(extractions.values()))
-    work, *controls = plain_works
+    works = next(iter(extractions.values()))
+    work, *controls = works
     table = results(
         extractions,
         "sampling",
@@ -49,61 +55,70 @@ def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Rep
         # The last is the highest probability, after sampling, work, passages and the levels.
         kept=(1, 0, 3, 3 + len(LEVELS)),
     )
-    assert model.decode is not None  # it read the works by its tokenizer
+    findings = conclusions(works, config.examined, extractions.get(GREEDY, ()))
+    shares = [side.coverage(LEVELS[0]).value for side in _sides(works)]
+    best = max(Side(scored[:1]).coverage(LEVELS[0]).value for scored in extractions.values())
     sections = [
-        Section("Results", tables=[table], pictures=[_strips(plain_works)]),
-        Section("Most probable passages", tables=[top_passages(work, model.decode)]),
+        Section("Results", tables=[table], pictures=[_strips(works)]),
+        Section("Most probable passages", tables=[top_passages(work, model)]),
     ]
+    commands = []
+    control = None
     if controls:
-        advice = "Other control works of the same author or kind could shift the comparison."
-        commands = []
+        control = shares[1]
     else:
-        advice = "Control works (--control) would show how much a model guesses rather than remembers."
-        commands = [f"{again('extract', [config.book], config, ExtractConfig(config.book))} --control OTHER.txt"]
-    metrics, best = _metrics(table)
-    name = examined(config)
+        commands.append(config.with_control("OTHER.txt"))
+    highest = math.exp(float(work.log_p.max()))
     return Report(
         title="Was it in the training data? Extraction",
-        question=f"Does {name} continue passages of {Path(work.name).name} with its own words?",
-        findings=conclusions(plain_works, name, extractions.get(GREEDY, ())),
+        question=f"Does {config.examined} continue passages of {_short(work)} with its own words?",
+        findings=findings,
         sections=sections,
-        changes=[CHANGES, advice],
+        changes=CHANGES,
         next=commands,
-        facts=[("Model", name), ("Files", ", ".join(work.name for work in plain_works))],
+        facts=[("Model", config.examined), ("Files", ", ".join(config.names))],
         score=f"{best:.1%} at p {LEVELS[0]:.1%}",
-        metrics=metrics,
-        reader=reader(plain_works, name, extractions.get(GREEDY, ())),
-        numbers={
-            "share": coverage([work], LEVELS[0]).value,
-            "control": coverage(controls, LEVELS[0]).value if controls else None,
-            "highest": math.exp(float(work.log_p.max())),
-        },
+        metrics=_metrics(table),
+        reader=_reader(works, findings[0].text),
+        numbers={"share": shares[0], "control": control, "highest": highest},
         artifacts={"passages.parquet": passages(extractions)},
     )
 
 
-def reader(works: Sequence[Work], model: str, greedy: Sequence[Work] = ()) -> Reader:
+def _short(work: Work) -> str:
+    return Path(work.name).name
+
+
+def _sides(works: Sequence[Work]) -> list[Side]:
+    """The work in question, and its controls together, if there are any."""
+    sides = [Side(works[:1])]
+    # They share an interval, that of the tokens of all of them.
+    if len(works) > 1:
+        sides.append(Side(works[1:]))
+    return sides
+
+
+def _reader(works: Sequence[Work], result: str) -> Reader:
     """The answer for somebody who is no engineer."""
     work, *controls = works
-    result = conclusions(works, model, greedy)[0].text
-    wrong = [
+    wrong = (
         "The ranges in brackets hold in 95 of 100 cases, over blocks of the text. Quotations, set phrases and lists "
         "can be returned by a model that was not trained on the work: read the passages themselves."
-    ]
+    )
     compared = (
         f"The model was given {work.prefix} tokens (pieces of words) from many places of the work. The probability "
         f"that its next {work.suffix} are word for word those of the work was computed at each place."
     )
     controlled = "There was no control: no other work shows how much of such a text can be guessed."
     if controls:
-        names = ", ".join(Path(control.name).name for control in controls)
+        names = ", ".join(map(_short, controls))
         controlled = f"The same was done with works that the model cannot have seen: {names}."
-    return Reader([f"{result}."], wrong, [compared, controlled])
+    return Reader([f"{result}."], [wrong], [compared, controlled])
 
 
 def _strips(works: Sequence[Work]) -> Picture:
     """Where in each work the model can be made to return it."""
-    names = [Path(work.name).name for work in works]
+    names = list(map(_short, works))
     # Files of different folders may have one name.
     if len(set(names)) < len(names):
         names = [work.name for work in works]
@@ -116,40 +131,31 @@ def _strips(works: Sequence[Work]) -> Picture:
     )
 
 
-def _metrics(table: Table) -> tuple[dict[str, float], float]:
-    """The shares by their names in MLflow, and the highest share of the work itself, at the lowest level."""
+def _metrics(table: Table) -> dict[str, float]:
+    """The shares by their names in MLflow."""
     assert table.frame is not None
     metrics = {}
-    best = 0.0
     for row in table.frame.to_dict("records"):
         # MLflow refuses a comma in a name, and a blank makes it hard to type.
         name = row["sampling"].replace(",", "").replace(" ", "_")
-        level = row["level"]
-        share = row["value"]
         if row["work"] == "control":
             name += ".control"
-        elif level == LEVELS[0]:
-            best = max(best, share)
-        metrics[f"extractable_{level * 100:g}pct/{name}"] = share
-    return metrics, best
+        metrics[f"extractable_{row['level'] * 100:g}pct/{name}"] = row["value"]
+    return metrics
 
 
 def results(extractions: Extractions, heading: str, names: Sequence[str] = (), **options: Any) -> Table:
     """A line for the work, and one for its controls together, for each way of sampling, under their `heading`."""
     cells = []
     rows = []
-    # The controls share a line, so that their interval has the tokens of all of them.
-    for sampling, (work, *controls) in extractions.items():
-        sides = [[work], controls] if controls else [[work]]
-        for index, works in enumerate(sides):
-            name = names[index] if names else works[0].name
-            log_p = np.concatenate([work.log_p for work in works])
-            highest = float(log_p.max())
-            line = [sampling, name, f"{log_p.size:,}"]
-            for level in LEVELS:
-                share = coverage(works, level)
-                line.append(_share(share))
-                rows.append((sampling, name, log_p.size, level, *share, highest / math.log(10)))
+    for sampling, works in extractions.items():
+        # Without names the sides have those of their first works.
+        for name, side in zip(names or [work.name for work in works], _sides(works), strict=False):
+            highest = float(side.log_p.max())
+            shares = [side.coverage(level) for level in LEVELS]
+            for level, share in zip(LEVELS, shares, strict=True):
+                rows.append((sampling, name, side.log_p.size, level, *share, highest / math.log(10)))
+            line = [sampling, name, f"{side.log_p.size:,}", *map(_share, shares)]
             cells.append([*line, _probability(highest), _count(queries(highest))])
     levels = [f"p ≥ {100 * level:g} %" for level in LEVELS]
     return plain(
@@ -203,27 +209,31 @@ def conclusions(works: Sequence[Work], model: str, greedy: Sequence[Work] = ()) 
 
     What `greedy` decoding returns word for word stands beside it.
     """
-    work, *controls = works
+    side, *controls = _sides(works)
+    work = works[0]
     level = LEVELS[0]
-    share = coverage([work], level)
+    share = side.coverage(level)
     highest = float(work.log_p.max())
     # A share of the text and not of the passages, which overlap and would count a place several times.
-    name = Path(work.name).name
     result = (
-        f"{_share(share)} of {name} lies in passages of {work.suffix} tokens that {model} continues "
+        f"{_share(share)} of {_short(work)} lies in passages of {work.suffix} tokens that {model} continues "
         f"word for word with a probability of at least {100 * level:g} %"
     )
+    if not controls:
+        findings = [Finding(f"{result}; {NO_CONTROL}")]
+    else:
+        comparison, apart = _comparison(share, side, controls[0], _greedy_signs(greedy))
+        findings = [Finding(f"{result}, against {comparison}")]
+        if not apart:
+            findings.append(extraction_power(side, controls[0]))
     best = (
         f"the most probable passage has p = {_probability(highest)}: {_count(queries(highest))} queries return it with "
         "a chance of one half"
     )
-    result += _comparison(share, works, greedy)
-    findings = [Finding(result), Finding(best, highest >= math.log(level)), Finding(READ, AGAINST)]
+    findings += [Finding(best, highest >= math.log(level)), Finding(READ, AGAINST)]
     stride = int(np.diff(work.starts).max(initial=0))
     if stride > work.suffix:
         findings.append(_gaps(work, stride))
-    if NOT_TOLD_APART in findings[0].text:
-        findings.insert(1, extraction_power(work, controls))
     return findings
 
 
@@ -231,72 +241,63 @@ def _gaps(work: Work, stride: int) -> Finding:
     """What share of the work no passage continues, where they begin further apart than they are long."""
     seen = float(work.suffixes(-math.inf).mean())
     text = (
-        f"{_percent(seen)} % of {Path(work.name).name} was looked at: continuations of {work.suffix} tokens begin "
+        f"{_percent(seen)} % of {_short(work)} was looked at: continuations of {work.suffix} tokens begin "
         f"every {stride:,}; --stride {work.suffix} or less leaves nothing out"
     )
     return Finding(text, AGAINST)
 
 
-def _signs(works: Sequence[Work], greedy: Sequence[Work]) -> dict[str, float]:
-    """What else tells a work from its controls, in words → p: what greedy decoding returns, and the highest p."""
-    signs = {}
-    if greedy:
-        work, *controls = greedy
-        guesses = np.concatenate([control.log_p for control in controls])
-        returned = int((work.log_p == 0).sum())
-        guessed = int((guesses == 0).sum())
-        _, p = lead(highest_of_blocks([work]), highest_of_blocks(controls))
-        if returned:
-            passages_of = f"{returned:,} of {work.log_p.size:,} passages"
-            comparison = f"against {guessed:,} of {guesses.size:,} of the control"
-            signs[f"greedy decoding returns {passages_of} word for word, {comparison}"] = p
-    work, *controls = works
-    count, p = lead(highest_of_blocks([work]), highest_of_blocks(controls))
-    if count:
-        places = "place is" if count == 1 else f"{count:,} places are"
-        signs[f"its most probable {places} above every one of the control"] = p
-    return signs
+def _greedy_signs(works: Sequence[Work]) -> dict[str, float]:
+    """What greedy decoding returns word for word, in words → p; nothing where it returns nothing of the work."""
+    if len(works) < 2:
+        return {}
+    work, controls = _sides(works)
+    returned = int((work.log_p == 0).sum())
+    guessed = int((controls.log_p == 0).sum())
+    if not returned:
+        return {}
+    _, p = lead(work.highest, controls.highest)
+    counts = f"{returned:,} of {work.log_p.size:,} passages word for word"
+    return {f"greedy decoding returns {counts}, against {guessed:,} of {controls.log_p.size:,} of the control": p}
 
 
-def _comparison(share: Estimate, works: Sequence[Work], greedy: Sequence[Work]) -> str:
-    """The end of the first sentence: what the share of the work says beside that of the controls."""
-    _, *controls = works
-    if not controls:
-        return (
-            "; without a control (--control: by the same author unpublished, or of the same period and kind) this does "
-            "not show how much of it can be guessed"
-        )
-    control = coverage(controls, LEVELS[0])
+def _comparison(share: Estimate, work: Side, controls: Side, signs: dict[str, float]) -> tuple[str, bool]:
+    """What the share of the work says beside that of the controls, and whether they are told apart.
+
+    `signs` are others that may tell them apart, in words → p, to which the highest probabilities are added.
+    """
+    control = controls.coverage(LEVELS[0])
+    text = f"{_share(control)} of the control"
     quotient = ratio(share, control)
-    text = f", against {_share(control)} of the control"
     # Without a passage of either that can be extracted, there is no quotient.
     if not math.isnan(quotient.value):
         value, low, high = (f"{number:.1f}".replace("inf", "∞").replace("nan", "–") for number in quotient)
         text += f"; ratio {value} [{low}, {high}]"
     # Intervals that do not even touch are a stricter test than that of a difference.
     if share.low > control.high:
-        return (
-            f"{text}: more than can be guessed from texts of the control's kind, so the model holds passages of this "
-            "work"
-        )
-    signs = _signs(works, greedy)
-    for sign, p in signs.items():
-        text += f"; {sign} ({p_words(p)})"
+        return f"{text}: {MORE} holds passages of this work", True
+    count, p = lead(work.highest, controls.highest)
+    if count:
+        places = "place is" if count == 1 else f"{count:,} places are"
+        signs = {**signs, f"its most probable {places} above every one of the control": p}
+    for sign, p_of_sign in signs.items():
+        text += f"; {sign} ({p_words(p_of_sign)})"
     # Two tests, each of which may tell them apart.
     if min(signs.values(), default=1.0) <= LEVEL / 2:
-        return f"{text}: more than can be guessed from texts of the control's kind, so the model knows this work"
-    return f"{text}: {NOT_TOLD_APART}; this does not show that it was not in the training data"
+        return f"{text}: {MORE} knows this work", True
+    return f"{text}: {NOT_TOLD_APART}; this does not show that it was not in the training data", False
 
 
-def top_passages(work: Work, decode: Callable[[list[int]], str]) -> Table:
+def top_passages(work: Work, model: Model) -> Table:
     """The most probable passages with their prefixes."""
+    assert model.decode is not None  # it read the works by its tokenizer
     cells = []
     for index in work.best(TOP):
         ids = work.passages[index].tolist()
         log_p = float(work.log_p[index])
         place = 100 * work.starts[index] / work.tokens.size
-        prefix = decode(ids[: work.prefix])
-        suffix = decode(ids[work.prefix :])
+        prefix = model.decode(ids[: work.prefix])
+        suffix = model.decode(ids[work.prefix :])
         cells.append([f"{place:.1f} %", _probability(log_p), _count(queries(log_p)), prefix, suffix])
     return plain(
         ["Place", "p", "Queries", "Given", "Continued with"],

@@ -11,16 +11,15 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from extensions.extract.suffixes import Match, SuffixAutomaton
-from fsd.data.near_duplicates import Hashes, ngram_hashes, normalised, runs_of, word_numbers
+from fsd.data.near_duplicates import ngram_hashes, normalised, runs_of, word_numbers
 from fsd.statistics.multiplicity import holm
 from fsd.statistics.ranks import rank_among
-from fsd.token_stats import BoolArray
 from fsd.unspaced import PIECE
 
 LEVEL = 0.05
@@ -29,6 +28,7 @@ ABOUT = 0.8
 """Share of a work's length from which on a control is about as long: chance finds hardly more in the work."""
 AROUND = 12
 """Words of a reply that are shown before and after a span."""
+Array = NDArray[Any]
 
 
 class Span(NamedTuple):
@@ -38,6 +38,11 @@ class Span(NamedTuple):
     work: int
     length: int
 
+    @property
+    def end(self) -> int:
+        """The words of the reply up to its end."""
+        return self.reply + self.length
+
 
 @dataclass(frozen=True)
 class Words:
@@ -46,24 +51,28 @@ class Words:
     words: Sequence[str]
 
     @cached_property
-    def numbers(self) -> Hashes:
+    def numbers(self) -> Array:
         """(T,) a number for each word."""
         return word_numbers(list(map(str.encode, self.words)))
 
-    def ngrams(self, n: int) -> Hashes:
+    def ngrams(self, n: int) -> Array:
         """(T − n + 1,) hashes of all runs of n words."""
         return ngram_hashes(self.numbers, n)
 
-    def shares(self, ngrams: Hashes, n: int) -> BoolArray:
+    def shares(self, ngrams: Array, n: int) -> Array:
         """Whether each of some runs of n words, by their hashes, stands in this text."""
         return np.isin(ngrams, self.ngrams(n))
+
+    def stretches(self, text: "Words", n: int) -> list[tuple[int, int]]:
+        """First word and end of what is made of runs of n words that another text has, too."""
+        runs = runs_of(text.shares(self.ngrams(n), n))
+        return [(start, end + n - 1) for start, end in runs]
 
     def without(self, prompt: "Words", n: int) -> "Words":
         """This text with gaps for the words that lie in a run of n words of a prompt."""
         words = list(self.words)
-        for start, end in runs_of(prompt.shares(self.ngrams(n), n)):
-            covered = end + n - 1 - start
-            words[start : start + covered] = [""] * covered
+        for start, end in self.stretches(prompt, n):
+            words[start:end] = [""] * (end - start)
         return Words(words)
 
 
@@ -96,38 +105,45 @@ def beginning(text: str, count: int) -> str:
 
 def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
     """The spans of at least n words that a reply shares with a work, in order, none within another."""
-    stretches = runs_of(work.shares(reply.ngrams(n), n))
+    stretches = reply.stretches(work, n)
     # Most replies have nothing of a work.
     if not stretches:
         return []
     shared_words: list[str] = []
     places: list[int] = []
-    for start, end in runs_of(reply.shares(work.ngrams(n), n)):
-        stop = end + n - 1
+    for start, end in work.stretches(reply, n):
         # A gap, which no reply fills, parts what does not follow one another.
-        shared_words += work.words[start:stop]
+        shared_words += work.words[start:end]
         shared_words.append("")
-        places += range(start, stop + 1)
-    # By the words themselves: equal hashes may be of different ones.
-    shared = SuffixAutomaton(shared_words)
+        places += range(start, end + 1)
+    shared = _line(shared_words)
     spans: list[Span] = []
     for start, end in stretches:
-        # Every run of n words stands in the work; not all of them need follow each other there.
-        spans += _maximal(shared, places, reply.words[start : end + n - 1], n, start)
+        of_stretch = _maximal(reply.words[start:end], shared, n)
+        spans += [Span(start + span.reply, places[span.work], span.length) for span in of_stretch]
     return spans
 
 
-def _maximal(
-    shared: SuffixAutomaton, places: Sequence[int], words: Sequence[str], n: int, offset: int
-) -> Iterator[Span]:
-    """The spans in a stretch of a reply, of what it shares with a work; `places` are those of these words there."""
-    longest = Match(0, 0)
-    for number, match in enumerate(chain(shared.matches(words), [Match(0, 0)])):
-        # One that goes on by this word lies within a longer one.
-        if longest.length >= n and match.length <= longest.length:
-            place = places[longest.end - longest.length]
-            yield Span(offset + number - longest.length, place, longest.length)
-        longest = match
+def _line(words: Sequence[str]) -> str:
+    """Words as a text in which a run of them is found with its blanks."""
+    return f" {' '.join(words)} "
+
+
+def _maximal(words: Sequence[str], shared: str, n: int) -> Iterator[Span]:
+    """The spans of some words, of which every run of n stands in what is shared, in its line, of a work."""
+    line = _line(words)
+    # By the words themselves: equal hashes may be of different ones, and not all runs of n follow each other.
+    blanks = [0, *accumulate(len(word) + 1 for word in words)]
+    covered = 0
+    for begin in range(len(words) - n + 1):
+        end = max(covered, begin + n - 1)
+        while end < len(words) and line[blanks[begin] : blanks[end + 1] + 1] in shared:
+            end += 1
+        # One that ends no later than the span before lies within it.
+        if end > covered and end - begin >= n:
+            covered = end
+            place = shared.find(line[blanks[begin] : blanks[end] + 1])
+            yield Span(begin, shared.count(" ", 0, place), end - begin)
 
 
 def longest_run(spans: Sequence[Span], reply: Words, work: Words, prompt: Words, n: int) -> int:
@@ -145,8 +161,7 @@ def longest_run(spans: Sequence[Span], reply: Words, work: Words, prompt: Words,
     return 0
 
 
-@dataclass(frozen=True)
-class Quoted:
+class Quoted(NamedTuple):
     """A span as it stands in a reply, with the words around it."""
 
     prompt: str
@@ -160,8 +175,7 @@ class Quoted:
     """Whether it stands in a control work too."""
 
 
-@dataclass(frozen=True)
-class Exchange:
+class Exchange(NamedTuple):
     """A prompt by its name and in full, and the reply to it."""
 
     name: str
@@ -171,7 +185,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Returned:
-    """What the replies to the prompts for a work have of it."""
+    """What replies have of a work: those to the prompts for it, or one of them."""
 
     work: str
     control: bool
@@ -189,16 +203,6 @@ class Returned:
     spans: Sequence[Quoted] = ()
 
 
-class _Compared(NamedTuple):
-    """What one reply has of a work, as the fields of `Returned` have it of all replies."""
-
-    empty: bool
-    longest: int
-    words: int
-    chance: int
-    spans: Sequence[Quoted]
-
-
 def returned(
     name: str,
     work: Words,
@@ -209,102 +213,85 @@ def returned(
     control: bool = False,
 ) -> Returned:
     """Compare the replies to the prompts for a work with it, in spans of at least n words, and with control works."""
-    quotations: list[Quoted] = []
+    spans: list[Quoted] = []
     longest = 0
     empty = 0
     covered = 0
-    chance: int | None = None
+    chances = []
     for exchange in exchanges:
-        reply = _compared(exchange, work, n, controls)
+        reply = _Reply(exchange, work, n, controls)
         longest = max(longest, reply.longest)
-        empty += reply.empty
-        covered += reply.words
-        if controls:
-            chance = max(chance or 0, reply.chance)
-        quotations += reply.spans
+        empty += not reply.words.words
+        covered += reply.covered
+        chances.append(reply.chance)
+        spans += reply.quoted
     # The longest is told first; of equal ones, that of the earlier prompt.
-    quotations.sort(key=lambda quotation: -quotation.length)
-    return Returned(
-        work=name,
-        control=control,
-        size=len(work.words),
-        replies=len(exchanges),
-        empty=empty,
-        longest=longest,
-        words=covered,
-        chance=chance,
-        spans=quotations,
-    )
+    spans.sort(key=lambda span: -span.length)
+    chance = None
+    if controls:
+        chance = max(chances, default=0)
+    return Returned(name, control, len(work.words), len(exchanges), empty, longest, covered, chance, spans)
 
 
-def _compared(exchange: Exchange, work: Words, n: int, controls: Sequence[Words]) -> _Compared:
-    """Compare one reply with the work, and with control works."""
-    # A mark that is written after its letter would be a piece of its own where no spaces part words.
-    text = unicodedata.normalize("NFC", exchange.reply)
-    words, places = pieces(text)
-    reply = Words(words)
-    prompt = words_of(exchange.prompt)
-    rest = work.without(prompt, n)
-    spans = common_spans(reply, rest, n)
-    # What common phrases give: replies about this work have nothing to do with the others.
-    chance = 0
-    common = set()
-    for other_work in controls:
-        rest_of_other = other_work.without(prompt, n)
-        in_other = common_spans(reply, rest_of_other, n)
-        chance = max(chance, longest_run(in_other, reply, rest_of_other, prompt, n))
-        # A phrase is common also where the prompt has it.
-        if spans and rest_of_other.words != other_work.words:
-            in_other = common_spans(reply, other_work, n)
-        common |= _within(spans, in_other)
-    quotations = [_quoted(exchange.name, text, places, span, work, common=span in common) for span in spans]
-    # What stands in a work that the model cannot have read may be known from elsewhere.
-    specific = [span for span in spans if span not in common]
-    return _Compared(
-        empty=not words,
-        longest=longest_run(specific, reply, rest, prompt, n),
-        words=_covered(specific),
-        chance=chance,
-        spans=quotations,
-    )
+class _Reply:
+    """One reply, compared with the work that was asked for, and with control works."""
+
+    def __init__(self, exchange: Exchange, work: Words, n: int, controls: Sequence[Words]) -> None:
+        self.name = exchange.name
+        self.work = work
+        # A mark that is written after its letter would be a piece of its own where no spaces part words.
+        self.text = unicodedata.normalize("NFC", exchange.reply)
+        words, self.places = pieces(self.text)
+        self.words = Words(words)
+        prompt = words_of(exchange.prompt)
+        rest = work.without(prompt, n)
+        self.spans = common_spans(self.words, rest, n)
+        # What common phrases give: replies about this work have nothing to do with the others.
+        self.chance = 0
+        self.common: set[Span] = set()
+        for control in controls:
+            rest_of_control = control.without(prompt, n)
+            spans = common_spans(self.words, rest_of_control, n)
+            self.chance = max(self.chance, longest_run(spans, self.words, rest_of_control, prompt, n))
+            # A phrase is common also where the prompt has it.
+            if self.spans and rest_of_control.words != control.words:
+                spans = common_spans(self.words, control, n)
+            self.common |= _within(self.spans, spans)
+        # What stands in a work that the model cannot have read may be known from elsewhere.
+        specific = [span for span in self.spans if span not in self.common]
+        self.longest = longest_run(specific, self.words, rest, prompt, n)
+        covered: set[int] = set()
+        for span in specific:
+            covered.update(range(span.reply, span.end))
+        self.covered = len(covered)
+
+    @property
+    def quoted(self) -> list[Quoted]:
+        """The spans as they are written."""
+        return list(map(self._quoted, self.spans))
+
+    def _quoted(self, span: Span) -> Quoted:
+        begin, _ = self.places[span.reply]
+        _, end = self.places[span.end - 1]
+        # Near the ends of a reply there are fewer words around a span.
+        start, _ = self.places[max(0, span.reply - AROUND)]
+        _, stop = self.places[: span.end + AROUND][-1]
+        place = span.work / len(self.work.words)
+        leading = self.text[start:begin].strip()
+        following = self.text[end:stop].strip()
+        return Quoted(self.name, span.length, place, leading, self.text[begin:end], following, span in self.common)
 
 
 def _within(spans: Sequence[Span], longer: Sequence[Span]) -> set[Span]:
     """Those spans of a reply that lie within a longer one, or one as long; none of these lies within another."""
-    ends = [span.reply + span.length for span in longer]
+    ends = [span.end for span in longer]
     within = set()
     for span in spans:
         # Of those that end late enough, the first begins first, too.
-        nearest = bisect_left(ends, span.reply + span.length)
+        nearest = bisect_left(ends, span.end)
         if nearest < len(ends) and longer[nearest].reply <= span.reply:
             within.add(span)
     return within
-
-
-def _covered(spans: Sequence[Span]) -> int:
-    """Words of a reply that lie in spans, which may overlap."""
-    total = 0
-    end = 0
-    for span in spans:
-        # They come in order, and an overlap counts once.
-        total += span.reply + span.length - max(end, span.reply)
-        end = span.reply + span.length
-    return total
-
-
-def _quoted(
-    name: str, text: str, places: Sequence[tuple[int, int]], span: Span, work: Words, *, common: bool
-) -> Quoted:
-    final = span.reply + span.length - 1
-    begin = places[span.reply][0]
-    end = places[final][1]
-    # Near the ends of a reply there are fewer words around a span.
-    start = places[max(0, span.reply - AROUND)][0]
-    stop = places[min(len(places) - 1, final + AROUND)][1]
-    place = span.work / len(work.words)
-    leading = text[start:begin].strip()
-    following = text[end:stop].strip()
-    return Quoted(name, span.length, place, leading, text[begin:end], following, common)
 
 
 def p_values(works: Sequence[Returned]) -> dict[str, float]:

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from extensions.extract.extraction import Array
 from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel, start_token
 from fsd.progress import progress
 from fsd.scoring.model_scorer import BATCH_TOKENS, device_limit
 from fsd.scoring.sampling import Sampling
-from fsd.token_stats import FloatArray
 
 
 def log_probability(sampling: Sampling, logits: Tensor, target: Tensor) -> Tensor:
@@ -34,13 +34,8 @@ def check_length(length: int, context: int) -> None:
 
 
 def suffix_log_probabilities(
-    language_model: LanguageModel,
-    windows: FloatArray,
-    prefix: int,
-    samplings: Sequence[Sampling],
-    *,
-    shown: bool = True,
-) -> FloatArray:
+    language_model: LanguageModel, windows: Array, prefix: int, samplings: Sequence[Sampling]
+) -> Array:
     """(S, W) nats of generating the end of W windows after their first `prefix` tokens, in each of S ways of sampling.
 
     One forward pass serves all; −∞ where a sampling cannot generate the tokens.
@@ -53,10 +48,7 @@ def suffix_log_probabilities(
     ids = torch.from_numpy(windows.astype(np.int64))
     # Not the padding of a tokenizer without a start token.
     start = torch.full((rows, 1), start_token(language_model.tokenizer, language_model.identity.id))
-    with (
-        language_model.state(tuned=False) as network,
-        progress(count * length, "extraction", "token", shown=shown) as bar,
-    ):
+    with language_model.state(tuned=False) as network, progress(count * length, "extraction", "token") as bar:
         for begin in range(0, count, rows):
             batch = ids[begin : begin + rows]
             x = torch.cat([start[: len(batch)], batch[:, :-1]], dim=1).to(device)

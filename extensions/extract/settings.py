@@ -12,37 +12,24 @@ Examples:
     fsd extract --demo
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from fsd.config import (
-    APIConfig,
-    Domain,
-    ModelConfig,
-    OptionalInt,
-    OptionalName,
-    OptionalPath,
-    OptionalPaths,
-    OptionalURI,
-)
+from fsd.config import Domain, ExaminedConfig, OptionalInt, OptionalName, OptionalPath, OptionalPaths, again
 
 Prompts = Annotated[tuple[Literal["title", "opening"], ...], arg(metavar="{title,opening} ...", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
-class ExtractConfig:
+class ExtractConfig(ExaminedConfig):
     """Work, controls, model and passages."""
 
     book: Annotated[Positional[str], arg(metavar="BOOK", help_behavior_hint="")] = ""
     """Text file in UTF-8: the work in question; with prompts also a table of works with text, title and author."""
     control: OptionalPaths = ()
     """Text files that the model cannot have seen: by the same author unpublished, or of the same kind and period."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    adapter: OptionalURI = None
-    """Adapter that is part of the model: models:/NAME@ALIAS, runs:/<id>/adapter, a folder or a hub id."""
-    api: APIConfig = field(default_factory=APIConfig)
     prefix: int = 50
     """Tokens of the work that are given; words, in a prompt by opening."""
     suffix: int = 50
@@ -53,8 +40,6 @@ class ExtractConfig:
     """Temperature of a third way of sampling, beside plain sampling and greedy decoding."""
     top_k: OptionalInt = None
     """Number of most probable tokens that the third way of sampling draws from. Default: all."""
-    answers: OptionalPath = None
-    """File that keeps the answers of an API, so that an interrupted job goes on. Default: BOOK.answers."""
     prompts: Prompts = ()
     """Ask the model for the work, by its title or its opening words, and look for the work in the replies."""
     questions: OptionalPath = None
@@ -86,3 +71,8 @@ class ExtractConfig:
     def names(self) -> list[str]:
         """The work in question and its controls."""
         return [self.book, *self.control]
+
+    def with_control(self, name: str) -> str:
+        """The same command with control works."""
+        # Other prompts or another address would be another comparison.
+        return f"{again('extract', [self.book], self, ExtractConfig(self.book))} --control {name}"

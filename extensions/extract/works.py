@@ -10,17 +10,17 @@ import numpy as np
 
 from extensions.extract import prompts, report
 from extensions.extract.extraction import Work, passages
+from extensions.extract.questions import read_book
 from extensions.extract.report import Extractions
 from extensions.extract.settings import ExtractConfig
 from fsd.config import ModelConfig, Recipe
 from fsd.errors import UsageError, at_least
 from fsd.evaluation.findings import FOR, Finding
 from fsd.progress import note
-from fsd.token_stats import FloatArray, Prompt
+from fsd.token_stats import Prompt
 from pipelines.command.context import stage
-from pipelines.command.deliver import deliver
 from pipelines.command.job import Job, Stated, files, on_this_machine
-from pipelines.experiment.examination import examination, open_examined, show_demonstration
+from pipelines.experiment.examination import examine, open_examined, show_demonstration
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -40,45 +40,33 @@ OF_PROMPTS = ("title", "author", "span", "max_tokens", "replies", "plain", "seed
 def prepare(config: ExtractConfig) -> Job:
     """Check the settings, and read and cut the works."""
     if config.demo:
-        return Job(
-            demo,
-            {
-                "works": Stated(
-                    f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control",
-                    {"texts": ABSTRACTS, "controls": CONTROLS},
-                )
-            },
-        )
-    _check_names(config)
+        words = f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control"
+        return Job(demo, {"works": Stated(words, {"texts": ABSTRACTS, "controls": CONTROLS})})
+    if not config.book:
+        raise UsageError("a book must be given, a text file in UTF-8 (or --demo); got none")
+    # It would look as if it had been guessed.
+    if Path(config.book).resolve() in [Path(name).resolve() for name in config.control]:
+        raise UsageError(f"control must hold other works than the book; got {config.book}")
     if config.asks:
         return prompts.prepare(config)
     _check(config)
-    texts = list(map(prompts.read_book, config.names))
-    # Imported here, so that the refusals above take no time.
-    from extensions.extract.sampling import check_length
-    from fsd.models.language_model import context_of, load_tokenizer, token_ids
-    from fsd.scoring.sampling import Sampling
-
-    chosen = Sampling(config.temperature, config.top_k)
-    chosen.check()
-    if _by_api(config) and chosen != Sampling():
-        raise UsageError(
-            f"temperature and top-k must be left out with an API, which gives no other tokens' probabilities; got "
-            f"{chosen}"
-        )
-    # As keys, since the third way may be one of the other two.
-    samplings = list(dict.fromkeys([Sampling(), chosen, Sampling(temperature=0.0)]))
+    texts = list(map(read_book, config.names))
+    samplings = _samplings(config)
     scored = None
     tokenizer_name = config.api.tokenizer or config.model.model
     # Without the tokenizer the passages cannot be counted; a dry run downloads nothing.
     if on_this_machine(tokenizer_name):
+        # Imported here, so that the refusals above take no time.
+        from extensions.extract.sampling import check_length
+        from fsd.models.language_model import context_of, load_tokenizer, token_ids
+
         tokenizer, _ = load_tokenizer(tokenizer_name)
         works = cut(config.names, token_ids(tokenizer, texts), config.prefix, config.suffix, config.stride)
-        if not _by_api(config):
+        if not config.model.by_api:
             check_length(config.prefix + config.suffix, context_of(config.model.model))
         scored = [tokenizer.decode(ids) for work in works for ids in work.passages.tolist()]
-    reads = {"works": files(config.names, len(texts))}
     work = partial(run, config, texts, samplings)
+    reads = {"works": files(config.names, len(texts))}
     experiment = f"fsd-{config.domain}"
     return Job(
         work,
@@ -92,27 +80,29 @@ def prepare(config: ExtractConfig) -> Job:
     )
 
 
-def _by_api(config: ExtractConfig) -> bool:
-    return config.model.by_api
-
-
-def _check_names(config: ExtractConfig) -> None:
-    """Refuse settings without a work, or with one that is its own control."""
-    if not config.book:
-        raise UsageError("a book must be given, a text file in UTF-8 (or --demo); got none")
-    # It would look as if it had been guessed.
-    if Path(config.book).resolve() in [Path(name).resolve() for name in config.control]:
-        raise UsageError(f"control must hold other works than the book; got {config.book}")
-
-
 def _check(config: ExtractConfig) -> None:
     """Refuse settings of prompts without any, and those by which a work cannot be cut."""
     for name in OF_PROMPTS:
         if getattr(config, name) != getattr(ExtractConfig, name):
             raise UsageError(f"{name.replace('_', '-')} must come with --prompts or --questions; there are none")
     at_least(1, " token", prefix=config.prefix, suffix=config.suffix, stride=config.stride)
-    if _by_api(config) and config.api.tokenizer is None:
+    if config.model.by_api and config.api.tokenizer is None:
         raise UsageError("tokenizer must be given with an API, to cut the passages by tokens; got none")
+
+
+def _samplings(config: ExtractConfig) -> "list[Sampling]":
+    """Plain sampling, the user's way, and greedy decoding."""
+    from fsd.scoring.sampling import Sampling
+
+    chosen = Sampling(config.temperature, config.top_k)
+    chosen.check()
+    if config.model.by_api and chosen != Sampling():
+        raise UsageError(
+            f"temperature and top-k must be left out with an API, which gives no other tokens' probabilities; got "
+            f"{chosen}"
+        )
+    # As keys, since the user's way may be one of the other two.
+    return list(dict.fromkeys([Sampling(), chosen, Sampling(temperature=0.0)]))
 
 
 def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampling]") -> None:
@@ -124,10 +114,13 @@ def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampli
         count = sum(work.starts.size for work in works)
         length = config.prefix + config.suffix
         note(f"{count:,} passages of {length} tokens: {count * length:,} tokens to score")
-    with examination(config, "extract", config.names, adapter=config.adapter or "") as tracked:
-        with stage("scoring"):
-            extractions = score(works, model, samplings)
-        deliver(partial(report.report, extractions, model, config), tracked)
+    examine(
+        config,
+        "extract",
+        config.names,
+        lambda: score(works, model, samplings),
+        lambda extractions, _: report.report(extractions, model, config),
+    )
 
 
 def demo() -> None:
@@ -144,9 +137,8 @@ def demo() -> None:
         untrained = seen_and_unseen(model, texts, ABSTRACTS, COPIES)
         continue_pretraining(model, texts[:ABSTRACTS] * COPIES, Recipe(batch_size=ABSTRACTS, learning_rate=3e-3))
         trained = seen_and_unseen(model, texts, ABSTRACTS, COPIES)
-    table = report.results(
-        {"after": trained, "before": untrained}, "training", title="extraction from the embedded model", kept=(1, 0, 3)
-    )
+    extractions = {"after": trained, "before": untrained}
+    table = report.results(extractions, "training", title="extraction from the embedded model", kept=(1, 0, 3))
     findings = report.conclusions(trained, "the embedded model")
     findings.append(Finding("before the training, neither text could be extracted: the model had seen neither", FOR))
     show_demonstration(findings, table, "fsd extract BOOK.txt --model MODEL --control OTHER.txt")
@@ -169,7 +161,7 @@ def cut(
     works = []
     for name, tokens in zip(names, map(np.array, ids), strict=True):
         try:
-            starts, _ = passages(tokens, prefix, suffix, stride)
+            starts = passages(tokens, prefix, suffix, stride)
         except UsageError as error:
             # The message of `passages` does not know whose tokens are too few.
             raise UsageError(f"{name}: {error}") from error
@@ -188,27 +180,24 @@ def score(works: Sequence[Work], model: "Model", samplings: "Sequence[Sampling]"
             context = model.decode(ids[: work.prefix])
             prompts.append(Prompt(model.decode(ids[work.prefix :]), context))
     log_p = [stats.logp.sum() for stats in model.scorers["base"](prompts)]
-    return {str(samplings[0]): _scored(works, np.array(log_p))}
+    return _scored(works, samplings[:1], [log_p])
 
 
-def by_model(
-    works: Sequence[Work], model: "LanguageModel", samplings: "Sequence[Sampling]", *, shown: bool = True
-) -> Extractions:
+def by_model(works: Sequence[Work], model: "LanguageModel", samplings: "Sequence[Sampling]") -> Extractions:
     """The same by a model on this machine; one forward pass per passage."""
     from extensions.extract.sampling import suffix_log_probabilities
 
     # The passages of all works together, so that there is one bar.
     ids = np.concatenate([work.passages for work in works])
-    log_p = suffix_log_probabilities(model, ids, works[0].prefix, samplings, shown=shown)
-    return {str(sampling): _scored(works, values) for sampling, values in zip(samplings, log_p, strict=True)}
+    log_p = suffix_log_probabilities(model, ids, works[0].prefix, samplings)
+    return _scored(works, samplings, log_p.tolist())
 
 
-def _scored(works: Sequence[Work], log_p: FloatArray) -> list[Work]:
-    """The works with the values of their passages, which come one work after the other."""
-    scored = []
-    start = 0
-    for work in works:
-        end = start + work.starts.size
-        scored.append(replace(work, log_p=log_p[start:end]))
-        start = end
-    return scored
+def _scored(works: Sequence[Work], samplings: "Sequence[Sampling]", log_p: Sequence[Sequence[float]]) -> Extractions:
+    """The works with the values of their passages, which come one work after the other, by way of sampling."""
+    ends = np.cumsum([work.starts.size for work in works])[:-1]
+    extractions = {}
+    for sampling, values in zip(samplings, log_p, strict=True):
+        parts = np.split(np.array(values), ends)
+        extractions[str(sampling)] = [replace(work, log_p=part) for work, part in zip(works, parts, strict=True)]
+    return extractions

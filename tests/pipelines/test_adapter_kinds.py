@@ -204,7 +204,8 @@ def test_a_run_takes_an_adapter(base: Any, saved: Any, there: Path, kind: str) -
 @pytest.mark.parametrize("kind", tiers(COMMANDS))
 def test_a_work_is_extracted_from_a_model_with_an_adapter(base: Any, saved: Any, there: Path, kind: str) -> None:
     model = ModelConfig(model=str(base(kind)), device="cpu")
-    works.prepare(ExtractConfig("book.txt", (), model, str(saved(kind)), prefix=6, suffix=6, stride=4)).run()
+    adapter = str(saved(kind))
+    works.prepare(ExtractConfig("book.txt", model=model, adapter=adapter, prefix=6, suffix=6, stride=4)).run()
 
     (run,) = tracking.find_runs("fsd-extraction", {})
     table = pd.read_parquet(tracking.fetch_artifact(run.id, "passages.parquet"))
@@ -266,8 +267,9 @@ def test_canaries_are_ranked_by_a_model_with_an_adapter(base: Any, saved: Any, t
         MakeConfig(("data.jsonl",), "canaries", words=("words.jsonl",), variants=20, length=3, alpha=0.05, seed="a")
     ).run()
     settings = {"withheld": 19, "alpha": 0.05}
-    rank.prepare(RankConfig("canaries", ModelConfig(model=model, device="cpu"), str(saved("lora")), **settings)).run()
-    rank.prepare(RankConfig("canaries", ModelConfig(model=model, device="cpu"), **settings)).run()
+    config = ModelConfig(model=model, device="cpu")
+    rank.prepare(RankConfig(folder="canaries", model=config, adapter=str(saved("lora")), **settings)).run()
+    rank.prepare(RankConfig(folder="canaries", model=config, **settings)).run()
 
     alone, tuned = sorted(tracking.find_runs("fsd-canaries", {}), key=lambda run: run.tags.get("adapter", ""))
     tables = [pd.read_parquet(tracking.fetch_artifact(run.id, "canaries.parquet")) for run in (alone, tuned)]

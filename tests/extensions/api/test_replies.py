@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from extensions.extract.replies import Request, open_replies
+from extensions.extract.replies import Request, replies_of
 from fsd.config import APIConfig, ModelConfig
+from fsd.scoring.model import open_model
 
 REQUESTS = [Request("Continue this text: One", 50, continues=True), Request("Who?", 50, temperature=0.7, seed=3)]
 
@@ -20,7 +21,8 @@ def answers(message, **more):
 def ask(tmp_path):
     def run(url, *, plain=False, now=0.0):
         api = APIConfig(base_url=url, concurrency=1)
-        replies = open_replies(ModelConfig("api:x"), api, tmp_path / "answers", plain=plain)
+        model = open_model(ModelConfig("api:x"), api=api, answers=tmp_path / "answers", chat=not plain)
+        replies = replies_of(model, plain=plain)
         replies.scorer.scorer.clock = lambda: now
         return list(replies(REQUESTS))
 

@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from extensions.api.client import Client, CompletionsScorer, stats_from_ids, stats_from_string
-from extensions.extract.replies import Request, open_replies
+from extensions.extract.replies import Request, replies_of
 from fsd.config import APIConfig, DetectorConfig, ModelConfig, ScoreConfig
 from fsd.errors import UsageError
+from fsd.scoring.model import open_model
 from fsd.token_stats import Prompt
 from pipelines.score.job import prepare
 
@@ -157,9 +158,9 @@ def reasoning(error, *, named=True):
 def test_models_that_reason_are_asked_as_they_take_it_and_it_is_recorded(serve, error, tmp_path, capsys, named):
     url = serve(reasoning(error, named=named))
     requests = [Request("One", 50), Request("Two", 50, temperature=0.7, seed=3)]
-    replies = list(
-        open_replies(ModelConfig("api:gpt-5"), APIConfig(base_url=url, concurrency=1), tmp_path / "a")(requests)
-    )
+    api = APIConfig(base_url=url, concurrency=1)
+    model = open_model(ModelConfig("api:gpt-5"), api=api, answers=tmp_path / "a", chat=True)
+    replies = list(replies_of(model)(requests))
     assert [reply.text for reply in replies] == ["two three"] * 2
     assert [reply.refused for reply in replies] == [
         ("max_tokens", "temperature"),

@@ -68,28 +68,6 @@ def test_the_same_seed_makes_the_same_folder_and_no_seed_another(folder: Path, d
     assert sealed[0] == (folder / "sealed.json").read_bytes()
 
 
-def test_a_list_of_version_2_may_hold_a_word_twice(data: Path, tmp_path: Path) -> None:
-    sealed, published = make.draw(making(data, tmp_path, length=12))
-    old = replace(sealed, version=2, scheme=replace(sealed.scheme, distinct=False))
-    repeated = 0
-    for entry in old.documents:
-        document = published[entry.id].removesuffix(sealed.candidates(entry)[entry.published])
-        canary = old.candidates(entry)[entry.published]
-        repeated += len(set(canary.split())) < 12
-        published[entry.id] = document + canary
-    assert repeated
-    files.write(tmp_path / "old", old, published)
-    content = json.loads((tmp_path / "old" / "sealed.json").read_text())
-    del content["scheme"]["distinct"]  # which the program of that time did not write
-    sealed_json = json.dumps(content)
-    (tmp_path / "old" / "sealed.json").write_text(sealed_json)
-    digest = hashlib.sha256(sealed_json.encode()).hexdigest()
-    (tmp_path / "old" / "commitment.txt").write_text(f"sha256 {digest}\n")
-    read = files.read(tmp_path / "old").sealed
-    assert read.scheme.distinct is False
-    assert [read.candidates(entry) for entry in read.documents] == [old.candidates(entry) for entry in old.documents]
-
-
 def test_a_novel_is_one_document(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     novel = tmp_path / "novel.txt"
     novel.write_text("\n\n".join(document.text for document in corpus()))
@@ -162,15 +140,11 @@ def corrupted(folder: Path, to: Path, name: str, change: Callable[[str], str]) -
     ("name", "change", "message"),
     [
         ("sealed.json", lambda text: text.replace('"published": ', '"published": 1', 1), "must match its commitment"),
-        ("commitment.txt", lambda _: "sha256 0000\n", "must match its commitment"),
         ("commitment.txt", lambda _: "", "committed is none"),
         ("published.jsonl", lambda text: text + '{"id": "x", "text": "y"}\n', "document x is not among them"),
         ("published.jsonl", lambda text: altered(text) + text, "document 000001 differs"),
-        ("published.jsonl", lambda text: text + altered(text), "document 000001 differs"),
         ("published.jsonl", lambda text: text + '{"id": "000001", "text": "\\ud800"}\n', "document 000001 differs"),
-        ("published.jsonl", lambda text: text.replace("e", "a", 200), "document .* differs|document None"),
         ("published.jsonl", lambda text: text.splitlines()[0] + "\n", "is missing"),
-        ("published.jsonl", lambda _: "{}\n", "document None is not among them"),
         ("published.jsonl", lambda text: text[:-3], "must be one JSON object a line"),
     ],
 )
@@ -185,7 +159,7 @@ def test_a_commitment_that_an_editor_or_a_tool_wrote(folder, tmp_path, change) -
 
 
 FIELDS = {
-    "version": (1, "got version 1, in which one seed gave other documents the same canaries: make them anew"),
+    "version": (2, "version: input should be 3; got 2"),
     "kind": ("letters", "kind: input should be 'words', 'digits' or 'paraphrase'; got 'letters'"),
     "documents": ([], "documents: value should have at least 1 item"),
     "documents.0.id": ("000002", "documents must have different ids"),
@@ -193,17 +167,17 @@ FIELDS = {
     "documents.1.variants": (["a", "b"], "variants must be listed for paraphrases alone; document 000002 differs"),
 }
 SEVERAL = {
-    "version": (9, "2"),
-    "scheme.variants": (0, 10**9, 10**30, 1.5, True),
-    "scheme.length": (0, 10**9),
-    "documents.0.published": (-1, 999),
-    "documents.0.repetitions": (0, 10**9),
+    "version": 9,
+    "scheme.variants": 10**9,
+    "scheme.length": 0,
+    "documents.0.published": 999,
+    "documents.0.repetitions": 0,
 }
 
 
 def test_a_wrong_field_of_a_list_that_fits_its_commitment(folder: Path, tmp_path: Path) -> None:
     cases = [(field, value, message) for field, (value, message) in FIELDS.items()]
-    cases += [(field, value, field.rpartition(".")[2]) for field, values in SEVERAL.items() for value in values]
+    cases += [(field, value, field.rpartition(".")[2]) for field, value in SEVERAL.items()]
     for at, (field, value, message) in enumerate(cases):
         content = json.loads((folder / "sealed.json").read_text())
         *way, last = (int(part) if part.isdigit() else part for part in field.split("."))
@@ -212,7 +186,7 @@ def test_a_wrong_field_of_a_list_that_fits_its_commitment(folder: Path, tmp_path
         out = corrupted(folder, tmp_path / str(at), "sealed.json", lambda _, changed=changed: changed)
         (out / "commitment.txt").write_text(f"sha256 {hashlib.sha256(changed.encode()).hexdigest()}\n")
 
-        with pytest.raises(UsageError, match=f"must be a sealed list of version 2 or 3; .*{re.escape(message)}"):
+        with pytest.raises(UsageError, match=f"must be a sealed list of version 3; .*{re.escape(message)}"):
             files.read(out)
 
 
@@ -246,7 +220,7 @@ def test_the_variants_that_are_scored_are_counted(folder: Path, tiny: Path) -> N
     model = ModelConfig(model=str(tiny))
     for withheld, each in ((None, 20), (4, 5), (19, 20), (50, 20)):
         alpha = 0.2 if withheld == 4 else 0.05
-        job = rank(RankConfig(str(folder), model=model, withheld=withheld, alpha=alpha))
+        job = rank(RankConfig(folder=str(folder), model=model, withheld=withheld, alpha=alpha))
         assert job.passes == {"base": 12 * each}
 
 
@@ -254,14 +228,13 @@ def test_another_tokenizer_is_refused(data: Path, tmp_path: Path, tiny: Path) ->
     make.prepare(making(data, tmp_path / "c", tokenizer="embedded")).run()
 
     with pytest.raises(UsageError, match="must have the tokenizer that the canaries were made for"):
-        rank(RankConfig(str(tmp_path / "c"), model=ModelConfig(model=str(tiny)))).run()
+        rank(RankConfig(folder=str(tmp_path / "c"), model=ModelConfig(model=str(tiny)))).run()
 
 
 def test_detectors_that_read_more_than_the_canary_are_refused(folder: Path, tiny: Path) -> None:
+    config = RankConfig(folder=str(folder), model=ModelConfig(model=str(tiny)), detection=DetectorConfig("recall"))
     with pytest.raises(UsageError, match="recall cannot be computed on canaries"):
-        rank(
-            RankConfig(str(folder), model=ModelConfig(model=str(tiny)), detection=DetectorConfig(detectors="recall"))
-        ).run()
+        rank(config).run()
 
 
 @pytest.mark.slow

@@ -29,7 +29,8 @@ def test_a_run_has_passages_metrics_and_report(files: Path, tiny: Path, capsys: 
     from fsd.tracking import fetch_artifact, find_runs
 
     settings = {"prefix": 10, "suffix": 10, "stride": 5, "temperature": 0.7, "top_k": 40}
-    prepare(ExtractConfig("book.txt", ("control.txt",), ModelConfig(model=str(tiny), device="cpu"), **settings)).run()
+    model = ModelConfig(model=str(tiny), device="cpu")
+    prepare(ExtractConfig("book.txt", ("control.txt",), model=model, **settings)).run()
 
     (run,) = find_runs("fsd-extraction")
     table = pd.read_parquet(fetch_artifact(run.id, "passages.parquet"))
@@ -53,9 +54,9 @@ def test_a_text_that_was_read_often_can_be_extracted() -> None:
     texts = [document.text for document in corpus() if not document.member]
     model = language_model.load(ModelConfig(cache="none"))
     cut = works.cut(["read", "unread"], model.tokens([" ".join(texts[:2]), " ".join(texts[2:30])]), 20, 20, 20)
-    (before,) = works.by_model(cut, model, [Sampling()], shown=False).values()
+    (before,) = works.by_model(cut, model, [Sampling()]).values()
     continue_pretraining(model, texts[:2] * 50, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
-    (after,) = works.by_model(cut, model, [Sampling()], shown=False).values()
+    (after,) = works.by_model(cut, model, [Sampling()]).values()
 
     assert after[0].log_p.mean() > before[0].log_p.mean() + 15
     assert after[1].log_p.mean() < before[1].log_p.mean() + 5
@@ -75,7 +76,7 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
     cut = works.cut(["book"], model.tokens([text]), 20, 20, 40)
     tokens = PromptTokens(model.tokenizer, "embedded")
 
-    ((local,),) = works.by_model(cut, model, [Sampling()], shown=False).values()
+    ((local,),) = works.by_model(cut, model, [Sampling()]).values()
     api = Model(ModelConfig("api:embedded"), {"base": ModelScorer(model)}, tokens.tokens, tokens.decode)
     ((remote,),) = works.score(cut, api, [Sampling()]).values()
 
@@ -90,6 +91,7 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
 
 def test_numbers_in_words() -> None:
     assert [report._probability(x) for x in (-0.1, -5.0, -90.0, float("-inf"))] == ["90 %", "0.67 %", "10^-39", "0"]
+    assert [report._probability(x) for x in (0.0, -1e-9, -0.004, -0.01)] == ["100 %", "100 %", "100 %", "99 %"]
     assert [report._count(x) for x in (3, 12_345, 10**9, float("inf"))] == ["3", "12,345", "10^9", "never"]
 
 
@@ -154,7 +156,3 @@ def test_what_greedy_decoding_returns_and_the_highest_probabilities_are_told_and
     assert "not distinguishable from the control" in first.text
     assert "greedy" not in first.text
     assert "distinguish" in second.text or "read" in second.text
-
-
-def test_a_certain_passage_has_100_percent() -> None:
-    assert [report._probability(x) for x in (0.0, -1e-9, -0.004, -0.01)] == ["100 %", "100 %", "100 %", "99 %"]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from extensions.extract.questions import AskedWork, Question, check_works, prompts, read_questions, usual
+from extensions.extract.questions import AskedWork, Question, check_works, questions_for, read_questions
+from extensions.extract.settings import ExtractConfig
 from fsd.errors import UsageError
 
 BOOK = AskedWork("book", "One two three, four five six.", "Numbers", "A. Counter")
@@ -12,11 +13,12 @@ OTHER = AskedWork("other", "Red green blue yellow white black.", "Colours", cont
 
 
 def test_the_usual_prompts_are_the_same_for_works_and_controls() -> None:
-    title, opening = usual(["title", "opening", "title"], [BOOK, OTHER])
+    asked = ExtractConfig(prompts=("title", "opening", "title"), prefix=3, span=3)
+    title, opening = questions_for(asked, [BOOK, OTHER])
     assert title.about(BOOK, 3) == 'Please give me the text of "Numbers", word for word, from the beginning.'
     assert opening.about(OTHER, 3) == "Continue this text: Red green blue"
     assert (title.continues, opening.continues) == (False, True)
-    (with_author,) = usual(["title"], [BOOK])
+    (with_author,) = questions_for(ExtractConfig(prompts=("title",), span=3), [BOOK])
     assert '"Numbers" by A. Counter,' in with_author.about(BOOK, 3)
 
 
@@ -25,7 +27,7 @@ def test_questions_of_a_file_are_asked_about_every_work(tmp_path: Path) -> None:
     file.write_text('What follows "{opening}"?\n\n In {title} by {author}, {{who}} speaks?  \n')
     questions = read_questions(str(file))
     assert [question.name for question in questions] == ["mine.txt:1", "mine.txt:3"]
-    asked = [prompt for _, _, prompt in prompts([BOOK], questions, 2)]
+    asked = [question.about(BOOK, 2) for question in questions]
     assert asked == ['What follows "One two"?', "In Numbers by A. Counter, {who} speaks?"]
     assert not questions[0].continues
 

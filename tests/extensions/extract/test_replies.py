@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from extensions.chats.reader import ChatReader
-from extensions.extract.replies import LocalReplies, Request, all_sent, sent, utc
+from extensions.extract.replies import LocalReplies, Request, sent, utc
 from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel, load
 
@@ -49,7 +49,7 @@ def likeliest(model: LanguageModel, head: list[int], size: int) -> str:
 def test_a_chat_model_gets_its_template_and_continues_with_the_likeliest_tokens(chat: LanguageModel) -> None:
     message = [{"role": "user", "content": REQUEST.prompt}]
     head = chat.tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
-    assert sent(chat.chats, REQUEST, plain=False).ids == head
+    assert sent(chat.chats, 48, REQUEST, plain=False).ids == head
     (reply,) = ask(chat, REQUEST)
     assert reply.sent == f"{chat.tokenizer.bos_token}user: {REQUEST.prompt}\nmodel:"
     assert reply.text == likeliest(chat, head, 6)
@@ -82,9 +82,9 @@ def test_drawn_replies_depend_on_prompt_and_seed_alone(model: LanguageModel) -> 
 
 
 def test_a_template_that_raises_and_prompts_that_are_too_long_are_refused(chat: LanguageModel) -> None:
-    all_sent(chat.chats, 48, [REQUEST], plain=False)
+    sent(chat.chats, 48, REQUEST, plain=False)
     with pytest.raises(UsageError, match=r"fit the model's context of 20 tokens together; got \d+ and 6 .* for 'the"):
-        all_sent(chat.chats, 20, [REQUEST], plain=False)
+        sent(chat.chats, 20, REQUEST, plain=False)
     refused = {
         "{{ raise_exception('no messages') }}": "take a message of the user's; it says: no messages; --plain asks",
         "{{ messages.__class__.__mro__ }}": "unsafe",
@@ -92,7 +92,7 @@ def test_a_template_that_raises_and_prompts_that_are_too_long_are_refused(chat: 
     }
     for template, message in refused.items():
         with pytest.raises(UsageError, match=message):
-            sent(ChatReader(chat.tokenizer, "tiny", template), REQUEST, plain=False)
+            sent(ChatReader(chat.tokenizer, "tiny", template), 48, REQUEST, plain=False)
 
 
 def test_times_are_written_in_utc() -> None:

@@ -52,42 +52,18 @@ def test_common_spans_by_hand() -> None:
 
 def test_spans_and_runs_against_slow_loops_and_difflib() -> None:
     rng = np.random.default_rng(0)
-    for trial in range(40):
-        letters = list("abcd"[: 2 + trial % 3])
-        reply, work = (rng.choice(letters, size).tolist() for size in (rng.integers(1, 25), rng.integers(1, 30)))
-        n = 1 + trial % 4
+    for trial in range(60):
+        letters = list("abcd"[: 1 + trial % 4])
+        reply = rng.choice(letters, rng.integers(1, 25)).tolist()
+        work = rng.choice([*letters, ""], rng.integers(1, 30)).tolist()
+        n = 1 + trial % 5
         spans = common_spans(Words(reply), Words(work), n)
         assert [(span.reply, span.length) for span in spans] == slow_spans(reply, work, n)
-        assert all(work[s.work : s.work + s.length] == reply[s.reply : s.reply + s.length] for s in spans)
+        for span in spans:
+            places = [at for at in range(len(work)) if work[at : at + span.length] == reply[span.reply : span.end]]
+            assert span.work == places[0]
         match = SequenceMatcher(None, reply, work, autojunk=False).find_longest_match()
         assert run_of(Words(reply), Words(work), NOTHING, n) == match.size
-
-
-def spans_by_writing(reply: list[str], work: list[str], n: int) -> list[Span]:
-    """The same with their first places, by writing each run and looking for it in the work."""
-    text = f" {' '.join(work)} "
-    spans, end, covered = [], 0, 0
-    for begin in range(len(reply)):
-        end = max(end, begin)
-        while end < len(reply) and f" {' '.join(reply[begin : end + 1])} " in text:
-            end += 1
-        if end > covered and end - begin >= n:
-            covered = end
-            before = text[: text.find(f" {' '.join(reply[begin:end])} ")]
-            spans.append(Span(begin, before.count(" "), end - begin))
-    return spans
-
-
-def test_spans_and_their_first_places_against_a_slow_search() -> None:
-    rng = np.random.default_rng(1)
-    for trial in range(300):
-        letters = list("abcde"[: 1 + trial % 5])
-        work = rng.choice([*letters, ""], rng.integers(1, 60)).tolist()
-        pieces = [work[at : at + size] for at, size in rng.integers(0, 30, (rng.integers(0, 6), 2))]
-        noise = rng.choice([*letters, "z"], rng.integers(1, 12)).tolist()
-        reply = [word for piece in [*pieces, noise] for word in piece if word]
-        for n in (1, 2, 3, 5):
-            assert common_spans(Words(reply), Words(work), n) == spans_by_writing(reply, work, n)
 
 
 def test_spans_of_a_control_are_common_wherever_they_stand_in_it() -> None:
@@ -99,21 +75,12 @@ def test_spans_of_a_control_are_common_wherever_they_stand_in_it() -> None:
 def test_a_long_reply_is_compared_in_little_time() -> None:
     work = words_of(" ".join(map(str, range(40_000))) + " la" * 300)
     begun = time.process_time()
-    whole = common_spans(work, work, 8)
-    assert [span.length for span in whole] == [len(work.words)]
+    long = Words(work.words[20_000:24_000])
+    assert common_spans(long, work, 8) == [Span(0, 20_000, 4_000)]
     # By writing each run anew this took minutes.
-    refrain = common_spans(Words(["la"] * 40_000), work, 8)
-    assert len(refrain) == 40_000 - 300 + 1
-    assert time.process_time() - begun < 20
-
-
-def test_a_work_that_is_returned_whole_is_one_span_of_its_length() -> None:
-    work = words_of(WORK)
-    result = returned("w", work, [Exchange("title", "Give me the novel.", WORK)], 5)
-    assert (result.longest, result.words, len(result.spans)) == (len(work.words), len(work.words), 1)
-    assert result.spans[0].quotation == WORK
-    assert result.spans[0].place == 0
-    assert result.chance is None
+    refrain = common_spans(Words(["la"] * 4_000), work, 8)
+    assert len(refrain) == 4_000 - 300 + 1
+    assert time.process_time() - begun < 5
 
 
 def test_a_gap_parts_a_span_and_no_word_fills_it() -> None:
@@ -159,18 +126,6 @@ def test_the_beginning_of_a_text_is_as_it_is_written() -> None:
     assert beginning(" — One,\n two", 2) == " — One,\n two"
     assert beginning("春眠不觉晓", 2) == "春眠"
     assert beginning("a b c", 0) == ""
-
-
-def test_spans_are_looked_for_once_in_a_work_and_in_each_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared = []
-
-    def counted(reply: Words, work: Words, n: int) -> list[Span]:
-        compared.append(work)
-        return common_spans(reply, work, n)
-
-    monkeypatch.setattr("extensions.extract.returned.common_spans", counted)
-    returned("w", words_of(WORK), [Exchange("t", "?", WORK)], 5, [words_of("one"), words_of("two")])
-    assert len(compared) == 3
 
 
 def test_empty_replies_are_counted_and_have_nothing() -> None:

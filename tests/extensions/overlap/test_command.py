@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from extensions.overlap.command import OverlapConfig, prepare
+from extensions.overlap.command import OverlapConfig
+from extensions.overlap.report import prepare
 from fsd.errors import UsageError
 
 WORDS = [f"w{number}" for number in range(100)]

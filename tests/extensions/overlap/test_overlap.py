@@ -67,18 +67,13 @@ def passages(texts, rng, longest):
 
 @pytest.mark.parametrize("collide", [False, True])
 @pytest.mark.parametrize("n", [1, 2, 4, 6])
-def test_counts_spans_and_places_are_those_of_the_slow_version(n, collide, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "PARTS", 3)
-    monkeypatch.setattr(module, "BLOCK", 50)
-    monkeypatch.setattr(module, "FILTER", 64)
+def test_counts_spans_and_places_are_those_of_the_slow_version(n, collide, monkeypatch):
     if collide:  # hashes of which many are of other words
         monkeypatch.setattr(near_duplicates, "_number", len)
     for seed in range(4):
         rng = random.Random(f"{n} {seed}")
         texts, corpus = draw(rng, 30, "own"), draw(rng, 30, "corpus")
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        found = list(overlap(passages(texts, rng, 9), passages(corpus, rng, 9), folder, n=n))
+        found = list(overlap(passages(texts, rng, 9), passages(corpus, rng, 9), n=n))
         assert [row._replace(passage="") for row in found] == list(slow(texts, corpus, n))
         for row in found:
             own = plain(texts[row.source])[row.start : row.start + row.longest]
@@ -86,7 +81,18 @@ def test_counts_spans_and_places_are_those_of_the_slow_version(n, collide, tmp_p
             assert row.share == (row.found / row.ngrams if row.ngrams else 0)
 
 
-def test_a_match_has_a_class_and_a_text_a_verdict(tmp_path) -> None:
+def test_texts_in_several_parts_are_compared_with_the_whole_corpus(monkeypatch):
+    monkeypatch.setattr(module, "WORDS", 50)
+    rng = random.Random(0)
+    texts, corpus = draw(rng, 30, "own"), draw(rng, 30, "corpus")
+    found = list(overlap(passages(texts, rng, 9), list(passages(corpus, rng, 9)), n=2))
+    # what many of the texts have is counted in each part
+    assert [row._replace(passage="", common=0) for row in found] == [
+        row._replace(common=0) for row in slow(texts, corpus, 2)
+    ]
+
+
+def test_a_match_has_a_class_and_a_text_a_verdict() -> None:
     """Rows by hand, of 4-grams; the words of each are its own but for the instruction, which all twelve have."""
     instruction = "choose the right one of these"
 
@@ -109,7 +115,7 @@ def test_a_match_has_a_class_and_a_text_a_verdict(tmp_path) -> None:
         f"{instruction} u v w x y",  # all but one of the 9 of the second, 3 of them common
         own[3].replace("3", "13"),
     ]
-    rows = list(overlap(texts, [Passage(text) for text in corpus], tmp_path, n=4))
+    rows = list(overlap(texts, [Passage(text) for text in corpus], n=4))
     found = [(row.kind, row.verdict) for row in rows]
     assert found[:5] == [
         ("answer inside", "contaminated"), ("answer inside", "contaminated"), ("question alone", "partly"),
@@ -121,9 +127,7 @@ def test_a_match_has_a_class_and_a_text_a_verdict(tmp_path) -> None:
     ]  # fmt: skip
     assert [row.common for row in rows] == [3] * 12 + [0, 3]
     # without its instruction, most of the text is there
-    folder = tmp_path / "whole"
-    folder.mkdir()
-    (whole,) = overlap([Passage("u v w x y z u2 v2")], [Passage("u v w x y z u2 other")], folder, n=4)
+    (whole,) = overlap([Passage("u v w x y z u2 v2")], [Passage("u v w x y z u2 other")], n=4)
     assert (whole.share, whole.kind, whole.verdict) == (0.8, "passage", "contaminated")
 
 
@@ -153,45 +157,39 @@ def test_words_are_lower_case_without_punctuation() -> None:
     assert normalised("六七") == ["六", "七"]
 
 
-def test_sides_without_an_ngram_are_refused(tmp_path) -> None:
+def test_sides_without_an_ngram_are_refused() -> None:
     long, short = Passage("a b c", origin_url="long"), Passage("a b", origin_url="short")
-    for number, (texts, corpus, message) in enumerate(
-        [
-            ([short], [long], "texts must have one of at least 3 words; there is none"),
-            ([long], [short, short], "corpus must have a text of at least 3 words; it has none"),
-            ([long], [], "corpus must have"),
-            ([], [long], "texts must have"),
-        ]
+    for texts, corpus, message in (
+        ([short], [long], "texts must have one of at least 3 words; there is none"),
+        ([long], [short, short], "corpus must have a text of at least 3 words; it has none"),
+        ([long], [], "corpus must have"),
+        ([], [long], "texts must have"),
     ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
         with pytest.raises(UsageError, match=message):
-            list(overlap(texts, corpus, folder, n=3))
-    (row,) = overlap([long], [long], tmp_path / "0" / "..", n=3)
+            list(overlap(texts, corpus, n=3))
+    (row,) = overlap([long], [long], n=3)
     assert row == Overlap("long", 3, 1, 1, 3, 0, "long", "a b c")
 
 
-def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "FILTER", 2**16)
-    monkeypatch.setattr(module, "BLOCK", 2**8)
-    monkeypatch.setattr(module, "PARTS", 8)
+def test_memory_does_not_grow_with_either_side(monkeypatch) -> None:
+    monkeypatch.setattr(module, "WORDS", 2000)
     rng = np.random.default_rng(0)
 
     def texts(count, seed):
         for at in range(count):
             yield Passage(" ".join(f"w{number}" for number in rng.integers(0, 50, 200)), origin_url=f"{seed}:{at}")
 
-    def peak(count):
-        folder = tmp_path / str(count)
-        folder.mkdir()
+    def peak(own, count):
+        corpus = list(texts(40, "corpus")) * count
         tracemalloc.start()
-        list(overlap(texts(20, "own"), texts(count, "corpus"), folder))
+        for _ in overlap(texts(own, "own"), corpus):
+            pass
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
 
-    peak(100)
-    assert peak(160) < 1.2 * peak(40)
+    peak(20, 2)
+    assert peak(80, 4) < 1.2 * peak(20, 1)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +209,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch) -> None:
         (" ", "&nbsp;"),
     ],
 )
-def test_texts_that_are_printed_otherwise_are_found(typed, printed, tmp_path):
+def test_texts_that_are_printed_otherwise_are_found(typed, printed):
     """A sign of each kind after every fifth letter or so of forty texts, of which no n-gram would be free."""
     rng = random.Random(0)
     letters = string.ascii_lowercase[:8]
@@ -220,6 +218,6 @@ def test_texts_that_are_printed_otherwise_are_found(typed, printed, tmp_path):
     def side(sign):
         return [Passage(text.replace("\0", sign), opens=True, origin_url=str(at)) for at, text in enumerate(texts)]
 
-    found = list(overlap(side(typed), side(printed), tmp_path))
+    found = list(overlap(side(typed), side(printed)))
     assert len(found) == 40
     assert min(row.share for row in found) >= 0.99

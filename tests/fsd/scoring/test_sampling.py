@@ -30,7 +30,7 @@ def model(tiny):
 
 
 def computed(model, windows, prefix, samplings=SAMPLINGS[:1]):
-    return suffix_log_probabilities(model, np.array(windows), prefix, samplings, shown=False)
+    return suffix_log_probabilities(model, np.array(windows), prefix, samplings)
 
 
 def slow(logits, target, sampling):
