@@ -18,13 +18,12 @@ from fsd.evaluation.results import (
     MEASURES,
     charted,
     compute_results,
-    evaluate,
     kinds_in,
     reference_of,
     summary,
     tracked,
 )
-from fsd.evaluation.rows import by_key
+from fsd.evaluation.rows import by_key, evaluate
 from fsd.scores import STATES, Score
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics import metrics
