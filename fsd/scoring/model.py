@@ -44,7 +44,7 @@ from fsd.token_stats import (
     scored_prompts,
     texts_of,
 )
-from fsd.views import FORMS, NO_INPUTS, PRIMED, Detectors, ViewInputs, not_of_chats, usable
+from fsd.views import FORMS, NO_INPUTS, Detectors, View, ViewInputs, not_of_chats, usable
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel, ReadsChats
@@ -149,7 +149,7 @@ class Model:
             **options.pop("excluded", {}),
         }
         if any(prompt.context for prompt in prompts):
-            primed = [detector.name for detector in detectors if PRIMED.intersection(detector.views)]
+            primed = [detector.name for detector in detectors if any(form.primed for form in detector.forms)]
             excluded |= dict.fromkeys(primed, "its prefix would take the place of the texts' own contexts")
         chats = chats_of(prompts)
         if chats:
@@ -208,14 +208,14 @@ class Model:
         def too_long(form: str) -> set[int]:
             rows = set()
             for row, ids in enumerate(model.tokens(texts_of(prompts))):
-                context = FORMS[form](prompts[row], inputs)[-1].context
+                context = FORMS[form].prompts(prompts[row], inputs)[-1].context
                 if size(context) + len(ids) > model.context:
                     rows.add(row)
             return rows
 
         for detector in detectors:
-            prefixed = PRIMED.intersection(detector.views)
-            forms = prefixed.union({"repeated"}.intersection(detector.views))
+            prefixed = [name for name in detector.views if View.named(name).record.primed]
+            forms = [*prefixed, *{"repeated"}.intersection(detector.views)]
             cut = len(set().union(*map(too_long, forms)))
             if cut == 0:
                 continue

@@ -14,7 +14,7 @@ from fsd.errors import at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.scoring.cache import FILE, SQLiteStore, memoized, model_key
 from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, TokenIds, Tokenize, chats_of, texts_of
-from fsd.views import DRAWS, PAIRS, Draws
+from fsd.views import FORMS, Draws
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -33,9 +33,11 @@ TABLE = "frequencies.npz"
 def draws(config: ModelConfig) -> dict[str, Draws]:
     """How texts are continued, by form."""
     at_least(1, samples=config.samples)
-    if config.samples is None:
-        return DRAWS
-    return {form: way._replace(samples=config.samples) for form, way in DRAWS.items()}
+    ways = {}
+    for name, form in FORMS.items():
+        if form.draws:
+            ways[name] = form.draws._replace(samples=config.samples or form.draws.samples)
+    return ways
 
 
 def scorer_makers(config: ModelConfig, states: Sequence[str], seed: int = 42) -> "dict[str, Maker]":
@@ -101,10 +103,10 @@ def _pair_makers(
     # One for all states, made with the first scorer: a dry run, which has the names alone, does not import torch.
     kept = cache(_kept_states)
     makers: dict[str, Maker] = {}
-    for form, compared in PAIRS.items():
+    for name, form in FORMS.items():
         for state in states:
-            if compared[state] in readers:
-                makers[f"{state}.{form}"] = partial(_pair, state, form, config, load_reference, kept)
+            if form.beside and form.beside[state] in readers:
+                makers[f"{state}.{name}"] = partial(_pair, state, name, config, load_reference, kept)
     return makers
 
 
@@ -248,7 +250,7 @@ def _pair(
     """The scorer that compares a state of the model with what the form names, over the whole vocabulary."""
     from fsd.scoring.pair_scorer import PairMember, pair_scorer
 
-    compared = PAIRS[form][state]
+    compared = FORMS[form].beside[state]
     target = PairMember(lambda: model, tuned=state == "tuned")
     reference = target._replace(tuned=compared == "tuned")
     if compared == "reference" and load_reference:
@@ -268,7 +270,7 @@ def whole_model_scorers(
     for name, scorer in build_scorers(tuned, config, ("base",), seed=seed).items():
         if name.startswith("base"):
             scorers[name.replace("base", "tuned", 1)] = scorer
-    for state, compared in PAIRS["change"].items():
+    for state, compared in FORMS["change"].beside.items():
         title = _title(f"{state} beside {compared}")
         scorers[f"{state}.change"] = pair_scorer(members[state], members[compared], config, store, title)
     return scorers
