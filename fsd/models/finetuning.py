@@ -105,8 +105,10 @@ def finetune(
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
     finished = None
-    # Without a fingerprint the base may be any; processes on several machines have no disk in common.
-    if cache and language_model.identity.fingerprint and processes_here() == num_processes():
+    # Without a fingerprint the base may be any; processes on several machines have no disk in common; and peft gives a
+    # saved adapter of adalora other settings.
+    known = language_model.identity.fingerprint and config.method != "adalora"
+    if cache and known and processes_here() == num_processes():
         finished = cache / training_key(language_model, pieces, config, seed)
     # Whoever wants to measure after each epoch needs the training itself.
     if finished and after_epoch is None and _reuse(language_model, finished, log):
