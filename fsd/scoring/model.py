@@ -17,13 +17,12 @@ from fsd.scoring.model_checks import check_chats
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import (
     STATES,
-    build_scorers,
+    ScorerMaker,
     draws,
     frequency_file,
     frequency_scorer,
     reference_name,
     reference_scorer,
-    scorer_makers,
     whole_model_scorers,
 )
 from fsd.scoring.services import PromptTokens, service_scorers
@@ -295,7 +294,7 @@ def outline(config: ModelConfig, states: Sequence[str] = STATES, *, chat: bool =
     """
     # As a mapping, since the flag has a hyphen.
     at_least(1, **{"max-batch-tokens": config.max_batch_tokens})
-    scorers = dict.fromkeys(scorer_makers(config, states), _not_opened)
+    scorers = dict.fromkeys(ScorerMaker(config).makers(states), _not_opened)
     if chat:
         del scorers["base"]
     return Outline(config, scorers, seed=seed)
@@ -357,7 +356,7 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     elif whole:
         states = ("base",)
         further = whole_model_scorers(base, whole, config, seed=seed)
-    scorers = build_scorers(base, config, states, seed=seed) | further
+    scorers = ScorerMaker(config, base, seed).scorers(states) | further
     return Model(config, scorers, base.tokens, base.tokenizer.decode, base.tokenizer, base, whole=whole, seed=seed)
 
 
