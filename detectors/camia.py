@@ -19,8 +19,8 @@ def camia(
     repeated: Sequence[TokenStats],
     nonmembers: Exemplars,
     *,
-    combination: Annotated[str, among(*COMBINATIONS)] = "edgington",
-    along: Annotated[str, among(*ALONG)] = "copies",
+    combination: Annotated[str, among(COMBINATIONS)] = "edgington",
+    along: Annotated[str, among(ALONG)] = "copies",
 ) -> float:
     """Combination of the p-values of 72 signals of the losses, each the rank of x among K known non-members.
 

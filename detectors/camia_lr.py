@@ -19,7 +19,7 @@ def camia_lr(
     labelled: Exemplars,
     *,
     components: Annotated[int, Setting(None, "0 to 72", lambda count: 0 <= count <= 72)] = 0,
-    along: Annotated[str, among(*ALONG)] = "copies",
+    along: Annotated[str, among(ALONG)] = "copies",
 ) -> float:
     """Log-odds of membership by a logistic regression on 72 signals of the losses, which are scaled to [0, 1].
 

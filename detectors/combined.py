@@ -6,7 +6,10 @@ from fsd.search_space import Range, Setting, Share
 from fsd.token_stats import TokenStats, check_same_tokens, lowest_mean
 
 NEEDS = ("token", "mean", "std")
-WEIGHT = ("at least 0 and finite", lambda weight: 0 <= weight < float("inf"))
+
+
+def _weight(search: Range) -> Setting:
+    return Setting(search, "at least 0 and finite", lambda weight: 0 <= weight < float("inf"))
 
 
 def combined(
@@ -15,8 +18,8 @@ def combined(
     reference: TokenStats,
     *,
     k: Share = 0.2,
-    a: Annotated[float, Setting(Range(0.0, 2.0, step=0.25), *WEIGHT)] = 0.5,
-    b: Annotated[float, Setting(Range(0.0, 8.0, step=1.0), *WEIGHT)] = 4.0,
+    a: Annotated[float, _weight(Range(0.0, 2.0, step=0.25))] = 0.5,
+    b: Annotated[float, _weight(Range(0.0, 8.0, step=1.0))] = 4.0,
 ) -> float:
     """min_k_reference + a·min_k_pp + b·(mean log-probability under the base model − under the fine-tuned model).
 

@@ -9,9 +9,7 @@ NORMS = ("l1", "l2", "max")
 AUTO = False
 
 
-def gradient_norm(
-    gradient: GradientNorms, *, norm: Annotated[str, among(*NORMS, search=Choice(NORMS))] = "l2"
-) -> float:
+def gradient_norm(gradient: GradientNorms, *, norm: Annotated[str, among(NORMS, Choice(NORMS))] = "l2") -> float:
     """Negative norm of the gradient of the loss by the model's own weights: −‖∇_θ loss(x)‖_p.
 
     The norm is that of all weights as one vector. Its FSD compares the norms before and after fine-tuning, both by the

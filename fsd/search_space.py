@@ -40,7 +40,7 @@ class Setting:
     holds: Callable[[Any], bool] = lambda _: True
 
 
-def among(*names: str, search: Search | None = None) -> Setting:
+def among(names: tuple[str, ...], search: Search | None = None) -> Setting:
     """A setting that must be one of some names."""
     return Setting(search, f"one of {', '.join(names)}", names.__contains__)
 
@@ -64,7 +64,7 @@ def declared(function: Callable[..., float]) -> dict[str, Setting]:
     """What the annotations of a detector function say of its settings."""
     settings = {}
     for name, annotation in function.__annotations__.items():
-        for said in getattr(annotation, "__metadata__", ()):
-            if isinstance(said, Setting):
-                settings[name] = said
+        for record in getattr(annotation, "__metadata__", ()):
+            if isinstance(record, Setting):
+                settings[name] = record
     return settings

@@ -82,7 +82,7 @@ class Form:
         further: whether it takes more than a forward pass a text: over other texts, a backward pass, or samples.
         gradient: whether the gradient of the text is taken: `GradientNorms`.
         draws: how the model continues the prompts: `Continuations`.
-        beside: reader → the other model, with which it is compared over the whole vocabulary: `PairStats`.
+        compared: reader → the other model, with which it is compared over the whole vocabulary: `PairStats`.
         scored_as: the form by whose scorer the prompts are read, if not by that of their own.
     """
 
@@ -97,7 +97,7 @@ class Form:
     further: bool = False
     gradient: bool = False
     draws: Draws | None = None
-    beside: Mapping[str, str] = field(default_factory=dict)
+    compared: Mapping[str, str] = field(default_factory=dict)
     scored_as: str = ""
 
 
@@ -145,69 +145,69 @@ _REPEATED = "it reads a text after copies of itself"
 _CONTINUED = "it continues the first half of a text"
 _GROUPS = "of two groups or more are given, as validation texts of `fsd run` are"
 
-FORMS = {
-    "plain": Form(_plain),
-    "gradient": Form(_plain, gradient=True, further=True),
-    "difference": Form(_plain, beside={"base": "reference", "tuned": "reference"}),
-    "change": Form(_plain, beside={"base": "tuned", "tuned": "base"}),
-    "lower": Form(lambda prompt, _: prompt.copies(lambda text: [text.lower()]), copies=True),
-    "primed": Form(
-        lambda prompt, inputs: [prompt._replace(context=inputs.primed)],
-        without="no prefix of non-member texts is given",
-        not_of_chats=_PRIMED,
-        primed=True,
-        further=True,
-    ),
-    "member_primed": Form(
-        _member_primed,
-        without=f"no known members {_GROUPS}",
-        not_of_chats=_PRIMED,
-        primed=True,
-        labels=True,
-        further=True,
-    ),
-    "neighbours": Form(
-        lambda prompt, inputs: _copied(prompt, inputs.neighbours),
-        without="no neighbour model is given",
-        copies=True,
-        several=True,
-        further=True,
-    ),
-    "swapped": Form(
-        lambda prompt, inputs: _copied(prompt, inputs.swapped),
-        without="no copies with swapped words are given",
-        copies=True,
-        several=True,
-        further=True,
-    ),
-    "repeated": Form(lambda prompt, _: repetitions(prompt), not_of_chats=_REPEATED, several=True, further=True),
-    "nonmembers": Form(
-        lambda _, inputs: _all(inputs.nonmembers),
-        without="no known non-members are given, as unseen texts are",
-        not_of_chats=_REPEATED,
-        common=True,
-        further=True,
-    ),
-    "labelled": Form(
-        lambda _, inputs: _all(inputs.labelled),
-        without=f"no known members and non-members {_GROUPS}",
-        not_of_chats=_REPEATED,
-        common=True,
-        labels=True,
-        further=True,
-    ),
-    # They are few, read once for all others, and as the texts themselves are: by both models.
-    "unread": Form(
-        lambda _, inputs: _all(inputs.unread),
-        without=f"fewer than {FEWEST_UNREAD} known non-members are given, as unseen texts are",
-        common=True,
-        scored_as="difference",
-    ),
-    # The two ways to draw are those of the papers of SaMIA and CDD.
-    "continuations": Form(_continued, not_of_chats=_CONTINUED, draws=Draws(10, 1.0, top_k=50), further=True),
-    "outputs": Form(_continued, not_of_chats=_CONTINUED, draws=Draws(50, 0.8, tokens=100, greedy=True), further=True),
-}
+FORMS: dict[str, Form] = {"plain": Form(_plain), "gradient": Form(_plain, gradient=True, further=True)}
 """Form → its record. A parameter of a detector is the name of a form, read by the base model, or one of `READERS`."""
+# Token by token, as InfoRMIA and WBC compare a target with a reference, and an audit a fine-tuned model with its base.
+FORMS["difference"] = Form(_plain, compared={"base": "reference", "tuned": "reference"})
+FORMS["change"] = Form(_plain, compared={"base": "tuned", "tuned": "base"})
+FORMS["lower"] = Form(lambda prompt, _: prompt.copies(lambda text: [text.lower()]), copies=True)
+# ReCaLL (arXiv 2406.15968).
+FORMS["primed"] = Form(
+    lambda prompt, inputs: [prompt._replace(context=inputs.primed)],
+    without="no prefix of non-member texts is given",
+    not_of_chats=_PRIMED,
+    primed=True,
+    further=True,
+)
+# CON-ReCaLL (arXiv 2409.03363), which compares both kinds of prefix.
+FORMS["member_primed"] = Form(
+    _member_primed, without=f"no known members {_GROUPS}", not_of_chats=_PRIMED, primed=True, labels=True, further=True
+)
+# Mattern et al. (arXiv 2305.18462).
+FORMS["neighbours"] = Form(
+    lambda prompt, inputs: _copied(prompt, inputs.neighbours),
+    without="no neighbour model is given",
+    copies=True,
+    several=True,
+    further=True,
+)
+# PAC (arXiv 2405.11930).
+FORMS["swapped"] = Form(
+    lambda prompt, inputs: _copied(prompt, inputs.swapped),
+    without="no copies with swapped words are given",
+    copies=True,
+    several=True,
+    further=True,
+)
+# The next three are those of CAMIA (arXiv 2409.13745) and of what is fitted to its signals.
+FORMS["repeated"] = Form(lambda prompt, _: repetitions(prompt), not_of_chats=_REPEATED, several=True, further=True)
+FORMS["nonmembers"] = Form(
+    lambda _, inputs: _all(inputs.nonmembers),
+    without="no known non-members are given, as unseen texts are",
+    not_of_chats=_REPEATED,
+    common=True,
+    further=True,
+)
+FORMS["labelled"] = Form(
+    lambda _, inputs: _all(inputs.labelled),
+    without=f"no known members and non-members {_GROUPS}",
+    not_of_chats=_REPEATED,
+    common=True,
+    labels=True,
+    further=True,
+)
+# They are few, read once for all others, and as the texts themselves are: by both models.
+FORMS["unread"] = Form(
+    lambda _, inputs: _all(inputs.unread),
+    without=f"fewer than {FEWEST_UNREAD} known non-members are given, as unseen texts are",
+    common=True,
+    scored_as="difference",
+)
+# SaMIA (arXiv 2404.11262) draws as many tokens as the text itself has.
+FORMS["continuations"] = Form(_continued, not_of_chats=_CONTINUED, draws=Draws(10, 1.0, top_k=50), further=True)
+# CDD (arXiv 2402.15938) compares with the most likely continuation.
+_OUTPUTS = Draws(50, 0.8, tokens=100, greedy=True)
+FORMS["outputs"] = Form(_continued, not_of_chats=_CONTINUED, draws=_OUTPUTS, further=True)
 
 READERS = {"text": "base", "tuned": "tuned", "reference": "reference", "unigram": "unigram"}
 """Parameter of a detector → what reads the text as it is."""
@@ -227,7 +227,7 @@ class View(NamedTuple):
         if parameter in READERS:
             return cls(READERS[parameter], "plain")
         if parameter not in FORMS:
-            raise KeyError(f"a view must be one of {', '.join([*READERS, *FORMS])}; got {parameter}")
+            raise KeyError(f"a view must be one of {', '.join(READERS | FORMS)}; got {parameter}")
         return cls("base", parameter)
 
     @property
@@ -249,15 +249,15 @@ class View(NamedTuple):
         """Name of the scorer: that of the reader, or one of its own for gradients, samples and two models."""
         reader, name = self.scored
         form = FORMS[name]
-        separate = form.gradient or form.draws or form.beside
+        separate = form.gradient or form.draws or form.compared
         return f"{reader}.{name}" if separate else reader
 
     @property
     def halves(self) -> tuple["View", ...]:
         """The views of either model alone that come with a view of two models; none for other views."""
-        if not self.record.beside:
+        if not self.record.compared:
             return ()
-        return View(self.reader, "plain"), View(self.record.beside[self.reader], "plain")
+        return View(self.reader, "plain"), View(self.record.compared[self.reader], "plain")
 
 
 @dataclass(frozen=True)
@@ -296,8 +296,8 @@ class Detector:
     @property
     def paired(self) -> bool:
         """Whether the detector compares base and tuned model itself: its score is an FSD; it has no base score."""
-        compared = {form.beside.get("base") for form in self.forms}
-        return "tuned" in self.views or "tuned" in compared
+        second = {form.compared.get("base") for form in self.forms}
+        return "tuned" in self.views or "tuned" in second
 
     @property
     def needs_labels(self) -> bool:
@@ -454,7 +454,7 @@ class _Available:
         for reader in (view.reader, *(half.reader for half in view.halves)):
             if reader not in self.scorers:
                 return _MISSING_READERS.get(reader, f"no {reader} model is given")
-        if form.beside and view.scorer not in self.scorers:
+        if form.compared and view.scorer not in self.scorers:
             return "it compares whole distributions: both models must be local"
         if form.gradient and view.scorer not in self.scorers:
             return "no gradient can be computed: the model must be local, on one device and not quantized"

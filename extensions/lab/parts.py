@@ -28,7 +28,7 @@ def read_once(model: Model) -> Model:
     """The model, whose scorers read each chat whole, once, whatever is scored of it."""
     names = {*STATES, "reference"}
     for state in STATES:
-        names.update(f"{state}.{name}" for name, form in FORMS.items() if form.beside)
+        names.update(f"{state}.{name}" for name, form in FORMS.items() if form.compared)
     scorers = dict(model.scorers)
     for name in names.intersection(scorers):
         scorers[name] = ReadOnce(scorers[name], model.language_model.read)

@@ -107,8 +107,8 @@ def finetune(
     finished = None
     # Without a fingerprint the base may be any; processes on several machines have no disk in common; and peft gives a
     # saved adapter of adalora other settings.
-    known = language_model.identity.fingerprint and config.method != "adalora"
-    if cache and known and processes_here() == num_processes():
+    named = language_model.identity.fingerprint and config.method != "adalora"
+    if cache and named and processes_here() == num_processes():
         finished = cache / training_key(language_model, pieces, config, seed)
     # Whoever wants to measure after each epoch needs the training itself.
     if finished and after_epoch is None and _reuse(language_model, finished, log):
@@ -236,14 +236,16 @@ def _reuse(language_model: LanguageModel, folder: Path, log: StepLog | None) -> 
 def _keep(language_model: LanguageModel, folder: Path, history: Sequence[Logs]) -> None:
     """Store a finished training, if the disk allows, and delete those that were made longest ago."""
     with contextlib.suppress(OSError):
+        # What is left of one that was killed or damaged.
         shutil.rmtree(folder, ignore_errors=True)
         save_adapter(language_model, folder / ADAPTER)
         (folder / FINISHED).write_text(json.dumps(history))
         kept = 0
-        for other in sorted(folder.parent.iterdir(), key=lambda path: -path.stat().st_mtime):
-            kept += sum(file.stat().st_size for file in other.rglob("*"))
+        # The newest first, this one among them.
+        for training in sorted(folder.parent.iterdir(), key=lambda path: -path.stat().st_mtime):
+            kept += sum(file.stat().st_size for file in training.rglob("*"))
             if kept > KEEP_BYTES:
-                shutil.rmtree(other, ignore_errors=True)
+                shutil.rmtree(training, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -129,7 +129,8 @@ def encode(result: TokenStats | PairStats | Continuations | FloatArray | str) ->
     kind = TOKENS
     if isinstance(result, PairStats):
         kind = PAIR if result.alone else PAIR_NOT_ALONE
-    numbers = np.stack([result.token, *_numbers(result)])
+    # The ids are exact as float64, so that all numbers are one block.
+    numbers = np.vstack([result.token, *_numbers(result)])
     return Row(kind, numbers.astype("<f8").tobytes())
 
 

@@ -214,7 +214,7 @@ class Model:
 
         for detector in detectors:
             prefixed = [name for name in detector.views if View.named(name).record.primed]
-            forms = [*prefixed, *{"repeated"}.intersection(detector.views)]
+            forms = prefixed + [name for name in detector.views if name == "repeated"]
             cut = len(set().union(*map(too_long, forms)))
             if cut == 0:
                 continue

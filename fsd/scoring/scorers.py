@@ -63,10 +63,10 @@ class ScorerMaker:
             for form, way in draws(config).items():
                 makers[f"{state}.{form}"] = partial(self._samples, state, way)
             for name, record in FORMS.items():
-                compared = record.beside.get(state)
+                second = record.compared.get(state)
                 # An API gives no whole distributions, which could be compared.
-                if compared in readers and not config.by_api:
-                    makers[f"{state}.{name}"] = partial(self._pair, state, compared)
+                if second in readers and not config.by_api:
+                    makers[f"{state}.{name}"] = partial(self._pair, state, second)
         file = frequency_file(config)
         if file:
             makers["unigram"] = partial(self._unigram, file)
@@ -127,15 +127,15 @@ class ScorerMaker:
         stored = memoized(sampler, self.store, lambda: f"{model_key(model, tuned=tuned)} {way} {self.seed}", model)
         return lambda prompts: distributed.from_main(lambda: list(stored(prompts)))
 
-    def _pair(self, state: str, compared: str) -> Scorer:
+    def _pair(self, state: str, second: str) -> Scorer:
         """The scorer that compares a state of the model with another one, or with the reference."""
         from fsd.scoring.pair_scorer import PairMember, pair_scorer
 
         target = PairMember(lambda: self.model, tuned=state == "tuned")
-        reference = target._replace(tuned=compared == "tuned")
-        if compared == "reference":
+        reference = target._replace(tuned=second == "tuned")
+        if second == "reference":
             reference = PairMember(self.load_reference, kept=self._kept)
-        return pair_scorer(target, reference, self.config, self.store, _title(f"{state} beside {compared}"))
+        return pair_scorer(target, reference, self.config, self.store, _title(f"{state} beside {second}"))
 
     def _unigram(self, file: Path) -> Scorer:
         model = self.model
@@ -249,7 +249,7 @@ def whole_model_scorers(
     for name, scorer in ScorerMaker(config, tuned, seed).scorers(("base",)).items():
         if name.startswith("base"):
             scorers[name.replace("base", "tuned", 1)] = scorer
-    for state, compared in FORMS["change"].beside.items():
+    for state, compared in FORMS["change"].compared.items():
         title = _title(f"{state} beside {compared}")
         scorers[f"{state}.change"] = pair_scorer(members[state], members[compared], config, store, title)
     return scorers

@@ -71,7 +71,7 @@ def fake_scorers(*, alone=True):
     factors = {"base": 0.5, "tuned": 0.25, "reference": 1.0, "unigram": 2.0}
     scorers = {name: FakeScorer(factor) for name, factor in factors.items()}
     for form, record in FORMS.items():
-        for name, reference in record.beside.items():
+        for name, reference in record.compared.items():
             scorers[f"{name}.{form}"] = FakePairScorer(scorers[name], scorers[reference], alone=alone)
     for name in STATES:
         norms = GradientNorms(*[factors[name]] * 3)
