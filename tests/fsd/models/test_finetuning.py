@@ -178,6 +178,7 @@ def test_a_model_that_was_made_without_gradients_is_trained(tiny):
     assert adapter_fingerprint(ours) == adapter_fingerprint(theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of MLflow's own
 def test_autologging_makes_no_run_of_a_training(model, tmp_path, monkeypatch):
     import mlflow

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -242,12 +241,13 @@ def test_a_file_that_cannot_be_used_costs_one_line(store, capsys, monkeypatch, f
     assert capsys.readouterr().err == f"cache: {store.file} cannot be used: {why}; the run goes on without it\n"
 
 
-def test_the_table_of_an_earlier_version_is_dropped(store):
+def test_the_tables_of_earlier_versions_are_dropped(store):
     store.file.parent.mkdir()
-    execute(store, "CREATE TABLE statistics (model, prompt, used, data)")
+    for name in ("statistics", "results"):
+        execute(store, f"CREATE TABLE {name} (model, prompt, used, data)")
     assert computed(store) == PROMPTS[:3]
     assert computed(reopened(store)) == []
-    assert execute(store, "SELECT count(*) FROM sqlite_master WHERE name = 'statistics'") == [(0,)]
+    assert execute(store, "SELECT name FROM sqlite_master WHERE type = 'table'") == [("answers",)]
 
 
 def test_a_required_file_that_cannot_be_written_is_refused(tmp_path):
@@ -299,7 +299,7 @@ def test_loading_a_row_makes_it_young(store):
     assert seconds[0] < 30 < seconds[1]  # the second is young enough: nothing is written
 
 
-# Several processes and threads
+# Several processes
 
 WRITER = """
 import sys
@@ -348,13 +348,6 @@ def test_a_killed_process_leaves_what_it_stored(store, capsys):
     assert len(reopened(store).load("k", [Prompt(str(i)) for i in range(51)])) == 51
     assert computed(reopened(store), [Prompt("new")]) == [Prompt("new")]
     assert computed(reopened(store), [Prompt("new")]) == []
-    assert capsys.readouterr().err == ""
-
-
-def test_several_threads_share_a_store(store, capsys):
-    texts = [[Prompt(f"{number % 2} text {i}") for i in range(20)] for number in range(20)]
-    with ThreadPoolExecutor(4) as pool:
-        assert len(list(pool.map(lambda prompts: computed(store, prompts), texts))) == 20
     assert capsys.readouterr().err == ""
 
 
