@@ -278,7 +278,7 @@ class Detector:
     name: str
     function: Callable[..., float]
     views: tuple[str, ...]
-    settings: Settings
+    settings: Settings = field(default_factory=dict)
     fallback: Callable[..., str | None] | None = None
     needs: tuple[str, ...] = ()
     base_settings: Settings = field(default_factory=dict)
