@@ -34,7 +34,7 @@ WORDS = "the score of an unseen text moves more than that of a member when model
 CREATION = "fsd.tracking.store:_create"
 START, END = "fsd.tracking.runs:_start", "fsd.tracking.runs:_end"
 STORE = "fsd.scoring.cache:SQLiteStore.save"
-STEP, EPOCH = "fsd.models.finetuning:_report", "transformers.trainer:Trainer._save_checkpoint"
+STEP, KEEP = "fsd.models.finetuning:_report", "fsd.models.finetuning:_keep"
 FORWARD = "fsd.scoring.model_scorer:ModelScorer._forward"
 LOG = "fsd.tracking.runs:Run.log"
 WRITE = "pipelines.command.output:_write"
@@ -79,11 +79,9 @@ COMMANDS = {
             Moment("run opened", START, after=True),
             Moment("first training step", STEP),
             Moment("training step 4", STEP, 4),
-            Moment("saving the first epoch", EPOCH),
-            Moment("first epoch saved", EPOCH, after=True),
             Moment("training step 7", STEP, 7),
-            Moment("second epoch saved", EPOCH, 2, after=True),
-            Moment("last epoch saved", EPOCH, 3, after=True),
+            Moment("keeping the training", KEEP),
+            Moment("training kept", KEEP, after=True),
             Moment("training finished", "fsd.models.finetuning:finetune", after=True),
             Moment("first forward pass", FORWARD),
             Moment("storing statistics of the base", STORE),
@@ -303,10 +301,8 @@ def run_here(
     """Run a command in this process, which prints to log.txt (errors) and printed.txt."""
     surround(folder, environment or {}, suffix)
     tempfile.tempdir = None
-    from fsd.models import finetuning
     from pipelines.__main__ import main
 
-    finetuning.SECONDS = 0  # every epoch of the tiny model
     if moment:
         patch(moment, number)
     sys.argv = ["fsd", *name.split(), *shlex.split(line)]

@@ -59,7 +59,7 @@ def main(settings: Settings) -> None:
     print("state, what is read | tokens | " + " | ".join(f"{way}: s wall (s cpu)" for way in WAYS) + " | ratio")
     totals, tokens, furthest = dict.fromkeys(WAYS, 0.0), 0, 0.0
     for form in [form for form in FORMS if form not in DRAWS]:
-        prompts = list(dict.fromkeys(prompt for text in texts for prompt in FORMS[form](text, given)))
+        prompts = list(dict.fromkeys(prompt for text in texts for prompt in FORMS[form].prompts(text, given)))
         if not prompts:  # the run has none of the further texts that this form reads
             continue
         for tuned in (False, True):

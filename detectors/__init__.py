@@ -1,11 +1,12 @@
 """Detectors, one per file, discovered by file name.
 
 A detector is a pure function with the name of its file. Its positional parameters are views of the text (see
-`fsd.views.VIEWS`), its keyword-only parameters are settings with the paper's defaults. It returns S(x), where higher
-means more likely a member. The file may also define `SEARCH`, the search space of the settings; `NEEDS`, the fields
-of `TokenStats` that it uses besides text and logp (token, mean, std, top); `AUTO = False`, which leaves it out of the
-default set, and `ALL = False`, by which it is computed by name alone; and `fallback`, a function with the same
-parameters that says why a fallback was used for the score of a text, and which one ("why; what"), or returns None.
+`fsd.views.FORMS`), its keyword-only parameters are settings with the paper's defaults, and with a
+`fsd.search_space.Setting` in their annotation, which says what they may be and what is searched. It returns S(x), where
+higher means more likely a member. The file may also define `NEEDS`, the fields of `TokenStats` that it uses besides
+text and logp (token, mean, std, top); `AUTO = False`, which leaves it out of the default set, and `ALL = False`, by
+which it is computed by name alone; and `fallback`, a function with the same parameters that says why a fallback was
+used for the score of a text, and which one ("why; what"), or returns None.
 """
 
 import importlib
@@ -15,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from fsd.errors import UsageError, one_of
-from fsd.views import VIEWS, Detector
+from fsd.views import Detector, View
 
 __all__ = ["Detector", "load", "names"]
 
@@ -48,18 +49,14 @@ def load(name: str, /, **settings: Any) -> Detector:
         if parameter.kind is parameter.KEYWORD_ONLY:
             defaults[parameter.name] = parameter.default
         else:
+            View.named(parameter.name)
             views.append(parameter.name)
-    unknown = set(views) - set(VIEWS)
-    assert not unknown, f"detector {name} has unknown views {unknown}; views are {sorted(VIEWS)}"
-    fallback = getattr(module, "fallback", None)
-    needs = getattr(module, "NEEDS", ())
     detector = Detector(
         name=name,
         function=function,
         views=tuple(views),
         settings=defaults,
-        search=getattr(module, "SEARCH", {}),
-        fallback=fallback,
-        needs=needs,
+        fallback=getattr(module, "fallback", None),
+        needs=getattr(module, "NEEDS", ()),
     )
     return detector.with_settings(**settings)

@@ -1,11 +1,12 @@
 """CAMIA: how the losses go along a text and its repetition, ranked among those of known non-members."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
-from fsd.errors import UsageError, one_of
 from fsd.loss_signals import ALONG, loss_signals
+from fsd.search_space import among
 from fsd.token_stats import Exemplars, TokenStats
 
 NEEDS = ("token",)
@@ -18,8 +19,8 @@ def camia(
     repeated: Sequence[TokenStats],
     nonmembers: Exemplars,
     *,
-    combination: str = "edgington",
-    along: str = "copies",
+    combination: Annotated[str, among(COMBINATIONS)] = "edgington",
+    along: Annotated[str, among(ALONG)] = "copies",
 ) -> float:
     """Combination of the p-values of 72 signals of the losses, each the rank of x among K known non-members.
 
@@ -35,16 +36,9 @@ def camia(
         combination: `edgington`, `fisher`, `pearson` or `george`.
         along: what slope and entropy are of, the text with its `copies`, as in the paper's code, or the `text` alone.
 
-    Raises:
-        UsageError: for another combination or `along`.
-
     Source: "Context-aware membership inference attacks against pre-trained large language models", arXiv 2409.13745;
     OLMo-Detect has the two `along` as two methods. The directions follow other implementations, and are not fitted.
     """
-    if combination not in COMBINATIONS:
-        raise UsageError(one_of("camia.combination", COMBINATIONS, combination))
-    if along not in ALONG:
-        raise UsageError(one_of("camia.along", ALONG, along))
     signals = loss_signals(text, *repeated, along=along)
     of_nonmembers = nonmembers.of(loss_signals, along=along)
     # Ties count half. The other half keeps p from 0 and from 1, where the logarithms are infinite.

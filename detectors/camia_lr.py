@@ -1,11 +1,12 @@
 """CAMIA with labels: a logistic regression on its 72 signals, fitted to texts of which it is known what they are."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
-from fsd.errors import UsageError, one_of
 from fsd.loss_signals import ALONG, loss_signals
+from fsd.search_space import Setting, among
 from fsd.token_stats import Exemplars, FloatArray, TokenStats
 
 NEEDS = ("token",)
@@ -13,7 +14,12 @@ AUTO = False
 
 
 def camia_lr(
-    text: TokenStats, repeated: Sequence[TokenStats], labelled: Exemplars, *, components: int = 0, along: str = "copies"
+    text: TokenStats,
+    repeated: Sequence[TokenStats],
+    labelled: Exemplars,
+    *,
+    components: Annotated[int, Setting(None, "0 to 72", lambda count: 0 <= count <= 72)] = 0,
+    along: Annotated[str, among(ALONG)] = "copies",
 ) -> float:
     """Log-odds of membership by a logistic regression on 72 signals of the losses, which are scaled to [0, 1].
 
@@ -28,15 +34,8 @@ def camia_lr(
         components: principal components of the scaled signals that take their place; 0 for none.
         along: what slope and entropy are of, as in `camia`.
 
-    Raises:
-        UsageError: if `components` is not 0 to 72, or for another `along`.
-
     Source: arXiv 2409.13745, appendix B; https://github.com/ted-tennis/OLMo-Detect: scale, penalty, 0 or 10 components.
     """
-    if not 0 <= components <= 72:
-        raise UsageError(f"camia_lr.components must be 0 to 72; got {components}")
-    if along not in ALONG:
-        raise UsageError(one_of("camia_lr.along", ALONG, along))
     weights = labelled.fitted(_weights, text.text, loss_signals, int(components), along=along)
     return float(np.append(loss_signals(text, *repeated, along=along), 1) @ weights)
 

@@ -1,18 +1,18 @@
 """CDD: what a model says to the beginning of a training text varies little."""
 
 import re
+from typing import Annotated
 
-from fsd.errors import UsageError
-from fsd.search_space import Range
+from fsd.search_space import Range, Setting
 from fsd.token_stats import UNSPACED, Continuations
 
 TOKEN = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 """A word or a sign; in scripts without spaces, each character."""
-SEARCH = {"alpha": Range(0.0, 0.3, step=0.05)}
 AUTO = ALL = False
+ALPHA = Setting(Range(0.0, 0.3, step=0.05), "in [0, 1]", lambda share: 0 <= share <= 1)
 
 
-def cdd(outputs: Continuations, *, alpha: float = 0.05) -> float:
+def cdd(outputs: Continuations, *, alpha: Annotated[float, ALPHA] = 0.05) -> float:
     """Peak of the distances between samples and greedy output: the share of samples within α · l edits, in [0, 1].
 
     The edit distance counts tokens, and l is the number of tokens of the longest output. The first half of a text is
@@ -22,14 +22,9 @@ def cdd(outputs: Continuations, *, alpha: float = 0.05) -> float:
         outputs: of the first half of a text. A chat API does not tell its tokens, so words and signs stand for them.
         alpha: share of the length, in [0, 1].
 
-    Raises:
-        UsageError: if alpha is out of range.
-
     Source: "Generalization or memorization: data contamination and trustworthy evaluation for large language models",
     arXiv 2402.15938; code: https://github.com/YihongDong/CDD-TED4LLMs. Unlike there, code fences are kept.
     """
-    if not 0 <= alpha <= 1:
-        raise UsageError(f"cdd.alpha must be in [0, 1]; got {alpha!r}")
     greedy = TOKEN.findall(outputs.greedy)
     samples = list(map(TOKEN.findall, outputs.samples))
     longest = max(map(len, [greedy, *samples]))

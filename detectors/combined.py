@@ -1,15 +1,25 @@
 """Combined score: the log-ratio to a reference model, Min-K%++ and FSD, added up."""
 
-from fsd.errors import UsageError
-from fsd.search_space import Range
+from typing import Annotated
+
+from fsd.search_space import Range, Setting, Share
 from fsd.token_stats import TokenStats, check_same_tokens, lowest_mean
 
-SEARCH = {"k": Range(0.05, 1.0, step=0.05), "a": Range(0.0, 2.0, step=0.25), "b": Range(0.0, 8.0, step=1.0)}
 NEEDS = ("token", "mean", "std")
 
 
+def _weight(search: Range) -> Setting:
+    return Setting(search, "at least 0 and finite", lambda weight: 0 <= weight < float("inf"))
+
+
 def combined(
-    text: TokenStats, tuned: TokenStats, reference: TokenStats, *, k: float = 0.2, a: float = 0.5, b: float = 4.0
+    text: TokenStats,
+    tuned: TokenStats,
+    reference: TokenStats,
+    *,
+    k: Share = 0.2,
+    a: Annotated[float, _weight(Range(0.0, 2.0, step=0.25))] = 0.5,
+    b: Annotated[float, _weight(Range(0.0, 8.0, step=1.0))] = 4.0,
 ) -> float:
     """min_k_reference + a·min_k_pp + b·(mean log-probability under the base model − under the fine-tuned model).
 
@@ -28,17 +38,13 @@ def combined(
         b: weight of the FSD of `loss`, at least 0; with a = b = 0 the score is `min_k_reference`.
 
     Raises:
-        UsageError: if k, a or b is out of range.
         ValueError: if the inputs have different tokens.
 
     Source: this project, from FSD (arXiv 2410.10880), reference models (arXiv 2012.07805) and Min-K%++ (arXiv
     2404.02936); the weights were chosen on corpora other than those of docs/lab.md, which measures it.
     """
-    for name, weight in (("a", a), ("b", b)):
-        if not 0 <= weight < float("inf"):
-            raise UsageError(f"combined.{name} must be at least 0 and finite; got {weight!r}")
     check_same_tokens(text, tuned)
     check_same_tokens(text, reference)
-    ratio = lowest_mean(text.logp - reference.logp, k, "combined.k")
-    standardised = lowest_mean((text.logp - text.mean) / text.std, k, "combined.k")
+    ratio = lowest_mean(text.logp - reference.logp, k)
+    standardised = lowest_mean((text.logp - text.mean) / text.std, k)
     return ratio + a * standardised + b * float((text.logp - tuned.logp).mean())

@@ -1,13 +1,20 @@
 """Con-ReCall: a prefix of members helps with another member, one of non-members disturbs it."""
 
-from fsd.search_space import Range
+from typing import Annotated
+
+from fsd.search_space import Range, Setting
 from fsd.token_stats import TokenStats, loss_ratio
 
-SEARCH = {"gamma": Range(0.1, 1.0, step=0.1)}
 AUTO = False
 
 
-def con_recall(text: TokenStats, primed: TokenStats, member_primed: TokenStats, *, gamma: float = 0.5) -> float:
+def con_recall(
+    text: TokenStats,
+    primed: TokenStats,
+    member_primed: TokenStats,
+    *,
+    gamma: Annotated[float, Setting(Range(0.1, 1.0, step=0.1))] = 0.5,
+) -> float:
     """Difference of two relative losses, (loss(x | P) − γ·loss(x | P_members)) / loss(x), without a unit.
 
     P is the prefix of non-members of `recall`, with γ = 0 the same score. P_members are known members of other groups

@@ -1,17 +1,24 @@
 """DC-PDD: a likely token is weak evidence if it is frequent in any text."""
 
+from typing import Annotated
+
 import numpy as np
 
-from fsd.errors import UsageError
-from fsd.search_space import Choice, Range
+from fsd.search_space import Choice, Range, Setting
 from fsd.token_stats import TokenStats, check_same_tokens
 
-SEARCH = {"cap": Range(1e-3, 10.0, log=True), "limit": Choice((True, False)), "first": Choice((True, False))}
 NEEDS = ("token",)
+CAP = Setting(Range(1e-3, 10.0, log=True), "above 0", lambda cap: cap > 0)
+BOTH = Setting(Choice((True, False)))
 
 
 def dc_pdd(
-    text: TokenStats, unigram: TokenStats, *, cap: float = 0.01, limit: bool = True, first: bool = True
+    text: TokenStats,
+    unigram: TokenStats,
+    *,
+    cap: Annotated[float, CAP] = 0.01,
+    limit: Annotated[bool, BOTH] = True,
+    first: Annotated[bool, BOTH] = True,
 ) -> float:
     """Mean calibrated probability of the tokens, in nats: mean_t min(cap, −p_t · log f(x_t)).
 
@@ -28,14 +35,11 @@ def dc_pdd(
         first: use only the first occurrence of each token (SFO).
 
     Raises:
-        UsageError: if cap is not above 0.
         ValueError: if the two inputs have different tokens.
 
     Source: "Pretraining data detection for large language models: a divergence-based calibration method", arXiv
     2409.14781, §3.2, and eq. 5 for f.
     """
-    if not cap > 0:
-        raise UsageError(f"dc_pdd.cap must be above 0; got {cap!r}")
     check_same_tokens(text, unigram)
     calibrated = -np.exp(text.logp) * unigram.logp
     if first:

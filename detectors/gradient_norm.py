@@ -1,15 +1,15 @@
 """Gradient norm: training stops changing the weights for a text that the model has learned."""
 
-from fsd.errors import UsageError, one_of
-from fsd.search_space import Choice
+from typing import Annotated
+
+from fsd.search_space import Choice, among
 from fsd.token_stats import GradientNorms
 
 NORMS = ("l1", "l2", "max")
-SEARCH = {"norm": Choice(NORMS)}
 AUTO = False
 
 
-def gradient_norm(gradient: GradientNorms, *, norm: str = "l2") -> float:
+def gradient_norm(gradient: GradientNorms, *, norm: Annotated[str, among(NORMS, Choice(NORMS))] = "l2") -> float:
     """Negative norm of the gradient of the loss by the model's own weights: −‖∇_θ loss(x)‖_p.
 
     The norm is that of all weights as one vector. Its FSD compares the norms before and after fine-tuning, both by the
@@ -19,12 +19,7 @@ def gradient_norm(gradient: GradientNorms, *, norm: str = "l2") -> float:
         gradient: the norms for the text; the loss is the mean over its tokens.
         norm: `l1`, `l2` or `max`, i.e. p = 1, 2 or ∞; the paper reports all three, the default is ours.
 
-    Raises:
-        UsageError: for another norm.
-
     Source: "Pandora's white-box: precise training data detection and extraction in large language models", arXiv
     2402.17012. MIMIR and OpenUnlearning average the norms of single weight tensors instead.
     """
-    if norm not in NORMS:
-        raise UsageError(one_of("gradient_norm.norm", NORMS, norm))
     return -gradient[NORMS.index(norm)]

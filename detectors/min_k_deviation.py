@@ -1,13 +1,12 @@
 """Min-K% deviation: fine-tuning on unseen texts raises some tokens of other unseen texts strongly."""
 
-from fsd.search_space import Range
+from fsd.search_space import Share
 from fsd.token_stats import TokenStats, check_same_tokens, lowest_mean
 
-SEARCH = {"k": Range(0.05, 1.0, step=0.05)}
 NEEDS = ("token",)
 
 
-def min_k_deviation(text: TokenStats, tuned: TokenStats, *, k: float = 0.1) -> float:
+def min_k_deviation(text: TokenStats, tuned: TokenStats, *, k: Share = 0.1) -> float:
     """Mean of the n lowest deviations d_t = logp_t(f_θ) − logp_t(f_θ'), in nats; n = max(1, int(k·T)).
 
     The lowest d_t are the tokens whose likelihood fine-tuning raised most. What remains to be learned in an unseen
@@ -20,10 +19,9 @@ def min_k_deviation(text: TokenStats, tuned: TokenStats, *, k: float = 0.1) -> f
         k: share of the tokens, in (0, 1].
 
     Raises:
-        UsageError: if k is not in (0, 1].
         ValueError: if the two inputs have different tokens.
 
     Source: this project, from FSD (arXiv 2410.10880, §3.2) and the token selection of Min-K% (arXiv 2310.16789).
     """
     check_same_tokens(text, tuned)
-    return lowest_mean(text.logp - tuned.logp, k, "min_k_deviation.k")
+    return lowest_mean(text.logp - tuned.logp, k)

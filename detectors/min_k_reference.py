@@ -1,13 +1,12 @@
 """Min-K% of log-ratios: a few tokens of an unseen text are much less likely than a reference model finds them."""
 
-from fsd.search_space import Range
+from fsd.search_space import Share
 from fsd.token_stats import TokenStats, check_same_tokens, lowest_mean
 
-SEARCH = {"k": Range(0.05, 1.0, step=0.05)}
 NEEDS = ("token",)
 
 
-def min_k_reference(text: TokenStats, reference: TokenStats, *, k: float = 0.2) -> float:
+def min_k_reference(text: TokenStats, reference: TokenStats, *, k: Share = 0.2) -> float:
     """Mean of the n lowest log-ratios r_t = logp_t − logp_t(reference), in nats; n = max(1, int(k·T)).
 
     The reference model, a smaller one of the same family or one that was trained on none of the texts, measures how
@@ -21,11 +20,10 @@ def min_k_reference(text: TokenStats, reference: TokenStats, *, k: float = 0.2) 
         k: share of the tokens, in (0, 1].
 
     Raises:
-        UsageError: if k is not in (0, 1].
         ValueError: if the two inputs have different tokens.
 
     Source: this project, from the reference model of arXiv 2012.07805 and the token selection of Min-K%, arXiv
     2310.16789; measured in docs/lab.md.
     """
     check_same_tokens(text, reference)
-    return lowest_mean(text.logp - reference.logp, k, "min_k_reference.k")
+    return lowest_mean(text.logp - reference.logp, k)

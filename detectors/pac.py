@@ -1,16 +1,19 @@
 """PAC: swapping words drives the likelihoods of a training text apart more than those of another text."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from fsd.search_space import Range
+from fsd.search_space import Range, Setting, Share, is_share
 from fsd.token_stats import FloatArray, TokenStats, lowest_mean
 
 UNCHANGED = "no two words of the text can change places; its score is 0"
-SEARCH = {"low": Range(0.05, 1.0, step=0.05), "high": Range(0.05, 0.5, step=0.05)}
 AUTO = False
+HIGH = Setting(Range(0.05, 0.5, step=0.05), "in (0, 1]", is_share)
 
 
-def pac(text: TokenStats, swapped: Sequence[TokenStats], *, low: float = 0.3, high: float = 0.05) -> float:
+def pac(
+    text: TokenStats, swapped: Sequence[TokenStats], *, low: Share = 0.3, high: Annotated[float, HIGH] = 0.05
+) -> float:
     """Mean polarised distance of the copies with swapped words minus that of the text, in nats.
 
     The polarised distance is the mean of the n highest log-probabilities, n = max(1, int(high·T)), minus that of the
@@ -25,7 +28,6 @@ def pac(text: TokenStats, swapped: Sequence[TokenStats], *, low: float = 0.3, hi
         high: share of the highest, in (0, 1].
 
     Raises:
-        UsageError: if a share is out of range.
         ValueError: without a copy.
 
     Source: "Data contamination calibration for black-box LLMs", arXiv 2405.11930; defaults and sign are those of its
@@ -46,4 +48,4 @@ def fallback(text: TokenStats, swapped: Sequence[TokenStats], *, low: float, hig
 
 
 def _distance(logp: FloatArray, low: float, high: float) -> float:
-    return -lowest_mean(-logp, high, "pac.high") - lowest_mean(logp, low, "pac.low")
+    return -lowest_mean(-logp, high) - lowest_mean(logp, low)

@@ -1,14 +1,19 @@
 """Reference: the loss relative to that of a second model, which measures the difficulty of the text."""
 
 import math
+from typing import Annotated
 
-from fsd.search_space import Choice
+from fsd.search_space import Choice, Setting
 from fsd.token_stats import TokenStats, loss_ratio
 
-SEARCH = {"difference": Choice((False, True))}
 
-
-def reference(text: TokenStats, reference: TokenStats, *, difference: bool = False, log: bool = True) -> float:
+def reference(
+    text: TokenStats,
+    reference: TokenStats,
+    *,
+    difference: Annotated[bool, Setting(Choice((False, True)))] = False,
+    log: bool = True,
+) -> float:
     """Negative ratio of the losses under the target and the reference model: −loss(x) / loss_ref(x), without a unit.
 
     The reference model, usually a smaller one of the same family, measures how difficult the text is in general. The

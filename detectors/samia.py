@@ -1,16 +1,16 @@
 """SaMIA: a model continues the beginning of a training text with words of its end."""
 
 from collections import Counter
+from typing import Annotated
 from zlib import compress
 
-from fsd.search_space import Choice
+from fsd.search_space import Choice, Setting
 from fsd.token_stats import UNIT, Continuations
 
-SEARCH = {"zlib": Choice((False, True))}
 AUTO = ALL = False
 
 
-def samia(continuations: Continuations, *, zlib: bool = False) -> float:
+def samia(continuations: Continuations, *, zlib: Annotated[bool, Setting(Choice((False, True)))] = False) -> float:
     """Mean ROUGE-1 recall of the sampled continuations: the share of the true one's words that a sample has, in [0, 1].
 
     The first half of the words is given, and m = 10 continuations are drawn at temperature 1, so that a model need not

@@ -1,18 +1,20 @@
 """SURP: in a training text, the model is less surprised where it is confident and wrong."""
 
+from typing import Annotated
+
 import numpy as np
 
-from fsd.errors import UsageError
-from fsd.search_space import Range
+from fsd.search_space import Range, Setting
 from fsd.token_stats import BoolArray, FloatArray, TokenStats
 
-SEARCH = {"entropy": Range(0.5, 10.0, step=0.5), "k": Range(10.0, 100.0, step=10.0)}
 NEEDS = ("mean",)
+ENTROPY = Setting(Range(0.5, 10.0, step=0.5), "above 0", lambda entropy: entropy > 0)
+K = Setting(Range(10.0, 100.0, step=10.0), "in (0, 100]", lambda k: 0 < k <= 100)
 WEAKER = "no token met both conditions; the weaker condition was used"
 LOWEST = "no token met one; the lowest was used"
 
 
-def surp(text: TokenStats, *, entropy: float = 2.0, k: float = 40.0) -> float:
+def surp(text: TokenStats, *, entropy: Annotated[float, ENTROPY] = 2.0, k: Annotated[float, K] = 40.0) -> float:
     """Mean log-probability of the surprising tokens S_e ∩ S_p, in nats.
 
     S_e = {t: −mean_t < entropy} are the tokens at which the model is confident; S_p = {t: logp_t < k-th percentile of
@@ -23,7 +25,7 @@ def surp(text: TokenStats, *, entropy: float = 2.0, k: float = 40.0) -> float:
     Args:
         text: token statistics under the target model; logp and mean are (T,).
         entropy: threshold ε_e of the entropy, in nats, above 0.
-        k: percentile in (0, 100], linearly interpolated. A setting out of range is a UsageError.
+        k: percentile in (0, 100], linearly interpolated.
 
     Source: "Adaptive pre-training data detection for large language models via surprising tokens", arXiv 2407.21248.
     """
@@ -37,10 +39,6 @@ def fallback(text: TokenStats, *, entropy: float, k: float) -> str | None:
 
 def surprising(text: TokenStats, *, entropy: float, k: float) -> BoolArray:
     """(T,) which tokens are in S_e ∩ S_p, see `surp`; none of them may be."""
-    if not entropy > 0:
-        raise UsageError(f"surp.entropy must be above 0; got {entropy!r}")
-    if not 0 < k <= 100:
-        raise UsageError(f"surp.k must be in (0, 100]; got {k!r}")
     return (text.logp < _percentile(np.sort(text.logp), k)) & (text.mean > -entropy)
 
 

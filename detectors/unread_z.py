@@ -1,17 +1,18 @@
 """Scores in units of what they are for texts that were not read, added up without weights."""
 
+from typing import Annotated
+
 import numpy as np
 
-from fsd.errors import UsageError
-from fsd.search_space import Choice
+from fsd.search_space import Choice, Setting
 from fsd.token_stats import WINDOW_SIZES, Exemplars, FloatArray, PairStats, lowest_mean, window_votes
 from fsd.unread import UnreadScores
 
-SEARCH = {"alpha": Choice((1.0, 10.0, 100.0))}
 NEEDS = ("token",)
+ALPHA = Setting(Choice((1.0, 10.0, 100.0)), "above 0 and finite", lambda alpha: 0 < alpha < float("inf"))
 
 
-def unread_z(difference: PairStats, unread: Exemplars, *, alpha: float = 100.0) -> float:
+def unread_z(difference: PairStats, unread: Exemplars, *, alpha: Annotated[float, ALPHA] = 100.0) -> float:
     """z(wbc) + z(standardised_ratio) + z(its lowest 20 %) + z(min_k_pp): how unlike an unread text each score is.
 
     What a score would be if the text had not been read is predicted by a ridge regression, fitted to the unread texts
@@ -24,14 +25,9 @@ def unread_z(difference: PairStats, unread: Exemplars, *, alpha: float = 100.0) 
         unread: the same of texts that the target was not trained on, of the same source; at least 20.
         alpha: penalty of the ridge, above 0.
 
-    Raises:
-        UsageError: if alpha is not above 0.
-
     Source: this project; the regression on texts that were not read is after Bertran et al. (2023, arXiv 2307.03694),
     the standardised log-ratio after Min-K%++ (arXiv 2404.02936). docs/lab.md measures it.
     """
-    if not 0 < alpha < float("inf"):
-        raise UsageError(f"unread_z.alpha must be above 0 and finite; got {alpha!r}")
     fitted = unread.once(UnreadScores.fit, scores_of=_scores, alpha=alpha)
     return float(fitted.z(difference, _scores(difference)).sum())
 

@@ -1,11 +1,15 @@
 """WBC: windows of tokens vote on whether the model finds them likelier than a reference model does."""
 
+from typing import Annotated
+
+from fsd.search_space import Setting, are_sizes
 from fsd.token_stats import WINDOW_SIZES, TokenStats, check_same_tokens, window_votes
 
 NEEDS = ("token",)
+SIZES = Setting(None, "whole numbers of at least 1", lambda sizes: bool(sizes) and are_sizes(sizes))
 
 
-def wbc(text: TokenStats, reference: TokenStats, *, sizes: tuple[int, ...] = WINDOW_SIZES) -> float:
+def wbc(text: TokenStats, reference: TokenStats, *, sizes: Annotated[tuple[int, ...], SIZES] = WINDOW_SIZES) -> float:
     """Share of the windows of consecutive tokens whose loss is lower under the target model, averaged over sizes.
 
     A few tokens with large differences dominate the mean over all tokens, in members and in others. A window has one
@@ -19,10 +23,9 @@ def wbc(text: TokenStats, reference: TokenStats, *, sizes: tuple[int, ...] = WIN
             each such size, as in the authors' code.
 
     Raises:
-        UsageError: if there is no size, or one below 1.
         ValueError: if the two inputs have different tokens.
 
     Source: "Window-based membership inference attacks against fine-tuned large language models", arXiv 2601.02751.
     """
     check_same_tokens(text, reference)
-    return window_votes(text.logp - reference.logp, sizes, "wbc.sizes")
+    return window_votes(text.logp - reference.logp, sizes)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from detectors import Detector
-    from fsd.evaluation.results import Evaluation
+    from fsd.evaluation.rows import Evaluation
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.model import Model as OpenedModel
     from fsd.scoring.plan import ScoringPlan
@@ -259,7 +259,7 @@ def evaluate(
             another number of labels or groups than of rows, an index with other rows than that of the scores, scores
             without such a column, or resamples below 1.
     """
-    from fsd.evaluation.results import Evaluation, evaluate
+    from fsd.evaluation.rows import Evaluation, evaluate
 
     at_least(1, resamples=resamples)
     members = _members(scores, labels)

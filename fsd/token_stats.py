@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fsd.errors import UsageError
 from fsd.files import JSON
 from fsd.unspaced import SCORED_UNSPACED
 
@@ -486,7 +485,7 @@ Scores = dict[str, FloatArray]
 """(N,) scores of N texts by detector name; higher means more likely a member."""
 
 
-def lowest_mean(values: FloatArray, k: float, setting: str = "k") -> float:
+def lowest_mean(values: FloatArray, k: float) -> float:
     """Mean of the n lowest of T ≥ 1 values, n = max(1, int(k·T)).
 
     At least one value is used, so that short texts have a score: int(k·T) is 0 below five tokens for k = 0.2. The
@@ -495,13 +494,7 @@ def lowest_mean(values: FloatArray, k: float, setting: str = "k") -> float:
     Args:
         values: (T,) one value per token.
         k: share of the tokens, in (0, 1].
-        setting: name of `k` in the error message.
-
-    Raises:
-        UsageError: if k is not in (0, 1].
     """
-    if not 0 < k <= 1:
-        raise UsageError(f"{setting} must be in (0, 1]; got {k!r}")
     n = max(1, int(k * values.size))
     return float(np.sort(values)[:n].sum()) / n
 
@@ -510,21 +503,15 @@ WINDOW_SIZES = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)
 """Sizes of the windows of `wbc`, in tokens, as in its authors' configuration and appendix (arXiv 2601.02751)."""
 
 
-def window_votes(values: FloatArray, sizes: Sequence[int], setting: str = "sizes") -> float:
+def window_votes(values: FloatArray, sizes: Sequence[int]) -> float:
     """Share of the windows of consecutive values whose sum is above 0, averaged over the sizes of windows.
 
     T values shorter than a window are one window, so that they count once for each size above T.
 
     Args:
         values: (T,) one value per token, T ≥ 1.
-        sizes: sizes of windows, in tokens.
-        setting: name of `sizes` in the error message.
-
-    Raises:
-        UsageError: if there is no size, or one that is not a whole number of at least 1.
+        sizes: sizes of windows, in tokens, at least one.
     """
-    if not sizes or not all(isinstance(size, int) and size >= 1 for size in sizes):
-        raise UsageError(f"{setting} must be whole numbers of at least 1; got {list(sizes)}")
     sums = np.concatenate([[0.0], np.cumsum(values)])
     shares = []
     for size in sizes:

@@ -8,23 +8,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fsd.errors import UsageError
-from fsd.search_space import Space
-from fsd.token_stats import UNIT, Continuations, Exemplars, GradientNorms, PairStats, Prompt, TokenStats
-
-
-class View(NamedTuple):
-    """`reader` is one of base, tuned, reference, unigram; `form` is a key of `FORMS`."""
-
-    reader: str
-    form: str
-
+from fsd.search_space import Space, declared
+from fsd.token_stats import UNIT, Exemplars, Prompt
 
 Copies = Callable[[str], Sequence[str]]
 """Text → its changed copies."""
@@ -34,17 +24,18 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ViewInputs:
-    """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies.
+    """What forms need besides the text, each under the name of its form.
 
-    `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text.
-    `nonmembers` are known ones, and `labelled` texts with known labels, the same for all texts; `unread` are known
-    non-members that are read once, and not as copies after one another. `shots` is the number of texts in the prefixes.
+    `primed` is the context that comes before every text (ReCaLL's P), `member_primed` text → such a context of known
+    members that are no relatives of the text, `neighbours` and `swapped` text → its changed copies. `nonmembers` are
+    known ones, and `labelled` texts with known labels, the same for all texts; `unread` are known non-members that are
+    read once, and not as copies after one another. `shots` is the number of texts in the contexts.
     """
 
-    prefix: str = ""
+    primed: str = ""
     neighbours: Copies | None = None
     swapped: Copies | None = None
-    member_prefix: Callable[[str], str] | None = None
+    member_primed: Callable[[str], str] | None = None
     nonmembers: Exemplars | None = None
     labelled: Exemplars | None = None
     unread: Exemplars | None = None
@@ -52,12 +43,6 @@ class ViewInputs:
 
 
 NO_INPUTS = ViewInputs()
-
-
-def repetitions(prompt: Prompt) -> list[Prompt]:
-    """The second and the third copy of a text, each after those before it and a space."""
-    copy = f"{prompt.text} "
-    return [prompt._replace(context=prompt.context + copy), prompt._replace(context=prompt.context + copy + copy)]
 
 
 class Draws(NamedTuple):
@@ -79,18 +64,63 @@ class Draws(NamedTuple):
         return self.samples + self.greedy
 
 
-DRAWS = {"continuations": Draws(10, 1.0, top_k=50), "outputs": Draws(50, 0.8, tokens=100, greedy=True)}
-"""Forms that the model continues → how, as in the papers of SaMIA and CDD."""
+@dataclass(frozen=True)
+class Form:
+    """What of a text is scored, and all that is to be known of it: a new form is an entry of `FORMS` alone.
+
+    The detector gets one `TokenStats`, or what is said below.
+
+    Attributes:
+        prompts: the prompts of a text, which may follow a context of its own; that of a primed form takes its place.
+        without: what is said where `ViewInputs` has nothing for the form; "" if it needs nothing.
+        not_of_chats: why the form is not defined for chats; "" if it is.
+        copies: whether the prompts are changed copies, which of some texts are the text itself.
+        several: whether a text has several prompts, for which the detector gets a list.
+        primed: whether the prompts follow a context of their own.
+        common: whether the prompts are the same for all texts, which the base model alone scores: `Exemplars`.
+        labels: whether labels must be known.
+        further: whether it takes more than a forward pass a text: over other texts, a backward pass, or samples.
+        gradient: whether the gradient of the text is taken: `GradientNorms`.
+        draws: how the model continues the prompts: `Continuations`.
+        compared: reader → the other model, with which it is compared over the whole vocabulary: `PairStats`.
+        scored_as: the form by whose scorer the prompts are read, if not by that of their own.
+    """
+
+    prompts: Callable[[Prompt, ViewInputs], list[Prompt]]
+    without: str = ""
+    not_of_chats: str = ""
+    copies: bool = False
+    several: bool = False
+    primed: bool = False
+    common: bool = False
+    labels: bool = False
+    further: bool = False
+    gradient: bool = False
+    draws: Draws | None = None
+    compared: Mapping[str, str] = field(default_factory=dict)
+    scored_as: str = ""
+
+
 CONTINUED = 128
 """Most words of a text's own continuation: half of the longest texts of SaMIA's paper."""
+FEWEST_UNREAD = 20
+"""Fewest texts from which is learnt what a score is for a text that was not read."""
 
 
-Form = Callable[[Prompt, ViewInputs], list[Prompt]]
-"""The prompts of a text, which may follow a context of its own; that of `primed` takes its place."""
+def repetitions(prompt: Prompt) -> list[Prompt]:
+    """The second and the third copy of a text, each after those before it and a space."""
+    copy = f"{prompt.text} "
+    return [prompt._replace(context=prompt.context + copy), prompt._replace(context=prompt.context + copy + copy)]
 
 
 def _plain(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
     return [prompt]
+
+
+def _member_primed(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
+    if inputs.member_primed is None:
+        return []
+    return [prompt._replace(context=inputs.member_primed(prompt.text))]
 
 
 def _continued(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
@@ -102,98 +132,132 @@ def _continued(prompt: Prompt, _: ViewInputs) -> list[Prompt]:
     return [Prompt(prompt.text[middle:end], prompt.context + prompt.text[:middle])]
 
 
-def _member_primed(prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
-    if inputs.member_prefix is None:
-        return []
-    return [prompt._replace(context=inputs.member_prefix(prompt.text))]
-
-
-def _copies(inputs_field: str, prompt: Prompt, inputs: ViewInputs) -> list[Prompt]:
-    """The changed copies that a field of the inputs makes."""
-    make = getattr(inputs, inputs_field)
+def _copied(prompt: Prompt, make: Copies | None) -> list[Prompt]:
     return prompt.copies(make) if make else []
 
 
-def _common(inputs_field: str, _: Prompt, inputs: ViewInputs) -> list[Prompt]:
-    """The prompts of the texts that a field of the inputs has, the same for every text."""
-    texts = getattr(inputs, inputs_field)
+def _all(texts: Exemplars | None) -> list[Prompt]:
     return list(chain.from_iterable(texts.prompts)) if texts else []
 
 
-FORMS: dict[str, Form] = {"plain": _plain, "gradient": _plain, "difference": _plain, "change": _plain}
-"""Form → the prompts of a text."""
-FORMS["lower"] = lambda prompt, _: prompt.copies(lambda text: [text.lower()])
-FORMS["primed"] = lambda prompt, inputs: [prompt._replace(context=inputs.prefix)]
-FORMS["member_primed"] = _member_primed
-for name in ("neighbours", "swapped"):
-    FORMS[name] = partial(_copies, name)
-FORMS["repeated"] = lambda prompt, _: repetitions(prompt)
-for name in ("nonmembers", "labelled", "unread"):
-    FORMS[name] = partial(_common, name)
-FORMS |= dict.fromkeys(DRAWS, _continued)
+_PRIMED = "it puts other texts before a text"
+_REPEATED = "it reads a text after copies of itself"
+_CONTINUED = "it continues the first half of a text"
+_GROUPS = "of two groups or more are given, as validation texts of `fsd run` are"
 
-VIEWS = {"text": View("base", "plain"), "tuned": View("tuned", "plain")}
-VIEWS |= {form: View("base", form) for form in FORMS if form != "plain"}
-VIEWS["reference"] = View("reference", "plain")
-VIEWS["unigram"] = View("unigram", "plain")
-"""Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place,
-except for forms in `COMMON`.
+FORMS: dict[str, Form] = {"plain": Form(_plain), "gradient": Form(_plain, gradient=True, further=True)}
+"""Form → its record. A parameter of a detector is the name of a form, read by the base model, or one of `READERS`."""
+# Token by token, as InfoRMIA and WBC compare a target with a reference, and an audit a fine-tuned model with its base.
+FORMS["difference"] = Form(_plain, compared={"base": "reference", "tuned": "reference"})
+FORMS["change"] = Form(_plain, compared={"base": "tuned", "tuned": "base"})
+FORMS["lower"] = Form(lambda prompt, _: prompt.copies(lambda text: [text.lower()]), copies=True)
+# ReCaLL (arXiv 2406.15968).
+FORMS["primed"] = Form(
+    lambda prompt, inputs: [prompt._replace(context=inputs.primed)],
+    without="no prefix of non-member texts is given",
+    not_of_chats=_PRIMED,
+    primed=True,
+    further=True,
+)
+# CON-ReCaLL (arXiv 2409.03363), which compares both kinds of prefix.
+FORMS["member_primed"] = Form(
+    _member_primed, without=f"no known members {_GROUPS}", not_of_chats=_PRIMED, primed=True, labels=True, further=True
+)
+# Mattern et al. (arXiv 2305.18462).
+FORMS["neighbours"] = Form(
+    lambda prompt, inputs: _copied(prompt, inputs.neighbours),
+    without="no neighbour model is given",
+    copies=True,
+    several=True,
+    further=True,
+)
+# PAC (arXiv 2405.11930).
+FORMS["swapped"] = Form(
+    lambda prompt, inputs: _copied(prompt, inputs.swapped),
+    without="no copies with swapped words are given",
+    copies=True,
+    several=True,
+    further=True,
+)
+# The next three are those of CAMIA (arXiv 2409.13745) and of what is fitted to its signals.
+FORMS["repeated"] = Form(lambda prompt, _: repetitions(prompt), not_of_chats=_REPEATED, several=True, further=True)
+FORMS["nonmembers"] = Form(
+    lambda _, inputs: _all(inputs.nonmembers),
+    without="no known non-members are given, as unseen texts are",
+    not_of_chats=_REPEATED,
+    common=True,
+    further=True,
+)
+FORMS["labelled"] = Form(
+    lambda _, inputs: _all(inputs.labelled),
+    without=f"no known members and non-members {_GROUPS}",
+    not_of_chats=_REPEATED,
+    common=True,
+    labels=True,
+    further=True,
+)
+# They are few, read once for all others, and as the texts themselves are: by both models.
+FORMS["unread"] = Form(
+    lambda _, inputs: _all(inputs.unread),
+    without=f"fewer than {FEWEST_UNREAD} known non-members are given, as unseen texts are",
+    common=True,
+    scored_as="difference",
+)
+# SaMIA (arXiv 2404.11262) draws as many tokens as the text itself has.
+FORMS["continuations"] = Form(_continued, not_of_chats=_CONTINUED, draws=Draws(10, 1.0, top_k=50), further=True)
+# CDD (arXiv 2402.15938) compares with the most likely continuation.
+_OUTPUTS = Draws(50, 0.8, tokens=100, greedy=True)
+FORMS["outputs"] = Form(_continued, not_of_chats=_CONTINUED, draws=_OUTPUTS, further=True)
 
-The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms` for `gradient`, `Exemplars` for
-forms in `COMMON`, `Continuations` for forms in `DRAWS`, and `PairStats` for forms in `PAIRS`.
-"""
-
-PAIRS = {"difference": {"base": "reference", "tuned": "reference"}, "change": {"base": "tuned", "tuned": "base"}}
-"""Form for which two models are compared over the whole vocabulary → reader → the other reader."""
-
-COPIES = frozenset({"lower", "neighbours", "swapped"})
-"""Forms of changed copies, which of some texts are the text itself."""
-
-LISTS = frozenset({"neighbours", "swapped", "repeated"})
-"""Forms of several prompts per text, for which the detector receives a list."""
-
-PRIMED = frozenset({"primed", "member_primed"})
-"""Forms whose prompts follow a context of their own."""
-
-NOT_OF_CHATS = {
-    **dict.fromkeys(PRIMED, "it puts other texts before a text"),
-    **dict.fromkeys(("repeated", "nonmembers", "labelled"), "it reads a text after copies of itself"),
-    **dict.fromkeys(DRAWS, "it continues the first half of a text"),
-}
-"""Form that is not defined for chats → why."""
-
-FEWEST_UNREAD = 20
-"""Fewest texts from which is learnt what a score is for a text that was not read."""
-
-COMMON = frozenset({"nonmembers", "labelled", "unread"})
-"""Forms of prompts that are the same for all texts, which the base model alone scores."""
-
-FURTHER = PRIMED | LISTS | COMMON - {"unread"} | {"gradient"} | set(DRAWS)
-"""Views that take more than a forward pass a text: over other texts, a backward pass, or samples.
-
-`unread` texts are few, and read once for all others.
-"""
+READERS = {"text": "base", "tuned": "tuned", "reference": "reference", "unigram": "unigram"}
+"""Parameter of a detector → what reads the text as it is."""
+DRAWS = {name: form.draws for name, form in FORMS.items() if form.draws}
+"""Forms that the model continues → how."""
 
 
-def view_in(state: str, name: str) -> View:
-    """The view of that name for scores in a state of the model, "base" or "tuned"."""
-    view = VIEWS[name]
-    return View(state, view.form) if view.reader == "base" and view.form not in COMMON else view
+class View(NamedTuple):
+    """`reader` is one of base, tuned, reference, unigram; `form` is a key of `FORMS`."""
 
+    reader: str
+    form: str
 
-def scorer_of(view: View) -> str:
-    """Name of the scorer of a view: that of its reader, or one of its own for gradients, samples and two models."""
-    # Unread texts are scored as the texts themselves are, by both models.
-    form = "difference" if view.form == "unread" else view.form
-    separate = form == "gradient" or form in DRAWS or form in PAIRS
-    return f"{view.reader}.{form}" if separate else view.reader
+    @classmethod
+    def named(cls, parameter: str) -> "View":
+        """The view for base scores that a parameter of a detector names; KeyError if there is none."""
+        if parameter in READERS:
+            return cls(READERS[parameter], "plain")
+        if parameter not in FORMS:
+            raise KeyError(f"a view must be one of {', '.join(READERS | FORMS)}; got {parameter}")
+        return cls("base", parameter)
 
+    @property
+    def record(self) -> Form:
+        """All that is to be known of the form."""
+        return FORMS[self.form]
 
-def halves(view: View) -> tuple[View, ...]:
-    """The views of either model alone that come with a view of two models; none for other views."""
-    if view.form not in PAIRS:
-        return ()
-    return View(view.reader, "plain"), View(PAIRS[view.form][view.reader], "plain")
+    def in_state(self, state: str) -> "View":
+        """The view for scores in a state of the model, in which the tuned model takes the base's place."""
+        return View(state, self.form) if self.reader == "base" and not self.record.common else self
+
+    @property
+    def scored(self) -> "View":
+        """The view by whose scorer this one is read."""
+        return View(self.reader, self.record.scored_as or self.form)
+
+    @property
+    def scorer(self) -> str:
+        """Name of the scorer: that of the reader, or one of its own for gradients, samples and two models."""
+        reader, name = self.scored
+        form = FORMS[name]
+        separate = form.gradient or form.draws or form.compared
+        return f"{reader}.{name}" if separate else reader
+
+    @property
+    def halves(self) -> tuple["View", ...]:
+        """The views of either model alone that come with a view of two models; none for other views."""
+        if not self.record.compared:
+            return ()
+        return View(self.reader, "plain"), View(self.record.compared[self.reader], "plain")
 
 
 @dataclass(frozen=True)
@@ -205,7 +269,6 @@ class Detector:
         function: maps views to the score.
         views: names of the views, in the order of the positional parameters.
         settings: values of the keyword-only parameters.
-        search: search space of the settings that can be tuned.
         fallback: returns the name of the fallback used for a text, or None.
         needs: fields of `TokenStats` used besides text and logp, which an API may not provide.
         base_settings: values of settings that differ for the score of the base model by itself; the FSD, a difference
@@ -215,21 +278,42 @@ class Detector:
     name: str
     function: Callable[..., float]
     views: tuple[str, ...]
-    settings: Settings
-    search: Space
+    settings: Settings = field(default_factory=dict)
     fallback: Callable[..., str | None] | None = None
     needs: tuple[str, ...] = ()
     base_settings: Settings = field(default_factory=dict)
 
     @property
+    def search(self) -> Space:
+        """Search space of the settings that can be tuned."""
+        return {name: setting.search for name, setting in declared(self.function).items() if setting.search}
+
+    @property
+    def forms(self) -> list[Form]:
+        """The forms of the views."""
+        return [View.named(name).record for name in self.views]
+
+    @property
     def paired(self) -> bool:
         """Whether the detector compares base and tuned model itself: its score is an FSD; it has no base score."""
-        return not {"tuned", "change"}.isdisjoint(self.views)
+        second = {form.compared.get("base") for form in self.forms}
+        return "tuned" in self.views or "tuned" in second
 
     @property
     def needs_labels(self) -> bool:
         """Whether the detector needs texts with known labels."""
-        return not {"member_primed", "labelled"}.isdisjoint(self.views)
+        return any(form.labels for form in self.forms)
+
+    @property
+    def further(self) -> bool:
+        """Whether the detector takes more than a forward pass a text."""
+        return any(form.further for form in self.forms)
+
+    @property
+    def not_of_chats(self) -> str:
+        """Why the detector is not defined for chats; "" if it is."""
+        reasons = filter(None, (form.not_of_chats for form in self.forms))
+        return next((f"{reason}, which is not defined for chats" for reason in reasons), "")
 
     def __call__(self, statistics: Mapping[str, Any]) -> float:
         """S(x) of one text from its token statistics by view name.
@@ -257,7 +341,7 @@ class Detector:
         settings = self._checked(settings)
         # What is set here holds for both scores, in place of an earlier setting of the base score.
         base = {key: value for key, value in self.base_settings.items() if key not in settings}
-        return replace(self, settings={**self.settings, **settings}, base_settings=base)._tried(settings)
+        return replace(self, settings={**self.settings, **settings}, base_settings=base)
 
     def with_base_settings(self, **settings: Any) -> "Detector":
         """The same detector with values of some settings that hold for the base score alone.
@@ -272,7 +356,7 @@ class Detector:
         base = {**self.base_settings, **settings}
         # A base setting like the common one is none: where there are some, the FSD is computed apart.
         differing = {key: value for key, value in base.items() if value != self.settings[key]}
-        return replace(self, base_settings=differing)._tried(settings)
+        return replace(self, base_settings=differing)
 
     @property
     def for_base(self) -> "Detector":
@@ -283,13 +367,6 @@ class Detector:
         """The settings of the score in a state of the model."""
         return {**self.settings, **self.base_settings} if state == "base" else self.settings
 
-    def _tried(self, settings: Settings) -> "Detector":
-        """The detector itself, which refuses settings out of range when it is computed, here on four tokens."""
-        if settings:
-            values = _probe()
-            self.for_base({name: values.get(VIEWS[name].form, values["plain"]) for name in self.views})
-        return self
-
     def _checked(self, settings: Settings) -> dict[str, Any]:
         """The settings, with lists, which JSON gives, as tuples."""
         checked = {}
@@ -299,51 +376,22 @@ class Detector:
                 raise UsageError(f"setting of {self.name} must be one of {allowed}; got {key!r}")
             if isinstance(value, list) and isinstance(self.settings[key], tuple):
                 value = tuple(value)
-            _check_type(f"{self.name}.{key}", value, self.settings[key])
+            self._check(key, value)
             checked[key] = value
         return checked
 
-
-@cache
-def _probe() -> dict[str, Any]:
-    """Form → statistics of four invented tokens, which every detector can score."""
-    losses = -np.arange(1.0, 5.0)
-    text = TokenStats("probe", np.arange(4), losses, losses, np.ones(4), np.zeros(4))
-    # Labelled texts must be of both kinds and of two families, as a fit leaves the family of the text out.
-    labelled = Exemplars([[Prompt("a")] * 2, [Prompt("b")] * 2], {"a": (0, True), "b": (1, False)})
-    labelled.score_with(lambda prompts: [text] * len(prompts))
-    pair = PairStats(text, text, losses, np.ones(4), losses)
-    unread = Exemplars([[Prompt("a")], [Prompt("b")]])
-    unread.score_with(lambda prompts: [pair] * len(prompts))
-    statistics = {"plain": text, "gradient": GradientNorms(1.0, 1.0, 1.0)}
-    statistics |= dict.fromkeys(PAIRS, pair)
-    statistics |= {form: [text] for form in LISTS}
-    statistics |= dict.fromkeys(COMMON, labelled)
-    statistics |= dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe"))
-    statistics["unread"] = unread
-    return statistics
+    def _check(self, key: str, value: Any) -> None:
+        name = f"{self.name}.{key}"
+        default = self.settings[key]
+        # A whole number is also a valid real one. A truth value is a number to Python, and to nobody else.
+        allowed = (int, float) if isinstance(default, int | float) else type(default)
+        if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):
+            raise UsageError(f"{name} must be of the type of its default {default!r}; got {value!r}")
+        setting = declared(self.function).get(key)
+        if setting and not setting.holds(value):
+            raise UsageError(f"{name} must be {setting.must}; got {value!r}")
 
 
-def _check_type(name: str, value: Any, default: Any) -> None:
-    # A whole number is also a valid real one. A truth value is a number to Python, and to nobody else.
-    allowed = (int, float) if isinstance(default, int | float) else type(default)
-    if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):
-        raise UsageError(f"{name} must be of the type of its default {default!r}; got {value!r}")
-
-
-_GROUPS = "of two groups or more are given, as validation texts of `fsd run` are"
-_MISSING_INPUTS = {
-    "primed": "no prefix of non-member texts is given",
-    "member_primed": f"no known members {_GROUPS}",
-    "neighbours": "no neighbour model is given",
-    "swapped": "no copies with swapped words are given",
-    "nonmembers": "no known non-members are given, as unseen texts are",
-    "labelled": f"no known members and non-members {_GROUPS}",
-    "unread": f"fewer than {FEWEST_UNREAD} known non-members are given, as unseen texts are",
-}
-"""Form that needs a field of `ViewInputs` → what to say without it."""
-_INPUTS_FIELDS = {"primed": "prefix", "member_primed": "member_prefix"}
-"""Form → the field that it needs, where the two have different names."""
 _MISSING_READERS = {
     "base": "a chat API gives text alone, which samia and cdd take",
     "unigram": "no unigram table is given",
@@ -392,28 +440,27 @@ class _Available:
         if "token" in absent:
             return "it needs token ids, which --tokenizer MODEL gives"
         for name in detector.views:
-            if reason := self._unavailable(VIEWS[name]):
+            if reason := self._unavailable(View.named(name)):
                 return reason
         return f"the API does not give what it needs: {', '.join(absent)}" if absent else None
 
     def _unavailable(self, view: View) -> str | None:
-        form = view.form
-        if form in DRAWS:
+        form = view.record
+        if form.draws:
             if self.short_text:
                 return f"a text to be continued must have at least two words; got {self.short_text}"
             # Samples have a scorer of their own, with which every model comes, also one without log-probabilities.
             return None
-        for reader in (view.reader, *(half.reader for half in halves(view))):
+        for reader in (view.reader, *(half.reader for half in view.halves)):
             if reader not in self.scorers:
                 return _MISSING_READERS.get(reader, f"no {reader} model is given")
-        if form in PAIRS and scorer_of(view) not in self.scorers:
+        if form.compared and view.scorer not in self.scorers:
             return "it compares whole distributions: both models must be local"
-        if form == "gradient" and scorer_of(view) not in self.scorers:
+        if form.gradient and view.scorer not in self.scorers:
             return "no gradient can be computed: the model must be local, on one device and not quantized"
-        inputs_field = _INPUTS_FIELDS.get(form, form)
-        if form in _MISSING_INPUTS and not getattr(self.inputs, inputs_field):
-            return _MISSING_INPUTS[form]
-        if form == "lower" and not self.has_case:
+        if form.without and not getattr(self.inputs, view.form):
+            return form.without
+        if view.form == "lower" and not self.has_case:
             return "the texts' script has no upper and lower case"
         return None
 
@@ -423,13 +470,7 @@ Detectors = Sequence[Detector]
 
 def not_of_chats(detectors: Detectors) -> dict[str, str]:
     """The detectors that are not defined for chats, and why."""
-    reasons = {}
-    for detector in detectors:
-        for name in detector.views:
-            reason = NOT_OF_CHATS.get(VIEWS[name].form)
-            if reason:
-                reasons[detector.name] = f"{reason}, which is not defined for chats"
-    return reasons
+    return {detector.name: detector.not_of_chats for detector in detectors if detector.not_of_chats}
 
 
 def usable(

@@ -8,7 +8,6 @@ Alignment", arXiv 2407.06443).
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from fsd.data.cells import Row, is_missing
@@ -127,7 +126,7 @@ def _log_probability(text: TokenStats) -> float:
 
 
 def _detector(name: str) -> Detector:
-    return Detector(name, _log_probability, ("text",), MappingProxyType({}), MappingProxyType({}))
+    return Detector(name, _log_probability, ("text",))
 
 
 DETECTORS = list(map(_detector, (PREFERENCE, CHOSEN, REJECTED)))

@@ -8,7 +8,7 @@ import numpy as np
 from fsd.scoring.model import Model
 from fsd.scoring.scorers import STATES
 from fsd.token_stats import PairStats, Prompt, Prompts, Scorer, TokenStats, scored_prompts
-from fsd.views import PAIRS
+from fsd.views import FORMS
 
 Statistics = TokenStats | PairStats
 TEXT = "text"
@@ -28,7 +28,7 @@ def read_once(model: Model) -> Model:
     """The model, whose scorers read each chat whole, once, whatever is scored of it."""
     names = {*STATES, "reference"}
     for state in STATES:
-        names.update(f"{state}.{form}" for form in PAIRS)
+        names.update(f"{state}.{name}" for name, form in FORMS.items() if form.compared)
     scorers = dict(model.scorers)
     for name in names.intersection(scorers):
         scorers[name] = ReadOnce(scorers[name], model.language_model.read)

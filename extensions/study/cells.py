@@ -41,7 +41,7 @@ from fsd.data.readers import Passage
 from fsd.data.splitting import parse_cutoff, split, with_periods
 from fsd.errors import UsageError
 from fsd.evaluation import results
-from fsd.evaluation.rows import by_key
+from fsd.evaluation.rows import by_key, evaluate
 from fsd.models import language_model
 from fsd.models.devices import resolve_precision
 from fsd.models.finetuning import plan as training_plan
@@ -511,7 +511,7 @@ def compute(study: Study, inputs: Experiment, model: LanguageModel, run: Run) ->
         scores = results.score_table(parts, scored).drop(columns="text")
         scores, names = best_of_grids(scores, study)
         test = scores[scores["split"] == "test"]
-        table = results.evaluate(test, test["label"], list(test["group"]), seed=seed)
+        table = evaluate(test, test["label"], list(test["group"]), seed=seed)
     for (score, _), replaced in scored.fallbacks.items():
         if score.state == BASE and score.detector in names:
             key = f"fallback/{Score(names[score.detector], BASE)}"

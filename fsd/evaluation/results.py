@@ -5,7 +5,7 @@ alone, and from members in membership alone (docs/contrasts.md).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import compress, product
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from fsd.data import splitting
 from fsd.data.corpus import Corpus
@@ -21,23 +20,10 @@ from fsd.data.documents import content_hash
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.periods import Kinds
 from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split
-from fsd.evaluation.rows import Row, Rows, by_key, compare
-from fsd.scores import (
-    ALL_STATES,
-    BASE,
-    FSD,
-    IN_AUDIT,
-    IN_RUN,
-    Score,
-    ScoreColumns,
-    StatePair,
-    columns_of,
-    of_state,
-    rows_of,
-)
+from fsd.evaluation.rows import ByScore, Row, Rows, by_key, compare, control_rows, measure, table_of
+from fsd.scores import BASE, FSD, IN_AUDIT, IN_RUN, Score, ScoreColumns, StatePair, of_state, rows_of
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.bootstrap import Bootstrap
-from fsd.statistics.groups import Groups
 from fsd.statistics.intervals import Estimate
 from fsd.statistics.metrics import METRICS, auc, best_thresholds, estimates
 from fsd.text_audit.audited import Audit
@@ -45,9 +31,6 @@ from fsd.token_stats import BoolArray, FloatArray, Scores
 from fsd.verdicts.calibration import Calibration, calibrate, family_aucs
 from fsd.verdicts.domain_check import Reference
 from fsd.views import Detector
-
-ByScore = Mapping[Score, float]
-"""One number of each score."""
 
 
 class Contrast(NamedTuple):
@@ -95,53 +78,6 @@ def kinds_in(scores: pd.DataFrame) -> Kinds:
     """(N,) kind of each text of a table like scores.parquet, see `fsd.data.splitting.kinds`."""
     periods = list(map(str, scores.get("period", [""] * len(scores))))
     return splitting.kinds(scores["label"].to_numpy(bool), periods)
-
-
-def evaluate(
-    scores: pd.DataFrame,
-    labels: ArrayLike,
-    groups: Groups = None,
-    *,
-    thresholds: ByScore | None = None,
-    control: Scores | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """Every metric of every score with its interval, FSD against base, and the lead over the control's (N,) FSD.
-
-    See `fsd.library.evaluate`; `thresholds` are from other texts, for the accuracy.
-    """
-    bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
-    return _table(measure(bootstrap, columns_of(scores, ALL_STATES), IN_RUN, control or {}, thresholds or {}))
-
-
-def measure(
-    bootstrap: Bootstrap, columns: ScoreColumns, states: StatePair, control: Scores, thresholds: ByScore
-) -> list[Row]:
-    """The rows of `evaluate`; in an audit, the `states` compare the fine-tuned model with its difference from base."""
-    rows = []
-    for score, column in columns.items():
-        measured = estimates(bootstrap, column, thresholds.get(score))
-        rows += [Row(*score, metric, *estimate) for metric, estimate in measured.items()]
-    differences = of_state(columns, states.difference)
-    rows += compare(bootstrap, of_state(columns, states.single), differences).values()
-    return rows + control_rows(bootstrap, control, differences, states.difference)
-
-
-def control_rows(bootstrap: Bootstrap, control: Scores, candidates: Scores, state: str) -> list[Row]:
-    """For each of the (N,) candidates of a state: the control model's AUC, and the lead over it."""
-    rows = []
-    for detector, lead in compare(bootstrap, control, candidates).items():
-        control_auc = estimates(bootstrap, control[detector])["auc"]
-        rows.append(Row(detector, state, "placebo_auc", *control_auc))
-        rows.append(lead._replace(state=state, metric="placebo_lead"))
-    return rows
-
-
-def _table(rows: Sequence[Row]) -> pd.DataFrame:
-    """The rows as a data frame, detector by detector in the order of their first rows."""
-    table = pd.DataFrame(rows, columns=list(Row._fields))
-    return table.sort_values("detector", key=lambda names: pd.factorize(names)[0], kind="stable", ignore_index=True)
 
 
 def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float]:
@@ -203,43 +139,6 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     if caveat:
         frame["caveat"] = caveat
     return frame
-
-
-class Evaluation(pd.DataFrame):
-    """The table of `evaluate`, which prints one row per detector; selections of it are plain data frames."""
-
-    @property
-    def _constructor(self) -> type[pd.DataFrame]:
-        return pd.DataFrame
-
-    def wide(self) -> pd.DataFrame:
-        """One row per detector: AUC of base and FSD, gain, and TPR of the FSD at 5 % FPR, each with its interval."""
-        rows = by_key(pd.DataFrame(self))
-        columns = {
-            "base AUC": ("base", "auc"),
-            "FSD AUC": ("fsd", "auc"),
-            "gain": ("", "auc_gain"),
-            "TPR at 5 % FPR": ("fsd", "tpr_at_5fpr"),
-        }
-        detectors = self["detector"].unique()
-        wide = pd.DataFrame(index=pd.Index(detectors, name="detector"))
-        for title, (state, metric) in columns.items():
-            wide[title] = [_cell(rows.get((detector, state, metric))) for detector in detectors]
-        return wide
-
-    def __repr__(self) -> str:
-        return self.wide().to_string()
-
-    def _repr_html_(self) -> str:
-        return str(self.wide().to_html())
-
-
-def _cell(row: Row | None) -> str:
-    if row is None:
-        return "–"
-    if row.metric == "auc_gain":
-        return row.estimate.signed
-    return str(row.estimate)
 
 
 @dataclass(frozen=True)
@@ -385,7 +284,7 @@ def compute_results(
     return Results(
         parts=parts,
         scores=texts.table,
-        table=_table(rows),
+        table=table_of(rows),
         audit=audited(),
         remarks=list(remarks) + fallback_remarks(scored, len(texts.table)),
         control_name=control_name,

@@ -1,17 +1,24 @@
-"""The numbers of a run, one row each."""
+"""The numbers of a run, one row each, and how scores and labels make them."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 import scipy
+from numpy.typing import ArrayLike
 
+from fsd.scores import ALL_STATES, IN_RUN, Score, ScoreColumns, StatePair, columns_of, of_state
 from fsd.statistics.bootstrap import Bootstrap, bootstrap_p
 from fsd.statistics.delong import delong_test
+from fsd.statistics.groups import Groups
 from fsd.statistics.intervals import UPPER, Estimate, percentiles
-from fsd.statistics.metrics import METRICS, checked_scores
+from fsd.statistics.metrics import METRICS, checked_scores, estimates
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import FloatArray, Scores
+
+ByScore = Mapping[Score, float]
+"""One number of each score."""
 
 
 class Row(NamedTuple):
@@ -78,3 +85,87 @@ def _gain(bootstrap: Bootstrap, reference: FloatArray, candidate: FloatArray, me
     (gains,) = bootstrap.values(candidate, compute) - bootstrap.values(reference, compute)
     resampled = gains[1:]
     return percentiles(gains[0], resampled), bootstrap_p(resampled)
+
+
+def evaluate(
+    scores: pd.DataFrame,
+    labels: ArrayLike,
+    groups: Groups = None,
+    *,
+    thresholds: ByScore | None = None,
+    control: Scores | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Every metric of every score with its interval, FSD against base, and the lead over the control's (N,) FSD.
+
+    See `fsd.library.evaluate`; `thresholds` are from other texts, for the accuracy.
+    """
+    bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
+    return table_of(measure(bootstrap, columns_of(scores, ALL_STATES), IN_RUN, control or {}, thresholds or {}))
+
+
+def measure(
+    bootstrap: Bootstrap, columns: ScoreColumns, states: StatePair, control: Scores, thresholds: ByScore
+) -> list[Row]:
+    """The rows of `evaluate`; in an audit, the `states` compare the fine-tuned model with its difference from base."""
+    rows = []
+    for score, column in columns.items():
+        measured = estimates(bootstrap, column, thresholds.get(score))
+        rows += [Row(*score, metric, *estimate) for metric, estimate in measured.items()]
+    differences = of_state(columns, states.difference)
+    rows += compare(bootstrap, of_state(columns, states.single), differences).values()
+    return rows + control_rows(bootstrap, control, differences, states.difference)
+
+
+def control_rows(bootstrap: Bootstrap, control: Scores, candidates: Scores, state: str) -> list[Row]:
+    """For each of the (N,) candidates of a state: the control model's AUC, and the lead over it."""
+    rows = []
+    for detector, lead in compare(bootstrap, control, candidates).items():
+        control_auc = estimates(bootstrap, control[detector])["auc"]
+        rows.append(Row(detector, state, "placebo_auc", *control_auc))
+        rows.append(lead._replace(state=state, metric="placebo_lead"))
+    return rows
+
+
+def table_of(rows: Sequence[Row]) -> pd.DataFrame:
+    """The rows as a data frame, detector by detector in the order of their first rows."""
+    table = pd.DataFrame(rows, columns=list(Row._fields))
+    return table.sort_values("detector", key=lambda names: pd.factorize(names)[0], kind="stable", ignore_index=True)
+
+
+class Evaluation(pd.DataFrame):
+    """The table of `evaluate`, which prints one row per detector; selections of it are plain data frames."""
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def wide(self) -> pd.DataFrame:
+        """One row per detector: AUC of base and FSD, gain, and TPR of the FSD at 5 % FPR, each with its interval."""
+        rows = by_key(pd.DataFrame(self))
+        columns = {
+            "base AUC": ("base", "auc"),
+            "FSD AUC": ("fsd", "auc"),
+            "gain": ("", "auc_gain"),
+            "TPR at 5 % FPR": ("fsd", "tpr_at_5fpr"),
+        }
+        detectors = self["detector"].unique()
+        wide = pd.DataFrame(index=pd.Index(detectors, name="detector"))
+        for title, (state, metric) in columns.items():
+            wide[title] = [_cell(rows.get((detector, state, metric))) for detector in detectors]
+        return wide
+
+    def __repr__(self) -> str:
+        return self.wide().to_string()
+
+    def _repr_html_(self) -> str:
+        return str(self.wide().to_html())
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    if row.metric == "auc_gain":
+        return row.estimate.signed
+    return str(row.estimate)

@@ -1,7 +1,7 @@
 """Fine-tuning of an adapter on unseen texts (FSD, arXiv 2410.10880, §3.1 and §4.1), with trl on accelerate.
 
-A training that was killed continues from the trainer's own checkpoint of its last complete epoch, and one that is
-finished is not repeated. It has a folder of its own, named after everything that its adapter depends on.
+A training that was killed begins anew, and makes bitwise the same adapter. One that is finished is not repeated: it has
+a folder of its own, named after everything that its adapter depends on.
 """
 
 import contextlib
@@ -13,7 +13,6 @@ import random
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -26,8 +25,8 @@ import torch
 import xxhash
 
 from fsd.config import AdapterConfig, check_training
-from fsd.distributed import from_main, is_main_process, num_processes, processes_here
-from fsd.errors import UsageError, first_line, refusing
+from fsd.distributed import is_main_process, num_processes, processes_here
+from fsd.errors import UsageError, refusing
 from fsd.models.adapters import (
     attach,
     check_trainable,
@@ -46,12 +45,8 @@ StepLog = Callable[[Mapping[int, Mapping[str, float]]], None]
 """Receives loss, lm_loss, learning_rate and grad_norm by optimiser step, counted from 1."""
 Logs = Mapping[str, Any]
 """Numbers of a step in the log of the trainer."""
-SECONDS = 10.0
-"""Seconds of training after which the next complete epoch is saved, so that short trainings save nothing."""
-KEEP_DAYS = 14
-"""Days after which a training that was not used again is deleted."""
 KEEP_BYTES = 2 * 2**30
-"""Size of the finished trainings beyond which those used longest ago are deleted."""
+"""Size of the finished trainings beyond which the oldest are deleted."""
 HEAD = 0.05
 """Difference of a token's log-probability that rounding may cause between the network's own head and trl's."""
 ADAPTER = "adapter"
@@ -72,9 +67,7 @@ _OPTIONS = {
     "optim": "adamw_torch",
     "logging_steps": 1,
     "logging_nan_inf_filter": False,
-    # The callback says when, since an epoch may take a second or a day.
     "save_strategy": "no",
-    "save_total_limit": 1,
     "report_to": "none",
     "disable_tqdm": True,
     "ddp_find_unused_parameters": False,
@@ -105,55 +98,38 @@ def finetune(
     adapter. The loss of a step is the mean over the tokens of its batch, for any number of processes.
 
     `log` is called after every step, once for all steps of an earlier run, and `after_epoch` with the number of
-    finished epochs while the model can score; an exception from them ends the training. One that was killed
-    continues, bitwise, after its last epoch that is saved in `cache` (one of adalora starts again); one that was
-    finished logs its steps again and trains nothing.
+    finished epochs while the model can score; an exception from them ends the training. One that was finished is taken
+    from `cache`, logs its steps again and trains nothing.
     """
     check_trainable(language_model)
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
-    # AdaLoRA's averages of importance are not in a checkpoint; without a fingerprint, the base may be any.
-    if config.method == "adalora" or not language_model.identity.fingerprint:
-        cache = None
+    finished = None
+    # Without a fingerprint the base may be any; processes on several machines have no disk in common; and peft gives a
+    # saved adapter of adalora other settings.
+    named = language_model.identity.fingerprint and config.method != "adalora"
+    if cache and named and processes_here() == num_processes():
+        finished = cache / training_key(language_model, pieces, config, seed)
+    # Whoever wants to measure after each epoch needs the training itself.
+    if finished and after_epoch is None and _reuse(language_model, finished, log):
+        with progress(steps, "fine-tuning", "step", shown=shown) as bar:
+            bar.update(steps)
+        return
     with (
-        training_folder(cache, training_key(language_model, pieces, config, seed)) as folder,
         tempfile.TemporaryDirectory() as scratch,
         _unlogged(),
+        _settings_kept(language_model.base),
+        _restored(language_model, config) as forward,
     ):
-        # Whoever wants to measure after each epoch needs the training itself.
-        if folder and after_epoch is None and _reuse_finished(language_model, folder, log):
-            with progress(steps, "fine-tuning", "step", shown=shown) as bar:
-                bar.update(steps)
-            return
-
-        def train(begun: Path | None) -> list[Logs]:
-            with _settings_kept(language_model.base), _restored(language_model, config) as forward:
-                arguments = _arguments(language_model.device, config, steps, seed, str(folder or scratch))
-                # peft writes into the configuration that it is given, which a second attempt needs as it was.
-                trainer = _trainer(language_model, pieces, copy.deepcopy(adapter), config, arguments)
-                with progress(steps, "fine-tuning", "step", shown=shown) as bar:
-                    callback = _callback(
-                        trainer, language_model, forward, bar, log, after_epoch, saved=folder is not None
-                    )
-                    trainer.add_callback(callback)
-                    trainer.train(resume_from_checkpoint=str(begun) if begun else None)
-                language_model.model = trainer.unwrapped
-                return list(trainer.state.log_history)
-
-        begun = from_main(lambda: _last_checkpoint(folder)) if folder else None
-        try:
-            history = train(begun)
-        except UsageError:
-            raise
-        # A damaged checkpoint may fail in many ways: then the training begins anew.
-        except Exception:
-            if begun is None:
-                raise
-            shutil.rmtree(begun, ignore_errors=True)
-            history = train(None)
-        language_model.model.eval()
-        if folder and is_main_process():
-            _keep(language_model, folder, history)
+        arguments = _arguments(language_model.device, config, steps, seed, scratch)
+        trainer = _trainer(language_model, pieces, adapter, config, arguments)
+        with progress(steps, "fine-tuning", "step", shown=shown) as bar:
+            trainer.add_callback(_callback(trainer, language_model, forward, bar, log, after_epoch))
+            trainer.train()
+        language_model.model = trainer.unwrapped
+    language_model.model.eval()
+    if finished and is_main_process():
+        _keep(language_model, finished, trainer.state.log_history)
 
 
 def _unlogged() -> contextlib.AbstractContextManager[None]:
@@ -173,13 +149,6 @@ class Piece(NamedTuple):
     def masked(self) -> bool:
         """Whether some of the tokens that are predicted are not learned."""
         return not all(self.learned[1:])
-
-    @property
-    def identity(self) -> Any:
-        """What the training depends on; without a mask, as in releases that knew none."""
-        if self.masked:
-            return self
-        return self.ids
 
     @property
     def labels(self) -> list[int]:
@@ -248,67 +217,13 @@ def training_key(language_model: LanguageModel, pieces: Sequence[Piece], config:
         seed,
         num_processes(),
         versions,
-        [piece.identity for piece in pieces],
+        pieces,
     )
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
 
 
-@contextlib.contextmanager
-def training_folder(parent: Path | None, key: str) -> Iterator[Path | None]:
-    """The folder of a training, locked against other jobs; None without a parent, or where it cannot be used."""
-    # Processes on several machines have no disk, and so no lock, in common.
-    if parent is None or processes_here() != num_processes():
-        yield None
-        return
-    import filelock
-
-    folder = parent / key
-    lock = filelock.FileLock(folder / ".lock", timeout=0)
-
-    def claim() -> bool:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            os.utime(folder)
-            _tidy(parent)
-            lock.acquire()
-        except (filelock.Timeout, OSError):
-            return False
-        return True
-
-    claimed = from_main(claim)
-    try:
-        yield folder if claimed else None
-    finally:
-        if is_main_process():
-            lock.release()
-
-
-def _tidy(parent: Path) -> None:
-    """Delete the trainings that were used longest ago."""
-    kept = 0
-    oldest = time.time() - KEEP_DAYS * 24 * 3600
-    for folder in sorted(parent.glob("*"), key=lambda path: -path.stat().st_mtime):
-        too_large = False
-        # A training that is under way is never too large, only too old.
-        if (folder / FINISHED).exists():
-            kept += sum(file.stat().st_size for file in folder.rglob("*"))
-            too_large = kept > KEEP_BYTES
-        if too_large or folder.stat().st_mtime < oldest:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _last_checkpoint(folder: Path) -> Path | None:
-    """The last complete checkpoint; the trainer writes its state last."""
-    complete = (path.parent for path in folder.glob("checkpoint-*/trainer_state.json"))
-
-    def step(checkpoint: Path) -> int:
-        return int(checkpoint.name.rpartition("-")[2])
-
-    return max(complete, key=step, default=None)
-
-
-def _reuse_finished(language_model: LanguageModel, folder: Path, log: StepLog | None) -> bool:
-    """Attach the adapter of a finished training, and log its steps again; not if its files are damaged."""
+def _reuse(language_model: LanguageModel, folder: Path, log: StepLog | None) -> bool:
+    """Attach the adapter of a finished training, and log its steps again; not if its files are missing or damaged."""
     try:
         history = json.loads((folder / FINISHED).read_text())
         attach(language_model, folder / ADAPTER)
@@ -319,12 +234,18 @@ def _reuse_finished(language_model: LanguageModel, folder: Path, log: StepLog | 
 
 
 def _keep(language_model: LanguageModel, folder: Path, history: Sequence[Logs]) -> None:
-    """Store the adapter of a finished training in place of its checkpoints, if the disk allows."""
+    """Store a finished training, if the disk allows, and delete those that were made longest ago."""
     with contextlib.suppress(OSError):
+        # What is left of one that was killed or damaged.
+        shutil.rmtree(folder, ignore_errors=True)
         save_adapter(language_model, folder / ADAPTER)
         (folder / FINISHED).write_text(json.dumps(history))
-        for checkpoint in folder.glob("checkpoint-*"):
-            shutil.rmtree(checkpoint, ignore_errors=True)
+        kept = 0
+        # The newest first, this one among them.
+        for training in sorted(folder.parent.iterdir(), key=lambda path: -path.stat().st_mtime):
+            kept += sum(file.stat().st_size for file in training.rglob("*"))
+            if kept > KEEP_BYTES:
+                shutil.rmtree(training, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -524,7 +445,6 @@ class _Filled(torch.utils.data.Sampler[int]):
 def _trainer_class() -> Any:
     """SFTTrainer with AdaLoRA's penalty, and with each batch shared among all processes."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    from safetensors import SafetensorError
     from trl import SFTTrainer
 
     class FSDTrainer(SFTTrainer):  # type: ignore[misc]
@@ -548,23 +468,11 @@ def _trainer_class() -> Any:
             return loss + orthogonal_penalty(self.unwrapped)
 
         def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-            """Log the loss of the model too, so that it is in the history of a checkpoint."""
+            """Log the loss of the model too, so that it is in the history."""
             # The summary after the last step has no loss of a step.
             if "loss" in logs:
                 logs = logs | {"lm_loss": self.lm_loss}
             super().log(logs, *args, **kwargs)
-
-        def _save_checkpoint(self, model: Any, trial: Any) -> None:
-            """Save a checkpoint, or print why not: the training itself can go on."""
-            try:
-                super()._save_checkpoint(model, trial)
-            # torch has a RuntimeError for a full disk.
-            except (OSError, RuntimeError, SafetensorError) as error:
-                reason = getattr(error, "strerror", None) or first_line(error)
-                print(f"fine-tuning: no checkpoint is stored in {self.args.output_dir}: {reason}", file=sys.stderr)
-
-        def create_model_card(self, *_: Any, **__: Any) -> None:
-            """Write none."""
 
     return FSDTrainer
 
@@ -580,27 +488,17 @@ def _report(log: StepLog | None, history: Iterable[Logs]) -> None:
         log(steps)
 
 
-def _callback(  # noqa: C901 - one callback for every stage of the training
+def _callback(
     trainer: Any,
     language_model: LanguageModel,
     forward: Any,
     bar: Any,
     log: StepLog | None,
     after_epoch: Callable[[int], None] | None,
-    *,
-    saved: bool,
 ) -> Any:
     from transformers import TrainerCallback
 
     class Callback(TrainerCallback):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.last_saved = time.monotonic()
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            """After a checkpoint: the steps before it are logged again, since this may be another run."""
-            bar.update(state.global_step)
-            _report(log, state.log_history)
-
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             base = trainer.unwrapped.base_model
             # AdaLoRA moves its budget here, which the trainer does not know; it has not counted this step yet.
@@ -619,10 +517,6 @@ def _callback(  # noqa: C901 - one callback for every stage of the training
             _report(log, [{**logs, "step": state.global_step}])
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            # The clocks of several processes differ, and a checkpoint needs all of them.
-            if saved and from_main(lambda: time.monotonic() - self.last_saved >= SECONDS):
-                control.should_save = True
-                self.last_saved = time.monotonic()
             if after_epoch is None:
                 return
             untuned = language_model.model

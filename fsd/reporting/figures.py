@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from numpy.typing import ArrayLike
 
-from fsd.evaluation.results import CONTRASTS
 from fsd.evaluation.rows import Rows
 from fsd.statistics import conformal, metrics
 from fsd.statistics.bootstrap import Bootstrap
@@ -322,16 +321,16 @@ def verdicts(
     return figure
 
 
-def contrasts(rows: Rows) -> Figure:
-    """AUC of every detector in the three contrasts, one panel each, see `fsd.evaluation.results`."""
+def contrasts(rows: Rows, meanings: Mapping[str, tuple[str, str]]) -> Figure:
+    """AUC of every detector in some contrasts, one panel each; name of a contrast → its title and meaning."""
     panels = {}
-    for contrast in CONTRASTS:
-        title = fill(contrast.title, WIDTH) + "\n" + fill(f"({contrast.meaning})", WIDTH)
+    for contrast, (title, meaning) in meanings.items():
+        panel = fill(title, WIDTH) + "\n" + fill(f"({meaning})", WIDTH)
         estimates = {}
         for (detector, state, metric), row in rows.items():
-            if metric == f"auc_{contrast.name}":
+            if metric == f"auc_{contrast}":
                 estimates[detector, state] = row.estimate
-        panels[title] = by_model(estimates)
+        panels[panel] = by_model(estimates)
     return dots(panels, x_name="AUC", title="What the model knows: the texts, or their period?", chance=0.5)
 
 

@@ -38,14 +38,15 @@ BUSY_SECONDS = 30
 # Precision of the time of last use, so that most reading needs no writing.
 TOUCH_SECONDS = 3600
 
-# The table of earlier versions had no kinds.
+# The tables of earlier versions had other columns.
 SCHEMA = """
 DROP TABLE IF EXISTS statistics;
-CREATE TABLE IF NOT EXISTS results (
-    model TEXT NOT NULL, prompt BLOB NOT NULL, used INTEGER NOT NULL, kind TEXT NOT NULL, width INTEGER NOT NULL,
-    data BLOB NOT NULL, PRIMARY KEY (model, prompt)
+DROP TABLE IF EXISTS results;
+CREATE TABLE IF NOT EXISTS answers (
+    model TEXT NOT NULL, prompt BLOB NOT NULL, used INTEGER NOT NULL, kind TEXT NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (model, prompt)
 );
-CREATE INDEX IF NOT EXISTS results_by_use ON results (used);
+CREATE INDEX IF NOT EXISTS answers_by_use ON answers (used);
 """
 
 
@@ -111,38 +112,26 @@ PAIR_ROWS = 11
 
 
 class Row(NamedTuple):
-    """What is stored of a result: its kind, the bytes of each of its numbers (0 without any), and its content."""
+    """What is stored of a result: its kind, and its content."""
 
     kind: str
-    width: int
     data: bytes
 
 
 def encode(result: TokenStats | PairStats | Continuations | FloatArray | str) -> Row:
-    """The row of a result; of tokens there are T ids (int32), then 4T numbers, of two models 11T."""
+    """The row of a result; of T tokens there are 5T numbers (float64) with the ids, of two models 12T."""
     if isinstance(result, str):
-        return Row(TEXT, 0, result.encode())
+        return Row(TEXT, result.encode())
     if isinstance(result, Continuations):
-        return Row(CONTINUATIONS, 0, json.dumps(result).encode())
+        return Row(CONTINUATIONS, json.dumps(result).encode())
     if isinstance(result, np.ndarray):
-        numbers = _narrowed(result)
-        return Row(STATES, numbers.itemsize, numbers.tobytes())
+        return Row(STATES, result.astype("<f8").tobytes())
     kind = TOKENS
     if isinstance(result, PairStats):
         kind = PAIR if result.alone else PAIR_NOT_ALONE
-    numbers = _narrowed(np.stack(_numbers(result)))
-    return Row(kind, numbers.itemsize, result.token.astype("<i4").tobytes() + numbers.tobytes())
-
-
-def _narrowed(values: FloatArray) -> Any:
-    """The numbers as float32 where that loses nothing, else as float64."""
-    # A local model computes in float32, an API may answer with more digits. A number too large for float32 becomes
-    # infinite, and so differs.
-    with np.errstate(over="ignore"):
-        numbers = values.astype("<f4")
-    if np.array_equal(numbers, values, equal_nan=True):
-        return numbers
-    return values.astype("<f8")
+    # The ids are exact as float64, so that all numbers are one block.
+    numbers = np.vstack([result.token, *_numbers(result)])
+    return Row(kind, numbers.astype("<f8").tobytes())
 
 
 def _numbers(stats: TokenStats | PairStats) -> list[FloatArray]:
@@ -160,16 +149,15 @@ def decode(text: str, row: Row) -> Any:
     if row.kind == CONTINUATIONS:
         truth, samples, greedy = json.loads(row.data)
         return Continuations(truth, tuple(samples), greedy)
+    numbers = np.frombuffer(row.data, "<f8").astype(np.float64)
     if row.kind == STATES:
-        return np.frombuffer(row.data, f"<f{row.width}").astype(np.float64)
+        return numbers
     count = SINGLE_ROWS if row.kind == TOKENS else PAIR_ROWS
-    tokens = len(row.data) // (4 + count * row.width)
-    token = np.frombuffer(row.data, "<i4", tokens).astype(np.int64)
-    stored = np.frombuffer(row.data, f"<f{row.width}", offset=4 * tokens)
-    values = stored.reshape(count, tokens).astype(np.float64)
+    values = numbers.reshape(1 + count, -1)
+    token = values[0].astype(np.int64)
     if row.kind == TOKENS:
-        return TokenStats(text, token, *values)
-    return from_rows(text, token, values, alone=row.kind == PAIR)
+        return TokenStats(text, token, *values[1:])
+    return from_rows(text, token, values[1:], alone=row.kind == PAIR)
 
 
 def from_rows(text: str, token: IntArray, rows: FloatArray, *, alone: bool) -> PairStats:
@@ -221,7 +209,7 @@ class SQLiteStore:
             self._run(lambda db: db.execute("BEGIN IMMEDIATE"))
             self.required = False
         by_hash = {prompt_hash(prompt): prompt for prompt in prompts}
-        query = "SELECT prompt, used, kind, width, data FROM results WHERE model = ? AND prompt = ?"
+        query = "SELECT prompt, used, kind, data FROM answers WHERE model = ? AND prompt = ?"
 
         def select(db: sqlite3.Connection) -> list[Any]:
             selected: list[Any] = []
@@ -238,7 +226,7 @@ class SQLiteStore:
             if used < now - TOUCH_SECONDS:
                 old.append((now, key, digest))
         if old:
-            self._write("UPDATE results SET used = ? WHERE model = ? AND prompt = ?", old)
+            self._write("UPDATE answers SET used = ? WHERE model = ? AND prompt = ?", old)
         return stored
 
     def save(self, key: str, results: Sequence[tuple[Prompt, Any]]) -> None:
@@ -253,7 +241,7 @@ class SQLiteStore:
         room = None if self.limit is None else self.limit - size
         # Rows larger than the whole file are not stored, as nothing that is deleted would make room for them.
         if rows and (room is None or room >= 0):
-            self._write("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?)", rows, room)
+            self._write("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", rows, room)
 
     def delete(self) -> None:
         """Delete the file, and what SQLite keeps beside it."""
@@ -308,8 +296,8 @@ def _shrink(db: sqlite3.Connection, limit: int) -> None:
     if excess > 0:
         # Rows are deleted while those used before them, themselves left out, have not freed enough.
         total = "SUM(length(data)) OVER (ORDER BY used, rowid) - length(data) AS before"
-        older = f"SELECT rowid FROM (SELECT rowid, {total} FROM results) WHERE before < ?"
-        db.execute(f"DELETE FROM results WHERE rowid IN ({older})", (excess,))
+        older = f"SELECT rowid FROM (SELECT rowid, {total} FROM answers) WHERE before < ?"
+        db.execute(f"DELETE FROM answers WHERE rowid IN ({older})", (excess,))
 
 
 class Store(Protocol):

@@ -28,23 +28,7 @@ from fsd.scores import (
     rows_of,
 )
 from fsd.token_stats import AnyTexts, FloatArray, Prompt, Prompts, Scorers, as_prompt, chats_of, score_rows, texts_of
-from fsd.views import (
-    COMMON,
-    COPIES,
-    FORMS,
-    LISTS,
-    NO_INPUTS,
-    PAIRS,
-    Detector,
-    Detectors,
-    View,
-    ViewInputs,
-    halves,
-    not_of_chats,
-    scorer_of,
-    usable,
-    view_in,
-)
+from fsd.views import FORMS, NO_INPUTS, Detector, Detectors, View, ViewInputs, not_of_chats, usable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +80,7 @@ class ScoreTable:
 
 @dataclass(frozen=True)
 class ViewStatistics:
-    """View → statistics of N texts (lists for the forms in `LISTS`), for detectors at any setting."""
+    """View → statistics of N texts (lists for forms of several prompts), for detectors at any setting."""
 
     columns: Mapping[View, Sequence[Any]]
 
@@ -117,26 +101,26 @@ class ViewStatistics:
         prompts = list(map(as_prompt, texts))
         # Base and tuned model read the same copies of a text, which a masked model may have made at some cost.
         copies = {}
-        for form in dict.fromkeys(view.form for view in views):
-            if form not in COMMON:
-                make = FORMS[form]
-                copies[form] = [make(prompt, inputs) for prompt in prompts]
+        for name in dict.fromkeys(view.form for view in views):
+            form = FORMS[name]
+            if not form.common:
+                copies[name] = [form.prompts(prompt, inputs) for prompt in prompts]
         for view in views:
             # A view of two models may have given it already.
             if view in columns:
                 continue
-            form = view.form
-            scorer = scorers[scorer_of(view)]
-            with bar_title(form):
-                if form in COMMON:
-                    common = getattr(inputs, form).score_with(scorer)
+            form = view.record
+            scorer = scorers[view.scorer]
+            with bar_title(view.form):
+                if form.common:
+                    common = getattr(inputs, view.form).score_with(scorer)
                     columns[view] = [common] * len(prompts)
                     continue
-                rows = score_rows(scorer, copies[form])
+                rows = score_rows(scorer, copies[view.form])
             # A detector that reads copies reads the text, too.
-            if form in COPIES:
-                _with_unchanged(rows, copies[form], prompts, columns[view._replace(form="plain")])
-            columns[view] = rows if form in LISTS else [statistics for (statistics,) in rows]
+            if form.copies:
+                _with_unchanged(rows, copies[view.form], prompts, columns[view._replace(form="plain")])
+            columns[view] = rows if form.several else [statistics for (statistics,) in rows]
             columns = _halves_of(view, columns[view]) | columns
         return cls(columns)
 
@@ -163,7 +147,7 @@ class ViewStatistics:
     def _rows(self, detector: Detector, state: str) -> list[dict[str, Any]]:
         """The detector's views of each text, by parameter name."""
         state = "base" if state == "fsd" else state
-        columns = [self.columns[view_in(state, name)] for name in detector.views]
+        columns = [self.columns[View.named(name).in_state(state)] for name in detector.views]
         return [dict(zip(detector.views, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -180,12 +164,10 @@ def _with_unchanged(rows: list[list[Any]], copies: Sequence[list[Prompt]], promp
 
 def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:
     """The statistics of each model alone that a view of two models gives; none for other views."""
-    if view.form not in PAIRS:
-        return {}
     # A text that is longer than one of the contexts is read otherwise by a model alone.
-    if not all(pair.alone for pair in pairs):
+    if not view.halves or not all(pair.alone for pair in pairs):
         return {}
-    target, reference = halves(view)
+    target, reference = view.halves
     return {target: [pair.target for pair in pairs], reference: [pair.reference for pair in pairs]}
 
 
@@ -195,10 +177,10 @@ def needed_views(detectors: Detectors, states: Sequence[str]) -> list[View]:
     for detector in detectors:
         # A paired detector reads both states itself, and has one score.
         for state in ("base",) if detector.paired else states:
-            needed |= dict.fromkeys(view_in(state, name) for name in detector.views)
+            needed |= dict.fromkeys(View.named(name).in_state(state) for name in detector.views)
     views = [view for view in needed if view.reader != "tuned" or "tuned" in states]
     # A pass over two models gives the statistics of each alone, too; and texts come before their copies.
-    return sorted(views, key=lambda view: (view.form not in PAIRS, view.form in COPIES))
+    return sorted(views, key=lambda view: (not view.halves, view.record.copies))
 
 
 def score_texts(

@@ -17,13 +17,12 @@ from fsd.scoring.model_checks import check_chats
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import (
     STATES,
-    build_scorers,
+    ScorerMaker,
     draws,
     frequency_file,
     frequency_scorer,
     reference_name,
     reference_scorer,
-    scorer_makers,
     whole_model_scorers,
 )
 from fsd.scoring.services import PromptTokens, service_scorers
@@ -44,7 +43,7 @@ from fsd.token_stats import (
     scored_prompts,
     texts_of,
 )
-from fsd.views import FORMS, NO_INPUTS, PRIMED, Detectors, ViewInputs, not_of_chats, usable
+from fsd.views import FORMS, NO_INPUTS, Detectors, View, ViewInputs, not_of_chats, usable
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel, ReadsChats
@@ -149,7 +148,7 @@ class Model:
             **options.pop("excluded", {}),
         }
         if any(prompt.context for prompt in prompts):
-            primed = [detector.name for detector in detectors if PRIMED.intersection(detector.views)]
+            primed = [detector.name for detector in detectors if any(form.primed for form in detector.forms)]
             excluded |= dict.fromkeys(primed, "its prefix would take the place of the texts' own contexts")
         chats = chats_of(prompts)
         if chats:
@@ -208,14 +207,14 @@ class Model:
         def too_long(form: str) -> set[int]:
             rows = set()
             for row, ids in enumerate(model.tokens(texts_of(prompts))):
-                context = FORMS[form](prompts[row], inputs)[-1].context
+                context = FORMS[form].prompts(prompts[row], inputs)[-1].context
                 if size(context) + len(ids) > model.context:
                     rows.add(row)
             return rows
 
         for detector in detectors:
-            prefixed = PRIMED.intersection(detector.views)
-            forms = prefixed.union({"repeated"}.intersection(detector.views))
+            prefixed = [name for name in detector.views if View.named(name).record.primed]
+            forms = prefixed + [name for name in detector.views if name == "repeated"]
             cut = len(set().union(*map(too_long, forms)))
             if cut == 0:
                 continue
@@ -295,7 +294,7 @@ def outline(config: ModelConfig, states: Sequence[str] = STATES, *, chat: bool =
     """
     # As a mapping, since the flag has a hyphen.
     at_least(1, **{"max-batch-tokens": config.max_batch_tokens})
-    scorers = dict.fromkeys(scorer_makers(config, states), _not_opened)
+    scorers = dict.fromkeys(ScorerMaker(config).makers(states), _not_opened)
     if chat:
         del scorers["base"]
     return Outline(config, scorers, seed=seed)
@@ -357,7 +356,7 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     elif whole:
         states = ("base",)
         further = whole_model_scorers(base, whole, config, seed=seed)
-    scorers = build_scorers(base, config, states, seed=seed) | further
+    scorers = ScorerMaker(config, base, seed).scorers(states) | further
     return Model(config, scorers, base.tokens, base.tokenizer.decode, base.tokenizer, base, whole=whole, seed=seed)
 
 

@@ -10,7 +10,7 @@ from fsd.scoring.deviation import ScoreTable, needed_views, score_texts
 from fsd.scoring.scorers import STATES
 from fsd.scoring.services import about_tokens
 from fsd.token_stats import Prompt, Prompts, Scorers
-from fsd.views import COMMON, FORMS, VIEWS, Detector, Draws, View, ViewInputs, halves, scorer_of
+from fsd.views import FORMS, Detector, Draws, View, ViewInputs
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,11 @@ class ScoringPlan:
         """Scorer of the base model → the prompts that it reads, each once, even if two views of a text are the same."""
         asked: dict[str, dict[Prompt, None]] = {}
         names = {name for detector in self.detectors for name in detector.views}
-        for view in sorted(VIEWS[name] for name in names):
+        for view in sorted(map(View.named, names)):
             if view.reader == "base":
-                prompts = asked.setdefault(scorer_of(view), {})
+                prompts = asked.setdefault(view.scorer, {})
                 for prompt in self.prompts:
-                    forms = FORMS[view.form](prompt, self.inputs)
-                    prompts.update(dict.fromkeys(forms))
+                    prompts.update(dict.fromkeys(view.record.prompts(prompt, self.inputs)))
         return asked
 
     @property
@@ -57,7 +56,7 @@ class ScoringPlan:
         states = STATES if "tuned" in self.scorers else ("base",)
         views = needed_views(self.detectors, states)
         # A pass over two models gives the statistics of each alone, too.
-        covered = {half for view in views for half in halves(view)}
+        covered = {half for view in views for half in view.halves}
         counts = Counter[str]()
         for view in views:
             if view not in covered:
@@ -73,21 +72,19 @@ class ScoringPlan:
             draws = self.draws[form]
             tokens = self._generated_tokens(form, draws)
             return {f"{reader} generating about {tokens:,} tokens": draws.total * texts}
-        if form == "gradient":
+        if view.record.gradient:
             return {f"{reader} with gradients": texts}
         # A table is no model.
         if reader == "unigram":
             return {}
-        readers = [half.reader for half in halves(view)] or [reader]
-        if form == "unread":
-            readers.append("reference")
+        readers = [half.reader for half in view.scored.halves] or [reader]
         return dict.fromkeys(readers, self._prompts(form))
 
     def _prompts(self, form: str) -> int:
         """The prompts of a form for all texts, each of which has as many as any other."""
         example = next(iter(self.prompts), Prompt(""))
-        prompts = len(FORMS[form](example, self.inputs))
-        if form in COMMON:
+        prompts = len(FORMS[form].prompts(example, self.inputs))
+        if FORMS[form].common:
             return prompts
         return prompts * len(self.prompts)
 
@@ -98,6 +95,6 @@ class ScoringPlan:
         tokens = 0
         for prompt in self.prompts:
             # By default a continuation is as long as the text's own, whose tokens are estimated from its bytes.
-            continued = FORMS[form](prompt, self.inputs)[0]
+            continued = FORMS[form].prompts(prompt, self.inputs)[0]
             tokens += about_tokens(continued.text)
         return draws.total * tokens

@@ -14,13 +14,11 @@ from fsd.errors import at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.scoring.cache import FILE, SQLiteStore, memoized, model_key
 from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, TokenIds, Tokenize, chats_of, texts_of
-from fsd.views import DRAWS, PAIRS, Draws
+from fsd.views import FORMS, Draws
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.pair_scorer import KeptStates
-
-    Maker = Callable[[LanguageModel, SQLiteStore | None], Scorer]
 
 Read = Callable[[Prompts], list[Prompt]]
 """Prompts → the same, with the tokens of chats."""
@@ -33,97 +31,124 @@ TABLE = "frequencies.npz"
 def draws(config: ModelConfig) -> dict[str, Draws]:
     """How texts are continued, by form."""
     at_least(1, samples=config.samples)
-    if config.samples is None:
-        return DRAWS
-    return {form: way._replace(samples=config.samples) for form, way in DRAWS.items()}
+    ways = {}
+    for name, form in FORMS.items():
+        if form.draws:
+            ways[name] = form.draws._replace(samples=config.samples or form.draws.samples)
+    return ways
 
 
-def scorer_makers(config: ModelConfig, states: Sequence[str], seed: int = 42) -> "dict[str, Maker]":
-    """Name of a scorer → what makes it of a loaded model and its cache; nothing is loaded for the names alone.
+@dataclass(frozen=True)
+class ScorerMaker:
+    """What makes the scorers of a model; without the model it knows their names alone. The seed is that of samples."""
 
-    The seed is that of samples.
-    """
-    makers: dict[str, Maker] = {}
-    ways = draws(config)
+    config: ModelConfig
+    model: Any = None
+    seed: int = 42
 
-    def by_target(make: "Maker") -> "Maker":
-        return lambda model, store: reading_chats(make(model, store), model.read)
+    def makers(self, states: Sequence[str]) -> dict[str, Callable[[], Scorer]]:
+        """Name of a scorer → what makes it: each state of the model, a reference model, and token frequencies."""
+        config = self.config
+        readers = list(states)
+        makers: dict[str, Callable[[], Scorer]] = {}
+        reference = reference_name(config)
+        if reference:
+            readers.append("reference")
+            makers["reference"] = partial(reference_scorer, reference, config, self.store, self.load_reference)
+        for state in states:
+            makers[state] = partial(_scorer, state, config, self.model, self.store)
+            # Quantized weights have no gradient, and those spread over several devices none in one place.
+            if config.bits is None and config.device != "spread" and not config.by_api:
+                makers[f"{state}.gradient"] = partial(self._gradients, state)
+            for form, way in draws(config).items():
+                makers[f"{state}.{form}"] = partial(self._samples, state, way)
+            for name, record in FORMS.items():
+                second = record.compared.get(state)
+                # An API gives no whole distributions, which could be compared.
+                if second in readers and not config.by_api:
+                    makers[f"{state}.{name}"] = partial(self._pair, state, second)
+        file = frequency_file(config)
+        if file:
+            makers["unigram"] = partial(self._unigram, file)
+        return makers
 
-    for state in states:
-        makers[state] = partial(_scorer, state, config)
-        # Quantized weights have no gradient, and those spread over several devices none in one place.
-        if config.bits is None and config.device != "spread" and not config.by_api:
-            makers[f"{state}.gradient"] = partial(_gradients, state)
-        for form, way in ways.items():
-            makers[f"{state}.{form}"] = partial(_sampler, state, config, way, seed)
-    reference = reference_name(config)
-    load_reference = None
-    if reference:
-        load_reference = reference_loader(reference, config)
-    makers |= _pair_makers(config, states, load_reference)
-    file = frequency_file(config)
-    if file:
-        makers["unigram"] = partial(_unigram, file, config.model)
-    for name, make in makers.items():
-        makers[name] = by_target(make)
-    if reference and load_reference:
-        makers["reference"] = partial(_reference, reference, config, load_reference)
-    return makers
+    def scorers(self, states: Sequence[str] = STATES) -> dict[str, Scorer]:
+        """Name → scorer of the loaded model."""
+        scorers = {}
+        for name, make in self.makers(states).items():
+            read = self._read_by_reference if name == "reference" else self.model.read
+            scorers[name] = _reading_chats(make(), read)
+        return scorers
 
+    @cached_property
+    def store(self) -> SQLiteStore | None:
+        """The cache of the model's statistics."""
+        return cache_store(self.config)
 
-def _reference(
-    name: str,
-    config: ModelConfig,
-    loader: "Callable[[], LanguageModel]",
-    model: "LanguageModel",
-    store: "SQLiteStore | None",
-) -> Scorer:
-    """The scorer of the reference model, which reads chats as the template of the target writes them."""
+    @cached_property
+    def load_reference(self) -> "Callable[[], LanguageModel]":
+        """What loads the reference model."""
+        return reference_loader(reference_name(self.config) or "", self.config)
 
-    def read(prompts: Prompts) -> list[Prompt]:
+    @cached_property
+    def _kept(self) -> "KeptStates":
+        """One for all states, made with the first scorer: a dry run does not import torch."""
+        from fsd.scoring.pair_scorer import KeptStates
+
+        return KeptStates()
+
+    def _read_by_reference(self, prompts: Prompts) -> list[Prompt]:
+        """The prompts as the reference reads them, with chats as the template of the target writes them."""
         if not chats_of(prompts):
             return list(prompts)
-        reference = loader()
-        reference.template = reference.template or model.chats.template
+        reference = self.load_reference()
+        reference.template = reference.template or self.model.chats.template
         return reference.read(prompts)
 
-    return reading_chats(reference_scorer(name, config, store, loader), read)
+    def _gradients(self, state: str) -> Scorer:
+        from fsd.scoring.gradients import GradientScorer
+
+        return GradientScorer(self.model, tuned=state == "tuned", description=_title("gradient"))
+
+    def _samples(self, state: str, way: Draws) -> Scorer:
+        """The continuations by one model state, which the main process draws."""
+        from fsd.scoring.sampling import ContinuationScorer
+
+        model = self.model
+        tuned = state == "tuned"
+        sampler = ContinuationScorer(
+            model,
+            way,
+            tuned=tuned,
+            seed=self.seed,
+            batch_tokens=self.config.max_batch_tokens,
+            description=_title(f"{state} samples"),
+        )
+        stored = memoized(sampler, self.store, lambda: f"{model_key(model, tuned=tuned)} {way} {self.seed}", model)
+        return lambda prompts: distributed.from_main(lambda: list(stored(prompts)))
+
+    def _pair(self, state: str, second: str) -> Scorer:
+        """The scorer that compares a state of the model with another one, or with the reference."""
+        from fsd.scoring.pair_scorer import PairMember, pair_scorer
+
+        target = PairMember(lambda: self.model, tuned=state == "tuned")
+        reference = target._replace(tuned=second == "tuned")
+        if second == "reference":
+            reference = PairMember(self.load_reference, kept=self._kept)
+        return pair_scorer(target, reference, self.config, self.store, _title(f"{state} beside {second}"))
+
+    def _unigram(self, file: Path) -> Scorer:
+        model = self.model
+
+        def scored(texts: Sequence[str]) -> list[TokenIds]:
+            unscored = 0 if model.starts else 1
+            return [ids[unscored:] for ids in model.tokens(texts)]
+
+        vocabulary = model.base.config.get_text_config().vocab_size
+        return frequency_scorer(file, self.config.model, model.tokenizer, vocabulary, scored)
 
 
-def _pair_makers(
-    config: ModelConfig, states: Sequence[str], load_reference: "Callable[[], LanguageModel] | None"
-) -> "dict[str, Maker]":
-    """What makes the scorers that compare two of the models."""
-    # An API gives no whole distributions, which could be compared.
-    if config.by_api:
-        return {}
-    readers = [*states, "reference"] if load_reference else states
-    # One for all states, made with the first scorer: a dry run, which has the names alone, does not import torch.
-    kept = cache(_kept_states)
-    makers: dict[str, Maker] = {}
-    for form, compared in PAIRS.items():
-        for state in states:
-            if compared[state] in readers:
-                makers[f"{state}.{form}"] = partial(_pair, state, form, config, load_reference, kept)
-    return makers
-
-
-def _kept_states() -> "KeptStates":
-    from fsd.scoring.pair_scorer import KeptStates
-
-    return KeptStates()
-
-
-def build_scorers(
-    language_model: "LanguageModel", config: ModelConfig, states: Sequence[str] = STATES, *, seed: int = 42
-) -> dict[str, Scorer]:
-    """Scorers by name: the model with its adapter off and on, the reference model, and token frequencies."""
-    store = cache_store(config)
-    makers = scorer_makers(config, states, seed)
-    return {name: make(language_model, store) for name, make in makers.items()}
-
-
-def reading_chats(scorer: Scorer, read: Read) -> Scorer:
+def _reading_chats(scorer: Scorer, read: Read) -> Scorer:
     """A scorer that knows of tokens alone, behind what writes chats by a template."""
     return lambda prompts: scorer(read(prompts))
 
@@ -146,30 +171,6 @@ def _scorer(name: str, config: ModelConfig, model: "LanguageModel", store: "SQLi
     key = partial(model_key, model, tuned=tuned)
     stored = memoized(scorer, store, key if tuned else cache(key), model)
     return collective(stored, scorer)
-
-
-def _gradients(state: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:
-    from fsd.scoring.gradients import GradientScorer
-
-    return GradientScorer(model, tuned=state == "tuned", description=_title("gradient"))
-
-
-def _sampler(
-    name: str, config: ModelConfig, way: Draws, seed: int, model: "LanguageModel", store: "SQLiteStore | None"
-) -> Scorer:
-    """The continuations by one model state, which the main process draws."""
-    from fsd.scoring.sampling import ContinuationScorer
-
-    tuned = name == "tuned"
-    sampler = ContinuationScorer(
-        model, way, tuned=tuned, seed=seed, batch_tokens=config.max_batch_tokens, description=_title(f"{name} samples")
-    )
-
-    def key() -> str:
-        return f"{model_key(model, tuned=tuned)} {way} {seed}"
-
-    stored = memoized(sampler, store, key, model)
-    return lambda prompts: distributed.from_main(lambda: list(stored(prompts)))
 
 
 @dataclass(frozen=True)
@@ -236,26 +237,6 @@ def reference_scorer(
     return lambda prompts: scorer()(prompts)
 
 
-def _pair(
-    state: str,
-    form: str,
-    config: ModelConfig,
-    load_reference: "Callable[[], LanguageModel] | None",
-    kept: "Callable[[], KeptStates]",
-    model: "LanguageModel",
-    store: "SQLiteStore | None",
-) -> Scorer:
-    """The scorer that compares a state of the model with what the form names, over the whole vocabulary."""
-    from fsd.scoring.pair_scorer import PairMember, pair_scorer
-
-    compared = PAIRS[form][state]
-    target = PairMember(lambda: model, tuned=state == "tuned")
-    reference = target._replace(tuned=compared == "tuned")
-    if compared == "reference" and load_reference:
-        reference = PairMember(load_reference, kept=kept())
-    return pair_scorer(target, reference, config, store, _title(f"{state} beside {compared}"))
-
-
 def whole_model_scorers(
     base: "LanguageModel", tuned: "LanguageModel", config: ModelConfig, *, seed: int = 42
 ) -> dict[str, Scorer]:
@@ -265,23 +246,13 @@ def whole_model_scorers(
     members = {"tuned": PairMember(lambda: tuned), "base": PairMember(lambda: base)}
     store = cache_store(config)
     scorers = {}
-    for name, scorer in build_scorers(tuned, config, ("base",), seed=seed).items():
+    for name, scorer in ScorerMaker(config, tuned, seed).scorers(("base",)).items():
         if name.startswith("base"):
             scorers[name.replace("base", "tuned", 1)] = scorer
-    for state, compared in PAIRS["change"].items():
+    for state, compared in FORMS["change"].compared.items():
         title = _title(f"{state} beside {compared}")
         scorers[f"{state}.change"] = pair_scorer(members[state], members[compared], config, store, title)
     return scorers
-
-
-def _unigram(file: Path, name: str, model: "LanguageModel", _: "SQLiteStore | None") -> Scorer:
-    vocabulary = model.base.config.get_text_config().vocab_size
-
-    def scored(texts: Sequence[str]) -> list[TokenIds]:
-        unscored = 0 if model.starts else 1
-        return [ids[unscored:] for ids in model.tokens(texts)]
-
-    return frequency_scorer(file, name, model.tokenizer, vocabulary, scored)
 
 
 def frequency_scorer(file: Path, name: str, tokenizer: Any, vocabulary: int, tokens: Tokenize) -> Scorer:

@@ -41,10 +41,10 @@ def view_inputs(
     swapped = _swaps(seed, counted=counted)
     nonmembers = Exemplars(_repeated(prompts, seed)) if prompts else None
     return ViewInputs(
-        prefix=_prefix(_sample(texts, shots, seed)),
+        primed=_prefix(_sample(texts, shots, seed)),
         neighbours=neighbours,
         swapped=swapped,
-        member_prefix=member_prefix(labelled, shots, seed),
+        member_primed=member_prefix(labelled, shots, seed),
         nonmembers=nonmembers,
         labelled=both_sides(labelled, seed),
         unread=_unread(prompts, seed),

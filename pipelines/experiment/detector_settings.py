@@ -12,7 +12,7 @@ from fsd.config import ALL, AUTO, DetectorConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import EMBEDDED
 from fsd.scores import IN_AUDIT
-from fsd.views import FURTHER, NO_INPUTS, ViewInputs
+from fsd.views import NO_INPUTS, ViewInputs
 from pipelines.experiment.adapter_files import SETUP, read_setup
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _with_settings(detector: Detector, settings: dict[str, Any]) -> Detector:
 
 def cheap(detectors: Iterable[Detector]) -> list[Detector]:
     """The detectors that need no forward pass over other texts, such as neighbours or a prefix."""
-    return [detector for detector in detectors if not FURTHER.intersection(detector.views)]
+    return [detector for detector in detectors if not detector.further]
 
 
 def for_adapter_audit(detectors: Iterable[Detector]) -> list[Detector]:

@@ -1,6 +1,6 @@
 """The figures of a run of the main job."""
 
-from fsd.evaluation.results import Results
+from fsd.evaluation.results import CONTRASTS, Results
 from fsd.reporting import figures
 from fsd.reporting.report import Picture
 from fsd.scores import BASE, FSD, Score, ScoreColumns, columns_of, of_state
@@ -118,8 +118,9 @@ def _reliability_picture(results: Results, calibration: Calibration) -> Picture:
 
 
 def _contrasts_picture(results: Results) -> Picture:
+    meanings = {contrast.name: (contrast.title, contrast.meaning) for contrast in CONTRASTS}
     return Picture(
-        figures.png(figures.contrasts(results.rows)),
+        figures.png(figures.contrasts(results.rows, meanings)),
         "AUC of every detector, with 95 % intervals, by the base score, by the FSD, or by both models. On the "
         "left, what a benchmark split by time measures; in the middle, texts that the model was never trained "
         "on, distinguished by their period alone; on the right, texts of one period, some of which it was "

@@ -11,9 +11,8 @@ from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
 from fsd.errors import counted
 from fsd.evaluation.findings import AGAINST, Finding, as_findings
-from fsd.evaluation.results import evaluate
 from fsd.evaluation.results import tracked as metrics_of
-from fsd.evaluation.rows import Row, by_key
+from fsd.evaluation.rows import Row, by_key, evaluate
 from fsd.evaluation.sentences import too_few
 from fsd.reporting.report import Column, Report, Section, Table
 from fsd.scoring.plan import ScoringPlan

@@ -5,9 +5,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-import detectors
 from detectors.camia import COMBINATIONS, camia
-from fsd.errors import UsageError
 from fsd.loss_signals import ALONG, loss_signals
 from fsd.token_stats import Exemplars, Prompt
 
@@ -112,9 +110,3 @@ def test_a_text_beyond_the_longest_cut_counts_by_its_beginning(random_views):
     after = [loss_signals(stats, along="text")[[1, *range(5, 15), *range(-6, 0)]] for stats in (text, start)]
     assert (after[0][1:] == after[1][1:]).all()
     assert after[0][0] != after[1][0]  # that of the whole text
-
-
-def test_settings_out_of_range_are_refused():
-    for setting, value, allowed in (("combination", "mean", "edgington, fisher"), ("along", "texts", "copies, text")):
-        with pytest.raises(UsageError, match=rf"^camia\.{setting} must be one of {allowed}.*; got '{value}'"):
-            detectors.load("camia", **{setting: value})

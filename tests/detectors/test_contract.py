@@ -17,7 +17,7 @@ import detectors
 from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
 from fsd.token_stats import STD_FLOOR, PairStats, TokenStats
-from fsd.views import DRAWS, FURTHER, VIEWS
+from fsd.views import DRAWS, FORMS, READERS
 
 FOLDER = Path(detectors.__file__).parent
 ALLOWED = {"numpy", "fsd.token_stats", "fsd.loss_signals", "fsd.search_space", "fsd.errors", "fsd.unread"}
@@ -48,7 +48,7 @@ def test_every_detector_of_the_papers_is_here():
 def test_the_default_set_takes_no_passes_beyond_those_of_recall_and_neighbour():
     auto, every = detectors.names("auto"), set(detectors.names())
     assert {"loss", "recall", "neighbour"} < set(auto) < set(detectors.names("all")) == every - {"samia", "cdd"}
-    further = {name for name in auto if FURTHER.intersection(detectors.load(name).views)}
+    further = {name for name in auto if detectors.load(name).further}
     assert further == {"recall", "neighbour"}
 
 
@@ -68,7 +68,7 @@ def test_positional_parameters_are_views_and_the_rest_keyword_only_settings_with
     settings = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     assert len(positional) + len(settings) == len(parameters)
     assert positional[0].name in ("text", "gradient", "difference", *DRAWS)
-    assert {p.name for p in positional} <= set(VIEWS)
+    assert {p.name for p in positional} <= {*READERS, *FORMS}
     assert all(p.default is p.empty for p in positional)
     assert all(isinstance(p.default, bool | int | float | str | tuple) for p in settings)
     fallback = detectors.load(name).fallback
@@ -198,16 +198,21 @@ OUT_OF_RANGE = [
     ("cdd", "alpha", r"in \[0, 1\]", (-0.1, 1.5, NAN)),
     *(("pac", share, r"in \(0, 1\]", (0.0, 1.5, NAN)) for share in ("low", "high")),
     ("info_rmia", "under", "target or reference", ("", "both")),
+    ("gap_k", "window", "at least 1", (0,)),
+    ("gradient_norm", "norm", "one of l1, l2, max", ("l3",)),
+    ("camia", "combination", "one of edgington, fisher, pearson, george", ("mean",)),
+    *((name, "along", "one of copies, text", ("texts",)) for name in ("camia", "camia_lr")),
+    ("unread_z", "alpha", "above 0 and finite", (0.0, -1.0, INF, NAN)),
     ("wbc", "sizes", "whole numbers of at least 1", ((), (0,), (2, -1), [2.5])),
     ("standardised_ratio", "sizes", "whole numbers of at least 1", ((0,), ["2"])),
 ]
 
 
 @pytest.mark.parametrize(("name", "setting", "range_", "values"), OUT_OF_RANGE)
-def test_a_setting_out_of_its_range_is_refused(name, setting, range_, values, random_views):
+def test_a_setting_out_of_its_range_is_refused(name, setting, range_, values):
     for value in values:
         with pytest.raises(UsageError, match=rf"^{name}\.{setting} must be {range_}; got "):
-            detectors.load(name, **{setting: value})(random_views(0, 5))
+            detectors.load(name, **{setting: value})
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 import pytest
 
 from detectors.gap_k import gap_k
-from fsd.errors import UsageError
 
 
 def test_by_hand(make):
@@ -22,8 +21,3 @@ def slow(text, k, window):
 
 def test_windows_one_by_one(agree):
     agree(gap_k, slow, "text", k=(0.05, 0.2, 1.0), window=(1, 3, 6))
-
-
-def test_impossible_windows_are_refused(make):
-    with pytest.raises(UsageError, match="window must be at least 1; got 0"):
-        gap_k(make([-1.0], top=[-1.0]), window=0)

@@ -37,18 +37,15 @@ def test_variables_of_a_launcher_must_be_numbers(name, value, monkeypatch):
         distributed.check_environment()
 
 
-def test_without_a_launcher_a_rank_means_nothing(monkeypatch):
+@pytest.mark.parametrize(("size", "rank"), [(None, "-1"), ("", "")])
+def test_without_a_launcher_a_rank_means_nothing(size, rank, monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.setenv("RANK", "-1")
-    distributed.check_environment()
-    assert distributed.is_main_process()
-
-
-def test_a_variable_without_a_value_is_not_there(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "")
-    monkeypatch.setenv("RANK", "")
+    if size is not None:
+        monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.setenv("RANK", rank)
     distributed.check_environment()
     assert distributed.num_processes() == 1
+    assert distributed.is_main_process()
 
 
 def test_what_the_processes_exchange_comes_back():

@@ -57,7 +57,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     assert {other.data.tags["mlflow.parentRunId"] for other in others} == {run.info.run_id}
     names = {a.path for a in client.list_artifacts(run.info.run_id)}
     assert {"trials.csv", "tuning.csv", "settings.json", "setup.json", "scores.parquet"} <= names
-    assert {"curve_min_k.png", "curve_min_k_deviation.png", "report.html"} <= names
+    assert {"history.png", "curve_min_k.png", "curve_min_k_deviation.png", "report.html"} <= names
     folder = Path(client.download_artifacts(run.info.run_id, "", "got"))
     trials = pd.read_csv(folder / "trials.csv")
     assert trials.groupby("study").size().to_dict() == dict.fromkeys(TASKS, 20)

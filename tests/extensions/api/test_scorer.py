@@ -127,7 +127,7 @@ def test_an_interrupted_job_resumes(serve, scorer, words, error, tokens, tmp_pat
 def test_detectors_that_need_more_are_left_out_with_the_reason(tokens):
     scorers = {"base": CompletionsScorer(Client("http://a/v1"), "m"), "unigram": lambda _: []}
     every = [detectors.load(name) for name in detectors.names()]
-    kept, left_out = usable(every, ["A text"], scorers, ViewInputs(prefix="p"))
+    kept, left_out = usable(every, ["A text"], scorers, ViewInputs(primed="p"))
     assert {detector.name for detector in kept} >= {"loss", "perplexity", "zlib", "lowercase", "min_k", "recall"}
     assert left_out["min_k_pp"] == "the API does not give what it needs: mean, std"
     assert left_out["surp"] == "the API does not give what it needs: mean"

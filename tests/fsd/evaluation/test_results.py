@@ -20,13 +20,12 @@ from fsd.evaluation.results import (
     MEASURES,
     charted,
     compute_results,
-    evaluate,
     kinds_in,
     reference_of,
     summary,
     tracked,
 )
-from fsd.evaluation.rows import by_key
+from fsd.evaluation.rows import by_key, evaluate
 from fsd.reporting.results import detectors_table
 from fsd.scores import STATES, Score
 from fsd.scoring.deviation import ScoreTable, ViewStatistics

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from fsd.evaluation.findings import Finding, as_findings
-from fsd.evaluation.results import evaluate
-from fsd.evaluation.rows import Row, by_key
+from fsd.evaluation.rows import Row, by_key, evaluate
 from fsd.reporting.report import Picture, Report, Section, document, limits, p_value, page, plain, shown
 from fsd.reporting.results import detectors_table, placebo_table
 from fsd.scores import IN_RUN, Score

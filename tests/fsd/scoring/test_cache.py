@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,17 +104,18 @@ def test_another_key_text_or_context_is_computed(store):
             assert len(scorer.prompts) == expected
 
 
-def test_numbers_come_back_bitwise_as_float32_where_that_is_lossless(store):
-    for scale, size in ((1.0, 4), (0.1, 8)):
+def test_numbers_come_back_bitwise(store):
+    for scale in (1.0, 0.1):
         expected, key = list(FakeScorer(scale)(PROMPTS[:2])), str(scale)
         list(MemoizedScorer(FakeScorer(scale), store, key)(PROMPTS[:2]))
         assert same(list(MemoizedScorer(FakeScorer(9.0), reopened(store), key)(PROMPTS[:2])), expected)
-        sizes = execute(store, "SELECT length(data) FROM results WHERE model = ? ORDER BY 1", key)
-        assert sizes == [(tokens * (4 + 4 * size),) for tokens in (8, 11)]
     nan = np.full(2, np.nan)  # what an API does not give
     stats = TokenStats("a b", np.array([-1, -1]), np.array([-0.1, -np.inf]), nan, nan)
     store.save("k", [(Prompt("a b"), stats)])
     assert same([reopened(store).load("k", [Prompt("a b")])[Prompt("a b")]], [stats])
+    states = np.array([0.1, 1e300, -0.0, 2.5])
+    store.save("key", [(Prompt("x"), states)])
+    assert np.array_equal(store.load("key", [Prompt("x")])[Prompt("x")], states)
 
 
 def test_texts_come_back_as_they_were(store):
@@ -241,12 +241,13 @@ def test_a_file_that_cannot_be_used_costs_one_line(store, capsys, monkeypatch, f
     assert capsys.readouterr().err == f"cache: {store.file} cannot be used: {why}; the run goes on without it\n"
 
 
-def test_the_table_of_an_earlier_version_is_dropped(store):
+def test_the_tables_of_earlier_versions_are_dropped(store):
     store.file.parent.mkdir()
-    execute(store, "CREATE TABLE statistics (model, prompt, used, data)")
+    for name in ("statistics", "results"):
+        execute(store, f"CREATE TABLE {name} (model, prompt, used, data)")
     assert computed(store) == PROMPTS[:3]
     assert computed(reopened(store)) == []
-    assert execute(store, "SELECT count(*) FROM sqlite_master WHERE name = 'statistics'") == [(0,)]
+    assert execute(store, "SELECT name FROM sqlite_master WHERE type = 'table'") == [("answers",)]
 
 
 def test_a_required_file_that_cannot_be_written_is_refused(tmp_path):
@@ -265,7 +266,7 @@ def test_a_required_file_that_cannot_be_written_is_refused(tmp_path):
 
 def age(store, name, seconds):
     used = int(time.time()) - seconds
-    execute(store, "UPDATE results SET used = ? WHERE prompt = ?", used, prompt_hash(Prompt(name)))
+    execute(store, "UPDATE answers SET used = ? WHERE prompt = ?", used, prompt_hash(Prompt(name)))
 
 
 def long_result(name, tokens=16_000):
@@ -277,13 +278,13 @@ def test_the_rows_used_longest_ago_go_first(store):
     for at, name in enumerate("abcd"):
         store.save("k", [long_result(name)])
         age(store, name, 100 * (at + 1))
-    store = reopened(store, limit=1_400_000)  # for three rows of 320 kB and the new one
+    store = reopened(store, limit=2_800_000)  # for three rows of 640 kB and the new one
     store.save("k", [long_result("e")])
     assert {prompt.text for prompt in store.load("k", map(Prompt, "abcde"))} == set("abce")
     size = store.file.stat().st_size
     for name in "fghijk":
         store.save("k", [long_result(name)])
-    assert store.file.stat().st_size <= size <= 1_700_000
+    assert store.file.stat().st_size <= size <= 3_400_000
     small = reopened(store, limit=100)
     assert computed(small) == computed(small) == PROMPTS[:3]  # more than the limit is not stored
 
@@ -293,12 +294,12 @@ def test_loading_a_row_makes_it_young(store):
         store.save("k", [long_result(name, 1)])
         age(store, name, seconds)
     reopened(store).load("k", [Prompt("a"), Prompt("b")])
-    ages = dict(execute(store, "SELECT prompt, used FROM results"))
+    ages = dict(execute(store, "SELECT prompt, used FROM answers"))
     seconds = [time.time() - ages[prompt_hash(Prompt(name))] for name in "ab"]
     assert seconds[0] < 30 < seconds[1]  # the second is young enough: nothing is written
 
 
-# Several processes and threads
+# Several processes
 
 WRITER = """
 import sys
@@ -320,7 +321,7 @@ if sys.argv[3:]:
     print("stored", flush=True)
     with store._connect() as db:
         db.execute("BEGIN IMMEDIATE")
-        db.execute("DELETE FROM results")
+        db.execute("DELETE FROM answers")
         input()
 """
 
@@ -347,13 +348,6 @@ def test_a_killed_process_leaves_what_it_stored(store, capsys):
     assert len(reopened(store).load("k", [Prompt(str(i)) for i in range(51)])) == 51
     assert computed(reopened(store), [Prompt("new")]) == [Prompt("new")]
     assert computed(reopened(store), [Prompt("new")]) == []
-    assert capsys.readouterr().err == ""
-
-
-def test_several_threads_share_a_store(store, capsys):
-    texts = [[Prompt(f"{number % 2} text {i}") for i in range(20)] for number in range(20)]
-    with ThreadPoolExecutor(4) as pool:
-        assert len(list(pool.map(lambda prompts: computed(store, prompts), texts))) == 20
     assert capsys.readouterr().err == ""
 
 
@@ -398,10 +392,3 @@ def test_hidden_states_come_back_bitwise_and_depend_on_model_and_text(tiny, make
         read.clear()
         assert np.array_equal(hidden_state_reader(model, settings)(texts), hidden_states(models[0], texts))
         assert read == texts
-
-
-def test_hidden_states_beyond_float32_lose_nothing(store):
-    states = np.array([0.1, 1e300, -0.0, 2.5])
-    store.save("key", [(Prompt("x"), states)])
-    (stored,) = store.load("key", [Prompt("x")]).values()
-    assert np.array_equal(stored, states)

@@ -1,8 +1,11 @@
 """ViewStatistics are made once, scores land in the right column, and FSD is base minus tuned."""
 
 import itertools
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -15,8 +18,9 @@ from fsd.scores import Score, of_state
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.neighbours import swapped_words
+from fsd.search_space import Range, Setting
 from fsd.token_stats import Continuations, Exemplars, GradientNorms, PairStats, Prompt, TokenStats
-from fsd.views import COMMON, DRAWS, LISTS, NO_INPUTS, PAIRS, VIEWS, ViewInputs, repetitions, scorer_of, usable
+from fsd.views import DRAWS, FORMS, NO_INPUTS, Form, View, ViewInputs, repetitions, usable
 
 
 class FakeScorer:
@@ -51,6 +55,7 @@ class FakePairScorer:
 
 
 STATES = ("base", "tuned")
+POWER = Setting(Range(0.5, 2.0), "above 0", lambda power: power > 0)
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]
 KNOWN = [Prompt("Ten eleven"), Prompt("Twelve")]
 UNREAD = [Prompt("Sixteen seventeen eighteen"), Prompt("Nineteen twenty")]
@@ -65,8 +70,8 @@ HALVES = {
 def fake_scorers(*, alone=True):
     factors = {"base": 0.5, "tuned": 0.25, "reference": 1.0, "unigram": 2.0}
     scorers = {name: FakeScorer(factor) for name, factor in factors.items()}
-    for form, compared in PAIRS.items():
-        for name, reference in compared.items():
+    for form, record in FORMS.items():
+        for name, reference in record.compared.items():
             scorers[f"{name}.{form}"] = FakePairScorer(scorers[name], scorers[reference], alone=alone)
     for name in STATES:
         norms = GradientNorms(*[factors[name]] * 3)
@@ -115,7 +120,7 @@ def test_copies_that_cannot_differ_from_their_text_rank_nothing():
     texts = ["one", "ha ha ha ha", "..", "two two", "a", "la la la la la la"]
     chosen = [detectors.load(name) for name in ("pac", "neighbour", "lowercase")]
     inputs = replace(
-        NO_INPUTS, swapped=partial(swapped_words, count=5), neighbours=lambda text: [text] * 5, prefix="Before. "
+        NO_INPUTS, swapped=partial(swapped_words, count=5), neighbours=lambda text: [text] * 5, primed="Before. "
     )
     answer = engine.score_texts(texts, chosen, {"base": Rounding(), "tuned": Rounding()}, inputs)
     for name, expected in (("pac", 0), ("neighbour", 0), ("lowercase", 1)):
@@ -159,7 +164,8 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
         for (i, text), state in itertools.product(enumerate(TEXTS), ("base", "tuned")):
             views = {}
             for name in detector.views:
-                reader, form = VIEWS[name]
+                view = View.named(name)
+                reader, form = view
                 prompts = {
                     "plain": [Prompt(text)],
                     "gradient": [Prompt(text)],
@@ -176,12 +182,11 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     **{way: [HALVES[text]] for way in DRAWS},
                 }[form]
                 scorer = state if reader == "base" else reader
-                if form in COMMON:
-                    views[name] = getattr(view_inputs(), form).score_with(scorers[scorer_of(VIEWS[name])])
+                if view.record.common:
+                    views[name] = getattr(view_inputs(), form).score_with(scorers[view.scorer])
                     continue
-                apart = form in ("gradient", *PAIRS, *DRAWS)
-                stats = list(scorers[f"{scorer}.{form}" if apart else scorer](prompts))
-                views[name] = stats if form in LISTS else stats[0]
+                stats = list(scorers[view.in_state(scorer).scorer](prompts))
+                views[name] = stats if view.record.several else stats[0]
             if not detector.paired:
                 assert answer.columns[Score(detector.name, state)][i] == detector(views)
 
@@ -256,6 +261,33 @@ def test_known_statistics_are_taken_over():
     for log in (True, False):  # no setting needs other statistics
         assert np.isfinite(both.scores(chosen[0].with_settings(log=log), "fsd")).all()
     assert [len(scorers[name].prompts) for name in ("base", "reference", "tuned")] == [3, 3, 3]
+
+
+def backwards(text: TokenStats, reversed_words: TokenStats, *, power: Annotated[float, POWER] = 1.0) -> float:
+    return float((text.logp.mean() - reversed_words.logp.mean()) ** power)
+
+
+def test_a_new_view_and_a_new_setting_are_one_record_each(monkeypatch):
+    module = SimpleNamespace(backwards=backwards)
+    monkeypatch.setitem(sys.modules, "detectors.backwards", module)
+    monkeypatch.setattr(detectors, "names", lambda: ("backwards",))
+    with pytest.raises(KeyError, match=r"a view must be one of .*; got reversed_words"):
+        detectors.load("backwards")
+
+    def reverse(text):
+        return [" ".join(reversed(text.split()))]
+
+    record = Form(lambda prompt, _: prompt.copies(reverse), copies=True, not_of_chats="it turns words around")
+    monkeypatch.setitem(FORMS, "reversed_words", record)
+    detector = detectors.load("backwards", power=2.0)
+    assert detector.search == {"power": POWER.search}
+    assert detector.not_of_chats == "it turns words around, which is not defined for chats"
+    with pytest.raises(UsageError, match=r"^backwards\.power must be above 0; got 0"):
+        detector.with_settings(power=0)
+    scorers = fake_scorers()
+    answer = engine.score_texts(["one two", "a"], [detector], scorers)
+    assert scorers["base"].prompts == [*map(Prompt, ("one two", "a", "two one", "a"))]
+    assert answer.columns[Score("backwards", "fsd")].tolist() == [0, 0]
 
 
 def test_what_cannot_be_computed_is_named_with_its_reason():

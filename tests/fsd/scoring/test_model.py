@@ -37,7 +37,7 @@ def test_the_texts_for_which_the_prefix_is_cut_are_counted(opened):
     texts = [" ".join(["score of a member"] * n) for n in range(6, 14)]
     unseen = ["q the text of an unseen member"]
     planned = opened.plan([detectors.load("recall")], texts, opened.inputs(unseen, shots=1))
-    prefix = planned.inputs.prefix
+    prefix = planned.inputs.primed
     ids = model.tokens([prefix])[0]
     whole, other = (list(ModelScorer(model)([Prompt(text, start + prefix[1:]) for text in texts])) for start in "qz")
     assert len(model.tokens(["z" + prefix[1:]])[0]) == len(ids)
@@ -78,7 +78,7 @@ def test_the_second_prefix_of_con_recall_needs_known_members(opened):
     labelled = {"q": (0, True), "z": (1, True)}
     inputs = opened.inputs(["unseen"], shots=1, labelled=labelled)
     planned = opened.plan([detectors.load("con_recall")], ["a text", "q"], inputs, strict=True)
-    assert planned.inputs.member_prefix("q") == "z\n\n"
+    assert planned.inputs.member_primed("q") == "z\n\n"
     assert np.isfinite(planned.score().columns[Score("con_recall", "base")]).all()
 
 

@@ -69,44 +69,33 @@ def test_marks_belong_to_their_words():
     assert shares(decomposed)["words with a capital"] == 2 / 3
 
 
-def test_words_of_a_script_without_case_are_neither_with_nor_without_a_capital():
-    assert shares("Ab 他 cd")["words with a capital"] == 1 / 2
-    assert shares("Ab 他 cd")["capital letters"] == 1 / 4
-
-
-def test_mathematical_signs_count_as_punctuation():
-    assert shares("a+b = c")["punctuation"] == 2 / 5
-
-
 def test_white_space_around_a_text_is_no_gap():
     assert above_zero(" \n\n A b.\n") == pytest.approx(
         {"capital letters": 1 / 2, "words with a capital": 1 / 2, "punctuation": 1 / 3, "white space": 6 / 9}
     )
 
 
-def test_gaps_of_several_signs_and_every_kind_of_line_break():
-    assert (shares("A  b c.")["wide gaps"], shares("A  b c.")["line breaks"]) == (1 / 2, 0)
-    for line_break in ("\n", "\r", "\r\n"):
-        assert shares(f"A{line_break}b c.")["line breaks"] == 1 / 2
-
-
-def test_a_phrase_of_four_words_is_repeated_where_it_occurs_again():
-    assert shares("a b c d a b c d")["repeated phrases"] == 1 / 5
-    assert shares("a b c a b c")["repeated phrases"] == 0
-
-
 @pytest.mark.parametrize(
-    ("text", "is_open"),
-    [("It was.", 0), ("It was", 1), ("It was.\n", 0), ("It was\n", 1), ('"It was."', 0), ("(it was.)", 0), ("It, ", 0)],
+    ("measure", "text", "expected"),
+    [
+        # Words of a script without case are neither with nor without a capital.
+        ("words with a capital", "Ab 他 cd", 1 / 2),
+        ("capital letters", "Ab 他 cd", 1 / 4),
+        ("punctuation", "a+b = c", 2 / 5),
+        ("wide gaps", "A  b c.", 1 / 2),
+        ("line breaks", "A  b c.", 0),
+        *(("line breaks", f"A{line_break}b c.", 1 / 2) for line_break in ("\n", "\r", "\r\n")),
+        ("repeated phrases", "a b c d a b c d", 1 / 5),
+        ("repeated phrases", "a b c a b c", 0),
+        *(("open ends", text, 0) for text in ("It was.", "It was.\n", '"It was."', "(it was.)", "It, ")),
+        *(("open ends", text, 1) for text in ("It was", "It was\n", "a" * 20_000)),
+        # Of a long text, the end of what is measured is not its end.
+        ("open ends", "a" * 20_001, 0),
+        ("digits", "a" * 20_000 + "1" * 20_000, 0),
+    ],
 )
-def test_an_end_is_open_without_a_sign_behind_the_last_word(text, is_open):
-    assert shares(text)["open ends"] == is_open
-
-
-def test_of_a_long_text_the_end_of_what_is_measured_is_not_its_end():
-    assert shares("a" * 20_000)["open ends"] == 1
-    assert shares("a" * 20_001)["open ends"] == 0
-    assert shares("a" * 20_000 + "1" * 20_000)["digits"] == 0
+def test_one_share_by_hand(measure, text, expected):
+    assert shares(text)[measure] == expected
 
 
 def test_each_text_has_a_row():

@@ -10,14 +10,7 @@ from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range
 from fsd.statistics.metrics import METRICS, auc, tpr_at_fpr
 from fsd.token_stats import TokenStats
-from fsd.tuning.objective import (
-    DetectorTask,
-    ValidationSet,
-    Winner,
-    cross_validated_choice,
-    grouped_folds,
-    winner,
-)
+from fsd.tuning.objective import DetectorTask, ValidationSet, Winner, cross_validated_choice, grouped_folds, winner
 from fsd.tuning.optuna_study import compare_on_test
 from fsd.views import View
 from pipelines.tune.report import remarks
