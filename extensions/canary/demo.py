@@ -12,12 +12,12 @@ import pandas as pd
 
 from extensions.canary import files, make, rank
 from extensions.canary.settings import DemoConfig, MakeConfig
-from extensions.pretrain.pretraining import continue_pretraining
 from fsd.config import DetectorConfig, ModelConfig, Recipe
 from fsd.data.embedded import unread
 from fsd.data.readers import read_rows
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models import language_model
+from fsd.models.pretraining import continue_pretraining
 from fsd.reporting.report import p_words
 from fsd.scoring.model import open_model
 from fsd.token_stats import Scorer

@@ -17,8 +17,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from extensions.lab.settings import LabConfig
 from extensions.study.grid import StudyConfig, plan
+from extensions.study.lab.settings import LabConfig
 from pipelines.command.cli import command, deferred, program
 from pipelines.command.context import stage
 from pipelines.command.deliver import deliver, run_name, show, tracked_run
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
 # First arguments that run the laboratory, in place of a study of the papers.
-OWN = {"lab": (LabConfig, "extensions.lab.command", STAGES)}
+OWN = {"lab": (LabConfig, "extensions.study.lab.command", STAGES)}
 
 
 def prepare(config: StudyConfig) -> Job:

@@ -19,7 +19,6 @@ import pandas as pd
 
 import detectors
 from detectors.surp import surprising
-from extensions.lab.docstrings import docstring_paragraphs
 from extensions.study.ablations import (
     add_unseen,
     balanced,
@@ -31,6 +30,7 @@ from extensions.study.ablations import (
     truncate,
 )
 from extensions.study.catalogue import DetectorSpec, Study, TextOptions
+from extensions.study.docstrings import docstring_paragraphs
 from extensions.study.grid import Cell
 from fsd import tracking
 from fsd.config import DataConfig, ModelConfig, check_training

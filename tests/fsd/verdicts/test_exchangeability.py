@@ -3,7 +3,7 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import scale
 
-from extensions.lab.docstrings import docstring_paragraphs
+from extensions.study.docstrings import docstring_paragraphs
 from fsd.data import embedded
 from fsd.data.near_duplicates import words
 from fsd.text_audit.writing import spread_out, writing

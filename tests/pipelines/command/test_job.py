@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from extensions.pretrain.command import CHARACTERS
+from extensions.study.pretrain import CHARACTERS
 from fsd import tracking
 from fsd.config import AdapterConfig, ModelConfig, Recipe
 from fsd.data.embedded import corpus

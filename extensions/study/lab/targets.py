@@ -24,16 +24,16 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from extensions.lab import models
-from extensions.lab.corpora import UNSEEN, Sides
-from extensions.lab.models import Lab
-from extensions.lab.parts import ANSWERS, TEXT, WHOLE, read_once, scoring
-from extensions.lab.settings import Reference
-from extensions.pretrain.pretraining import continue_pretraining
+from extensions.study.lab import models
+from extensions.study.lab.corpora import UNSEEN, Sides
+from extensions.study.lab.models import Lab
+from extensions.study.lab.parts import ANSWERS, TEXT, WHOLE, read_once, scoring
+from extensions.study.lab.settings import Reference
 from fsd.config import AdapterConfig, FSDConfig
 from fsd.data.corpus import Split
 from fsd.data.documents import Document, Documents, content_hash
 from fsd.models.language_model import LanguageModel, load
+from fsd.models.pretraining import continue_pretraining
 from fsd.progress import progress
 from fsd.scoring.model import open_model
 from fsd.scoring.scorers import STATES

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from extensions.lab import command, corpora, report, results
-from extensions.lab.command import prepare
-from extensions.lab.settings import LabConfig
+from extensions.study.lab import command, corpora, report, results
+from extensions.study.lab.command import prepare
+from extensions.study.lab.settings import LabConfig
 from fsd import tracking
 from fsd.data.documents import Document
 from fsd.errors import UsageError

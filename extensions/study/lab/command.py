@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from extensions.lab import corpora, results
-from extensions.lab.corpora import LabCorpus, Sides
-from extensions.lab.docstrings import PACKAGES
-from extensions.lab.models import SIZES, Base, Lab, shared
-from extensions.lab.report import report
-from extensions.lab.settings import LabConfig, Reference
-from extensions.lab.targets import Cell, Target, compute, learned
+from extensions.study.docstrings import PACKAGES
+from extensions.study.lab import corpora, results
+from extensions.study.lab.corpora import LabCorpus, Sides
+from extensions.study.lab.models import SIZES, Base, Lab, shared
+from extensions.study.lab.report import report
+from extensions.study.lab.settings import LabConfig, Reference
+from extensions.study.lab.targets import Cell, Target, compute, learned
 from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.data.documents import Document

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import detectors
-from extensions.lab.parts import TEXT
+from extensions.study.lab.parts import TEXT
 from fsd.data.corpus import as_corpus
 from fsd.data.documents import Document, content_hash
 from fsd.evaluation.advice import advised

@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from extensions.lab import corpora, models, report, results
-from extensions.lab.command import prepare
-from extensions.lab.models import Base, Lab
-from extensions.lab.parts import ANSWERS, WHOLE, read_once, scoring
-from extensions.lab.settings import LabConfig
-from extensions.lab.targets import Cell, Target, learned, scores, trained
-from extensions.pretrain import pretraining
+from extensions.study.lab import corpora, models, report, results
+from extensions.study.lab.command import prepare
+from extensions.study.lab.models import Base, Lab
+from extensions.study.lab.parts import ANSWERS, WHOLE, read_once, scoring
+from extensions.study.lab.settings import LabConfig
+from extensions.study.lab.targets import Cell, Target, learned, scores, trained
 from fsd.config import ModelConfig
 from fsd.data.documents import Document
 from fsd.data.splitting import CONTEMPORARY, MEMBER
 from fsd.errors import UsageError
+from fsd.models import pretraining
 from fsd.models.finetuning import Piece
 from fsd.scoring.model import open_model
 from fsd.token_stats import Prompt

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from extensions.lab.parts import TEXT
-from extensions.lab.results import (
+from extensions.study.lab.parts import TEXT
+from extensions.study.lab.results import (
     COMBINED,
     MEASURES,
     TARGET,

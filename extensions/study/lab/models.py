@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 import torch
 
-from extensions.lab.docstrings import docstring_paragraphs
-from extensions.lab.settings import Reference
-from extensions.pretrain.pretraining import continue_pretraining, pretrain
+from extensions.study.docstrings import docstring_paragraphs
+from extensions.study.lab.settings import Reference
 from fsd.config import ModelConfig, Recipe
 from fsd.data.documents import content_hash
 from fsd.data.readers import Passage
 from fsd.models.devices import torch_device
 from fsd.models.language_model import LanguageModel, load, load_tokenizer
+from fsd.models.pretraining import continue_pretraining, pretrain
 from fsd.net.hub import fingerprint, locate
 from fsd.scoring.scorers import TABLE
 from fsd.scoring.token_counting import count

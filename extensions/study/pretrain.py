@@ -72,8 +72,8 @@ class PretrainConfig:
 
 def prepare(config: PretrainConfig) -> Job:
     """Read the texts of one model, or of the target and its contemporary twin."""
-    from extensions.pretrain.pretraining import check_recipe, readings
     from fsd.data.splitting import hold_out
+    from fsd.models.pretraining import check_recipe, readings
 
     recipe = config.recipe
     check_recipe(recipe)
@@ -148,7 +148,7 @@ def read_documents(config: PretrainConfig) -> "list[Document]":
 
 def read_background(config: PretrainConfig, documents: "Sequence[Document]") -> list[str]:
     """The texts of the background, none of which may be one of the documents."""
-    from extensions.lab.docstrings import docstring_paragraphs
+    from extensions.study.docstrings import docstring_paragraphs
     from fsd.data.corpus import Corpus
     from fsd.data.near_duplicates import refuse_copies
     from fsd.data.readers import parse_columns, read_files
@@ -216,9 +216,9 @@ def _train(
     config: PretrainConfig, background: Sequence[str], tokenizer: Any, members: Sequence[str], folder: Path
 ) -> str:
     """Pretrain one model, write it with its tokenizer, token-frequency table and card, and return a summary."""
-    from extensions.lab.docstrings import PACKAGES
-    from extensions.pretrain.pretraining import pretrain
+    from extensions.study.docstrings import PACKAGES
     from fsd.data.readers import Passage
+    from fsd.models.pretraining import pretrain
     from fsd.net.hub import fingerprint
     from fsd.scoring.token_counting import count
 
