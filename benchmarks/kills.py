@@ -155,9 +155,9 @@ COMMANDS = {
         "mlruns/**/results.parquet",
         [
             Moment("shared models trained", "file:cache/lab/models-*/frequencies/"),
-            Moment("first cell finished", "file:cache/lab/*.parquet"),
-            Moment("measuring", "extensions.study.lab.results:measure"),
-            Moment("closing the run", END),
+            Moment("first cell closed", END, after=True),
+            Moment("measuring", "extensions.study.lab.results:measure", 3),
+            Moment("closing the run", END, 3),
         ],
     ),
     "canary test": Command(

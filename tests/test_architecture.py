@@ -68,13 +68,7 @@ HOMES = {
         "extensions.gguf",
         "extensions.study",
     ),
-    "transformers": (
-        "fsd.models",
-        "fsd.scoring",
-        "fsd.library",
-        "extensions.chats",
-        "extensions.gguf",
-    ),
+    "transformers": ("fsd.models", "fsd.scoring", "fsd.library", "extensions.chats", "extensions.gguf"),
     "trl": ("fsd.models", "extensions.chats"),
 }
 """Heavy library → the packages and modules that may import it. Ruff bans them too, but leaves whole folders free."""

@@ -2,14 +2,13 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
-import pandas as pd
-
+from extensions.study import store
 from extensions.study.docstrings import PACKAGES
 from extensions.study.lab import corpora, results
 from extensions.study.lab.corpora import LabCorpus, Sides
@@ -17,7 +16,6 @@ from extensions.study.lab.models import SIZES, Base, Lab, shared
 from extensions.study.lab.report import report
 from extensions.study.lab.settings import LabConfig, Reference
 from extensions.study.lab.targets import Cell, Target, compute, learned
-from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import refuse_copies
@@ -43,6 +41,8 @@ SMALL_PARAGRAPHS = 800
 SMALL_PACKAGES = ("pandas",)
 # Name of a corpus, and what a seed draws of it.
 DrawnCorpus = tuple[str, Sides]
+# Name of a corpus → all of its texts.
+CorpusTexts = Mapping[str, Sequence[Document]]
 
 
 def prepare(config: LabConfig) -> Job:
@@ -212,28 +212,22 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
     ) as tracked:
         with stage("scoring"):
             # A real model fills the memory, so that its cells follow one another.
-            compute(cells, config.workers or (1 if base else os.cpu_count()) or 1)
-            scores = [(cell.labels, pd.read_parquet(cell.file)) for cell in cells]
+            workers = config.workers or (1 if base else os.cpu_count()) or 1
+            finished = store.finish("lab", cells, tracked, partial(_compute, workers, texts, tracked))
+            scores = [(cell.labels, store.stored(finished[cell.tag])) for cell in cells]
             measured = results.measure(results.joined(scores, texts))
-            _track_cells(cells, measured, tracked)
         page = report(measured, len(cells))
         write_table(measured, config.out)
         files = {"results": config.out} if config.out else {}
         deliver(replace(page, files=files), tracked)
 
 
-def _track_cells(cells: Sequence[Cell], measured: pd.DataFrame, parent: Run) -> None:
-    """Record the AUCs of each cell in a run of its own."""
-    keys = list(cells[0].labels)
-    by_cell = dict(list(measured.groupby(keys)))
-    for cell in cells:
-        labels = cell.labels
-        name = f"lab: {cell.corpus}, {labels['exposures']} exposures, seed {labels['seed']}"
-        with tracking.run(
-            EXPERIMENT,
-            name,
-            params=labels,
-            tags={"study": "lab", "kind": "cell", "cell": cell.file.stem},
-            parent=parent,
-        ) as child:
-            child.log_metrics(results.tracked(by_cell[tuple(labels.values())]))
+def _compute(workers: int, texts: CorpusTexts, parent: Run, cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
+    """Each cell, its scores and AUCs in a run of its own."""
+    for cell, table in compute(cells, workers):
+        with store.run_of("lab", cell, cell.labels, parent) as opened:
+            opened.log(store.SCORES, table)
+            # Resamples are for intervals, which a single cell has not.
+            measured = results.measure(results.joined([(cell.labels, table)], texts), resamples=2)
+            opened.log_metrics(results.tracked(measured))
+        yield cell, "computed"

@@ -8,7 +8,7 @@
 All have the tokenizer of the target. Beside a real model there are the first two alone.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -163,72 +163,47 @@ def shared(
 
 
 def train(lab: Lab, wanted: Collection[str]) -> None:
-    """Train the models that cells share, and count tokens, unless that is done."""
-    if not lab.base:
-        _make(lab, BACKGROUND, _pretrained)
+    """Make the models that cells share, and the table of token frequencies, unless that is done."""
+    needed = [] if lab.base else [BACKGROUND]
     if lab.continued:
-        _make(lab, CONTINUED, _continued)
-    if SMALLER in wanted:
-        _make(lab, SMALLER, _smaller)
-    if ORDINARY in wanted:
-        _make(lab, ORDINARY, _ordinary)
-    _count(lab)
+        needed.append(CONTINUED)
+    needed += [name for name in (SMALLER, ORDINARY) if name in wanted]
+    for name in [*needed, FREQUENCIES]:
+        path = lab.models / name
+        if not path.exists():
+            # The folder appears when it is complete, so that an interrupted call leaves no half of it.
+            with new_folder(path) as folder:
+                _make(lab, name, folder)
 
 
-def _make(lab: Lab, name: str, train_model: Callable[[Lab], LanguageModel]) -> None:
-    path = lab.models / name
-    if path.exists():
+def _make(lab: Lab, name: str, folder: Path) -> None:
+    if name == FREQUENCIES:
+        tokenizer, vocabulary = load_tokenizer(lab.checkpoint)
+        table = count(map(Passage, lab.background), tokenizer, vocabulary, model="lab", corpus="background")
+        table.save(folder / TABLE)
         return
-    # The folder appears when it is complete, so that an interrupted call leaves no half of it.
-    with new_folder(path) as folder:
-        model = train_model(lab)
-        model.base.save_pretrained(folder)
-        model.tokenizer.save_pretrained(folder)
+    model = _continued(lab) if name == CONTINUED else _pretrained(lab, name)
+    model.base.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
 
 
-def _recipe(lab: Lab) -> Recipe:
-    return replace(SIZES[lab.size], exposures=0)
-
-
-def _pretrained(lab: Lab) -> LanguageModel:
-    return pretrain([], lab.background, _recipe(lab), device="cpu")
+def _pretrained(lab: Lab, name: str) -> LanguageModel:
+    """A model from scratch: that of the background, which has the tokenizer of all, or one beside it."""
+    recipe = replace(SIZES[lab.size], exposures=0)
+    if name == BACKGROUND:
+        return pretrain([], lab.background, recipe, device="cpu")
+    tokenizer, _ = load_tokenizer(lab.checkpoint)
+    if name == ORDINARY:
+        recipe = replace(recipe, seed=ORDINARY_SEED)
+        return pretrain([], lab.other_texts, recipe, tokenizer=tokenizer, device="cpu")
+    halved = {size: getattr(recipe, size) // 2 for size in ("hidden_size", "layers", "heads")}
+    recipe = replace(recipe, seed=SMALLER_SEED, **halved)
+    return pretrain([], lab.background, recipe, tokenizer=tokenizer, device="cpu")
 
 
 def _continued(lab: Lab) -> LanguageModel:
-    config = replace(lab, continued=False).model("before")
+    model = load(replace(lab, continued=False).model("before"))
+    recipe = lab.base.recipe if lab.base else replace(SIZES[lab.size], exposures=0)
     with lab.precision:
-        model = load(config)
-        recipe = lab.base.recipe if lab.base else _recipe(lab)
         continue_pretraining(model, lab.other_texts[:BETWEEN], recipe, shown=False)
     return model
-
-
-def _smaller(lab: Lab) -> LanguageModel:
-    recipe = _recipe(lab)
-    smaller = replace(
-        recipe,
-        hidden_size=recipe.hidden_size // 2,
-        layers=recipe.layers // 2,
-        heads=recipe.heads // 2,
-        seed=SMALLER_SEED,
-    )
-    tokenizer, _ = load_tokenizer(lab.checkpoint)
-    return pretrain([], lab.background, smaller, tokenizer=tokenizer, device="cpu")
-
-
-def _ordinary(lab: Lab) -> LanguageModel:
-    recipe = replace(_recipe(lab), seed=ORDINARY_SEED)
-    tokenizer, _ = load_tokenizer(lab.checkpoint)
-    return pretrain([], lab.other_texts, recipe, tokenizer=tokenizer, device="cpu")
-
-
-def _count(lab: Lab) -> None:
-    """Count the tokens of the background."""
-    path = lab.models / FREQUENCIES
-    if path.exists():
-        return
-    tokenizer, vocabulary = load_tokenizer(lab.checkpoint)
-    passages = map(Passage, lab.background)
-    with new_folder(path) as folder:
-        table = count(passages, tokenizer, vocabulary, model="lab", corpus="background")
-        table.save(folder / TABLE)

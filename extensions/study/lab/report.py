@@ -1,36 +1,35 @@
 """The report of the laboratory: tables by corpus, by what a target learned and by its reference, and a figure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import starmap
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from extensions.study.lab.parts import TEXT
 from extensions.study.lab.results import (
     COMBINED,
     MEASURES,
+    MEMBERSHIP,
     TARGET,
+    TEXT,
     TITLES,
     gains,
-    periods,
     regrets,
     score_names,
     seen_in_training,
     summarise,
 )
-from fsd.evaluation.results import MEMBERSHIP
-from fsd.reporting.figures import BASE, BOTH, FSD, by_model, curves, dots, png
+from extensions.study.store import pivoted
+from fsd.reporting import figures
 from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
 from fsd.scores import Score
 from fsd.statistics.intervals import Estimate, shortened
 
 COLOURS = {
     "loss.base": "#56B4E9",
-    "loss.fsd": FSD,
-    "min_k_pp.base": BASE,
+    "loss.fsd": "#D55E00",
+    "min_k_pp.base": "#0072B2",
     "reference.base": "#999933",
     "min_k_reference.base": "#003B63",
     "ez.base": "#882255",
@@ -39,7 +38,7 @@ COLOURS = {
     "wbc.base": "#CC79A7",
     "standardised_ratio.base": "#E69F00",
     "unread_z.base": "#000000",
-    COMBINED: BOTH,
+    COMBINED: "#009E73",
 }
 """Scores of the tables and the figure, with their colours; all are in the raw results."""
 SHOWN = list(COLOURS)
@@ -53,14 +52,11 @@ GROUP = ["size", "sources", "reference", "scored"]
 def report(measured: pd.DataFrame, cells: int) -> Report:
     """Tables, figure and raw results."""
     summary = summarise(measured)
-    tables = [*_by_corpus(summary), _membership(measured)]
-    periods_alone = periods(measured)
-    # Not every corpus has later texts.
-    if len(periods_alone):
-        tables.append(_periods(periods_alone))
-    tables += [_gains(gains(measured)), _regrets(regrets(measured))]
+    shown = _shown(summary)
+    tables = [*_by_corpus(shown), _membership(measured), _gains(gains(measured)), _regrets(regrets(measured))]
     page = "\n".join(f"### {table.title}\n\n{markdown(table)}" for table in tables)
-    artifacts = {"results.parquet": measured, "summary.csv": summary, "lab.md": page, "lab.png": png(_figure(summary))}
+    figure = figures.png(_figure(shown))
+    artifacts = {"results.parquet": measured, "summary.csv": summary, "lab.md": page, "lab.png": figure}
     tables.append(numbers("results", measured))
     return Report(
         headline=f"laboratory of {cells} cells",
@@ -70,38 +66,21 @@ def report(measured: pd.DataFrame, cells: int) -> Report:
     )
 
 
-def _aucs(summary: pd.DataFrame) -> pd.DataFrame:
-    """AUCs of the scores that are shown, a column each, by the labels of the cells."""
+def _shown(summary: pd.DataFrame) -> pd.DataFrame:
+    """The AUCs of the scores that are shown, with their intervals, in the order of contrasts and of scores."""
+    summary = summary.assign(score=score_names(summary))
+    summary = summary[summary["score"].isin(SHOWN)]
     # pandas would take a list of named tuples for three columns.
-    aucs = pd.Series(
-        list(starmap(Estimate, summary[["auc", "auc_low", "auc_high"]].to_numpy())), index=summary.index, dtype=object
-    )
-    estimates = summary.assign(
-        auc=aucs, score=score_names(summary), contrast=pd.Categorical(summary["contrast"], list(TITLES))
-    )
-    table = estimates.pivot(
-        index=["corpus", "size", "reference", "scored", "contrast", "sources", "exposures"],
-        columns="score",
-        values="auc",
-    )
-    # In the order of the tables.
-    return table[[score for score in SHOWN if score in table]]
+    aucs = pd.Series(list(starmap(Estimate, summary[["auc", "auc_low", "auc_high"]].to_numpy())), summary.index, object)
+    contrasts = pd.Categorical(summary["contrast"].map(TITLES), list(TITLES.values()))
+    return summary.assign(auc=aucs, contrast=contrasts, score=pd.Categorical(summary["score"], SHOWN))
 
 
-def _by_corpus(summary: pd.DataFrame) -> Iterator[Table]:
-    aucs: Any = _aucs(summary)
-    headings = ["contrast", "sources", "exposures"]
-    headings += [f"`{score}`" for score in aucs]
-    targets = summary[["corpus", "size", "reference", "scored"]].drop_duplicates()
-    for corpus, size, reference, scored in targets.itertuples(index=False):
-        lines = []
-        for (contrast, sources, exposures), row in aucs.loc[corpus, size, reference, scored].iterrows():
-            line = [TITLES[contrast], str(sources), str(exposures)]
-            line += map(_shown, row)
-            lines.append(line)
-        yield plain(
-            headings, lines, title=f"{corpus}, {size}, reference {reference}{_part(scored)}", source="summary.csv"
-        )
+def _by_corpus(shown: pd.DataFrame) -> Iterator[Table]:
+    named = shown.assign(text=shown["auc"].map(_interval), score=shown["score"].cat.rename_categories("`{}`".format))
+    for (corpus, size, reference, scored), cells in named.groupby(["corpus", *GROUP[:1], *GROUP[2:]], sort=False):
+        title = f"{corpus}, {size}, reference {reference}{_part(scored)}"
+        yield pivoted(cells, ["contrast", "sources", "exposures"], ["score"], title=title, source="summary.csv")
 
 
 def _part(scored: str) -> str:
@@ -109,70 +88,35 @@ def _part(scored: str) -> str:
     return "" if scored == TEXT else f", {scored} scored"
 
 
-def _shown(auc: Any) -> str:
+def _interval(auc: Estimate) -> str:
     """.72 [.68, .76]; without an interval for a single seed."""
-    if not isinstance(auc, Estimate):
-        return "–"
     return auc.short if pd.isna(auc.low) else str(auc)
+
+
+def _with_heading(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the column of a table that each is in: a group of targets, and its number of cells."""
+    rows = rows.reset_index(drop=True)
+    for (size, sources, reference, scored), group in rows.groupby(GROUP, sort=False):
+        number = len(group[["corpus", "exposures", "seed"]].drop_duplicates())
+        rows.loc[group.index, "targets"] = f"{size}, sources {sources}, {reference}{_part(scored)} ({number})"
+    return rows
 
 
 def _membership(measured: pd.DataFrame) -> Table:
     """Mean over the cells of each score within a period, a column for each reference and number of sources."""
     seen = seen_in_training(measured)
-    within = seen[seen["contrast"] == MEMBERSHIP.name]
+    within = _with_heading(seen[seen["contrast"] == MEMBERSHIP.name])
     best = within.loc[within.groupby([*TARGET, "seed"])["auc"].idxmax()]
-    scores = pd.concat([within, best.assign(score=BEST)])
-    means = scores.groupby([*GROUP, "score"], sort=False)[list(MEASURES)].mean()
-    cells = {}
-    for key, mean in means.iterrows():
-        rates = " · ".join(map(shortened, mean[1:]))
-        cells[key] = f"{shortened(mean['auc'], 'z.3f')} · {rates}"
-    lines = {(f"`{score}`",): (score,) for score in SHOWN}
-    lines[BEST,] = (BEST,)
-    return _by_group(
-        within,
-        ["score"],
-        lines,
-        cells,
-        "Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR · at 1 %",
-    )
-
-
-def _by_group(
-    rows: pd.DataFrame,
-    headings: Sequence[str],
-    lines: Mapping[Any, tuple[str, ...]],
-    cells: Mapping[Any, str],
-    title: str,
-) -> Table:
-    """A table with a column for each group of targets, headed by its number of cells.
-
-    `lines` are the words that begin each line, and the rest of its key among the `cells`, after that of the group; a
-    line without any cell is left out.
-    """
-    groups: Any = rows.groupby(GROUP, sort=False)
-    columns = list(headings)
-    for (size, sources, reference, scored), group in groups:
-        number = len(group[["corpus", "exposures", "seed"]].drop_duplicates())
-        columns.append(f"{size}, sources {sources}, {reference}{_part(scored)} ({number})")
-    table = []
-    for words, rest in lines.items():
-        values = [cells.get((*group, *rest), "–") for group in groups.groups]
-        if set(values) != {"–"}:
-            table.append([*words, *values])
-    return plain(columns, table, words=range(len(headings)), title=title)
-
-
-def _periods(table: pd.DataFrame) -> Table:
-    selected = table[table["score"].isin(SHOWN)]
-    headings = [*TARGET, "score", "target", "untouched model", "added by training"]
-    lines = []
-    rows: Any = selected.itertuples()
-    for row in rows:
-        line = [str(getattr(row, label)) for label in TARGET]
-        line += [f"`{row.score}`", shortened(row.auc), shortened(row.untouched), f"{row.added:+.2f}"]
-        lines.append(line)
-    return plain(headings, lines, title="The period alone: contemporaries against later texts", frame=selected)
+    scores = pd.concat([within[within["score"].isin(SHOWN)], best.assign(score=BEST)])
+    scores["score"] = pd.Categorical(scores["score"], [*SHOWN, BEST])
+    means = scores.groupby(["targets", "score"], sort=False, observed=True)[list(MEASURES)].mean().reset_index()
+    # Further measures follow the AUC, as it says in the title.
+    texts = means["auc"].map(lambda auc: shortened(auc, "z.3f"))
+    for rate in MEASURES[1:]:
+        texts += " · " + means[rate].map(shortened)
+    title = "Members against contemporaries, mean of the cells: AUC · TPR at 5 % FPR · at 1 %"
+    names = means["score"].cat.rename_categories({score: f"`{score}`" for score in SHOWN})
+    return pivoted(means.assign(text=texts, score=names), ["score"], ["targets"], title=title)
 
 
 def _gains(table: pd.DataFrame) -> Table:
@@ -180,82 +124,54 @@ def _gains(table: pd.DataFrame) -> Table:
     lines = []
     rows: Any = table.itertuples()
     for row in rows:
+        # One seed has no interval, and no p-value.
+        single = pd.isna(row.p_holm)
+        lead = f"{row.gain:+.3f}" if single else f"{row.gain:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
         line = [f"`{row.score}`", TITLES[row.contrast]]
         line += [str(getattr(row, label)) for label in TARGET]
-        line += [f"`{row.best}`", _lead(row), _p_value(row)]
-        lines.append(line)
-    return plain(
-        headings,
-        lines,
-        words=range(4),
-        title="Scores of this project against the best published one in hindsight",
-        frame=table,
-    )
-
-
-def _lead(row: Any) -> str:
-    # One seed has no interval.
-    if pd.isna(row.p_holm):
-        return f"{row.gain:+.3f}"
-    return f"{row.gain:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
-
-
-def _p_value(row: Any) -> str:
-    return "–" if pd.isna(row.p_holm) else f"{row.p_holm:.3g}"
+        lines.append([*line, f"`{row.best}`", lead, "–" if single else f"{row.p_holm:.3g}"])
+    title = "Scores of this project against the best published one in hindsight"
+    return plain(headings, lines, words=range(4), title=title, frame=table)
 
 
 def _regrets(table: pd.DataFrame) -> Table:
     """The mean regret of each score, and its largest, among all scores and among those without a reference."""
-    summary = table.groupby([*GROUP, "setting", "score"], sort=False).agg(
-        mean=("regret", "mean"), largest=("regret", "max")
-    )
-    cells = {}
-    for key, row in summary.iterrows():
-        cells[key] = f"{row['mean']:.3f} ({row['largest']:.3f})"
-    lines = {}
-    for setting, rows in table.groupby("setting", sort=False):
-        recommended = set(rows["advised"])
-        for score in SHOWN:
-            mark = "advised" if score in recommended else ""
-            lines[str(setting), f"`{score}`", mark] = (str(setting), score)
-    return _by_group(
-        table,
-        ["setting", "score", ""],
-        lines,
-        cells,
-        "Regret, members against contemporaries: mean (largest) loss of AUC to the best score in hindsight",
-    )
+    recommended = set(zip(table["setting"], table["advised"], strict=True))
+    table = _with_heading(table[table["score"].isin(SHOWN)])
+    table[""] = [
+        "advised" if place in recommended else "" for place in zip(table["setting"], table["score"], strict=True)
+    ]
+    table["score"] = pd.Categorical(table["score"], SHOWN).rename_categories("`{}`".format)
+    summary = table.groupby(["targets", "setting", "score", ""], sort=False, observed=True)["regret"]
+    regrets = summary.agg(["mean", "max"]).reset_index()
+    regrets["text"] = [f"{mean:.3f} ({largest:.3f})" for mean, largest in regrets[["mean", "max"]].to_numpy()]
+    title = "Regret, members against contemporaries: mean (largest) loss of AUC to the best score in hindsight"
+    return pivoted(regrets, ["setting", "score", ""], ["targets"], title=title)
 
 
-def _figure(summary: pd.DataFrame) -> Figure:
+def _figure(shown: pd.DataFrame) -> Figure:
     """AUC against exposures: a row of panels per corpus, and a column per contrast, which not every corpus has.
 
     It has the targets of the first number of sources, by the first reference and part of chats; those of a size that
-    were measured at a single number of exposures are in the tables alone. Where the members were seen in one number of
-    exposures only, it is a dot plot of that.
+    were measured at another number of exposures are in the tables alone.
     """
-    drawn = summary[summary["reference"] == summary["reference"].iloc[0]]
-    drawn = drawn[drawn["scored"] == drawn["scored"].iloc[0]]
-    trained = drawn[drawn["exposures"] > 0]
+    trained = shown[shown["exposures"] > 0]
     # A control has learned no source.
-    drawn = drawn[drawn["sources"].isin([0, trained["sources"].iloc[0]])]
-    aucs = _aucs(drawn).droplevel(["reference", "scored", "sources"])
+    sources = shown["sources"].isin([0, trained["sources"].iloc[0]])
+    first = (shown["reference"] == shown["reference"].iloc[0]) & (shown["scored"] == shown["scored"].iloc[0])
+    drawn = shown[sources & first]
     times = sorted(drawn["exposures"].unique())
-    # Besides the control there is one number of exposures, which makes no line.
-    if len(times) <= 2:
-        return _dots(aucs, times[-1])
-    panels = {}
-    measured = drawn.groupby(["corpus", "size"], sort=False)["exposures"].nunique()
-    complete = measured[measured == len(times)].index
-    for corpus, size in complete:
-        for contrast, title in TITLES.items():
-            places = pd.MultiIndex.from_product([[corpus], [size], [contrast], times])
+    panels: dict[str, dict[str, list[Estimate]]] = {}
+    for (corpus, size), cells in drawn.groupby(["corpus", "size"], sort=False):
+        if set(cells["exposures"]) != set(times):
+            continue
+        for contrast in TITLES.values():
             # A contrast that the corpus has not is a panel without lines, which keeps the columns apart.
-            lines = aucs.reindex(places).dropna(axis=1)
-            name = f"{CORPORA.get(corpus, corpus)}, {size} parameters\n{title}"
-            panels[name] = {_words(str(score)): list(line) for score, line in lines.items()}
+            lines = cells[cells["contrast"] == contrast].pivot(index="exposures", columns="score", values="auc")
+            name = f"{CORPORA.get(corpus, corpus)}, {size} parameters\n{contrast}"
+            panels[name] = {_words(score): list(line) for score, line in lines.dropna(axis=1).items()}
     colours = {_words(score): colour for score, colour in COLOURS.items()}
-    return curves(
+    return figures.curves(
         list(map(str, times)),
         panels,
         across=len(TITLES),
@@ -266,26 +182,6 @@ def _figure(summary: pd.DataFrame) -> Figure:
     )
 
 
-def _words(score: str) -> str:
+def _words(score: Any) -> str:
     """A score in the legend of the figure."""
-    return Score.parse(score).title(paired=score == COMBINED)
-
-
-def _dots(aucs: pd.DataFrame, times: int) -> Figure:
-    """Each score with its interval, first within the period."""
-    within: dict[str, Any] = {}
-    across: dict[str, Any] = {}
-    rows: Any = aucs.xs(times, level="exposures").iloc[::-1].iterrows()
-    for (corpus, _, contrast), row in rows:
-        estimates = {}
-        for score, auc in row.dropna().items():
-            detector, state = Score.parse(str(score))
-            # A single seed has no interval, so that its ends are the AUC itself.
-            numbers = np.nan_to_num(auc, nan=auc[0])
-            estimates[detector, state] = Estimate(*numbers)
-        panels = across
-        if contrast == MEMBERSHIP.name:
-            panels = within
-        name = f"{CORPORA.get(corpus, corpus)}\n{TITLES[contrast]}"
-        panels[name] = by_model(estimates)
-    return dots(within | across, x_name="AUC", title=f"times that members were seen in training: {times}", chance=0.5)
+    return Score.parse(str(score)).title(paired=score == COMBINED)

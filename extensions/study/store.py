@@ -1,0 +1,91 @@
+"""A grid of cells: each is computed once, in a run of its own, by whose tag later calls find it; and pivots of numbers.
+
+Studies and the laboratory are two uses of it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+import pandas as pd
+
+from fsd import tracking
+from fsd.progress import note, progress
+from fsd.reporting.report import Table, plain
+from fsd.tracking import Run, RunRecord
+from pipelines.command.deliver import finished_cells
+
+SCORES = "scores.parquet"
+
+
+class GridCell(Protocol):
+    """A cell: what it is called, and a hash of all that its numbers depend on."""
+
+    @property
+    def name(self) -> str:
+        """Its labels, for people."""
+
+    @property
+    def tag(self) -> str:
+        """Equal for cells of equal numbers."""
+
+
+Cell = TypeVar("Cell", bound=GridCell)
+
+
+def finish(
+    study: str, cells: Sequence[Cell], parent: Run, compute: Callable[[Sequence[Cell]], Iterator[tuple[Cell, str]]]
+) -> dict[str, RunRecord]:
+    """Tag of a cell → the run that holds its numbers: those that no earlier run holds are computed, equal ones once.
+
+    `compute` yields each cell of those that it is given, and what became of it, when its run has ended.
+    """
+    earlier = finished_cells(parent)
+    missing: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.tag not in earlier:
+            missing.setdefault(cell.tag, cell)
+    with progress(len(cells), study, "cell") as bar:
+        bar.update(len(cells) - len(missing))
+        for cell, outcome in compute(list(missing.values())):
+            bar.update(1)
+            note(f"{study}: {cell.name} ({outcome})")
+    return finished_cells(parent)
+
+
+@contextmanager
+def run_of(study: str, cell: GridCell, params: Mapping[str, object], parent: Run) -> Iterator[Run]:
+    """The run of a cell, in that of its grid; it is an error if it cannot be stored, since tables are made of it."""
+    tags = {"study": study, "kind": "cell", "cell": cell.tag}
+    with tracking.run(parent.experiment, f"{study}: {cell.name}", params=params, tags=tags, parent=parent) as opened:
+        yield opened
+    opened.check()
+
+
+def stored(record: RunRecord, file: str = SCORES) -> pd.DataFrame:
+    """A table that a cell has stored."""
+    return pd.read_parquet(tracking.fetch_artifact(record.id, file))
+
+
+def pivot(long: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], value: str = "text") -> pd.DataFrame:
+    """A long table with a column for each label in `columns`, in the order of the cells; NaN where there is none.
+
+    Nested headings are one line, in which an empty label is left out.
+    """
+    ordered = long.copy()
+    for axis in [*rows, *columns]:
+        # Words stay in the order of the cells, where a pivot would sort them.
+        if not pd.api.types.is_numeric_dtype(ordered[axis]) and not isinstance(
+            ordered[axis].dtype, pd.CategoricalDtype
+        ):
+            ordered[axis] = pd.Categorical(ordered[axis], ordered[axis].unique())
+    wide = ordered.pivot_table(value, list(rows), list(columns), "first", observed=True)
+    labels = wide.columns.to_frame().to_numpy()
+    wide.columns = pd.Index([" · ".join(filter(None, map(str, levels))) for levels in labels])
+    return wide.reset_index()
+
+
+def pivoted(long: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], **options: Any) -> Table:
+    """The same of texts, as a table with dashes where there is none."""
+    wide = pivot(long, rows, columns).astype(object).fillna("–").astype(str)
+    return plain(list(wide), wide.to_numpy().tolist(), words=range(len(rows)), **options)
