@@ -11,7 +11,7 @@ Examples:
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -22,15 +22,13 @@ from extensions.study.lab.settings import LabConfig
 from pipelines.command.cli import command, deferred, program
 from pipelines.command.context import stage
 from pipelines.command.deliver import deliver, run_name, show, tracked_run
-from pipelines.command.job import Job, Stated, check_space, names
+from pipelines.command.job import Job, Stated, names
 
 if TYPE_CHECKING:
     from extensions.study.catalogue import Study
     from extensions.study.grid import Cell
 
 STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
-# First arguments that run the laboratory, in place of a study of the papers.
-OWN = {"lab": (LabConfig, "extensions.study.lab.command", STAGES)}
 
 
 def prepare(config: StudyConfig) -> Job:
@@ -39,7 +37,6 @@ def prepare(config: StudyConfig) -> Job:
     from fsd.data import benchmarks
     from fsd.data.readers import parse_columns
     from pipelines.experiment import experiment
-    from pipelines.experiment.inputs import Inputs
 
     if config.list:
         return Job(show_catalogue, {"studies": "their declarations"})
@@ -51,35 +48,28 @@ def prepare(config: StudyConfig) -> Job:
         study = cells.at_small_scale(study, asked)
     if config.fpr_bound == "exclusive":
         study = cells.below_the_bounds(study)
-    planned = plan(name, study, config)
+    planned = list(map(cells.with_counted_table, plan(name, study, config)))
     models, data = _used(planned)
     _check_texts(name, study, data)
-    notes = [_described(study, cell) for cell in planned]
-    parts: Callable[[], list[Job]] | None = partial(_jobs, planned, study)
-    checks = [partial(cells.check_settings, planned, study)]
-    if not all(map(benchmarks.is_local, data)):
-        parts = None
-        # Published texts are read when the work begins, so that a dry run downloads nothing.
-        inputs = Inputs(planned[0].config, cells.load_detectors(study.detectors))
-    else:
-        inputs = cells.read(planned[0], study)
-        checks.append(partial(cells.check_texts, planned[1:], study))
-        notes[:0] = inputs.remarks
+
+    # Published texts are read when the work begins, so that a dry run downloads nothing.
+    local = all(map(benchmarks.is_local, data))
+    inputs = [cells.read(cell, study, local=local) for cell in planned]
     count = len(planned)
-    reads = {
-        "cells": Stated(f"{count:,}, less those that earlier runs hold", count),
-        "models": names(models),
-        "texts": names(data, "the embedded corpus"),
-    }
-    job = experiment.job(partial(run, config, name, study, planned), inputs)
+    job = experiment.job(partial(run, config, name, study, planned), inputs[0])
     return replace(
         job,
-        reads=reads,
-        rounds=len(planned),
-        parts=parts,
+        reads={
+            "cells": Stated(f"{count:,}, less those that earlier runs hold", count),
+            "models": names(models),
+            "texts": names(data, "the embedded corpus"),
+        },
+        rounds=count,
+        # Their numbers make those of the study.
+        parts=lambda: [experiment.job(lambda: None, cell) for cell in inputs],
         writes=[Stated(f"a run for each of {count} cells", {"runs": count})],
-        notes=notes,
-        checks=checks,
+        checks=[partial(cells.check_settings, planned, study)],
+        notes=[*inputs[0].remarks, *(_described(study, cell) for cell in planned)],
     )
 
 
@@ -93,14 +83,6 @@ def _check_texts(name: str, study: "Study", data: "Sequence[str]") -> None:
     source = benchmarks.sources()[study.benchmark]
     files = f"{study.benchmark}:{','.join(source.parts)}"
     raise UsageError(f"study {name} must have texts: give --data {files} ({source.obtain}), or labelled files")
-
-
-def _jobs(planned: "Sequence[Cell]", study: "Study") -> list[Job]:
-    """The job of each cell, whose numbers make those of the study."""
-    from extensions.study import cells
-    from pipelines.experiment import experiment
-
-    return [experiment.job(lambda: None, cells.read(cell, study)) for cell in planned]
 
 
 def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:
@@ -132,9 +114,6 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
 
         # All cells are checked before the first is run.
         cells = [prepare_cell(cell, study) for cell in planned]
-        # Published texts are on this machine only now, so that the space is checked again.
-        parts = chain.from_iterable(cell.inputs.split for cell in cells)
-        check_space(document.text for document in chain.from_iterable(parts))
     models, _ = _used(planned)
     title = run_name(models[0] if len(models) == 1 else f"{len(models)} models", config.data, name)
     params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
@@ -199,10 +178,9 @@ def _requirements(name: str, study: "Study") -> list[str]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1] in OWN:
-        config, module, stages = OWN[sys.argv[1]]
+    if sys.argv[1:2] == ["lab"]:
         # The parser takes the first argument as part of the name of the program.
-        sys.argv[:2] = [f"{program()} {sys.argv[1]}"]
-        command(config, deferred(module), config.__doc__, stages=stages)
+        sys.argv[:2] = [f"{program()} lab"]
+        command(LabConfig, deferred("extensions.study.lab.command"), LabConfig.__doc__, stages=STAGES)
     else:
         command(StudyConfig, prepare, __doc__, stages=STAGES)

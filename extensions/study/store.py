@@ -41,16 +41,28 @@ def finish(
     `compute` yields each cell of those that it is given, and what became of it, when its run has ended.
     """
     earlier = finished_cells(parent)
-    missing: dict[str, Cell] = {}
-    for cell in cells:
-        if cell.tag not in earlier:
-            missing.setdefault(cell.tag, cell)
-    with progress(len(cells), study, "cell") as bar:
-        bar.update(len(cells) - len(missing))
-        for cell, outcome in compute(list(missing.values())):
+    # Backwards, so that the first of equal cells is kept.
+    distinct = {cell.tag: cell for cell in reversed(cells)}
+    missing = [cell for tag, cell in reversed(distinct.items()) if tag not in earlier]
+    for tag in reversed(distinct):
+        if tag in earlier:
+            _show(earlier[tag], parent)
+    with progress(len(distinct), study, "cell") as bar:
+        bar.update(len(distinct) - len(missing))
+        for cell, outcome in compute(missing):
             bar.update(1)
             note(f"{study}: {cell.name} ({outcome})")
     return finished_cells(parent)
+
+
+def _show(record: RunRecord, parent: Run) -> None:
+    """Show the numbers of a finished cell of an earlier call among those of this one; its scores stay there."""
+    tags = {"study": record.tags["study"], "cell": record.tags["cell"], "kind": "reused cell", "from": record.id}
+    about = f"Reused from run {record.id}, which holds the scores."
+    with tracking.run(
+        parent.experiment, record.name, params=record.params, tags=tags, description=about, parent=parent
+    ) as opened:
+        opened.log_metrics(record.metrics)
 
 
 @contextmanager
@@ -65,6 +77,15 @@ def run_of(study: str, cell: GridCell, params: Mapping[str, object], parent: Run
 def stored(record: RunRecord, file: str = SCORES) -> pd.DataFrame:
     """A table that a cell has stored."""
     return pd.read_parquet(tracking.fetch_artifact(record.id, file))
+
+
+def in_order(long: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """A table whose labels stay in the order of the cells, where a pivot would sort them as words."""
+    ordered = long.copy()
+    for axis in axes:
+        if pd.api.types.is_string_dtype(ordered[axis]):
+            ordered[axis] = pd.Categorical(ordered[axis], ordered[axis].unique())
+    return ordered
 
 
 def pivot(long: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], value: str = "text") -> pd.DataFrame:
