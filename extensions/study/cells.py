@@ -53,6 +53,7 @@ from fsd.scoring import model as scoring
 from fsd.scoring.model_checks import check_model
 from fsd.scoring.scorers import cache_folder
 from fsd.scoring.token_counting import count
+from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.statistics.metrics import auc, roc
 from fsd.tracking import Run, RunRecord
 from fsd.views import Detector
