@@ -53,7 +53,8 @@ def prepare(config: StudyConfig) -> Job:
     _check_texts(name, study, data)
 
     # Published texts are read when the work begins, so that a dry run downloads nothing.
-    local = all(map(benchmarks.is_local, data))
+    sources = map(benchmarks.source_of, data)
+    local = not any(source and source.dataset for source in sources)
     inputs = [cells.read(cell, study, local=local) for cell in planned]
     count = len(planned)
     job = experiment.job(partial(run, config, name, study, planned), inputs[0])
@@ -78,9 +79,9 @@ def _check_texts(name: str, study: "Study", data: "Sequence[str]") -> None:
     from fsd.data import benchmarks
     from fsd.errors import UsageError
 
-    if data or not study.benchmark:
+    source = benchmarks.source_of(study.benchmark)
+    if data or source is None:
         return
-    source = benchmarks.sources()[study.benchmark]
     files = f"{study.benchmark}:{','.join(source.parts)}"
     raise UsageError(f"study {name} must have texts: give --data {files} ({source.obtain}), or labelled files")
 

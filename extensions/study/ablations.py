@@ -16,11 +16,16 @@ from numpy.random import default_rng
 from fsd.data.chinese import ends, is_chinese
 from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import Document, Documents
-from fsd.data.periods import date_patterns, has_both, written_date
-from fsd.data.splitting import LATER, Scheme, split
+from fsd.data.periods import date_patterns, written_date
+from fsd.data.splitting import split
 from fsd.errors import UsageError, at_least
+from fsd.evaluation.results import CONTRASTS
 from fsd.unspaced import IS_UNSPACED, PIECE
 
+Scheme = Literal["grouped", "paper"]
+# Contemporaries of the members against later texts.
+_, OF_PERIODS, _ = CONTRASTS
+LATER = OF_PERIODS.negative
 NOW = "2023"
 """Replacement of every year, as in the paper."""
 
@@ -149,7 +154,7 @@ def counted(documents: Documents, *, unseen: int, tested: int, scheme: Scheme = 
     families whole, so that at most `tested` of each class are tested.
     """
     corpus = Corpus(documents)
-    candidates = corpus.kind == LATER if has_both(corpus.kind) else ~corpus.members
+    candidates = corpus.kind == LATER if OF_PERIODS.possible(corpus.kind) else ~corpus.members
     total = int(candidates.sum())
     if not 0 < unseen < total:
         raise UsageError(

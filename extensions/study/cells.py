@@ -47,11 +47,10 @@ from fsd.models import language_model
 from fsd.models.devices import resolve_precision
 from fsd.models.finetuning import plan as training_plan
 from fsd.models.language_model import LanguageModel, load_tokenizer
-from fsd.net.hub import check_tokenizer_located
+from fsd.net.hub import check_tokenizer_located, default_folder
 from fsd.scores import BASE
 from fsd.scoring import model as scoring
 from fsd.scoring.model_checks import check_model
-from fsd.scoring.scorers import cache_folder
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.statistics.metrics import auc, roc
@@ -155,14 +154,18 @@ def _embedded(part: str) -> list[Document]:
 def _labelled_texts(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
     """The texts of some entries, read as the settings of the cell say."""
     data = cell.config.data
-    where = cell.texts.where
-    if where:
-        # A benchmark of books cuts passages of them itself: what it gives otherwise cannot be cut at another place.
-        cut = f",{where},{cell.texts.words}"
-        entries = tuple(f"{entry}{cut}" if benchmarks.is_books(entry) else entry for entry in entries)
+    read = []
+    rows_are_ids = False
+    for entry in entries:
+        source = benchmarks.source_of(entry)
+        if source and source.reader == "books" and cell.texts.where:
+            # It cuts passages of books itself: what it gives otherwise cannot be cut at another place.
+            entry += f",{cell.texts.where},{cell.texts.words}"
+        rows_are_ids |= bool(source and source.start is not None)
+        read.append(entry)
     # Without the split and the model, on which the texts do not depend, more cells share what is read.
-    reading = DataConfig(data=entries, columns=data.columns, cutoff=data.cutoff, cleaning=data.cleaning)
-    if all(benchmarks.start_of(entry) is None for entry in entries):
+    reading = DataConfig(data=tuple(read), columns=data.columns, cutoff=data.cutoff, cleaning=data.cleaning)
+    if not rows_are_ids:
         return load(reading, Path.cwd())
     # The rows are token ids, which the tokenizer of the model turns into texts.
     model = cell.config.model
@@ -350,12 +353,11 @@ def with_counted_table(cell: Cell) -> Cell:
     """The cell with a file in place of `docstrings:PACKAGE`: the tokens of the manual of a package, counted once."""
     config = cell.config.model
     package = (config.frequencies or "").partition(DOCSTRINGS)[2]
-    folder = cache_folder(config)
-    if not package or folder is None:
+    if not package:
         return cell
     # The manual changes with the version of the package, and the tokens with the model.
     weights = experiment.weights_of(config.model, config.revision)
-    file = folder / "frequencies" / f"{weights}-{package}-{version(package)}.npz"
+    file = default_folder(config.cache) / "frequencies" / f"{weights}-{package}-{version(package)}.npz"
     if not file.exists():
         tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
         texts = docstring_paragraphs((package,), limit=PARAGRAPHS, seed=0)

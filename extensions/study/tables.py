@@ -34,6 +34,8 @@ STATES = {"base": "base", "fsd": "FSD"}
 WIDE = 8
 # Characters in a line of the title of a figure.
 TITLE = 76
+# And in one of that of a panel.
+PANEL = 26
 # Share of texts scored by a fallback above which a note says so.
 FALLBACK_SHARE = 0.1
 # Maximum number of detectors listed in a note.
@@ -410,12 +412,12 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
     return figures.dots(panels, x_name="AUC", title=title, chance=0.5)
 
 
-def _series(measured: pd.DataFrame, panels: Iterable[str], rows: Iterable[str]) -> figures.Panels:
+def _series(measured: pd.DataFrame, panels: Iterable[str], rows: Iterable[str]) -> Mapping[str, Any]:
     """Panel → state → row → number with its interval."""
     series: dict[str, dict[str, dict[str, Estimate]]] = {}
     places = zip(panels, measured["state"], rows, _estimates(measured), strict=True)
     for panel, state, row, estimate in places:
-        states = series.setdefault(fill(panel, figures.WIDTH), {})
+        states = series.setdefault(fill(panel, PANEL), {})
         states.setdefault(state, {})[row] = estimate
     return series
 

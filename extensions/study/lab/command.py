@@ -16,18 +16,18 @@ from extensions.study.lab.models import SIZES, Base, Lab, shared
 from extensions.study.lab.report import report
 from extensions.study.lab.settings import LabConfig, Reference
 from extensions.study.lab.targets import Cell, Target, compute, learned
+from extensions.study.pretrain import announced
 from fsd.config import ModelConfig
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import refuse_copies
-from fsd.data.splitting import MEMBER
 from fsd.errors import UsageError, at_least
-from fsd.models.devices import check_dtype, torch_device
+from fsd.models.devices import resolve_precision
 from fsd.net.hub import default_folder
 from fsd.scoring.model import outline
 from fsd.tracking import Run
 from pipelines.command.context import stage
 from pipelines.command.deliver import deliver, tracked_run
-from pipelines.command.job import Job, Stated, names, pretraining
+from pipelines.command.job import Job, Stated, names
 from pipelines.command.output import check_table_path, write_table
 
 EXPERIMENT = "fsd-lab"
@@ -50,10 +50,11 @@ def prepare(config: LabConfig) -> Job:
     config = _with_defaults(config)
     _check(config)
     base = None
-    model = pretraining(SIZES[config.size], 0)["model"]
+    model = announced(SIZES[config.size], 0)["model"]
     note = "a cell takes one to three minutes on a core; `tiny` ones are faster, those of 8M slower"
     if config.base:
-        check_dtype(config.dtype, torch_device("auto"))
+        # For its refusals.
+        resolve_precision(ModelConfig(dtype=config.dtype))
         base = Base.of(
             config.base,
             config.learning_rate,
@@ -166,7 +167,7 @@ def _cells(config: LabConfig, loaded: Sequence[LabCorpus], lab: Lab) -> Iterator
         for exposures in sorted(set(config.exposures) - {0}):
             for number in sorted(set(config.sources)):
                 for sources, judged in groups(drawn, number):
-                    members = tuple(learned(sides[MEMBER]) for _, sides in sources)
+                    members = tuple(learned(sides[corpora.MEMBER]) for _, sides in sources)
                     yield from _scored(config, Target(lab, exposures, seed, members), judged)
 
 

@@ -11,14 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from extensions.study.lab.results import MEMBERSHIP, WITH_LATER
 from fsd.data import embedded
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.data.readers import parse_columns, read_files
-from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, NONMEMBER, hold_out, with_periods
+from fsd.data.splitting import hold_out, with_periods
 from fsd.errors import UsageError
 from fsd.token_stats import Prompt
 
+# Kinds of text, as contrasts name them.
+MEMBER = MEMBERSHIP.positive
+CONTEMPORARY = MEMBERSHIP.negative
+LATER = WITH_LATER.negative
 CODE = "code"
 OLDER_CODE = ("numpy", "scipy", "pandas")
 OLDER_FUNCTIONS = 280
@@ -81,7 +86,7 @@ def load(name: str, columns: str = "") -> LabCorpus:
             f"a corpus must have texts labelled 1, of the period that targets are trained on; {name} has none"
         )
     # Without periods all non-members are of one kind, and stand for the later texts.
-    later = documents.kind == (NONMEMBER if NONMEMBER in documents.kind else LATER)
+    later = ~documents.members & (documents.kind != CONTEMPORARY)
     return LabCorpus(Path(name).stem, documents.take(~later), documents.take(later))
 
 

@@ -21,11 +21,9 @@ from extensions.study.lab.settings import Reference
 from fsd.config import ModelConfig, Recipe
 from fsd.data.documents import content_hash
 from fsd.data.readers import Passage
-from fsd.models.devices import torch_device
+from fsd.models.devices import resolve_precision
 from fsd.models.language_model import LanguageModel, load, load_tokenizer
 from fsd.models.pretraining import continue_pretraining, pretrain
-from fsd.net.hub import fingerprint, locate
-from fsd.scoring.scorers import TABLE
 from fsd.scoring.token_counting import count
 from pipelines.command.output import new_folder
 from pipelines.experiment import experiment
@@ -38,6 +36,7 @@ CONTINUED = "continued"
 SMALLER = "smaller"
 ORDINARY = "ordinary"
 FREQUENCIES = "frequencies"
+TABLE = "frequencies.npz"
 # Paragraphs between the earlier checkpoint and the model that targets continue.
 BETWEEN = 250
 SMALLER_SEED = 1000
@@ -65,7 +64,7 @@ class Base:
         """The model of a name; the usual rate is that of all weights, or of an adapter."""
         usual = LORA_RATE if options.get("method") == "lora" else BASE_RECIPE.learning_rate
         recipe = replace(BASE_RECIPE, learning_rate=rate or usual)
-        return cls(model, fingerprint(locate(model)[0]), recipe=recipe, **options)
+        return cls(model, experiment.weights_of(model), recipe=recipe, **options)
 
     @property
     def name(self) -> str:
@@ -110,7 +109,7 @@ class Lab:
         """The context of all computations; weights change, so that rounded ones must not be kept."""
         if self.base is None or self.base.dtype == "float32":
             return nullcontext()
-        return torch.autocast(torch_device("auto").type, torch.bfloat16, cache_enabled=False)
+        return torch.autocast(resolve_precision(ModelConfig())[0].type, torch.bfloat16, cache_enabled=False)
 
     def reference(self, name: Reference) -> str:
         """The model that is the reference of a name."""

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import detectors
-from fsd.data.corpus import as_corpus
+from fsd.data.corpus import Corpus
 from fsd.data.documents import Document, content_hash
 from fsd.evaluation.advice import advised
-from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, Contrast
+from fsd.evaluation.results import CONTRASTS
 from fsd.scores import Score
 from fsd.statistics.bootstrap import Bootstrap, resampled
 from fsd.statistics.intervals import interval, standard_error
@@ -23,6 +23,7 @@ from fsd.statistics.metrics import METRICS
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import FloatArray
 
+WITH_LATER, FAMILIARITY, MEMBERSHIP = CONTRASTS
 MEASURES = ("auc", "tpr_at_5fpr", "tpr_at_1fpr")
 ERRORS = tuple(f"{name}_error" for name in MEASURES)
 # Labels of the targets and references that differ in the seed alone.
@@ -49,7 +50,7 @@ def joined(cells: Iterable[tuple[Mapping[str, Any], pd.DataFrame]], texts: Mappi
     """
     family = {}
     for corpus, documents in texts.items():
-        columns = as_corpus(documents)
+        columns = Corpus(documents)
         for text, number in zip(columns.texts, columns.family.tolist(), strict=True):
             family[corpus, content_hash(text)] = number
     scores = pd.concat([table.assign(**labels) for labels, table in cells], ignore_index=True)
@@ -106,7 +107,7 @@ def _errors(values: Mapping[str, FloatArray], value: FloatArray) -> dict[str, fl
     return errors
 
 
-def _values(cells: Sequence[pd.DataFrame], contrast: Contrast, counts: NDArray[np.uint16]) -> dict[str, FloatArray]:
+def _values(cells: Sequence[pd.DataFrame], contrast: Any, counts: NDArray[np.uint16]) -> dict[str, FloatArray]:
     """Score → (seeds, measures, 1 + resamples) values in a contrast."""
     metrics = [METRICS[name].compute for name in MEASURES]
     values = defaultdict[str, list[FloatArray]](list)
