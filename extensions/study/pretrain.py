@@ -232,9 +232,10 @@ def _train(config: PretrainConfig, background: Sequence[str], members: Sequence[
     model.base.half().save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)
     # Of the background alone: frequencies in the members would tell which texts these are.
-    vocabulary = model.base.config.vocab_size
-    named = {"model": folder.name, "corpus": "its own background"}
-    count(map(Passage, background), model.tokenizer, vocabulary, **named).save(folder / "frequencies.npz")
+    size = model.base.config.vocab_size
+    passages = map(Passage, background)
+    table = count(passages, model.tokenizer, size, model=folder.name, corpus="its own background")
+    table.save(folder / "frequencies.npz")
     source: object = "files"
     if not config.background:
         # The docstrings of another version are other texts. sklearn is installed as scikit-learn.

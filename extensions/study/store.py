@@ -109,4 +109,4 @@ def pivot(long: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], value
 def pivoted(long: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], **options: Any) -> Table:
     """The same of texts, as a table with dashes where there is none."""
     wide = pivot(long, rows, columns).astype(object).fillna("–").astype(str)
-    return plain(list(wide), wide.to_numpy().tolist(), words=range(len(rows)), **options)
+    return plain(list(map(str, wide)), wide.to_numpy().tolist(), words=range(len(rows)), **options)

@@ -92,7 +92,7 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
         if value is None:
             continue
         settings = {setting: f"{level:g}" for setting, level in spec.settings.items()}
-        row = {**prepared.cell.labels, **settings, "detector": spec.shown}
+        row: dict[str, Any] = {**prepared.cell.labels, **settings, "detector": spec.shown}
         row |= {"state": STATES[state], "metric": METRICS[metric], "value": value}
         for end in ("low", "high"):
             # A number without an interval has one of no width.
@@ -189,15 +189,15 @@ def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
 
 def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """The table with plain numbers, next to them the paper's where they are known."""
-    wide = pivot(table, study.rows, study.columns, "value")
-    numbers = wide.columns[len(study.rows) :]
-    wide[numbers] = wide[numbers].round(4)
+    values = pivot(table, study.rows, study.columns, "value").round(4)
     # A column without any number of the paper is left out by the pivot.
     paper = pivot(table, study.rows, study.columns, "paper")
-    for name in numbers:
-        if name in paper:
-            wide.insert(wide.columns.get_loc(name) + 1, f"{name} (paper)", paper[name])
-    return wide
+    columns = {}
+    for name in values:
+        columns[name] = values[name]
+        if name in paper and name not in study.rows:
+            columns[f"{name} (paper)"] = paper[name]
+    return pd.DataFrame(columns)
 
 
 def layout(study: Study, table: pd.DataFrame) -> Table:

@@ -235,7 +235,7 @@ def source_of(entry: str) -> Source | None:
 def start_of(entry: str) -> int | None:
     """The start token of a benchmark whose rows are token ids; None for one of texts, and for files."""
     source = source_of(entry)
-    return source and source.start
+    return source.start if source else None
 
 
 def control_of(entries: Iterable[str], model: str) -> str:

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import importlib.util
 import random
 from collections.abc import Mapping, Sequence
 from itertools import chain, compress
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from extensions.study.docstrings import modules
 from extensions.study.lab.results import MEMBERSHIP, WITH_LATER
 from fsd.data import embedded
 from fsd.data.corpus import Corpus
@@ -108,18 +108,9 @@ def functions(packages: Sequence[str], limit: int) -> list[Document]:
 
 def _functions(package: str) -> list[str]:
     """The distinct functions of a package of a suitable length, in alphabetical order."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise UsageError(f"packages of the corpus `code` must be installed; {package!r} is not")
     functions = set()
-    for file in Path(next(iter(spec.submodule_search_locations))).rglob("*.py"):
-        if {"test", "tests"} & set(file.parts):
-            continue
-        try:
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-        except (SyntaxError, UnicodeDecodeError):  # templates and test data among the sources
-            continue
-        for node in ast.walk(tree):
+    for module in modules(package):
+        for node in ast.walk(module):
             if isinstance(node, ast.FunctionDef):
                 functions.add(_source(node))
     return sorted(text for text in functions if SHORTEST <= len(text) <= LONGEST)

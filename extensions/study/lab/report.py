@@ -78,7 +78,8 @@ def _shown(summary: pd.DataFrame) -> pd.DataFrame:
 
 def _by_corpus(shown: pd.DataFrame) -> Iterator[Table]:
     named = shown.assign(text=shown["auc"].map(_interval), score=shown["score"].cat.rename_categories("`{}`".format))
-    for (corpus, size, reference, scored), cells in named.groupby(["corpus", *GROUP[:1], *GROUP[2:]], sort=False):
+    groups: Any = named.groupby(["corpus", "size", "reference", "scored"], sort=False)
+    for (corpus, size, reference, scored), cells in groups:
         title = f"{corpus}, {size}, reference {reference}{_part(scored)}"
         yield pivoted(cells, ["contrast", "sources", "exposures"], ["score"], title=title, source="summary.csv")
 
@@ -96,7 +97,8 @@ def _interval(auc: Estimate) -> str:
 def _with_heading(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the column of a table that each is in: a group of targets, and its number of cells."""
     rows = rows.reset_index(drop=True)
-    for (size, sources, reference, scored), group in rows.groupby(GROUP, sort=False):
+    groups: Any = rows.groupby(GROUP, sort=False)
+    for (size, sources, reference, scored), group in groups:
         number = len(group[["corpus", "exposures", "seed"]].drop_duplicates())
         rows.loc[group.index, "targets"] = f"{size}, sources {sources}, {reference}{_part(scored)} ({number})"
     return rows
