@@ -55,23 +55,20 @@ def prepare(config: StudyConfig) -> Job:
     # Published texts are read when the work begins, so that a dry run downloads nothing.
     sources = map(benchmarks.source_of, data)
     local = not any(source and source.dataset for source in sources)
-    inputs = [cells.read(cell, study, local=local) for cell in planned]
+    inputs = list(map(partial(cells.read, study=study, local=local), planned))
     count = len(planned)
+    reads = {
+        "cells": Stated(f"{count:,}, less those that earlier runs hold", count),
+        "models": names(models),
+        "texts": names(data, "the embedded corpus"),
+    }
+    writes = [Stated(f"a run for each of {count} cells", {"runs": count})]
+    checks = [partial(cells.check_settings, planned, study)]
+    notes = list(inputs[0].remarks) + list(map(partial(_described, study), planned))
     job = experiment.job(partial(run, config, name, study, planned), inputs[0])
-    return replace(
-        job,
-        reads={
-            "cells": Stated(f"{count:,}, less those that earlier runs hold", count),
-            "models": names(models),
-            "texts": names(data, "the embedded corpus"),
-        },
-        rounds=count,
-        # Their numbers make those of the study.
-        parts=lambda: [experiment.job(lambda: None, cell) for cell in inputs],
-        writes=[Stated(f"a run for each of {count} cells", {"runs": count})],
-        checks=[partial(cells.check_settings, planned, study)],
-        notes=[*inputs[0].remarks, *(_described(study, cell) for cell in planned)],
-    )
+    job = replace(job, reads=reads, rounds=count, writes=writes, checks=checks, notes=notes)
+    # The numbers of the cells make those of the study.
+    return replace(job, parts=lambda: list(map(partial(experiment.job, lambda: None), inputs)))
 
 
 def _check_texts(name: str, study: "Study", data: "Sequence[str]") -> None:

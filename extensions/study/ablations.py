@@ -120,8 +120,8 @@ def fine_tuning_set(
     return parts.replace(unseen=chosen)
 
 
-def add_unseen(parts: Split, foreign: Documents, *, own: bool) -> Split:
-    """The split with foreign unseen texts, none of the family of a tested one, beside its `own` or in their place."""
+def add_unseen(parts: Split, foreign: Documents, *, with_own: bool) -> Split:
+    """The split with foreign unseen texts, none of the family of a tested one, beside its own or in their place."""
     members = sum(document.member is True for document in foreign)
     if members:
         raise UsageError(f"foreign texts must be non-members; {members} of {len(foreign)} are members")
@@ -133,7 +133,7 @@ def add_unseen(parts: Split, foreign: Documents, *, own: bool) -> Split:
             f"foreign texts must share nothing with validation and test texts; none of {len(foreign)} is left"
         )
     added = [replace(document, member=False) for document in compress(foreign, free)]
-    if own:
+    if with_own:
         added = list(parts.unseen) + added
     return parts.replace(unseen=added)
 

@@ -182,15 +182,15 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
         documents = _passages(documents, words, cell.texts.where)
     elif words:
         documents = truncate(documents, words)
-    classes = [sum(document.member is side for document in documents) for side in (True, False)]
-    if (not trained and not all(classes)) or not documents:
+    members = sum(document.member is True for document in documents)
+    nonmembers = len(documents) - members
+    one_class = not (members and nonmembers)
+    if not documents or (one_class and not trained):
         # Such as where all texts of a class are too short.
         longest = max(len(text.split()) for text in loaded.documents.texts)
         length = f" of at least {words} words" if words else ""
-        raise UsageError(
-            f"texts{length} must be of both classes; {', '.join(cell.config.data.data)} has {classes[0]} members and "
-            f"{classes[1]} non-members, and its longest text {longest} words"
-        )
+        sizes = f"{members} members and {nonmembers} non-members, and its longest text {longest} words"
+        raise UsageError(f"texts{length} must be of both classes; {', '.join(cell.config.data.data)} has {sizes}")
     if trained:
         return _split(documents, cell), remarks
     return Split((), (), documents).without_later(), remarks
@@ -200,7 +200,8 @@ def _passages(documents: Sequence[Document], words: int, where: str) -> list[Doc
     """Passages of a number of words, from the head, middle or tail of each text."""
     passages = []
     for document in documents:
-        passages += [replace(document, text=text) for text in segments(document.text, words, (where,))]
+        for text in segments(document.text, words, (where,)):
+            passages.append(replace(document, text=text))  # noqa: PERF401 - a loop in a loop
     return passages
 
 
@@ -233,7 +234,7 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
     if options.unseen_from != "own":
         # Split in the same way, the other domain gives as large a share of its texts.
         foreign = split(_labelled_texts(options.other, cell).documents, unseen=share, **common)
-        parts = add_unseen(parts, foreign.unseen, own=options.unseen_from == "both")
+        parts = add_unseen(parts, foreign.unseen, with_own=options.unseen_from == "both")
     if options.unseen_count is not None:
         parts = take_unseen(parts, options.unseen_count, seed=seed)
     return parts
@@ -333,8 +334,11 @@ def _tag(inputs: Inputs, study: Study) -> str:
     # Base scores are the same however an adapter would be trained.
     content["training"] = asdict(config.training) if inputs.split.unseen else None
     content["detectors"] = {detector.name: dict(detector.settings) for detector in inputs.detectors}
-    # The choice of a grid depends on all of its settings.
-    content["grids"] = {spec.key: [candidate.key for candidate in spec.grid] for spec in study.detectors if spec.grid}
+    content["grids"] = {}
+    for spec in study.detectors:
+        if spec.grid:
+            # The choice of a grid depends on all of its settings.
+            content["grids"][spec.key] = list(map(attrgetter("key"), spec.grid))
     content["texts"] = [list(map(_identity, part)) for part in inputs.split]
     return experiment.tag(content)
 
@@ -410,8 +414,10 @@ def _run(
         if parts.unseen:
             params |= training_params(config.training)
         with store.run_of(name, prepared, params, parent) as opened, _naming(prepared.cell):
-            counts = {f"texts/{part}": len(documents) for part, documents in parts._asdict().items()}
-            opened.log_metrics(counts | {"texts/test_members": int(parts.test.members.sum())})
+            counts = {"texts/test_members": int(parts.test.members.sum())}
+            for part, documents in parts._asdict().items():
+                counts[f"texts/{part}"] = len(documents)
+            opened.log_metrics(counts)
             log_texts(opened, parts, config.data, config.data.data or ("embedded corpus",))
             compute(study, prepared.inputs, model, opened)
         yield prepared, f"{time.perf_counter() - start:.1f} s"

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
@@ -81,8 +80,11 @@ def prepare(config: PretrainConfig) -> Job:
     check_new_folder(Path(config.out))
     documents = read_documents(config)
     # A text without a label is a member: most files that are given have members alone.
-    read = [document for document in documents if document.member is not False]
-    unread = [document for document in documents if document.member is False]
+    read = []
+    unread = []
+    for document in documents:
+        side = unread if document.member is False else read
+        side.append(document)
     if not read and recipe.exposures:
         raise UsageError(
             f"members must hold texts that are not labelled 0; all {len(documents)} rows of "
@@ -98,9 +100,12 @@ def prepare(config: PretrainConfig) -> Job:
         reads["held out"] = Stated(f"{len(held_out):,} members, for the contemporary twin", {"texts": len(held_out)})
         sides.append(held_out.texts)
         labelled = label(members, held_out, unread)
-    steps = [math.ceil(readings(len(side), len(background), recipe) / recipe.batch_size) for side in sides]
-    characters = len(sides) * sum(map(len, background)) * recipe.passes
-    characters += sum(map(len, chain(*sides))) * recipe.exposures
+    steps = []
+    characters = 0
+    for texts in sides:
+        in_all = readings(len(texts), len(background), recipe)
+        steps.append(math.ceil(in_all / recipe.batch_size))
+        characters += sum(map(len, texts)) * recipe.exposures + sum(map(len, background)) * recipe.passes
     reads["background"] = files(config.background or ["docstrings"], len(background))
     counts = " and ".join(f"{count:,}" for count in steps)
     reads["training steps"] = Stated(
@@ -239,8 +244,7 @@ def _train(config: PretrainConfig, background: Sequence[str], members: Sequence[
     source: object = "files"
     if not config.background:
         # The docstrings of another version are other texts. sklearn is installed as scikit-learn.
-        packages = {package: package.replace("sklearn", "scikit-learn") for package in PACKAGES}
-        source = {f"docstrings of {package}": version(installed) for package, installed in packages.items()}
+        source = {f"docstrings of {name}": version(name.replace("sklearn", "scikit-learn")) for name in PACKAGES}
     # A single batch is noisy.
     final = fmean(losses[-20:])
     curve = [round(fmean(losses[step : step + 20]), 4) for step in range(0, len(losses), 20)]

@@ -91,9 +91,10 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
         value = run.metrics.get(f"{metric}/{spec.key}.{measured}")
         if value is None:
             continue
-        settings = {setting: f"{level:g}" for setting, level in spec.settings.items()}
-        row: dict[str, Any] = {**prepared.cell.labels, **settings, "detector": spec.shown}
-        row |= {"state": STATES[state], "metric": METRICS[metric], "value": value}
+        row: dict[str, Any] = dict(prepared.cell.labels)
+        for setting, level in spec.settings.items():
+            row[setting] = f"{level:g}"
+        row |= {"detector": spec.shown, "state": STATES[state], "metric": METRICS[metric], "value": value}
         for end in ("low", "high"):
             # A number without an interval has one of no width.
             row[end] = run.metrics.get(f"{metric}_{end}/{spec.key}.{measured}", value)
@@ -135,8 +136,10 @@ def _as_printed(study: Study, cell: Cell) -> bool:
         if not study.one_at_a_time or cell.labels[SETTING].startswith(f"{axis.name} "):
             varied.update(*axis.levels.values())
     usual = asdict(AdapterConfig())
-    changed = {f"training.{name}" for name, value in asdict(cell.config.training).items() if value != usual[name]}
-    return changed <= varied
+    for name, value in asdict(cell.config.training).items():
+        if value != usual[name] and f"training.{name}" not in varied:
+            return False
+    return True
 
 
 def _part(run: RunRecord, part: str = "test") -> pd.DataFrame:

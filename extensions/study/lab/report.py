@@ -52,10 +52,10 @@ GROUP = ["size", "sources", "reference", "scored"]
 def report(measured: pd.DataFrame, cells: int) -> Report:
     """Tables, figure and raw results."""
     summary = summarise(measured)
-    shown = _shown(summary)
-    tables = [*_by_corpus(shown), _membership(measured), _gains(gains(measured)), _regrets(regrets(measured))]
+    aucs = _aucs(summary)
+    tables = [*_by_corpus(aucs), _membership(measured), _gains(gains(measured)), _regrets(regrets(measured))]
     page = "\n".join(f"### {table.title}\n\n{markdown(table)}" for table in tables)
-    figure = figures.png(_figure(shown))
+    figure = figures.png(_figure(aucs))
     artifacts = {"results.parquet": measured, "summary.csv": summary, "lab.md": page, "lab.png": figure}
     tables.append(numbers("results", measured))
     return Report(
@@ -66,18 +66,20 @@ def report(measured: pd.DataFrame, cells: int) -> Report:
     )
 
 
-def _shown(summary: pd.DataFrame) -> pd.DataFrame:
+def _aucs(summary: pd.DataFrame) -> pd.DataFrame:
     """The AUCs of the scores that are shown, with their intervals, in the order of contrasts and of scores."""
     summary = summary.assign(score=score_names(summary))
     summary = summary[summary["score"].isin(SHOWN)]
     # pandas would take a list of named tuples for three columns.
-    aucs = pd.Series(list(starmap(Estimate, summary[["auc", "auc_low", "auc_high"]].to_numpy())), summary.index, object)
+    estimates = pd.Series(
+        list(starmap(Estimate, summary[["auc", "auc_low", "auc_high"]].to_numpy())), summary.index, object
+    )
     contrasts = pd.Categorical(summary["contrast"].map(TITLES), list(TITLES.values()))
-    return summary.assign(auc=aucs, contrast=contrasts, score=pd.Categorical(summary["score"], SHOWN))
+    return summary.assign(auc=estimates, contrast=contrasts, score=pd.Categorical(summary["score"], SHOWN))
 
 
-def _by_corpus(shown: pd.DataFrame) -> Iterator[Table]:
-    named = shown.assign(text=shown["auc"].map(_interval), score=shown["score"].cat.rename_categories("`{}`".format))
+def _by_corpus(aucs: pd.DataFrame) -> Iterator[Table]:
+    named = aucs.assign(text=aucs["auc"].map(_interval), score=aucs["score"].cat.rename_categories("`{}`".format))
     groups: Any = named.groupby(["corpus", "size", "reference", "scored"], sort=False)
     for (corpus, size, reference, scored), cells in groups:
         title = f"{corpus}, {size}, reference {reference}{_part(scored)}"
@@ -151,17 +153,18 @@ def _regrets(table: pd.DataFrame) -> Table:
     return pivoted(regrets, ["setting", "score", ""], ["targets"], title=title)
 
 
-def _figure(shown: pd.DataFrame) -> Figure:
+def _figure(aucs: pd.DataFrame) -> Figure:
     """AUC against exposures: a row of panels per corpus, and a column per contrast, which not every corpus has.
 
     It has the targets of the first number of sources, by the first reference and part of chats; those of a size that
     were measured at another number of exposures are in the tables alone.
     """
-    trained = shown[shown["exposures"] > 0]
+    drawn = aucs
+    for label in ("reference", "scored"):
+        drawn = drawn[drawn[label] == aucs[label].iloc[0]]
+    trained = drawn[drawn["exposures"] > 0]
     # A control has learned no source.
-    sources = shown["sources"].isin([0, trained["sources"].iloc[0]])
-    first = (shown["reference"] == shown["reference"].iloc[0]) & (shown["scored"] == shown["scored"].iloc[0])
-    drawn = shown[sources & first]
+    drawn = drawn[drawn["sources"].isin([0, trained["sources"].iloc[0]])]
     times = sorted(drawn["exposures"].unique())
     panels: dict[str, dict[str, list[Estimate]]] = {}
     for (corpus, size), cells in drawn.groupby(["corpus", "size"], sort=False):
