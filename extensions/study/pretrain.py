@@ -80,8 +80,8 @@ def prepare(config: PretrainConfig) -> Job:
     check_new_folder(Path(config.out))
     documents = read_documents(config)
     # A text without a label is a member: most files that are given have members alone.
-    read = []
-    unread = []
+    read: list[Document] = []
+    unread: list[Document] = []
     for document in documents:
         side = unread if document.member is False else read
         side.append(document)

@@ -167,7 +167,8 @@ def _figure(aucs: pd.DataFrame) -> Figure:
     drawn = drawn[drawn["sources"].isin([0, trained["sources"].iloc[0]])]
     times = sorted(drawn["exposures"].unique())
     panels: dict[str, dict[str, list[Estimate]]] = {}
-    for (corpus, size), cells in drawn.groupby(["corpus", "size"], sort=False):
+    groups: Any = drawn.groupby(["corpus", "size"], sort=False)
+    for (corpus, size), cells in groups:
         if set(cells["exposures"]) != set(times):
             continue
         for contrast in TITLES.values():
